@@ -1,0 +1,50 @@
+"""Templates of `cuda_src/` to cubins, through NVRTC and a content-addressed cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.plan import Template
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled instance of a kernel template.
+
+    Attributes:
+        template: what was compiled.
+        arch: the target, such as `sm_90`.
+        cubin: the machine code.
+        symbol: the mangled name of the kernel in the cubin.
+        registers: registers a thread.
+        shared: static shared memory a block in bytes.
+        local: local memory a thread in bytes (stack frame; more than 0 with spills).
+        spills: bytes of spill stores and loads.
+        barriers: named barriers a block.
+        compiler: the compiler and its version, such as `NVRTC 13.0`.
+        key: the cache key, which covers source, includes, options, compiler and architecture.
+        log: what the compiler said.
+    """
+
+    template: Template
+    arch: str
+    cubin: bytes
+    symbol: str
+    registers: int
+    shared: int
+    local: int
+    spills: int
+    barriers: int
+    compiler: str
+    key: str
+    log: str
+
+
+@dataclass(frozen=True)
+class CompileFailure:
+    """The template did not compile; `log` is the compiler's, `reason` its first error line."""
+
+    template: Template
+    arch: str
+    reason: str
+    log: str

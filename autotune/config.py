@@ -1,0 +1,74 @@
+"""One choice of kernel family and parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from autotune.errors import ConfigError
+
+Value = int | str
+
+_TEXT = re.compile(r"(\w+)(?::(.*))?")
+
+
+@dataclass(frozen=True, order=True)
+class Config:
+    """A kernel family and a value for each of its parameters, in the family's order.
+
+    The text form is `family:name=value,name=value`, such as `tiled:tile_width=16`.
+    """
+
+    family: str
+    params: tuple[tuple[str, Value], ...] = ()
+
+    @classmethod
+    def of(cls, family: str, params: Mapping[str, Value]) -> Config:
+        """A configuration from a mapping; the order of the mapping is kept."""
+        return cls(family, tuple(params.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> Config:
+        """Reads the text form back.
+
+        Raises:
+            ConfigError: if the text has another form.
+        """
+        match = _TEXT.fullmatch(text.strip())
+        if match is None:
+            raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
+        pairs = [pair.partition("=") for pair in (match[2] or "").split(",") if pair]
+        if any(not (name and separator and value) for name, separator, value in pairs):
+            raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
+        return cls(match[1], tuple((name, _value(value)) for name, _, value in pairs))
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{name}={value}" for name, value in self.params)
+        return f"{self.family}:{pairs}" if pairs else self.family
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """The parameters as a new dict."""
+        return dict(self.params)
+
+    @property
+    def key(self) -> str:
+        """A stable name for files: 16 hexadecimal digits of the text form's SHA-256."""
+        return sha256(str(self).encode()).hexdigest()[:16]
+
+    def integer(self, name: str) -> int:
+        """The value of an integer parameter.
+
+        Raises:
+            ConfigError: if the family has no such parameter or its value is a word.
+        """
+        value = self.values.get(name)
+        if not isinstance(value, int):
+            raise ConfigError(f"{self}: {name} is {value!r}; it must be a whole number")
+        return value
+
+
+def _value(text: str) -> Value:
+    return int(text) if re.fullmatch(r"-?\d+", text) else text

@@ -1,0 +1,1 @@
+"""The kernel families, by name."""

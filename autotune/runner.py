@@ -1,0 +1,94 @@
+"""The seam to the hardware: everything that needs a device happens behind `Runner`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from autotune.compiler import Program
+from autotune.config import Config
+from autotune.device import Device
+from autotune.plan import LaunchPlan, Resources
+
+Evidence = Literal["measured", "replayed", "predicted"]
+Stage = Literal["compile", "resources", "launch", "verify", "timeout", "crash", "quarantined"]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How long one run of a candidate takes, in microseconds.
+
+    Attributes:
+        time_us: median, hot (inputs may sit in L2).
+        spread_us: half the distance between the quartiles of the hot samples.
+        samples: how many hot samples there were.
+        cold_us: median with L2 flushed before each run; None if it was not measured.
+        error: largest absolute error against the float64 reference; None if nothing ran.
+        tolerance: what the error was allowed to be.
+    """
+
+    time_us: float
+    spread_us: float = 0.0
+    samples: int = 1
+    cold_us: float | None = None
+    error: float | None = None
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a candidate has no measurement: the stage it fell at and one line with numbers."""
+
+    stage: Stage
+    reason: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration ready to run: its plan and one program a launch (none where the runner
+    needs none), with the resources of the launch that dominates."""
+
+    config: Config
+    plan: LaunchPlan
+    programs: tuple[Program, ...]
+    resources: Resources
+
+
+class Runner(Protocol):
+    """Runs candidates of one problem on one device, or answers as if it did.
+
+    Guarantees of every implementation:
+    - `measure` and `rematch` never raise for what a candidate does (wrong results, illegal
+      access, endless loop): that comes back as a `Failure` and the runner stays usable.
+    - A `Measurement` is only returned for a candidate whose result was verified, or, where
+      `evidence` is not "measured", was verified when it was recorded.
+    - `measure` may stop early once a candidate is clearly slower than `best_us`; its
+      measurement then has few samples but is still a measurement.
+    - `rematch` measures all candidates interleaved, so that their times can be compared.
+    - `close` may be called twice, and also after a failure.
+    """
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def evidence(self) -> Evidence: ...
+
+    def known(self) -> Sequence[Config] | None:
+        """The only configurations that this runner can answer for, or None for any."""
+        ...
+
+    def resources(self, config: Config) -> Resources | None:
+        """The compiled resources if the runner knows them; None asks the caller to compile."""
+        ...
+
+    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure: ...
+
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]: ...
+
+    def baseline(self) -> Measurement | None:
+        """The vendor library's time for the problem, or None where there is none to time."""
+        ...
+
+    def close(self) -> None: ...
