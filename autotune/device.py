@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import DeviceError
+
+_MAY_BE_ZERO = {"reserved_shared_per_block", "l2_bytes", "memory_clock"}
+_MARKETING = re.compile(r"^(nvidia|geforce|tesla|gtx|rtx)+")
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,8 @@ class Device:
         l2_bytes: size of the L2 cache.
         memory_bytes: device memory.
         sm_clock: boost clock in Hz.
-        memory_clock: memory clock in Hz, as the driver counts it (not the data rate).
+        memory_clock: memory clock in Hz, as the driver counts it (not the data rate); 0 if
+            unknown.
         memory_bandwidth: peak bytes a second of device memory.
         peak_fp32: peak fp32 FLOP/s outside the tensor cores (a fused multiply-add counts two).
         granularity: allocation unit of registers and shared memory where the device has one of
@@ -65,3 +78,120 @@ class Device:
         """The compiler's target, such as `sm_90`."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}"
+
+    def to_json(self) -> dict[str, object]:
+        """The fields as JSON values; `compute_capability` becomes a list of two numbers."""
+        return asdict(self) | {"compute_capability": list(self.compute_capability)}
+
+    @classmethod
+    def from_json(cls, mapping: Mapping[str, object]) -> Device:
+        """Reads `to_json` back.
+
+        Raises:
+            DeviceError: for unknown, missing or mistyped fields, and for numbers that no device
+                has (below 0, or 0 where that means nothing); the message names them.
+        """
+        known = {field.name: field for field in fields(cls)}
+        required = {name for name, field in known.items() if field.default is MISSING}
+        if unknown := sorted(mapping.keys() - known.keys()):
+            raise DeviceError(f"unknown device fields: {', '.join(unknown)}; remove them")
+        if missing := sorted(required - mapping.keys()):
+            raise DeviceError(f"missing device fields: {', '.join(missing)}; add them")
+        values: dict[str, Any] = {
+            name: _checked(name, str(known[name].type), value) for name, value in mapping.items()
+        }
+        return cls(**values)
+
+
+def fp32_lanes(compute_capability: tuple[int, int]) -> int:
+    """Fp32 units of an SM: each starts one fused multiply-add a clock.
+
+    Source: CUDA C++ Programming Guide, throughput of native arithmetic instructions (5.0 on).
+    """
+    return 64 if compute_capability[0] == 7 or compute_capability in ((6, 0), (8, 0)) else 128
+
+
+def catalogue() -> Mapping[str, Device]:
+    """The known devices by short key, such as `h100-sxm`.
+
+    The source of each entry's figures stands beside it in `data/devices.json`.
+    """
+    return {key: Device.from_json(entry["device"]) for key, entry in _entries().items()}
+
+
+def find(text: str) -> Device:
+    """The catalogue's device of that key, alias or driver name.
+
+    Case, spaces, dashes and the prefixes NVIDIA, GeForce, Tesla, GTX and RTX do not matter.
+    A bare `h100` is the SXM module and a bare `a100` the one of 80 GB.
+
+    Raises:
+        DeviceError: if no device is called that; the message lists near matches.
+    """
+    entries = _entries()
+    keys = {
+        _folded(name): key
+        for key, entry in entries.items()
+        for name in (key, entry["device"]["name"], *entry["aliases"])
+    }
+    if (wanted := _folded(text)) in keys:
+        return Device.from_json(entries[keys[wanted]]["device"])
+    near = dict.fromkeys(keys[name] for name in difflib.get_close_matches(wanted, keys, n=5))
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise DeviceError(
+        f"unknown device {text!r}; {hint}give one of {', '.join(entries)}, "
+        "or a JSON file as `autotune device --json` prints it"
+    )
+
+
+def load(text: str) -> Device:
+    """A device from a JSON file (a path with a `/` or ending in `.json`) or by `find`.
+
+    Raises:
+        DeviceError: if the file cannot be read or holds something else, or the name is unknown.
+    """
+    if "/" not in text and not text.endswith(".json"):
+        return find(text)
+    try:
+        content = json.loads(Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"cannot read the device file {text}: {error}") from error
+    if not isinstance(content, dict):
+        raise DeviceError(
+            f"{text}: holds no JSON object; give what `autotune device --json` prints"
+        )
+    try:
+        return Device.from_json(content)
+    except DeviceError as error:
+        raise DeviceError(f"{text}: {error}") from error
+
+
+def _entries() -> dict[str, Any]:
+    data = resources.files("autotune") / "data" / "devices.json"
+    entries: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
+    return entries
+
+
+def _folded(text: str) -> str:
+    return _MARKETING.sub("", re.sub(r"[^a-z0-9]", "", text.lower()))
+
+
+def _checked(name: str, kind: str, value: object) -> object:
+    if kind == "str" and isinstance(value, str) and value:
+        return value
+    if kind == "int | None" and value is None:
+        return None
+    if kind == "tuple[int, int]" and isinstance(value, (list, tuple)) and len(value) == 2:
+        return tuple(_number(name, "int", part, at_least=0) for part in value)
+    if kind in ("int", "int | None", "float"):
+        return _number(name, kind, value, at_least=0 if name in _MAY_BE_ZERO else 1)
+    raise DeviceError(f"device field {name} is {value!r}; it must be {kind}")
+
+
+def _number(name: str, kind: str, value: object, *, at_least: int) -> int | float:
+    allowed = (int, float) if kind == "float" else (int,)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not math.isfinite(value):
+        raise DeviceError(f"device field {name} is {value!r}; it must be {kind}")
+    if value < at_least:
+        raise DeviceError(f"device field {name} is {value}; it must be at least {at_least}")
+    return float(value) if kind == "float" else value

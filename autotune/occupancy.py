@@ -1,0 +1,240 @@
+"""Resident blocks of a kernel on an SM, and which of the SM's limits binds.
+
+The arithmetic is that of NVIDIA's `cuda_occupancy.h` (CUDA 13), which the tests compare with it
+case by case; no GPU is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autotune.device import Device
+from autotune.errors import DeviceError, UsageError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the device attributes do not tell about an SM.
+
+    Attributes:
+        carve_outs: the sizes in KiB that the SM's shared memory can be set to, ascending; none
+            where it is apart from the L1 cache.
+        barriers_per_slot: named barriers for each of the SM's block slots; None where they never
+            limit the resident blocks.
+        shared_unit: shared memory is given to a block in multiples of this many bytes.
+        register_unit: registers are given to a warp in multiples of this many.
+        registers_per_thread: most registers a thread.
+        partitions: parts of the SM with a register file each.
+    """
+
+    carve_outs: tuple[int, ...] = ()
+    barriers_per_slot: int | None = None
+    shared_unit: int = 128
+    register_unit: int = 256
+    registers_per_thread: int = 256
+    partitions: int = 4
+
+
+_UP_TO_100 = (0, 8, 16, 32, 64, 100)
+_UP_TO_164 = (*_UP_TO_100, 132, 164)
+_UP_TO_228 = (*_UP_TO_164, 196, 228)
+
+_MAXWELL = Architecture(shared_unit=256, registers_per_thread=255)
+_VOLTA = Architecture(shared_unit=256, carve_outs=(0, 8, 16, 32, 64, 96))
+_AMPERE = Architecture(carve_outs=_UP_TO_164)
+_AMPERE_SMALL = Architecture(carve_outs=_UP_TO_100)
+_HOPPER = Architecture(carve_outs=_UP_TO_228, barriers_per_slot=2)
+
+ARCHITECTURES = {
+    (5, 0): _MAXWELL,
+    (5, 2): _MAXWELL,
+    (6, 1): _MAXWELL,
+    (7, 0): _VOLTA,
+    (7, 5): replace(_VOLTA, carve_outs=(32, 64)),
+    (8, 0): _AMPERE,
+    (8, 6): _AMPERE_SMALL,
+    (8, 7): _AMPERE,
+    (8, 9): _AMPERE_SMALL,
+    (9, 0): _HOPPER,
+    (10, 0): _HOPPER,
+    (10, 3): replace(_HOPPER, barriers_per_slot=1),
+    (11, 0): replace(_HOPPER, barriers_per_slot=1),
+    (12, 0): replace(_AMPERE_SMALL, barriers_per_slot=1),
+    (12, 1): replace(_AMPERE_SMALL, barriers_per_slot=1),
+}
+"""By compute capability; source: `cuda_occupancy.h` of CUDA 13."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel an SM holds at once.
+
+    Attributes:
+        blocks_per_sm: resident blocks; 0 if the kernel cannot run.
+        warps_per_sm: resident warps.
+        occupancy: resident warps as a share (0..1) of the warps that the SM can hold; on a
+            textbook device resident threads as a share of its threads.
+        by_warps: blocks that the SM's warps (on a textbook device its threads) allow.
+        by_blocks: blocks that the SM's block slots allow.
+        by_registers: blocks that the registers allow; None if the kernel uses none.
+        by_shared: blocks that the shared memory allows; None if the kernel takes none.
+        by_barriers: blocks that the named barriers allow; None where they do not limit.
+    """
+
+    blocks_per_sm: int
+    warps_per_sm: int
+    occupancy: float
+    by_warps: int
+    by_blocks: int
+    by_registers: int | None
+    by_shared: int | None
+    by_barriers: int | None
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Every limit that applies, in blocks."""
+        limits = {
+            "warps": self.by_warps,
+            "blocks": self.by_blocks,
+            "registers": self.by_registers,
+            "shared memory": self.by_shared,
+            "barriers": self.by_barriers,
+        }
+        return {name: blocks for name, blocks in limits.items() if blocks is not None}
+
+    @property
+    def limiters(self) -> tuple[str, ...]:
+        """The limits that bind: those that allow no more than `blocks_per_sm`."""
+        return tuple(name for name, n in self.limits.items() if n == self.blocks_per_sm)
+
+
+def occupancy(
+    device: Device,
+    *,
+    threads: int,
+    registers: int,
+    shared: int,
+    barriers: int = 1,
+    carve_out: int | None = None,
+) -> Occupancy:
+    """The resident blocks of a kernel on one SM of `device`.
+
+    Args:
+        device: one with a `granularity` is a textbook device: plain division for each limit.
+        threads: threads a block.
+        registers: registers a thread.
+        shared: bytes of shared memory a block, static and dynamic; opted in where needed.
+        barriers: named barriers a block.
+        carve_out: preferred share of the SM's largest shared memory, in percent (the attribute
+            PREFERRED_SHARED_MEMORY_CARVEOUT); None, the driver's default, is the largest.
+
+    Raises:
+        UsageError: for less than one thread, a negative amount, or a carve-out outside 0..100.
+        DeviceError: for a compute capability whose rules are unknown.
+    """
+    if threads < 1 or min(registers, shared, barriers) < 0 or not 0 <= (carve_out or 0) <= 100:
+        raise UsageError(
+            f"no kernel has {threads} threads a block, {registers} registers a thread, {shared} "
+            f"bytes of shared memory, {barriers} barriers and a carve-out of {carve_out}; give at "
+            "least 1 thread, nothing negative, and a carve-out of 0 to 100"
+        )
+    if device.granularity is not None:
+        return _textbook(device, device.granularity, threads, registers, shared)
+    rules = _rules(device)
+    return _resident(
+        device,
+        threads,
+        device.warp_size,
+        _by_registers(device, rules, threads, registers),
+        _by_shared(device, rules, shared, carve_out),
+        _by_barriers(device, rules, barriers),
+    )
+
+
+def _rules(device: Device) -> Architecture:
+    try:
+        return ARCHITECTURES[device.compute_capability]
+    except KeyError:
+        major, minor = device.compute_capability
+        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
+        raise DeviceError(
+            f"{device.name}: no occupancy rules for compute capability {major}.{minor}; "
+            f"take a device of one of {known}"
+        ) from None
+
+
+def _by_registers(device: Device, rules: Architecture, threads: int, registers: int) -> int | None:
+    if registers == 0:
+        return None
+    warps = _ceiling(threads, device.warp_size)
+    a_warp = _ceiling(registers * device.warp_size, rules.register_unit) * rules.register_unit
+    # The launch check counts as if every partition got as many warps as the fullest one.
+    checked = a_warp * _ceiling(warps, rules.partitions) * rules.partitions
+    if registers > rules.registers_per_thread or checked > device.registers_per_block:
+        return 0
+    a_partition = device.registers_per_sm // rules.partitions
+    return a_partition // a_warp * rules.partitions // warps
+
+
+def _by_shared(
+    device: Device, rules: Architecture, shared: int, carve_out: int | None
+) -> int | None:
+    reserved = device.reserved_shared_per_block
+    a_block = _ceiling(shared + reserved, rules.shared_unit) * rules.shared_unit
+    if a_block == 0:
+        return None
+    if a_block > device.shared_per_block_optin + reserved:
+        return 0
+    if carve_out is None or not rules.carve_outs:
+        return device.shared_per_sm // a_block
+    # A block larger than the preference still runs: the SM takes the next size that holds it.
+    least = max(device.shared_per_sm * carve_out // 100, a_block)
+    sizes = (1024 * size for size in rules.carve_outs)
+    return next((size for size in sizes if size >= least), device.shared_per_sm) // a_block
+
+
+def _by_barriers(device: Device, rules: Architecture, barriers: int) -> int | None:
+    if rules.barriers_per_slot is None or barriers == 0:
+        return None
+    return rules.barriers_per_slot * device.blocks_per_sm // barriers
+
+
+def _textbook(
+    device: Device, granularity: int, threads: int, registers: int, shared: int
+) -> Occupancy:
+    """Plain division, as textbooks do it; registers are given to whole blocks."""
+    by_registers = _quotient(
+        device.registers_per_sm, device.registers_per_block, registers * threads, granularity
+    )
+    by_shared = _quotient(device.shared_per_sm, device.shared_per_block_optin, shared, granularity)
+    return _resident(device, threads, 1, by_registers, by_shared, None)
+
+
+def _quotient(of_sm: int, largest: int, needed: int, granularity: int) -> int | None:
+    if needed == 0:
+        return None
+    given = _ceiling(needed, granularity) * granularity
+    return of_sm // given if given <= largest else 0
+
+
+def _ceiling(amount: int, unit: int) -> int:
+    return -(-amount // unit)
+
+
+def _resident(
+    device: Device,
+    threads: int,
+    unit: int,
+    by_registers: int | None,
+    by_shared: int | None,
+    by_barriers: int | None,
+) -> Occupancy:
+    """The least of the limits; threads take the SM's slots in units of `unit` threads."""
+    slots = device.threads_per_sm // unit
+    taken = _ceiling(threads, unit)
+    by_warps = slots // taken if threads <= device.threads_per_block else 0
+    limits = (by_warps, device.blocks_per_sm, by_registers, by_shared, by_barriers)
+    blocks = min([limit for limit in limits if limit is not None])
+    return Occupancy(
+        blocks, _ceiling(blocks * taken * unit, device.warp_size), blocks * taken / slots, *limits
+    )

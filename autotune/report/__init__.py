@@ -1,0 +1,1 @@
+"""Tables and pictures of results: rows as data, and their rendering for a terminal."""

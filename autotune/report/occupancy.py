@@ -1,0 +1,136 @@
+"""The occupancy table: what a kernel's resources leave of an SM, and the bound of its tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from autotune import roofline
+from autotune.device import Device
+from autotune.occupancy import Occupancy, occupancy
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel on one device.
+
+    Attributes:
+        threads: threads a block.
+        registers: registers a thread.
+        shared: shared memory a block in bytes.
+        blocks_per_sm: resident blocks; 0 if the kernel cannot run.
+        occupancy: resident warps as a share (0..1) of what the SM can hold.
+        limiter: the limits that bind, or why the kernel cannot run.
+        limits: every limit that applies, in blocks.
+        tile_width: TILE_WIDTH of the square tiled kernel; None for another kernel.
+        flop_per_byte: operations for each byte of device memory; None, as the following, for
+            another kernel and for a tile that cannot run.
+        bound_gflops: what the memory bandwidth can feed, in GFLOP/s.
+        peak_share: that bound as a share (0..1) of the fp32 peak.
+    """
+
+    threads: int
+    registers: int
+    shared: int
+    blocks_per_sm: int
+    occupancy: float
+    limiter: str
+    limits: Mapping[str, int]
+    tile_width: int | None = None
+    flop_per_byte: float | None = None
+    bound_gflops: float | None = None
+    peak_share: float | None = None
+
+
+def kernel_row(
+    device: Device, *, threads: int, registers: int, shared: int, barriers: int = 1
+) -> Row:
+    """The row of one kernel, in the units of `occupancy`.
+
+    Raises:
+        UsageError: for amounts that no kernel has.
+    """
+    found = occupancy(
+        device, threads=threads, registers=registers, shared=shared, barriers=barriers
+    )
+    return Row(
+        threads=threads,
+        registers=registers,
+        shared=shared,
+        blocks_per_sm=found.blocks_per_sm,
+        occupancy=found.occupancy,
+        limiter=_limiter(device, found, threads),
+        limits=found.limits,
+    )
+
+
+def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[Row, ...]:
+    """The rows of the square tiled kernel, for each TILE_WIDTH and its compiled registers.
+
+    A block has TILE_WIDTH^2 threads and two fp32 tiles in shared memory. A width whose block the
+    device cannot run is a row of 0 blocks that says so.
+
+    Raises:
+        UsageError: for a TILE_WIDTH below 1 or negative registers.
+    """
+    return tuple(_tile_width_row(device, width, count) for width, count in registers.items())
+
+
+def render(rows: Sequence[Row]) -> Table:
+    """The rows as a table; columns that no row has a value for are left out."""
+    from rich.table import Table
+
+    columns = {
+        "TILE_WIDTH": [_text(row.tile_width, "{}") for row in rows],
+        "threads": [str(row.threads) for row in rows],
+        "registers": [str(row.registers) for row in rows],
+        "shared bytes": [str(row.shared) for row in rows],
+        "blocks/SM": [str(row.blocks_per_sm) for row in rows],
+        "occupancy": [f"{row.occupancy:.0%}" for row in rows],
+        "limiter": [row.limiter for row in rows],
+        "FLOP/B": [_text(row.flop_per_byte, "{:g}") for row in rows],
+        "bound GFLOP/s": [_text(row.bound_gflops, "{:,.1f}") for row in rows],
+        "of peak": [_text(row.peak_share, "{:.0%}") for row in rows],
+    }
+    single = dict.fromkeys(name for row in rows if row.tile_width is None for name in row.limits)
+    columns |= {
+        f"by {name}": [_text(row.limits.get(name), "{}") for row in rows] for name in single
+    }
+    shown = {header: cells for header, cells in columns.items() if any(cells)}
+    table = Table()
+    for header in shown:
+        table.add_column(header, justify="left" if header == "limiter" else "right")
+    for cells in zip(*shown.values(), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _tile_width_row(device: Device, width: int, registers: int) -> Row:
+    row = replace(
+        kernel_row(device, threads=width**2, registers=registers, shared=2 * width**2 * 4),
+        tile_width=width,
+    )
+    if row.blocks_per_sm == 0:
+        return row
+    flop_per_byte = roofline.intensity(width, width)
+    return replace(
+        row,
+        flop_per_byte=flop_per_byte,
+        bound_gflops=roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte) / 1e9,
+        peak_share=roofline.attainable(device, flop_per_byte) / device.peak_fp32,
+    )
+
+
+def _limiter(device: Device, found: Occupancy, threads: int) -> str:
+    binding = " and ".join(found.limiters)
+    if threads > device.threads_per_block:
+        return f"does not fit: {threads} threads a block, at most {device.threads_per_block}"
+    return binding if found.blocks_per_sm else f"does not fit: {binding}"
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)

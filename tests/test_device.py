@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from autotune.device import Device, catalogue, find, fp32_lanes, load
+from autotune.errors import DeviceError
+
+H100 = find("h100")
+
+# Fp32 TFLOP/s outside the tensor cores as NVIDIA's datasheets and whitepapers round them.
+PEAKS = {
+    "gtx-980": 4.98,
+    "gtx-1080": 8.87,
+    "v100": 15.7,
+    "t4": 8.1,
+    "rtx-2080-ti": 13.4,
+    "a100-40": 19.5,
+    "a100-80": 19.5,
+    "rtx-3090": 35.58,
+    "rtx-4090": 82.6,
+    "l4": 30.3,
+    "l40s": 91.6,
+    "h100-pcie": 51.2,
+    "h100-sxm": 67,
+    "h200": 67,
+    "b200": 75,
+    "rtx-5090": 104.8,
+}
+
+# Memory bus widths from the same; NVIDIA rounds the H200's bandwidth down by 2.4 %.
+BUS_BITS = {
+    "gtx-980": 256,
+    "gtx-1080": 256,
+    "v100": 4096,
+    "t4": 256,
+    "rtx-2080-ti": 352,
+    "a100-40": 5120,
+    "a100-80": 5120,
+    "rtx-3090": 384,
+    "rtx-4090": 384,
+    "l4": 192,
+    "l40s": 384,
+    "h100-pcie": 5120,
+    "h100-sxm": 5120,
+    "h200": 6144,
+    "b200": 7680,
+    "rtx-5090": 512,
+}
+
+
+@pytest.mark.parametrize("key", PEAKS)
+def test_the_catalogues_peak_is_the_datasheets(key: str) -> None:
+    assert catalogue()[key].peak_fp32 == pytest.approx(PEAKS[key] * 1e12, rel=0.01)
+
+
+@pytest.mark.parametrize("key", PEAKS)
+def test_the_peak_is_two_flop_a_lane_a_clock(key: str) -> None:
+    device = catalogue()[key]
+    lanes = device.sms * fp32_lanes(device.compute_capability)
+
+    assert device.peak_fp32 == 2 * lanes * device.sm_clock
+
+
+@pytest.mark.parametrize("key", BUS_BITS)
+def test_the_bandwidth_is_two_transfers_a_clock_over_the_bus(key: str) -> None:
+    device = catalogue()[key]
+    transferred = 2 * device.memory_clock * BUS_BITS[key] / 8
+
+    assert device.memory_bandwidth == pytest.approx(transferred, rel=0.03)
+
+
+def test_every_entry_names_its_source() -> None:
+    data = json.loads((resources.files("autotune") / "data" / "devices.json").read_text())
+
+    assert [key for key, entry in data.items() if len(entry["source"]) < 20] == []
+
+
+def test_the_h100_is_the_measured_one() -> None:
+    """Read from the card: driver 580, 132 SMs at 1980 MHz."""
+    assert (
+        H100.sms,
+        H100.sm_clock,
+        H100.shared_per_sm,
+        H100.shared_per_block_optin,
+        H100.reserved_shared_per_block,
+        H100.l2_bytes,
+        H100.memory_bandwidth,
+    ) == (132, 1_980_000_000, 233472, 232448, 1024, 50 * 2**20, 3.35e12)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("h100", "h100-sxm"),
+        ("H100 SXM", "h100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("RTX 4090", "rtx-4090"),
+        ("4090", "rtx-4090"),
+        ("geforce_rtx_2080ti", "rtx-2080-ti"),
+        ("GeForce GTX 980", "gtx-980"),
+        ("Tesla T4", "t4"),
+        ("NVIDIA T4", "t4"),
+        ("a100", "a100-80"),
+        ("A100 40GB", "a100-40"),
+        ("textbook-d", "textbook-d"),
+        ("Device D", "textbook-d"),
+    ],
+)
+def test_find_forgives_case_spaces_dashes_and_prefixes(text: str, key: str) -> None:
+    assert find(text) == catalogue()[key]
+
+
+@pytest.mark.parametrize("key", catalogue())
+def test_every_device_is_found_by_key_and_by_driver_name(key: str) -> None:
+    device = catalogue()[key]
+
+    assert find(key) == find(device.name) == device
+
+
+def test_an_unknown_device_lists_near_matches_and_what_to_do() -> None:
+    with pytest.raises(DeviceError, match=r"'h1000'; did you mean .*h100-sxm.* JSON file"):
+        find("h1000")
+
+
+@pytest.mark.parametrize("text", ["", "rtx", "nvidia"])
+def test_a_name_that_says_nothing_is_unknown(text: str) -> None:
+    with pytest.raises(DeviceError, match="unknown device"):
+        find(text)
+
+
+@pytest.mark.parametrize("key", catalogue())
+def test_json_goes_both_ways(key: str) -> None:
+    device = catalogue()[key]
+
+    assert Device.from_json(json.loads(json.dumps(device.to_json()))) == device
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": "green", "age": 3}, "unknown device fields: age, colour"),
+        ({"sms": "132"}, "sms is '132'; it must be int"),
+        ({"sms": True}, "sms is True; it must be int"),
+        ({"sms": 132.5}, r"sms is 132\.5; it must be int"),
+        ({"warp_size": 0}, "warp_size is 0; it must be at least 1"),
+        ({"l2_bytes": -1}, "l2_bytes is -1; it must be at least 0"),
+        ({"memory_bandwidth": float("nan")}, "memory_bandwidth is nan; it must be float"),
+        ({"name": 5}, "name is 5; it must be str"),
+        ({"name": ""}, "name is ''; it must be str"),
+        ({"compute_capability": [9]}, r"compute_capability is \[9\]; it must be tuple"),
+        ({"compute_capability": [9, "0"]}, "compute_capability is '0'; it must be int"),
+        ({"granularity": "1"}, "granularity is '1'; it must be int"),
+    ],
+)
+def test_a_wrong_field_is_named(change: dict[str, object], message: str) -> None:
+    with pytest.raises(DeviceError, match=message):
+        Device.from_json(H100.to_json() | change)
+
+
+def test_missing_fields_are_named() -> None:
+    with pytest.raises(DeviceError, match="missing device fields: name, sms; add them"):
+        Device.from_json({k: v for k, v in H100.to_json().items() if k not in ("name", "sms")})
+
+
+def test_load_takes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(H100.to_json() | {"name": "Mine"}))
+
+    assert load(str(path)).name == "Mine"
+
+
+def test_load_takes_a_catalogue_name() -> None:
+    assert load("h100") == H100
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"{}", b""])
+def test_a_file_that_is_no_device_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+
+    with pytest.raises(DeviceError, match=r"broken\.json"):
+        load(str(path))
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(DeviceError, match=r"/nowhere/gpu\.json"):
+        load("/nowhere/gpu.json")

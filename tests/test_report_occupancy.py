@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from autotune.device import find
+from autotune.report.occupancy import kernel_row, render, tile_width_rows
+
+RTX_3090 = find("rtx 3090")
+WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
+
+
+def printed(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_tile_width_row_has_the_kernels_resources_and_bound() -> None:
+    (row,) = tile_width_rows(RTX_3090, {32: 40})
+
+    assert (row.threads, row.shared, row.blocks_per_sm, row.limiter, row.flop_per_byte) == (
+        1024,
+        8192,
+        1,
+        "warps and registers",
+        8,
+    )
+
+
+def test_text_32_is_the_widest_square_tile() -> None:
+    rows = tile_width_rows(RTX_3090, dict.fromkeys(range(4, 40), 32))
+
+    assert max(row.tile_width or 0 for row in rows if row.blocks_per_sm) == 32
+
+
+def test_a_tile_too_wide_for_the_device_says_so() -> None:
+    (row,) = tile_width_rows(RTX_3090, {33: 32})
+
+    assert (row.limiter, row.bound_gflops) == (
+        "does not fit: 1089 threads a block, at most 1024",
+        None,
+    )
+
+
+def test_a_kernel_that_takes_too_many_registers_says_so() -> None:
+    row = kernel_row(RTX_3090, threads=1024, registers=128, shared=0)
+
+    assert row.limiter == "does not fit: registers"
+
+
+def test_rows_are_json() -> None:
+    rows = tile_width_rows(RTX_3090, dict.fromkeys(WIDTHS, 32))
+
+    assert [entry["tile_width"] for entry in json.loads(json.dumps([asdict(r) for r in rows]))] == [
+        *WIDTHS
+    ]
+
+
+def test_the_table_shows_the_bound_and_its_share_of_the_peak() -> None:
+    text = printed(render(tile_width_rows(RTX_3090, {32: 40})))
+
+    assert "7,489.6 │     21% │" in text
+
+
+def test_the_table_of_one_kernel_shows_each_limit_and_no_tile() -> None:
+    text = printed(render([kernel_row(RTX_3090, threads=256, registers=64, shared=8192)]))
+
+    assert ("by shared memory" in text, "TILE_WIDTH" in text) == (True, False)
