@@ -1,4 +1,4 @@
-"""Templates of `cuda_src/` to cubins, through NVRTC and a content-addressed cache."""
+"""What compilation gives: a program, or the reason why there is none."""
 
 from __future__ import annotations
 

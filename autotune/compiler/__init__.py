@@ -1,0 +1,121 @@
+"""Templates of `cuda_src/` to cubins, through NVRTC and a content-addressed cache."""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from autotune import settings
+from autotune.compiler import nvcc, nvrtc, ptxas
+from autotune.compiler.cache import FORMAT, cached
+from autotune.compiler.program import CompileFailure, Program
+from autotune.errors import MissingError
+from autotune.plan import Template
+
+__all__ = ["CompileFailure", "Program", "compile", "compiler_version", "source_hash"]
+
+_INCLUDE = re.compile(rb'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
+
+
+def compile(
+    template: Template, arch: str, *, cache: Path | None, sources: Path | None = None
+) -> Program | CompileFailure:
+    """Compiles one instance of a kernel template for `arch`, such as `sm_90`.
+
+    Many threads may compile at once: NVRTC works outside the interpreter's lock.
+
+    Args:
+        template: what to compile.
+        arch: the target.
+        cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
+        sources: the CUDA sources, with their headers in `include`; None takes the package's.
+
+    Raises:
+        MissingError: if there is no compiler.
+    """
+    version, tool = _toolchain()
+    directory = sources or settings.source_dir()
+    try:
+        source = source_hash(template.source, directory=directory)
+    except OSError as error:
+        return CompileFailure(template, arch, f"{error.filename}: {error.strerror}", "")
+    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, arch)
+    key = sha256(json.dumps(parts).encode()).hexdigest()
+
+    def build() -> Program | CompileFailure:
+        cubin, log = tool.build(template, arch, directory)
+        return _judge(template, arch, cubin, log, version, key)
+
+    return build() if cache is None else cached(cache, key, template, arch, build)
+
+
+def compiler_version() -> str:
+    """The compiler that `compile` uses, such as `NVRTC 13.0`.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    return _toolchain()[0]
+
+
+def source_hash(*sources: str, directory: Path | None = None) -> str:
+    """SHA-256 over the named CUDA sources and every header of `include` that they reach.
+
+    Raises:
+        OSError: if one of the sources cannot be read.
+    """
+    root = directory or settings.source_dir()
+    pending = list(sources)
+    digests: dict[str, str] = {}
+    while pending:
+        name = pending.pop()
+        if name not in digests:
+            text = (root / name).read_bytes()
+            digests[name] = sha256(text).hexdigest()
+            headers = (f"include/{header.decode()}" for header in _INCLUDE.findall(text))
+            pending += [header for header in headers if (root / header).is_file()]
+    return sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()
+
+
+def _toolchain() -> tuple[str, ModuleType]:
+    for tool in (nvrtc, nvcc):
+        if (version := tool.version()) is not None:
+            return version, tool
+    raise MissingError(
+        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
+    )
+
+
+def _judge(
+    template: Template, arch: str, cubin: bytes | None, log: str, version: str, key: str
+) -> Program | CompileFailure:
+    if cubin is None:
+        return CompileFailure(template, arch, _first_error(log), log)
+    symbol = ptxas.symbol(log, template.kernel)
+    usage = ptxas.usage(log, symbol) if symbol else None
+    if symbol is None or usage is None:
+        reason = f"{version} names no single entry function {template.kernel} in its log"
+        return CompileFailure(template, arch, reason, log)
+    return Program(
+        template=template,
+        arch=arch,
+        cubin=cubin,
+        symbol=symbol,
+        registers=usage.registers,
+        shared=usage.shared,
+        local=usage.local,
+        spills=usage.spills,
+        barriers=usage.barriers,
+        compiler=version,
+        key=key,
+        log=log,
+    )
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror\b", line)]
+    return (errors or lines or ["the compiler stopped without a word"])[0]

@@ -1,0 +1,73 @@
+"""nvcc, for machines that have a CUDA toolkit and a host compiler but no NVRTC."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from autotune import settings
+from autotune.plan import Template
+
+OPTIONS = ("-cubin", "-std=c++17", "-Xptxas=-v")
+LIMIT_S = 300.0
+
+
+def version() -> str | None:
+    """Such as `nvcc 13.0.88`; None if nvcc is not installed or does not run."""
+    path = settings.nvcc()
+    return _version(path) if path else None
+
+
+def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
+    """The cubin, None if there was an error, and the compiler's log."""
+    with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
+        unit, cubin = Path(scratch, "unit.cu"), Path(scratch, "unit.cubin")
+        # Taking its address instantiates the template; a host variable leaves the cubin clean.
+        unit.write_text(
+            f'#include "{sources.resolve() / template.source}"\n'
+            f"auto autotune_entry = &{template.expression};\n",
+            encoding="utf-8",
+        )
+        number = arch.removeprefix("sm_")
+        code = f"-gencode=arch=compute_{number},code=sm_{number}"
+        include = f"-I{sources.resolve() / 'include'}"
+        status, log = _run([*OPTIONS, code, include, "-o", str(cubin), str(unit)])
+        made = status == 0 and cubin.is_file()
+        return (cubin.read_bytes() if made else None), log
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """The exit status, not 0 after the time limit, and all output of nvcc."""
+    process = subprocess.Popen(
+        [str(settings.nvcc()), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        log, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        # nvcc's children hold the pipe open: the whole group has to go.
+        os.killpg(process.pid, signal.SIGKILL)
+        log, _ = process.communicate()
+        return 1, f"error: nvcc took longer than {LIMIT_S:g} s and was stopped\n{log}"
+    return process.returncode, log
+
+
+@cache
+def _version(path: Path) -> str | None:
+    try:
+        text = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"\bV(\d+[\d.]*)", text)
+    return f"nvcc {match[1]}" if match else None

@@ -1,0 +1,50 @@
+"""NVRTC through `cuda.core`: compiles in this process, with neither a toolkit nor a GPU."""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from pathlib import Path
+
+from autotune.plan import Template
+
+OPTIONS = (
+    ("std", "c++17"),
+    ("ptxas_options", "-v"),
+    # Only `include/` is searched, so that no header of the caller's directory slips in.
+    ("no_source_include", True),
+    # The kernels use nothing of the runtime API; leaving it out saves a tenth of the time.
+    ("minimal", True),
+)
+
+
+def version() -> str | None:
+    """Such as `NVRTC 13.0`; None if NVRTC or `cuda.core` is not installed."""
+    try:
+        if find_spec("cuda.core") is None:
+            return None
+        from cuda.bindings import nvrtc
+
+        _, major, minor = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError):  # RuntimeError: the bindings are there, the library not
+        return None
+    return f"NVRTC {major}.{minor}"
+
+
+def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
+    """The cubin, None if there was an error, and the compiler's log."""
+    try:
+        from cuda.core import Program, ProgramOptions
+    except ImportError:  # where it was before cuda-core 0.5
+        from cuda.core.experimental import Program, ProgramOptions
+    log = io.StringIO()
+    try:
+        options = ProgramOptions(
+            name=template.source, arch=arch, include_path=str(sources / "include"), **dict(OPTIONS)
+        )
+        text = (sources / template.source).read_text(encoding="utf-8")
+        program = Program(text, "c++", options)
+        code = program.compile("cubin", name_expressions=(template.expression,), logs=log).code
+    except Exception as error:  # its class is private, and its text holds the log
+        return None, str(error)
+    return bytes(code), log.getvalue().replace("\0", "")

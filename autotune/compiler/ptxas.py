@@ -1,0 +1,56 @@
+"""Reads what `ptxas -v` says: the entry functions and what each takes of an SM."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ENTRY = "Compiling entry function '"
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Resources of one entry function, as the fields of `Program` of the same names."""
+
+    registers: int
+    shared: int
+    local: int
+    spills: int
+    barriers: int
+
+
+def symbol(log: str, kernel: str) -> str | None:
+    """The mangled name under which the log speaks of `kernel`, a name without its arguments.
+
+    The Itanium C++ ABI writes an identifier as its length and its text. None if the log speaks
+    of no such entry function, or of several.
+    """
+    name = kernel.rpartition("::")[2]
+    mangled = re.compile(rf"(?<!\d){len(name)}{re.escape(name)}")
+    entries = [part.partition("'")[0] for part in log.split(_ENTRY)[1:]]
+    found = [entry for entry in entries if entry == name or mangled.search(entry)]
+    return found[0] if len(found) == 1 else None
+
+
+def usage(log: str, symbol: str) -> Usage | None:
+    """What the entry function takes; None if the log does not say."""
+    section = log.partition(f"{_ENTRY}{symbol}'")[2].partition(_ENTRY)[0]
+    frame = _FRAME.search(section)
+    registers = re.search(r"Used (\d+) registers", section)
+    if frame is None or registers is None:
+        return None
+    stack, stores, loads = (int(size) for size in frame.groups())
+    return Usage(
+        registers=int(registers[1]),
+        shared=_number(r"(\d+) bytes smem", section, absent=0),
+        # The frame is the entry's own; the cumulative size adds the functions that it calls.
+        local=_number(r"(\d+) bytes cumulative stack size", section, absent=stack),
+        spills=stores + loads,
+        barriers=_number(r"used (\d+) barriers", section, absent=0),
+    )
+
+
+def _number(pattern: str, text: str, *, absent: int) -> int:
+    match = re.search(pattern, text)
+    return int(match[1]) if match else absent

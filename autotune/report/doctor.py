@@ -1,0 +1,255 @@
+"""Checks everything that the package builds on, and says what to install where it is missing."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune import compiler, recording, settings
+from autotune.compiler import CompileFailure, nvcc, nvrtc
+from autotune.errors import AutotuneError
+from autotune.plan import Template
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_INSTALL_NVRTC = "pip install 'cuda-core[cu13]'"
+_INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
+_WITHOUT_GPU = "tune against the recording: --device replay:h100"
+_INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
+_REINSTALL = "pip install --force-reinstall tile-autotune"
+
+_OLDEST_DRIVER = 13_000
+_PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: `ok` is None if it is absent but not needed.
+
+    `remedy` says what to do about it, and is empty where there is nothing to do.
+    """
+
+    name: str
+    ok: bool | None
+    detail: str
+    remedy: str = ""
+
+
+def checks() -> tuple[Check, ...]:
+    """Looks at everything. Never raises: what goes wrong in a check is what it found."""
+    return tuple(_made(name, look) for name, look in _LOOKS)
+
+
+def render(checks: Sequence[Check]) -> Table:
+    """A row for each check, with what to do below what is not fine."""
+    from rich.table import Table
+    from rich.text import Text
+
+    marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-", "dim")}
+    table = Table(box=None, show_header=False)
+    for check in checks:
+        found = Text(check.detail)
+        if check.remedy:
+            found.append(f"\n{check.remedy}", "dim" if check.ok is None else "yellow")
+        table.add_row(marks[check.ok], Text(check.name), found)
+    return table
+
+
+_Found = tuple[bool | None, str, str]
+
+
+def _made(name: str, look: Callable[[], _Found]) -> Check:
+    try:
+        return Check(name, *look())
+    except Exception as error:
+        return Check(name, False, f"{type(error).__name__}: {error}", "report this as a bug")
+
+
+def _python() -> _Found:
+    return True, f"{platform.python_version()} at {sys.executable}", ""
+
+
+def _sources() -> _Found:
+    try:
+        return True, str(settings.source_dir()), ""
+    except AutotuneError as error:
+        return False, str(error), _REINSTALL
+
+
+def _nvrtc() -> _Found:
+    if version := nvrtc.version():
+        return True, version, ""
+    if nvcc.version():
+        return None, "not installed; nvcc takes its place and is slower", _INSTALL_NVRTC
+    return False, "not installed, and there is no nvcc either", _INSTALL_NVRTC
+
+
+def _nvcc() -> _Found:
+    if version := nvcc.version():
+        return True, f"{version} at {settings.nvcc()}", ""
+    return None, "not installed; not needed where NVRTC is", ""
+
+
+def _compilation() -> _Found:
+    with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
+        Path(scratch, "probe.cu").write_text(_PROBE)
+        try:
+            arch = _gpus()[0][1]
+        except (ImportError, RuntimeError):
+            arch = "sm_80"
+        start = time.perf_counter()
+        try:
+            result = compiler.compile(
+                Template("probe.cu", "probe", (("N", 2),)), arch, cache=None, sources=Path(scratch)
+            )
+        except AutotuneError as error:
+            return False, str(error), _INSTALL_NVRTC
+    if isinstance(result, CompileFailure):
+        return False, f"{arch}: {result.reason}", f"{_INSTALL_NVRTC} --upgrade"
+    return True, f"a kernel for {arch} in {time.perf_counter() - start:.2f} s", ""
+
+
+def _driver() -> _Found:
+    try:
+        version = _driver_version()
+    except ImportError as error:
+        return False, f"cannot be asked: {error}", _INSTALL_NVRTC
+    except RuntimeError as error:
+        return False, str(error), _INSTALL_DRIVER
+    name = f"CUDA {version // 1000}.{version % 1000 // 10}"
+    if version < _OLDEST_DRIVER:
+        return False, f"{name}, which is too old for CUDA 13 kernels", _INSTALL_DRIVER
+    return True, name, ""
+
+
+def _gpu() -> _Found:
+    try:
+        found = _gpus()
+    except (ImportError, RuntimeError):
+        return False, "none that the driver can start", _WITHOUT_GPU
+    return True, ", ".join(f"{name} ({arch})" for name, arch in found), ""
+
+
+def _pycuda() -> _Found:
+    if find_spec("pycuda") is None:
+        return False, "not installed; tuning on a GPU needs it", _INSTALL_PYCUDA
+    # A process of its own: a broken build may take its importer down.
+    command = [sys.executable, "-c", "import pycuda.driver"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return False, f"does not import: {said[-1]}", _INSTALL_PYCUDA
+    return True, metadata.version("pycuda"), ""
+
+
+def _baseline() -> _Found:
+    found = [title for title, name in (("PyTorch", "torch"), ("CuPy", "cupy")) if find_spec(name)]
+    if found:
+        return True, " and ".join(found), ""
+    return None, "neither PyTorch nor CuPy; times are not compared with cuBLAS", "pip install torch"
+
+
+def _optuna() -> _Found:
+    try:
+        return True, metadata.version("optuna"), ""
+    except metadata.PackageNotFoundError:
+        return False, "not installed", "pip install optuna"
+
+
+def _cache() -> _Found:
+    try:
+        directory = settings.ensure(settings.cache_dir())
+        try:
+            with tempfile.TemporaryFile(dir=directory) as file:
+                file.write(bytes(4096))
+        except OSError as error:
+            raise settings.unwritable(directory, error) from error
+    except AutotuneError as error:
+        return False, str(error), "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
+    return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
+
+
+def _recordings() -> _Found:
+    try:
+        rows = {
+            name: sum(len(recording.find(name, problem).rows) for problem in problems)
+            for name, problems in recording.names().items()
+        }
+    except AutotuneError as error:
+        return False, str(error), _REINSTALL
+    if not rows:
+        return None, "none shipped", ""
+    return True, ", ".join(f"{name} ({count} configurations)" for name, count in rows.items()), ""
+
+
+def _driver_version() -> int:
+    """The CUDA version that the driver supports, as 1000 major + 10 minor.
+
+    Raises:
+        ImportError: without `cuda.bindings`.
+        RuntimeError: without a driver.
+    """
+    from cuda.bindings import driver
+
+    return int(_call(driver.cuDriverGetVersion()))
+
+
+def _gpus() -> list[tuple[str, str]]:
+    """Name and architecture of each GPU, at least one.
+
+    Raises:
+        ImportError: without `cuda.bindings`.
+        RuntimeError: without a driver, or one that finds no GPU.
+    """
+    from cuda.bindings import driver
+
+    _call(driver.cuInit(0))
+    attribute = driver.CUdevice_attribute
+    major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+    minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+    gpus = []
+    for index in range(_call(driver.cuDeviceGetCount())):
+        device = _call(driver.cuDeviceGet(index))
+        name = _call(driver.cuDeviceGetName(256, device)).split(b"\0")[0].decode()
+        version = [_call(driver.cuDeviceGetAttribute(part, device)) for part in (major, minor)]
+        gpus.append((name, f"sm_{version[0]}{version[1]}"))
+    return gpus
+
+
+def _call(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call, which comes after its status.
+
+    Raises:
+        RuntimeError: for any status but success.
+    """
+    status, *values = result
+    if int(status) != 0:
+        raise RuntimeError(f"the driver says {status.name}")
+    return values[0] if values else None
+
+
+_LOOKS: tuple[tuple[str, Callable[[], _Found]], ...] = (
+    ("Python", _python),
+    ("CUDA sources", _sources),
+    ("NVRTC", _nvrtc),
+    ("nvcc", _nvcc),
+    ("compilation", _compilation),
+    ("driver", _driver),
+    ("GPU", _gpu),
+    ("PyCUDA", _pycuda),
+    ("cuBLAS baseline", _baseline),
+    ("Optuna", _optuna),
+    ("cache", _cache),
+    ("recordings", _recordings),
+)

@@ -1,0 +1,77 @@
+"""Where things lie on this machine. The only module that reads environment variables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from autotune.errors import CacheError, MissingError
+
+
+def cache_dir() -> Path:
+    """The directory of records and compiled programs; it may not exist yet.
+
+    `AUTOTUNE_CACHE_DIR`, else the user's cache directory (`$XDG_CACHE_HOME/autotune` on Linux).
+    """
+    chosen = os.environ.get("AUTOTUNE_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    import platformdirs
+
+    return platformdirs.user_cache_path("autotune", appauthor=False)
+
+
+def source_dir() -> Path:
+    """The CUDA sources: inside the package in a wheel, beside it in a checkout.
+
+    Raises:
+        MissingError: if the installation has neither.
+    """
+    package = Path(__file__).resolve().parent
+    places = (package / "_cuda_src", package.parent / "cuda_src")
+    for place in places:
+        if place.is_dir():
+            return place
+    raise MissingError(
+        f"no CUDA sources in {places[0]} or {places[1]}; run `pip install --force-reinstall "
+        "tile-autotune`"
+    )
+
+
+def nvcc() -> Path | None:
+    """The CUDA compiler on PATH, of `CUDA_HOME`, or of the usual place; None if there is none."""
+    homes = (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
+    places = [os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)]
+    found = shutil.which("nvcc", path=os.pathsep.join(places))
+    return Path(found) if found else None
+
+
+def ensure(directory: Path) -> Path:
+    """Creates a directory of the cache, and the ones above it, for this user alone (0700).
+
+    Raises:
+        CacheError: if it cannot be created, is no directory, or cannot be written to.
+    """
+    try:
+        if not directory.parent.exists():
+            ensure(directory.parent)
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise CacheError(_message(directory, "not writable"))
+    return directory
+
+
+def unwritable(directory: Path, error: OSError) -> CacheError:
+    """The error to raise when writing below a directory of the cache failed with `error`."""
+    taken = isinstance(error, FileExistsError | NotADirectoryError)
+    return CacheError(_message(directory, "not a directory" if taken else error.strerror or error))
+
+
+def _message(directory: Path, reason: object) -> str:
+    return (
+        f"cannot write to the cache {directory}: {reason}; "
+        "set AUTOTUNE_CACHE_DIR to a directory that you can write to"
+    )

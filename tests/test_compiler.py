@@ -1,0 +1,484 @@
+"""Templates to cubins: what a program says of itself, what fails, and what the cache keeps."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune import compiler, settings
+from autotune.compiler import CompileFailure, Program, nvcc, nvrtc, ptxas
+from autotune.compiler import cache as program_cache
+from autotune.errors import MissingError
+from autotune.plan import Template
+
+KERNELS = """
+#include "outer.cuh"
+
+template <int N> __global__ void __launch_bounds__(N) scaled(float* x) {
+    __shared__ float tile[N];
+    tile[threadIdx.x] = FACTOR * x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = tile[N - 1 - threadIdx.x];
+}
+
+// Its name begins like the one above: a search for that text alone would find both.
+__global__ void scaled_once(float* x) { x[threadIdx.x] *= FACTOR; }
+
+// 64 running sums do not fit into the 32 registers that two blocks of 1024 threads leave.
+template <int N> __global__ void __launch_bounds__(1024, 2) crowded(float* x) {
+    float sum[64] = {};
+    for (int i = 0; i < N; ++i)
+        for (int j = 0; j < 64; ++j)
+            sum[j] = sum[j] * sum[(j + 17) % 64] + x[i * 64 + j];
+    for (int j = 0; j < 64; ++j) x[threadIdx.x * 64 + j] = sum[j];
+}
+"""
+
+needs_nvcc = pytest.mark.skipif(settings.nvcc() is None, reason="nvcc is not installed")
+
+
+def scaled(n: int = 64) -> Template:
+    return Template("kernels.cu", "scaled", (("N", n),))
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    root = tmp_path / "sources"
+    (root / "include").mkdir(parents=True)
+    (root / "kernels.cu").write_text(KERNELS)
+    (root / "include" / "outer.cuh").write_text('#pragma once\n#include "inner.cuh"\n')
+    (root / "include" / "inner.cuh").write_text("#pragma once\n#define FACTOR 2.0f\n")
+    (root / "include" / "unused.cuh").write_text("#pragma once\n")
+    return root
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
+    """The templates that NVRTC was given."""
+    seen: list[Template] = []
+    build = nvrtc.build
+
+    def counted(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
+        seen.append(template)
+        return build(template, arch, sources)
+
+    monkeypatch.setattr(nvrtc, "build", counted)
+    return seen
+
+
+@pytest.fixture
+def without_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+
+
+def compiled(
+    template: Template, sources: Path, cache: Path | None = None, arch: str = "sm_90"
+) -> Program:
+    result = compiler.compile(template, arch, cache=cache, sources=sources)
+    assert isinstance(result, Program), result.log
+    return result
+
+
+def failed(template: Template, sources: Path, arch: str = "sm_90") -> CompileFailure:
+    result = compiler.compile(template, arch, cache=None, sources=sources)
+    assert isinstance(result, CompileFailure)
+    return result
+
+
+def programs(cache: Path) -> list[Path]:
+    return list(cache.rglob("*.program"))
+
+
+# What a program says of itself
+
+
+def test_cubin_is_machine_code_that_holds_the_symbol(sources: Path) -> None:
+    program = compiled(scaled(), sources)
+    assert program.cubin.startswith(b"\x7fELF")
+    assert program.symbol.encode() in program.cubin
+
+
+def test_symbol_is_the_mangled_instance(sources: Path) -> None:
+    # Itanium C++ ABI: _Z, length and name, template argument 64 of type int, returns void.
+    assert compiled(scaled(), sources).symbol == "_Z6scaledILi64EEvPf"
+
+
+def test_kernel_without_parameters_is_told_from_those_that_begin_like_it(sources: Path) -> None:
+    program = compiled(Template("kernels.cu", "scaled_once"), sources)
+    assert program.symbol == "_Z11scaled_oncePf"
+
+
+@pytest.mark.parametrize("n", [32, 96, 1024])
+def test_static_shared_memory_is_what_the_source_declares(sources: Path, n: int) -> None:
+    assert compiled(scaled(n), sources).shared == 4 * n
+
+
+def test_roomy_kernel_spills_nothing(sources: Path) -> None:
+    program = compiled(scaled(), sources)
+    assert (program.spills, program.local, program.barriers) == (0, 0, 1)
+
+
+def test_crowded_kernel_spills(sources: Path) -> None:
+    program = compiled(Template("kernels.cu", "crowded", (("N", 8),)), sources)
+    assert program.registers == 32
+    assert program.spills > 0
+    assert program.local > 0
+
+
+@pytest.mark.parametrize("number", [75, 80, 86, 89, 90, 100, 120])
+def test_every_supported_architecture_compiles(sources: Path, number: int) -> None:
+    assert compiled(scaled(), sources, arch=f"sm_{number}").arch == f"sm_{number}"
+
+
+def test_headers_of_the_callers_directory_are_not_searched(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.cuh").write_text("#define N 1\n")
+    (sources / "stray.cu").write_text('#include "mine.cuh"\n__global__ void stray() {}\n')
+    monkeypatch.chdir(tmp_path)
+    assert "mine.cuh" in failed(Template("stray.cu", "stray"), sources).reason
+
+
+# What fails comes back as a value
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("template <int N> __global__ void f() { undeclared(); }", "bad.cu(1): error"),
+        ('template <int N> __global__ void f() { static_assert(N > 9, "N"); }', "static assert"),
+        ("template <int N> __global__ void g() {}", 'identifier "f" is undefined'),
+        ('#include "nowhere.cuh"', "nowhere.cuh"),
+        (
+            "template <int N> __global__ void f(float* x)"
+            "{ __shared__ float s[20000]; s[x[0] > 0] = 1; __syncthreads(); x[1] = s[(int)x[2]]; }",
+            "uses too much shared data",
+        ),
+    ],
+)
+def test_compile_error_is_a_value_that_gives_the_reason(
+    sources: Path, source: str, reason: str
+) -> None:
+    (sources / "bad.cu").write_text(source)
+    assert reason in failed(Template("bad.cu", "f", (("N", 8),)), sources).reason
+
+
+def test_compile_error_keeps_the_whole_log(sources: Path) -> None:
+    (sources / "bad.cu").write_text("__global__ void f() { one(); two(); }")
+    log = failed(Template("bad.cu", "f"), sources).log
+    assert '"one" is undefined' in log
+    assert '"two" is undefined' in log
+
+
+def test_unknown_architecture_is_a_value(sources: Path) -> None:
+    assert "gpu-architecture" in failed(scaled(), sources, arch="sm_1").reason
+
+
+def test_missing_source_is_a_value_that_names_it(sources: Path) -> None:
+    assert "absent.cu: No such file" in failed(Template("absent.cu", "f"), sources).reason
+
+
+def test_failure_is_not_cached(sources: Path, cache: Path) -> None:
+    compiler.compile(scaled(-1), "sm_90", cache=cache, sources=sources)
+    assert programs(cache) == []
+
+
+# The cache
+
+
+def test_second_request_compiles_nothing(
+    sources: Path, cache: Path, builds: list[Template]
+) -> None:
+    first = compiled(scaled(), sources, cache)
+    assert compiled(scaled(), sources, cache) == first
+    assert builds == [scaled()]
+
+
+def test_a_moved_checkout_still_hits(sources: Path, cache: Path, builds: list[Template]) -> None:
+    compiled(scaled(), sources, cache)
+    compiled(scaled(), sources.rename(sources.with_name("moved")), cache)
+    assert len(builds) == 1
+
+
+@pytest.mark.parametrize("changed", ["kernels.cu", "include/outer.cuh", "include/inner.cuh"])
+def test_key_covers_the_source_and_every_header_it_reaches(sources: Path, changed: str) -> None:
+    before = compiled(scaled(), sources).key
+    (sources / changed).write_text((sources / changed).read_text() + "\n")
+    assert compiled(scaled(), sources).key != before
+
+
+def test_key_ignores_headers_it_does_not_reach(sources: Path) -> None:
+    before = compiled(scaled(), sources).key
+    (sources / "include" / "unused.cuh").write_text("#define OTHER\n")
+    assert compiled(scaled(), sources).key == before
+
+
+def test_key_tells_arguments_architectures_and_compilers_apart(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {
+        compiled(scaled(), sources).key,
+        compiled(scaled(32), sources).key,
+        compiled(scaled(), sources, arch="sm_80").key,
+    }
+    monkeypatch.setattr(nvrtc, "version", lambda: "NVRTC 99.0")
+    assert len(keys | {compiled(scaled(), sources).key}) == 4
+
+
+def test_key_covers_the_options(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compiled(scaled(), sources).key
+    monkeypatch.setattr(nvrtc, "OPTIONS", (*nvrtc.OPTIONS, ("lineinfo", True)))
+    assert compiled(scaled(), sources).key != before
+
+
+def flip_last_byte(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda data: data[:40],
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        flip_last_byte,
+        lambda data: data.replace(b'"registers": ', b'"registers": 1'),
+        lambda data: data.replace(b"\n", b" "),
+    ],
+)
+def test_damaged_file_is_a_miss_and_is_overwritten(
+    sources: Path, cache: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    program = compiled(scaled(), sources, cache)
+    (path,) = programs(cache)
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    again = compiled(scaled(), sources, cache)
+    assert replace(again, log="") == replace(program, log="")
+    assert program_cache._read(path, program.key, scaled(), "sm_90") == again
+
+
+def test_simultaneous_requests_compile_once(
+    sources: Path, cache: Path, builds: list[Template]
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        results = set(pool.map(lambda _: compiled(scaled(), sources, cache), range(8)))
+    assert len(results) == 1
+    assert builds == [scaled()]
+
+
+def test_threads_do_not_mix_up_their_logs(sources: Path, cache: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        sizes = [32 * n for n in range(1, 13)]
+        results = list(pool.map(lambda n: compiled(scaled(n), sources, cache), sizes))
+    assert [result.shared for result in results] == [4 * n for n in sizes]
+
+
+def test_nothing_but_programs_stays_behind(sources: Path, cache: Path) -> None:
+    compiled(scaled(), sources, cache)
+    assert [path for path in cache.rglob("*.*") if path.suffix != ".program"] == []
+
+
+def test_clearing_counts_programs_and_removes_what_a_killed_writer_left(
+    sources: Path, cache: Path
+) -> None:
+    compiled(scaled(), sources, cache)
+    (cache / "programs" / "partial.tmp").touch()
+    assert program_cache.clear(cache) == 1
+    assert list((cache / "programs").iterdir()) == []
+
+
+def test_size_counts_programs_and_their_bytes(sources: Path, cache: Path) -> None:
+    compiled(scaled(), sources, cache)
+    assert program_cache.size(cache) == (1, programs(cache)[0].stat().st_size)
+
+
+def test_size_of_a_cache_that_does_not_exist_is_nothing(cache: Path) -> None:
+    assert program_cache.size(cache) == (0, 0)
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """Writing past 64 bytes of a file fails, as it does on a full disk."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_full_cache_costs_a_warning_that_names_it(sources: Path, cache: Path) -> None:
+    with pytest.warns(UserWarning, match=rf"not kept: .*{cache}/programs: File"), small_files():
+        compiled(scaled(), sources, cache)
+    assert list((cache / "programs").iterdir()) == []
+
+
+def test_read_only_cache_costs_a_warning_that_names_it(
+    sources: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir(mode=0o500)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # chmod does not bind root
+    with pytest.warns(UserWarning, match="(not writable|Permission denied); set AUTOTUNE"):
+        compiled(scaled(), sources, cache)
+
+
+def test_cache_that_is_a_file_costs_a_warning(sources: Path, cache: Path) -> None:
+    cache.write_text("mine")
+    with pytest.warns(UserWarning, match="not a directory"):
+        compiled(scaled(), sources, cache)
+    assert cache.read_text() == "mine"
+
+
+# Which compiler
+
+
+def test_version_names_nvrtc() -> None:
+    assert compiler.compiler_version().startswith("NVRTC 1")
+
+
+def test_source_hash_covers_all_sources_named(sources: Path) -> None:
+    (sources / "more.cu").write_text("")
+    one = compiler.source_hash("kernels.cu", directory=sources)
+    assert compiler.source_hash("kernels.cu", "more.cu", directory=sources) != one
+
+
+def test_a_hit_does_not_import_the_compiler(sources: Path, cache: Path) -> None:
+    compiled(scaled(), sources, cache)
+    script = (
+        "import sys, pathlib; from autotune import compiler; from autotune.plan import Template;"
+        "compiler.compile(Template('kernels.cu', 'scaled', (('N', 64),)), 'sm_90',"
+        f"cache=pathlib.Path({str(cache)!r}), sources=pathlib.Path({str(sources)!r}));"
+        "sys.exit('cuda.core' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_nvrtc_whose_library_is_gone_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import nvrtc as bindings
+
+    def gone() -> None:
+        raise RuntimeError("libnvrtc.so.13 not found")
+
+    monkeypatch.setattr(bindings, "nvrtcVersion", gone)
+    assert nvrtc.version() is None
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, sources: Path) -> None:
+    monkeypatch.setattr(settings, "nvcc", lambda: None)
+    with pytest.raises(MissingError, match=r"pip install 'cuda-core\[cu13\]'"):
+        compiler.compile(scaled(), "sm_90", cache=None, sources=sources)
+
+
+@needs_nvcc
+@pytest.mark.usefixtures("without_nvrtc")
+def test_nvcc_takes_the_place_of_nvrtc(sources: Path) -> None:
+    program = compiled(scaled(), sources)
+    assert program.compiler.startswith("nvcc ")
+    assert program.symbol.encode() in program.cubin
+    assert (program.symbol, program.shared) == ("_Z6scaledILi64EEvPf", 256)
+
+
+@needs_nvcc
+@pytest.mark.usefixtures("without_nvrtc")
+def test_error_of_nvcc_is_a_value(sources: Path) -> None:
+    assert "error" in failed(scaled(-1), sources).reason
+
+
+def fake_nvcc(directory: Path, body: str) -> Path:
+    path = directory / "nvcc"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo V13.0.1 && exit\n{body}\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("kill -SEGV $$", "stopped without a word"),
+        ("echo \"nvcc error   : 'ptxas' died\"; exit 255", "'ptxas' died"),
+        ("sleep 60", "took longer than 0.2 s"),
+        ("exit 0", "stopped without a word"),
+    ],
+)
+def test_crash_or_hang_of_nvcc_is_a_value(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+) -> None:
+    path = fake_nvcc(tmp_path, body)
+    monkeypatch.setattr(settings, "nvcc", lambda: path)
+    monkeypatch.setattr(nvcc, "LIMIT_S", 0.2)
+    assert reason in failed(scaled(), sources).reason
+
+
+@pytest.mark.usefixtures("without_nvrtc")
+def test_hang_of_nvcc_ends_with_all_that_it_started(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fake_nvcc(tmp_path, "sleep 60 & wait")
+    monkeypatch.setattr(settings, "nvcc", lambda: path)
+    monkeypatch.setattr(nvcc, "LIMIT_S", 0.2)
+    start = time.monotonic()
+    compiler.compile(scaled(), "sm_90", cache=None, sources=sources)
+    assert time.monotonic() - start < 30
+
+
+# The log of ptxas. The texts are what NVRTC 13.5 and nvcc 13.0 said of the same kind of kernels.
+
+NVRTC_13_5 = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_ZN2ns2kkILi3EEEvPf' for 'sm_90'
+ptxas info    : Function properties for _ZN2ns2kkILi3EEEvPf
+ptxas         .     256 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 34 registers, used 2 barriers, 320 bytes cumulative stack size, 512 bytes smem
+ptxas info    : Compile time = 11.573 ms
+ptxas info    : Function properties for _Z6helperfi
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Compiling entry function 'plain' for 'sm_90'
+ptxas info    : Function properties for plain
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers
+"""
+NVCC_13_0 = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z1kILi8EEvPKfPf' for 'sm_90'
+ptxas info    : Function properties for _Z1kILi8EEvPKfPf
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 19 registers, used 1 barriers, 1024 bytes smem
+ptxas info    : Compile time = 48.975 ms
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "kernel", "symbol", "usage"),
+    [
+        (NVRTC_13_5, "ns::kk", "_ZN2ns2kkILi3EEEvPf", ptxas.Usage(34, 512, 320, 20, 2)),
+        (NVRTC_13_5, "plain", "plain", ptxas.Usage(8, 0, 0, 0, 0)),
+        (NVCC_13_0, "k", "_Z1kILi8EEvPKfPf", ptxas.Usage(19, 1024, 0, 0, 1)),
+    ],
+)
+def test_log_gives_symbol_and_usage(log: str, kernel: str, symbol: str, usage: ptxas.Usage) -> None:
+    assert ptxas.symbol(log, kernel) == symbol
+    assert ptxas.usage(log, symbol) == usage
+
+
+def test_log_with_two_instances_of_a_kernel_names_neither() -> None:
+    twice = NVCC_13_0 + NVCC_13_0.replace("Li8E", "Li9E")
+    assert ptxas.symbol(twice, "k") is None

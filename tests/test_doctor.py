@@ -1,0 +1,169 @@
+"""The doctor: what is fine, what is not, and what to install."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from autotune import recording, settings
+from autotune.compiler import nvcc, nvrtc
+from autotune.errors import AutotuneError
+from autotune.problem import Problem
+from autotune.report import doctor
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def check(name: str) -> doctor.Check:
+    return next(found for found in doctor.checks() if found.name == name)
+
+
+def put(directory: Path, name: str, text: str) -> None:
+    (directory / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["Python", "CUDA sources", "NVRTC", "compilation", "Optuna", "cache"]
+)
+def test_this_machine_is_fine_in_all_that_needs_no_gpu(name: str) -> None:
+    assert check(name).ok is True
+
+
+def test_every_failed_check_says_what_to_do() -> None:
+    assert [found for found in doctor.checks() if found.ok is False and not found.remedy] == []
+
+
+def test_no_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvcc, "version", lambda: None)
+    found = check("NVRTC")
+    assert found.ok is False
+    assert found.remedy == "pip install 'cuda-core[cu13]'"
+
+
+def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvcc, "version", lambda: None)
+    assert "cuda-core[cu13]" in check("compilation").detail
+
+
+def test_nvcc_in_place_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvcc, "version", lambda: "nvcc 13.0.88")
+    assert check("NVRTC").ok is None
+
+
+def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "build", lambda *_: (None, "catastrophic error: internal"))
+    found = check("compilation")
+    assert found.ok is False
+    assert "catastrophic error: internal" in found.detail
+
+
+def test_no_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    def absent(*_: object) -> None:
+        raise RuntimeError("libcuda.so.1 not found")
+
+    monkeypatch.setattr(driver, "cuDriverGetVersion", absent)
+    found = check("driver")
+    assert (found.ok, found.detail) == (False, "libcuda.so.1 not found")
+    assert found.remedy.startswith("install NVIDIA's driver, 580 or newer")
+
+
+def test_old_driver_gives_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12_080))
+    found = check("driver")
+    assert found.ok is False
+    assert found.detail.startswith("CUDA 12.8")
+
+
+def test_no_gpu_points_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuInit", lambda _: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
+    found = check("GPU")
+    assert found.ok is False
+    assert "--device replay:h100" in found.remedy
+
+
+def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    assert check("driver").remedy == "pip install 'cuda-core[cu13]'"
+
+
+def test_no_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda _: None)
+    found = check("PyCUDA")
+    assert found.ok is False
+    assert "pip install 'tile-autotune[gpu]'" in found.remedy
+
+
+def test_broken_pycuda_gives_the_last_line_of_its_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pycuda").mkdir()
+    put(tmp_path / "pycuda", "__init__.py", "")
+    put(tmp_path / "pycuda", "driver.py", "raise ImportError('libcuda.so.1: cannot open')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = check("PyCUDA")
+    assert (found.ok, found.detail) == (
+        False,
+        "does not import: ImportError: libcuda.so.1: cannot open",
+    )
+
+
+def test_full_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    found = check("cache")
+    assert found.ok is False
+    assert f"{settings.cache_dir()}: No space left on device" in found.detail
+
+
+def test_cache_that_is_a_file_is_named() -> None:
+    settings.cache_dir().touch()
+    found = check("cache")
+    assert (found.ok, "not a directory" in found.detail) == (False, True)
+
+
+def test_broken_recording_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AutotuneError("64x64x64-f32-nn.json.gz: not a recording")
+
+    monkeypatch.setattr(recording, "names", lambda: {"h100": (Problem(64, 64, 64),)})
+    monkeypatch.setattr(recording, "find", broken)
+    found = check("recordings")
+    assert (found.ok, found.detail) == (False, "64x64x64-f32-nn.json.gz: not a recording")
+
+
+def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Path:
+        raise ZeroDivisionError("surprise")
+
+    monkeypatch.setattr(settings, "source_dir", broken)
+    found = check("CUDA sources")
+    assert (found.ok, found.detail) == (False, "ZeroDivisionError: surprise")
+
+
+def test_table_shows_the_remedy_with_its_brackets() -> None:
+    console = Console(width=100)
+    table = doctor.render([doctor.Check("NVRTC", False, "gone", "pip install 'cuda-core[cu13]'")])
+    with console.capture() as shown:
+        console.print(table)
+    assert "pip install 'cuda-core[cu13]'" in shown.get()

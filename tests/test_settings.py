@@ -1,0 +1,108 @@
+"""Where things lie: the cache directory, the CUDA sources, nvcc."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from autotune import settings
+from autotune.errors import CacheError, MissingError
+
+
+def test_cache_directory_is_the_one_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "mine"))
+    assert settings.cache_dir() == tmp_path / "mine"
+
+
+def test_cache_directory_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("AUTOTUNE_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert settings.cache_dir() == tmp_path / "autotune"
+
+
+def test_relative_cache_directory_stays_where_it_was_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", "here")
+    assert settings.cache_dir() == tmp_path / "here"
+
+
+def test_reading_the_cache_directory_creates_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "mine"))
+    assert not settings.cache_dir().exists()
+
+
+def test_sources_of_a_checkout_lie_beside_the_package() -> None:
+    assert settings.source_dir() == Path(settings.__file__).parents[1] / "cuda_src"
+
+
+def test_sources_of_a_wheel_lie_in_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "autotune" / "_cuda_src").mkdir(parents=True)
+    monkeypatch.setattr(settings, "__file__", str(tmp_path / "autotune" / "settings.py"))
+    assert settings.source_dir() == tmp_path / "autotune" / "_cuda_src"
+
+
+def test_missing_sources_say_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(settings, "__file__", str(tmp_path / "autotune" / "settings.py"))
+    with pytest.raises(MissingError, match="pip install --force-reinstall tile-autotune"):
+        settings.source_dir()
+
+
+def test_nvcc_is_found_in_cuda_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    nvcc = tmp_path / "bin" / "nvcc"
+    nvcc.parent.mkdir()
+    nvcc.touch(mode=0o755)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    assert settings.nvcc() == nvcc
+
+
+def test_every_directory_made_is_for_this_user_alone(tmp_path: Path) -> None:
+    settings.ensure(tmp_path / "a" / "b")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")]
+    assert modes == [0o700, 0o700]
+
+
+def test_an_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    assert stat.S_IMODE(settings.ensure(tmp_path / "shared").stat().st_mode) == 0o755
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(CacheError, match=r"taken/cache: not a directory; set AUTOTUNE_CACHE_DIR"):
+        settings.ensure(tmp_path / "taken" / "cache")
+
+
+def test_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(self: Path, **_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(CacheError, match=r"new: No space left on device; set AUTOTUNE_CACHE_DIR"):
+        settings.ensure(tmp_path / "new")
+
+
+def test_read_only_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fixed").mkdir(mode=0o500)
+    if os.access(tmp_path / "fixed", os.W_OK):
+        pytest.skip("this user, root, may write to read-only directories")
+    with pytest.raises(CacheError, match=r"fixed: not writable; set AUTOTUNE_CACHE_DIR"):
+        settings.ensure(tmp_path / "fixed")
+
+
+def test_read_only_file_system_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(CacheError, match=rf"{tmp_path}: not writable; set AUTOTUNE_CACHE_DIR"):
+        settings.ensure(tmp_path)
