@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.plan import Alignment, LaunchPlan, Resources
 from autotune.problem import Problem
+
+# Chosen parameters; each family knows the types of its own.
+Params = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,34 @@ class Rule:
 
     reason: str
     needs: tuple[str, ...]
-    check: Callable[[Mapping[str, Value]], str | None]
+    check: Callable[[Params], str | None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the blocks of a launch do, as far as the cost model looks.
+
+    Attributes:
+        blocks: blocks of the launch.
+        steps: steps of K that each makes.
+        fma: fused multiply-adds (warp instructions) of a block for each step.
+        issue: all warp instructions of a block for each step.
+        bytes: bytes that a block asks of L2 for each step.
+        latency_steps: steps that a block works on while a load is under way.
+        tile: rows and columns of C that a block computes.
+        group: tile rows that are walked together.
+        partials: bytes that split-K writes and a second launch reads; 0 without.
+    """
+
+    blocks: int
+    steps: int
+    fma: float
+    issue: float
+    bytes: float
+    latency_steps: int
+    tile: tuple[int, int]
+    group: int = 1
+    partials: int = 0
 
 
 class Family(Protocol):
@@ -33,8 +63,9 @@ class Family(Protocol):
 
     `domain` gives the parameters and their possible values in the order in which they are
     chosen; `rules` the reasons to reject a combination; `estimate` the resources of a
-    configuration before compilation (registers are a guess, the rest is exact); `plan` the
-    launches. A configuration that breaks no rule has a plan for every alignment.
+    configuration before compilation (registers are a guess, the rest is exact); `work` what the
+    cost model reads; `plan` the launches. A configuration that breaks no rule has a plan for
+    every alignment.
     """
 
     @property
@@ -45,5 +76,7 @@ class Family(Protocol):
     def rules(self, problem: Problem, device: Device) -> tuple[Rule, ...]: ...
 
     def estimate(self, config: Config) -> Resources: ...
+
+    def work(self, config: Config, problem: Problem) -> Work: ...
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan: ...

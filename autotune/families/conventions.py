@@ -1,0 +1,51 @@
+"""What the kernel families share: their first arguments, their layouts, the limits of a launch."""
+
+from __future__ import annotations
+
+from autotune.device import Device
+from autotune.plan import Argument
+from autotune.problem import Problem
+
+LARGEST_GRID_X = 2**31 - 1
+"""Blocks along x of a grid; along y and z there may be 65535 only (CUDA programming guide)."""
+
+
+def operands(problem: Problem) -> tuple[Argument, ...]:
+    """The arguments that every kernel which computes C takes first, in order."""
+    return (
+        Argument("pointer", "a"),
+        Argument("i64", "lda"),
+        Argument("pointer", "b"),
+        Argument("i64", "ldb"),
+        Argument("pointer", "c"),
+        Argument("i64", "ldc"),
+        Argument("i32", problem.m),
+        Argument("i32", problem.n),
+        Argument("i32", problem.k),
+        Argument("f32", "alpha"),
+        Argument("f32", "beta"),
+    )
+
+
+def transposes(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The template arguments of the layout: 1 for an operand that is stored transposed."""
+    return ("TRANS_A", int(problem.layout[0] == "t")), ("TRANS_B", int(problem.layout[1] == "t"))
+
+
+def square_tiles(problem: Problem, side: int) -> int:
+    """How many tiles of side x side elements cover C."""
+    return -(-problem.m // side) * -(-problem.n // side)
+
+
+def threads_fault(threads: int, device: Device) -> str | None:
+    """What is wrong with a block of `threads` on the device, if anything."""
+    if threads <= device.threads_per_block:
+        return None
+    return f"needs {threads} threads a block, {device.name} allows {device.threads_per_block}"
+
+
+def grid_fault(blocks: int) -> str | None:
+    """What is wrong with a grid of `blocks` along x, if anything."""
+    if blocks <= LARGEST_GRID_X:
+        return None
+    return f"needs {blocks} blocks, a grid allows {LARGEST_GRID_X}"

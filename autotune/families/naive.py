@@ -1,0 +1,87 @@
+"""One thread an element of C, straight from global memory (`cuda_src/naive.cu`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.config import Config, Value
+from autotune.device import Device
+from autotune.families.base import Params, Rule, Work
+from autotune.families.conventions import (
+    grid_fault,
+    operands,
+    square_tiles,
+    threads_fault,
+    transposes,
+)
+from autotune.plan import Alignment, Launch, LaunchPlan, Resources, Template
+from autotune.problem import Problem
+
+MAPPINGS = ("coalesced", "uncoalesced")
+BLOCKS = (8, 16, 32)
+REGISTERS = 32
+"""Registers a thread: what NVRTC 13.5 gives most instances on sm_80, 90, 100 (elsewhere to 62)."""
+
+
+@dataclass(frozen=True)
+class Naive:
+    """`block` is the side of the square thread block; `mapping` says along which dimension of C
+    neighbouring threads lie: N (`coalesced`) or M (`uncoalesced`)."""
+
+    @property
+    def name(self) -> str:
+        return "naive"
+
+    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
+        """Every value of every parameter."""
+        del problem, device
+        return {"mapping": MAPPINGS, "block": BLOCKS}
+
+    def rules(self, problem: Problem, device: Device) -> tuple[Rule, ...]:
+        """The reasons to reject a combination on `device`."""
+
+        def threads(p: Params) -> str | None:
+            return threads_fault(p["block"] ** 2, device)
+
+        def grid(p: Params) -> str | None:
+            return grid_fault(square_tiles(problem, p["block"]))
+
+        return Rule("threads", ("block",), threads), Rule("grid", ("block",), grid)
+
+    def estimate(self, config: Config) -> Resources:
+        """Threads, and a guess of the registers; no shared memory."""
+        return Resources(config.integer("block") ** 2, REGISTERS, shared=0)
+
+    def work(self, config: Config, problem: Problem) -> Work:
+        """What one block does: for each multiply-add two loads, and half an address update as the
+        compiler unrolls K by 4. Lanes along M read `block` rows, one after the other."""
+        side = config.integer("block")
+        warps = side**2 / 32
+        requests = 2 if config.values["mapping"] == "coalesced" else 1 + side
+        return Work(
+            blocks=square_tiles(problem, side),
+            steps=problem.k,
+            fma=warps,
+            issue=warps * (1.5 + requests),
+            bytes=2 * side * problem.element_bytes,
+            latency_steps=4,
+            tile=(side, side),
+        )
+
+    def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+        """One launch with one block for each block x block elements of C."""
+        side = config.integer("block")
+        coalesced = int(config.values["mapping"] == "coalesced")
+        launch = Launch(
+            template=Template(
+                "naive.cu", "naive", (("COALESCED", coalesced), *transposes(problem))
+            ),
+            grid=(square_tiles(problem, side), 1, 1),
+            block=(side, side, 1),
+            shared=0,
+            arguments=operands(problem),
+        )
+        return LaunchPlan(problem, config, alignment, (launch,))
+
+
+NAIVE = Naive()

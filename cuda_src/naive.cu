@@ -1,0 +1,34 @@
+// C = alpha op(A) op(B) + beta C in fp32, one thread an element of C, everything from global memory.
+//
+//               N ->                    A block of S x S threads computes S x S elements of C.
+//            +---+---+---+              Each thread walks along a row of op(A) and a column of op(B):
+//      M     | 0 | 1 | 2 |              2 loads for one multiply-add, 0.25 FLOP a byte.
+//      |     +---+---+---+
+//      v     | 3 | 4 | 5 |   blocks,    COALESCED = 1: threadIdx.x runs along N. The threads of a warp
+//            +---+---+---+   linear     share an element of A and read neighbours in B and C.
+//                                       COALESCED = 0: threadIdx.x runs along M. Where A is stored as
+//      the formula reads it, the threads of a warp read A and C a whole row apart.
+//
+// Constraints: blockDim.x = blockDim.y; gridDim.x covers C.
+template <int COALESCED, int TRANS_A, int TRANS_B>
+__global__ void __launch_bounds__(1024)
+    naive(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
+          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta) {
+    const int side = blockDim.x;
+    const int blocks_along_n = (n - 1) / side + 1;
+    const long long row = static_cast<long long>(blockIdx.x / blocks_along_n) * side +
+                          (COALESCED ? threadIdx.y : threadIdx.x);
+    const long long column = static_cast<long long>(blockIdx.x % blocks_along_n) * side +
+                             (COALESCED ? threadIdx.x : threadIdx.y);
+    if (row >= m || column >= n) return;
+
+    // One step along K in each operand, as it is stored.
+    const long long a_step = TRANS_A ? lda : 1, b_step = TRANS_B ? 1 : ldb;
+    a += TRANS_A ? row : row * lda;
+    b += TRANS_B ? column * ldb : column;
+    float sum = 0.0f;
+    for (int p = 0; p < k; ++p) sum = fmaf(a[p * a_step], b[p * b_step], sum);
+
+    c += row * ldc + column;
+    *c = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
+}

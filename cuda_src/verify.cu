@@ -1,0 +1,171 @@
+// Verification of a product: random operands amid guards, a float64 reference, the comparison.
+//
+//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |      a guarded matrix, in words
+//
+// `fill` puts POISON, a NaN, in guards and gaps, so that a stray read spoils the result; `check`
+// counts the words that are no longer what `fill` put there, which stray writes are. Operands hold
+// random normal numbers that depend on nothing but the seed and the position.
+//
+// The reference is a float64 product in tiles of 64 x 64, 4 x 4 a thread, 16 deep. grid.y splits K,
+// and the parts are added up in memory that starts as zeros.
+//
+// Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
+// reference 16640. `check` and `compare` leave the results of each block to be added up by the host.
+constexpr unsigned POISON = 0x7fffdead;
+constexpr int THREADS = 256;
+constexpr int TILE = 64, DEPTH = 16, STRIDE = TILE + 1;  // odd, against bank conflicts
+constexpr int SIDE = 16, PER_THREAD = TILE / SIDE;
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+__device__ unsigned long long mixed(unsigned long long bits) {
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+    return bits ^ bits >> 31;
+}
+
+// Number `index` of the stream `seed`, N(0, 1) by Box and Muller. Never inlined: `fill`, `check` and
+// `compare` have to get the same bits.
+__device__ __attribute__((noinline)) float normal(long long seed, long long index) {
+    const unsigned long long bits = mixed(seed + index * 0x9e3779b97f4a7c15);
+    const float radius = sqrtf(-2.0f * logf(((bits >> 40) + 0.5f) * 0x1p-24f));
+    return radius * cospif((bits & 0xffffff) * 0x1p-23f);
+}
+
+// Whether word `i` of a matrix, counted from its first element, is an element.
+__device__ bool is_element(long long i, long long words, long long columns, long long ld) {
+    return 0 <= i && i < words && i % ld < columns;
+}
+
+__device__ long long first_index() {
+    return static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
+}
+
+__device__ long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
+
+// RANDOM = 1: elements are random numbers; 0: elements are poison too.
+template <int RANDOM>
+__global__ void __launch_bounds__(THREADS)
+    fill(unsigned* memory, long long guard, long long words, long long columns, long long ld,
+         long long seed) {
+    for (long long at = first_index(); at < words + 2 * guard; at += index_step()) {
+        const long long i = at - guard;
+        if (RANDOM && is_element(i, words, columns, ld))
+            reinterpret_cast<float*>(memory)[at] = normal(seed, i);
+        else
+            memory[at] = POISON;
+    }
+}
+
+// The larger of two values, NaN if one of them is.
+__device__ double larger(double a, double b) { return a > b || a != a ? a : b; }
+
+// The sum, or the largest, of a value of each thread; meant for thread 0.
+template <int LARGEST>
+__device__ double reduced(double value) {
+    extern __shared__ double shared[];
+    __syncthreads();
+    shared[threadIdx.x] = value;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            const double other = shared[threadIdx.x + half];
+            value = LARGEST ? larger(value, other) : value + other;
+            shared[threadIdx.x] = value;
+        }
+    }
+    return value;
+}
+
+// counts[block]: words that changed since fill<1> with this seed (FIXED = 1), or outside of the
+// elements alone (FIXED = 0).
+template <int FIXED>
+__global__ void __launch_bounds__(THREADS)
+    check(const unsigned* memory, long long guard, long long words, long long columns, long long ld,
+          long long seed, double* counts) {
+    double changed = 0;
+    for (long long at = first_index(); at < words + 2 * guard; at += index_step()) {
+        const long long i = at - guard;
+        if (!is_element(i, words, columns, ld))
+            changed += memory[at] != POISON;
+        else if (FIXED)
+            changed += reinterpret_cast<const float*>(memory)[at] != normal(seed, i);
+    }
+    changed = reduced<0>(changed);
+    if (threadIdx.x == 0) counts[blockIdx.x] = changed;
+}
+
+// A tile of op(X) into shared memory, k-major, zeros outside. Element (o, p) is at o * ld + p for
+// ALONG_K = 1 and at p * ld + o for 0.
+template <int ALONG_K>
+__device__ void stage(double* tile, const float* x, long long ld, long long first, int count,
+                      long long k_first, long long k_end) {
+    for (int i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
+        const int o = ALONG_K ? i / DEPTH : i % TILE, p = ALONG_K ? i % DEPTH : i / TILE;
+        const long long outer = first + o, inner = k_first + p;
+        const bool inside = outer < count && inner < k_end;
+        tile[p * STRIDE + o] = inside ? x[ALONG_K ? outer * ld + inner : inner * ld + outer] : 0.0f;
+    }
+}
+
+// product (m x n, no gaps) += op(A) op(B) over `chunk` of K for each blockIdx.y.
+template <int TRANS_A, int TRANS_B>
+__global__ void __launch_bounds__(THREADS)
+    reference(const float* a, long long lda, const float* b, long long ldb, double* product, int m,
+              int n, int k, long long chunk) {
+    extern __shared__ double shared[];
+    double* const tile_a = shared;
+    double* const tile_b = shared + DEPTH * STRIDE;
+    const long long tiles = (n + TILE - 1) / TILE;
+    const long long row = blockIdx.x / tiles * TILE, column = blockIdx.x % tiles * TILE;
+    const long long k_first = blockIdx.y * chunk;
+    const long long k_end = k_first + chunk < k ? k_first + chunk : k;
+    const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+
+    double sums[PER_THREAD][PER_THREAD] = {};
+    for (long long p = k_first; p < k_end; p += DEPTH) {
+        stage<!TRANS_A>(tile_a, a, lda, row, m, p, k_end);
+        stage<TRANS_B>(tile_b, b, ldb, column, n, p, k_end);
+        __syncthreads();
+#pragma unroll
+        for (int step = 0; step < DEPTH; ++step) {
+            double left[PER_THREAD], right[PER_THREAD];
+            for (int i = 0; i < PER_THREAD; ++i) left[i] = tile_a[step * STRIDE + y + i * SIDE];
+            for (int j = 0; j < PER_THREAD; ++j) right[j] = tile_b[step * STRIDE + x + j * SIDE];
+            for (int i = 0; i < PER_THREAD; ++i)
+                for (int j = 0; j < PER_THREAD; ++j) sums[i][j] += left[i] * right[j];
+        }
+        __syncthreads();
+    }
+    for (int i = 0; i < PER_THREAD; ++i)
+        for (int j = 0; j < PER_THREAD; ++j) {
+            const long long r = row + y + i * SIDE, c = column + x + j * SIDE;
+            if (r < m && c < n) atomicAdd(product + r * n + c, sums[i][j]);
+        }
+}
+
+// verdict[block]: largest |C - (alpha product + beta C0)|, elements where it exceeds `tolerance`,
+// sums of squares of the difference and of what is expected. NaN in C stays NaN and counts as wrong.
+// C0 is what fill<1> put into C with `seed`; it is not looked at for beta = 0.
+__global__ void __launch_bounds__(THREADS)
+    compare(const double* product, const float* c, long long ldc, int m, int n, float alpha,
+            float beta, long long seed, float tolerance, double* verdict) {
+    double largest = 0, wrong = 0, differences = 0, squares = 0;
+    const long long elements = static_cast<long long>(m) * n;
+    for (long long i = first_index(); i < elements; i += index_step()) {
+        const long long at = i / n * ldc + i % n;
+        const double before = beta == 0 ? 0.0 : static_cast<double>(beta) * normal(seed, at);
+        const double expected = alpha * product[i] + before;
+        const double difference = fabs(c[at] - expected);
+        largest = larger(largest, difference);
+        wrong += !(difference <= tolerance);
+        differences += difference * difference;
+        squares += expected * expected;
+    }
+    largest = reduced<1>(largest);
+    wrong = reduced<0>(wrong);
+    differences = reduced<0>(differences);
+    squares = reduced<0>(squares);
+    if (threadIdx.x != 0) return;
+    double* const mine = verdict + 4 * blockIdx.x;
+    mine[0] = largest, mine[1] = wrong, mine[2] = differences, mine[3] = squares;
+}

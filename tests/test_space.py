@@ -1,0 +1,106 @@
+import re
+from math import prod
+
+import pytest
+
+from autotune import families, space
+from autotune.config import Config
+from autotune.device import find
+from autotune.errors import ConfigError
+from autotune.families import FAMILIES
+from autotune.families.base import Rule
+from autotune.plan import Alignment
+from autotune.problem import Problem
+
+H100 = find("h100")
+SQUARE = Problem(4096, 4096, 4096)
+SHAPES = [Problem(64, 64, 64), Problem(1, 1, 1), Problem(37, 53, 71), Problem(64, 64, 65536)]
+
+
+def legal(problem: Problem = SQUARE) -> Config:
+    return space.feasible(problem, H100).configs[0]
+
+
+def changed(config: Config, **values: int | str) -> Config:
+    return Config.of(config.family, {**config.values, **values})
+
+
+def test_an_h100_has_thousands_of_configurations_at_4096() -> None:
+    assert len(space.feasible(SQUARE, H100).configs) >= 2000
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+def test_legal_and_rejected_add_up_to_all_combinations(family: str, problem: Problem) -> None:
+    found = space.feasible(problem, H100, family)
+    everything = prod(map(len, families.find(family).domain(problem, H100).values()))
+    assert len(found.configs) + sum(found.rejected.values()) == everything
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_enumeration_agrees_with_checking_one_by_one(family: str) -> None:
+    problem = Problem(37, 53, 71)
+    found = space.feasible(problem, H100, family).configs[::97]
+    assert [space.rejection(config, problem, H100) for config in found] == [None] * len(found)
+
+
+@pytest.mark.parametrize("device", ["t4", "a100", "rtx-4090", "h100"])
+def test_every_device_since_turing_has_configurations(device: str) -> None:
+    assert len(space.feasible(Problem(1024, 1024, 1024), find(device)).configs) > 500
+
+
+def test_a_device_without_cp_async_gets_none() -> None:
+    found = space.feasible(Problem(256, 256, 256), find("t4"))
+    assert {config.values["copy"] for config in found.configs} == {"staged"}
+
+
+def test_no_legal_block_needs_more_shared_memory_than_the_device_allows() -> None:
+    t4 = find("t4")
+    problem = Problem(512, 512, 512)
+    plans = (
+        families.find("simt").plan(config, problem, Alignment.dense(problem))
+        for config in space.feasible(problem, t4).configs
+    )
+    assert max(plan.launches[0].shared for plan in plans) <= t4.shared_per_block_optin
+
+
+@pytest.mark.parametrize(
+    ("values", "reason", "numbers"),
+    [
+        ({"bm": 128, "bk": 32, "stages": 5}, "shared memory", "250880 .* 232448"),
+        ({"copy": "staged", "stages": 3}, "stages", "one tile ahead, not 2"),
+        ({"bm": 32, "wm": 64}, "divisibility", "wm=64 does not divide bm=32"),
+        ({"split_k": 192}, "split-K", "512 tiles of bk=8 .* 192 shares"),
+        ({"tm": 16, "tn": 16}, "thread tile", "256 of 255"),
+        ({"bm": 96}, "value", "bm=96 is none of 32, 64, 128, 256"),
+    ],
+)
+def test_a_rejection_has_its_reason_and_its_numbers(
+    values: dict[str, int | str], reason: str, numbers: str
+) -> None:
+    base = Config.parse(
+        "simt:bm=256,bn=256,wm=64,wn=64,tm=16,tn=8,bk=8,split_k=1,group=1,copy=async,stages=2,"
+        "fragments=1,min_blocks=1,order=rows"
+    )
+    found = space.rejection(changed(base, **values), SQUARE, H100)
+    assert found is not None
+    assert found.reason == reason
+    assert re.search(numbers, found.detail)
+
+
+def test_a_missing_parameter_is_named() -> None:
+    config = Config("tiled", (("tile_width", 16),))
+    assert "specialized" in str(space.rejection(config, SQUARE, H100))
+
+
+def test_an_unknown_family_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="naive, tiled, simt"):
+        space.feasible(SQUARE, H100, "wmma")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rules_need_parameters_that_exist(family: str) -> None:
+    kind = families.find(family)
+    rules: tuple[Rule, ...] = kind.rules(SQUARE, H100)
+    needed = {name for rule in rules for name in rule.needs}
+    assert needed <= set(kind.domain(SQUARE, H100))
