@@ -68,10 +68,10 @@ def predict(
 def rank(configs: Iterable[Config], problem: Problem, device: Device) -> list[tuple[float, Config]]:
     """The configurations with their predicted microseconds, fastest first.
 
-    Equal predictions are in text order, so that the ranking is the same everywhere.
+    Equal predictions are in the order of their parameters, so that the ranking is the same
+    everywhere.
     """
-    predictions = ((predict(config, problem, device), config) for config in configs)
-    return sorted(predictions, key=lambda pair: (pair[0], str(pair[1])))
+    return sorted((predict(config, problem, device), config) for config in configs)
 
 
 def _compute_seconds(work: Work, device: Device, resident: int, warps: int) -> float:

@@ -1,13 +1,13 @@
-// C = alpha op(A) op(B) + beta C in fp32, one thread an element of C, everything from global memory.
+// C = alpha op(A) op(B) + beta C in fp32, one thread an element of C, all from global memory.
 //
-//               N ->                    A block of S x S threads computes S x S elements of C.
-//            +---+---+---+              Each thread walks along a row of op(A) and a column of op(B):
-//      M     | 0 | 1 | 2 |              2 loads for one multiply-add, 0.25 FLOP a byte.
-//      |     +---+---+---+
-//      v     | 3 | 4 | 5 |   blocks,    COALESCED = 1: threadIdx.x runs along N. The threads of a warp
-//            +---+---+---+   linear     share an element of A and read neighbours in B and C.
-//                                       COALESCED = 0: threadIdx.x runs along M. Where A is stored as
-//      the formula reads it, the threads of a warp read A and C a whole row apart.
+//            N ->               A block of S x S threads computes S x S elements of C. Each thread
+//        +---+---+---+          walks along a row of op(A) and a column of op(B): two loads for one
+//     M  | 0 | 1 | 2 |          multiply-add, 0.25 FLOP a byte.
+//     |  +---+---+---+
+//     v  | 3 | 4 | 5 |          COALESCED = 1: threadIdx.x runs along N. The threads of a warp
+//        +---+---+---+          share elements of A and read neighbours in B and C.
+//      blocks by blockIdx.x     COALESCED = 0: threadIdx.x runs along M. The threads of a warp read
+//                               A (unless it is stored transposed) and C whole rows apart.
 //
 // Constraints: blockDim.x = blockDim.y; gridDim.x covers C.
 template <int COALESCED, int TRANS_A, int TRANS_B>

@@ -9,6 +9,9 @@ from autotune.problem import Problem
 LARGEST_GRID_X = 2**31 - 1
 """Blocks along x of a grid; along y and z there may be 65535 only (CUDA programming guide)."""
 
+SLOTS_A_CYCLE = 4
+"""Instructions that an SM's four schedulers could issue while its one load path serves a warp."""
+
 
 def operands(problem: Problem) -> tuple[Argument, ...]:
     """The arguments that every kernel which computes C takes first, in order."""

@@ -8,6 +8,7 @@ from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
+    SLOTS_A_CYCLE,
     grid_fault,
     operands,
     square_tiles,
@@ -53,16 +54,22 @@ class Naive:
         return Resources(config.integer("block") ** 2, REGISTERS, shared=0)
 
     def work(self, config: Config, problem: Problem) -> Work:
-        """What one block does: for each multiply-add two loads, and half an address update as the
-        compiler unrolls K by 4. Lanes along M read `block` rows, one after the other."""
+        """What one block does: a load of each operand for one multiply-add, four at a time.
+
+        The L1 cache serves a load line by line: a warp reads as many of A as it has rows, or of a
+        transposed B as it has columns.
+        """
         side = config.integer("block")
-        warps = side**2 / 32
-        requests = 2 if config.values["mapping"] == "coalesced" else 1 + side
+        across, along = 32 // side, side
+        rows, columns = (across, along) if _coalesced(config) else (along, across)
+        lines_a = 1 if problem.layout[0] == "t" else rows
+        lines_b = columns if problem.layout[1] == "t" else 1
+        warps = side**2 // 32
         return Work(
             blocks=square_tiles(problem, side),
             steps=problem.k,
             fma=warps,
-            issue=warps * (1.5 + requests),
+            issue=warps * (1 + SLOTS_A_CYCLE * (lines_a + lines_b)),
             bytes=2 * side * problem.element_bytes,
             latency_steps=4,
             tile=(side, side),
@@ -71,10 +78,9 @@ class Naive:
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """One launch with one block for each block x block elements of C."""
         side = config.integer("block")
-        coalesced = int(config.values["mapping"] == "coalesced")
         launch = Launch(
             template=Template(
-                "naive.cu", "naive", (("COALESCED", coalesced), *transposes(problem))
+                "naive.cu", "naive", (("COALESCED", _coalesced(config)), *transposes(problem))
             ),
             grid=(square_tiles(problem, side), 1, 1),
             block=(side, side, 1),
@@ -85,3 +91,7 @@ class Naive:
 
 
 NAIVE = Naive()
+
+
+def _coalesced(config: Config) -> int:
+    return int(config.values["mapping"] == "coalesced")

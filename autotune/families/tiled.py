@@ -9,6 +9,7 @@ from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
+    SLOTS_A_CYCLE,
     grid_fault,
     operands,
     square_tiles,
@@ -83,16 +84,16 @@ class Tiled:
         return Resources(width**2, REGISTERS, shared_bytes(width))
 
     def work(self, config: Config, problem: Problem) -> Work:
-        """What one block does: two shared loads a multiply-add, of which a known width lets the
-        compiler read four values of A at once, and about 24 instructions a phase to load it."""
+        """What one block does: two loads from shared memory a multiply-add, of which a known width
+        lets the compiler read four values of A at once, and about 24 instructions a phase."""
         width = config.integer("tile_width")
         warps = -(-(width**2) // 32)
-        shared_loads = 1.25 if config.integer("specialized") else 2
+        loads = 1.25 if config.integer("specialized") else 2.0
         return Work(
             blocks=square_tiles(problem, width),
             steps=problem.k,
             fma=warps,
-            issue=warps * (1 + shared_loads + 24 / width),
+            issue=warps * (1 + SLOTS_A_CYCLE * loads + 24 / width),
             bytes=2 * width * problem.element_bytes,
             latency_steps=width,
             tile=(width, width),

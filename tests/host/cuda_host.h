@@ -1,0 +1,122 @@
+// CUDA C++ for the host compiler: what the kernels of cuda_src/ use of it, under sanitizers.
+//
+// Force-included before a kernel file. `launcher.cpp` runs the threads of a block as fibers that
+// take turns at barriers. Dynamic shared memory (`extern __shared__ T name[]`) is the launcher's
+// arena: the generated unit equates `name` with it. Static __shared__ arrays are not supported.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#define AUTOTUNE_HOST 1
+#define __global__ inline
+#define __device__
+#define __shared__
+// Only a hint here: instances compile several times faster when nothing is forced inline.
+#define __forceinline__ inline
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+#define __syncthreads() host::barrier(__FILE__, __LINE__)
+
+struct dim3 {
+    unsigned x, y, z;
+};
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// A vector lies at a multiple of its size; UBSan checks each access.
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+extern "C" float fmaf(float a, float b, float c) noexcept;
+
+template <typename T>
+inline T __ldg(const T* address) {
+    return *address;
+}
+
+template <typename T>
+inline T atomicAdd(T* address, T value) {
+    return std::exchange(*address, *address + value);
+}
+
+#define HOST_MIN_MAX(T)                                   \
+    constexpr T min(T a, T b) { return b < a ? b : a; }   \
+    constexpr T max(T a, T b) { return a < b ? b : a; }
+HOST_MIN_MAX(int)
+HOST_MIN_MAX(unsigned)
+HOST_MIN_MAX(long long)
+HOST_MIN_MAX(float)
+#undef HOST_MIN_MAX
+
+namespace host {
+
+// Waits for all threads of the block; aborts if some have exited or wait at another barrier.
+void barrier(const char* file, int line);
+
+// cp.async of 4, 8 or 16 bytes. `shared` holds NaN until a wait covers the copy.
+void copy_async(void* shared, const void* global, int bytes, bool valid);
+void copy_commit();
+void copy_wait(int allowed_pending);
+
+// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64) or f(32).
+struct Argument {
+    char type;
+    union {
+        void* pointer;
+        int i32;
+        long long i64;
+        float f32;
+    };
+
+    operator int() const { return i32; }
+    operator long long() const { return i64; }
+    operator float() const { return f32; }
+    template <typename T>
+    operator T*() const {
+        return static_cast<T*>(pointer);
+    }
+};
+
+template <typename T>
+constexpr char type_of = 0;
+template <typename T>
+constexpr char type_of<T*> = 'p';
+template <>
+constexpr char type_of<int> = 'i';
+template <>
+constexpr char type_of<long long> = 'l';
+template <>
+constexpr char type_of<float> = 'f';
+
+// Aborts with a message unless `arguments`, `count` of them, have the types in `taken`.
+void expect(const Argument* arguments, std::size_t count, const char* taken);
+
+template <typename... P, std::size_t... I>
+void call(void (*kernel)(P...), const Argument* arguments, std::index_sequence<I...>) {
+    kernel(static_cast<P>(arguments[I])...);
+}
+
+// A kernel instance in the launcher's table, under the name that jobs give.
+struct Instance {
+    using Run = void (*)(const Argument*, std::size_t count);
+    Instance(const char* name, Run run);
+};
+
+template <auto KERNEL>
+struct Kernel;
+template <typename... P, void (*KERNEL)(P...)>
+struct Kernel<KERNEL> {
+    static void run(const Argument* arguments, std::size_t count) {
+        static constexpr char taken[] = {type_of<P>..., 0};
+        expect(arguments, count, taken);
+        call(KERNEL, arguments, std::index_sequence_for<P...>());
+    }
+};
+
+}  // namespace host

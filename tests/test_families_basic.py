@@ -1,0 +1,136 @@
+"""The naive and the tiled family: what they reject and what they launch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from autotune import device, settings, space
+from autotune.config import Config
+from autotune.errors import DeviceError
+from autotune.families import FAMILIES
+from autotune.families.base import Family
+from autotune.families.naive import NAIVE
+from autotune.families.tiled import TILED, shared_bytes, widest
+from autotune.plan import Alignment, LaunchPlan
+from autotune.problem import Problem
+
+SQUARE = Problem(4096, 4096, 4096)
+H100 = device.find("h100")
+SMALL = replace(H100, name="Small", threads_per_block=512, shared_per_block=1024)
+
+
+def _plan(text: str, problem: Problem) -> LaunchPlan:
+    config = Config.parse(text)
+    return FAMILIES[config.family].plan(config, problem, Alignment.dense(problem))
+
+
+def test_naive_offers_both_mappings_at_three_block_sizes() -> None:
+    assert len(space.feasible(SQUARE, H100, "naive").configs) == 6
+
+
+def test_tiled_offers_widths_4_to_32_compiled_or_chosen_at_launch() -> None:
+    assert len(space.feasible(SQUARE, H100, "tiled").configs) == 2 * 29
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "naive:mapping=coalesced,block=32",
+            "threads: needs 1024 threads a block, Small allows 512",
+        ),
+        (
+            "tiled:tile_width=32,specialized=1",
+            "threads: needs 1024 threads a block, Small allows 512",
+        ),
+        (
+            "tiled:tile_width=12,specialized=0",
+            "shared memory: needs 1152 bytes a block, Small allows 1024",
+        ),
+    ],
+)
+def test_a_block_that_does_not_fit_is_rejected_with_its_numbers(text: str, reason: str) -> None:
+    assert str(space.rejection(Config.parse(text), SQUARE, SMALL)) == reason
+
+
+def test_a_grid_beyond_cuda_is_rejected() -> None:
+    problem = Problem(2**20, 2**20, 1)
+    config = Config.parse("tiled:tile_width=4,specialized=1")
+    rejection = space.rejection(config, problem, H100)
+    assert str(rejection) == "grid: needs 68719476736 blocks, a grid allows 2147483647"
+
+
+@pytest.mark.parametrize(
+    ("limits", "width"),
+    [
+        # PMPP, chapter 5 on device limits: 32 x 32 tiles fill the 1024 threads of a block.
+        ({"threads_per_block": 1024, "shared_per_block": 49152}, 32),
+        ({"threads_per_block": 512, "shared_per_block": 16384}, 22),
+        ({"threads_per_block": 1024, "shared_per_block": 1024}, 11),
+    ],
+)
+def test_the_widest_tile_follows_from_the_limits(limits: dict[str, int], width: int) -> None:
+    assert widest(replace(H100, **limits)) == width  # type: ignore[arg-type]
+
+
+def test_a_device_without_room_for_any_tile_is_an_error() -> None:
+    with pytest.raises(DeviceError, match="4x4 needs 16 threads of 1024 and 128 bytes of shared"):
+        widest(replace(H100, shared_per_block=127))
+
+
+def test_two_fp32_tiles_take_8_bytes_an_element() -> None:
+    assert [shared_bytes(width) for width in (16, 32)] == [2048, 8192]
+
+
+@pytest.mark.parametrize("shape", [(100_000, 128, 128), (32, 32, 1_000_000), (1, 2**31 - 1, 1)])
+@pytest.mark.parametrize(
+    "text", ["naive:mapping=uncoalesced,block=8", "tiled:tile_width=5,specialized=1"]
+)
+def test_blocks_lie_along_x_where_a_grid_is_widest(text: str, shape: tuple[int, int, int]) -> None:
+    (launch,) = _plan(text, Problem(*shape)).launches
+    side = launch.block[0]
+    tiles = -(-shape[0] // side) * -(-shape[1] // side)
+    assert launch.grid == (tiles, 1, 1)
+
+
+def test_one_kernel_serves_every_width_chosen_at_launch() -> None:
+    plans = [_plan(f"tiled:tile_width={width},specialized=0", SQUARE) for width in range(4, 33)]
+    assert len({plan.launches[0].template for plan in plans}) == 1
+
+
+def test_a_specialized_kernel_is_compiled_for_its_width() -> None:
+    (launch,) = _plan("tiled:tile_width=12,specialized=1", SQUARE).launches
+    assert launch.template.expression == "tiled<12, 0, 0>"
+
+
+@pytest.mark.parametrize(
+    ("layout", "transposed"), [("nn", (0, 0)), ("nt", (0, 1)), ("tn", (1, 0)), ("tt", (1, 1))]
+)
+def test_the_layout_is_compiled_in(layout: str, transposed: tuple[int, int]) -> None:
+    plan = _plan("naive:mapping=coalesced,block=16", replace(SQUARE, layout=layout))
+    arguments = dict(plan.launches[0].template.arguments)
+    assert (arguments["TRANS_A"], arguments["TRANS_B"]) == transposed
+
+
+@pytest.mark.parametrize("family", [NAIVE, TILED], ids=lambda family: family.name)
+def test_the_estimate_is_what_the_plan_launches(family: Family) -> None:
+    for config in space.feasible(SQUARE, H100, family.name).configs:
+        (launch,) = _plan(str(config), SQUARE).launches
+        estimate = family.estimate(config)
+        assert (estimate.threads, estimate.shared) == (launch.threads, launch.shared)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_template_arguments_are_named_as_in_the_source(family: str) -> None:
+    config = next(iter(space.feasible(Problem(64, 64, 64), H100, family).configs))
+    for launch in _plan(str(config), Problem(64, 64, 64)).launches:
+        template = launch.template
+        source = (settings.source_dir() / template.source).read_text()
+        declared = re.search(
+            rf"template <([^>]*)>\s*__global__[^;{{]*?\b{template.kernel}\(", source
+        )
+        assert declared is not None
+        assert [name for name, _ in template.arguments] == re.findall(r"int (\w+)", declared[1])

@@ -1,0 +1,127 @@
+"""What the CPU harness sees: each broken kernel must fail, and its sound twin must pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_cuda import HOST, Case, HostFault, Program, build, check, random_case, run
+
+from autotune.config import Config
+from autotune.families.conventions import operands
+from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.problem import Problem
+
+OUTSIDE = "AddressSanitizer: use-after-poison"
+WRONG = "error nan|error [0-9.e+]+, tolerance"
+DIVERGENT = "divergent barrier"
+
+TILED_DEFECTS = {
+    "reads past A": (1, OUTSIDE),
+    "writes past C": (2, OUTSIDE),
+    "writes between the rows of C": (3, "wrote between the rows"),
+    "reads C at beta = 0": (4, "error nan"),
+    "overruns shared memory": (5, OUTSIDE),
+    "reads before the barrier": (6, "error nan"),
+    "writes before the barrier": (7, WRONG),
+    "exits before the barrier": (8, DIVERGENT),
+    "splits the barrier": (9, DIVERGENT),
+}
+COPY_DEFECTS = {
+    "waits for nothing": (1, "error nan"),
+    "waits without a barrier": (2, "error nan"),
+    "copies past A": (3, OUTSIDE),
+    "copies misaligned": (4, "misaligned asynchronous copy"),
+}
+
+
+def _template(source: str, defect: int) -> Template:
+    return Template(f"broken_{source}.cu", f"broken_{source}", (("DEFECT", defect),))
+
+
+def _plan(
+    template: Template, problem: Problem, grid: tuple[int, int], block: tuple[int, int], shared: int
+) -> LaunchPlan:
+    launch = Launch(template, (*grid, 1), (*block, 1), shared, operands(problem))
+    return LaunchPlan(problem, Config(template.kernel), Alignment.dense(problem), (launch,))
+
+
+def _tiled(defect: int) -> Case:
+    """13 x 11 x 19 in tiles of 8 x 8; the rows of C are 16 apart."""
+    plan = _plan(_template("tiled", defect), Problem(13, 11, 19), (2, 2), (8, 8), shared=512)
+    return random_case(plan, (19, 11, 16))
+
+
+def _copy(defect: int) -> Case:
+    plan = _plan(_template("copy", defect), Problem(4, 4, 4), (1, 1), (4, 4), shared=128)
+    return random_case(plan, (4, 4, 4))
+
+
+def _vector(alignment: Alignment) -> Case:
+    plan = _plan(_template("vector", 0), Problem(4, 4, 4), (1, 1), (4, 1), shared=0)
+    return random_case(replace(plan, alignment=alignment), (4, 4, 4))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    templates = [
+        *(_template("tiled", defect) for defect in range(1 + len(TILED_DEFECTS))),
+        *(_template("copy", defect) for defect in range(1 + len(COPY_DEFECTS))),
+        _template("vector", 0),
+    ]
+    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources=HOST)
+
+
+@pytest.mark.parametrize("sound", [_tiled(0), _copy(0)], ids=["tiled", "copy"])
+def test_a_sound_kernel_passes(program: Program, sound: Case) -> None:
+    check(program, [sound])
+
+
+@pytest.mark.parametrize("defect", TILED_DEFECTS)
+def test_a_broken_kernel_fails(program: Program, defect: str) -> None:
+    number, report = TILED_DEFECTS[defect]
+    with pytest.raises(HostFault, match=report):
+        check(program, [_tiled(number)])
+
+
+@pytest.mark.parametrize("defect", COPY_DEFECTS)
+def test_a_broken_asynchronous_copy_fails(program: Program, defect: str) -> None:
+    number, report = COPY_DEFECTS[defect]
+    with pytest.raises(HostFault, match=report):
+        check(program, [_copy(number)])
+
+
+def test_an_aligned_vector_passes(program: Program) -> None:
+    case = _vector(Alignment(4, 4, 4))
+    np.testing.assert_array_equal(run(program, [case])[0], case.a)
+
+
+@pytest.mark.parametrize("alignment", [Alignment(2, 4, 4), Alignment(4, 4, 1)], ids=str)
+def test_a_vector_wider_than_the_promised_alignment_fails(
+    program: Program, alignment: Alignment
+) -> None:
+    with pytest.raises(HostFault, match="misaligned address"):
+        run(program, [_vector(alignment)])
+
+
+def test_an_argument_of_another_type_fails(program: Program) -> None:
+    case = _vector(Alignment(4, 4, 4))
+    (launch,) = case.plan.launches
+    arguments = (launch.arguments[0], Argument("i32", 4), *launch.arguments[2:])
+    plan = replace(case.plan, launches=(replace(launch, arguments=arguments),))
+    with pytest.raises(HostFault, match="argument 1: the plan passes i, the kernel takes l"):
+        run(program, [replace(case, plan=plan)])
+
+
+def test_a_grid_that_cuda_does_not_allow_fails(program: Program) -> None:
+    case = _vector(Alignment(4, 4, 4))
+    launch = replace(case.plan.launches[0], grid=(1, 65536, 1))
+    with pytest.raises(HostFault, match="impossible grid 1 65536 1"):
+        run(program, [replace(case, plan=replace(case.plan, launches=(launch,)))])
+
+
+def test_a_fault_names_its_case_after_sound_ones(program: Program) -> None:
+    with pytest.raises(HostFault, match="broken_copy on 4x4x4"):
+        check(program, [_tiled(0), _copy(3)])

@@ -1,0 +1,60 @@
+"""The CUDA-core kernels on the CPU, under AddressSanitizer and UBSan, against numpy in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from host_cuda import Program, build, case_of, check
+
+from autotune import families
+from autotune.config import Config
+from autotune.plan import Alignment
+from autotune.problem import LAYOUTS, Problem
+
+TILED = tuple(
+    f"tiled:tile_width={width},specialized={specialized}"
+    for specialized in (1, 0)
+    for width in (4, 5, 8, 16, 32)
+)
+NAIVE = ("naive:mapping=coalesced,block=8", "naive:mapping=uncoalesced,block=16")
+CONFIGS = tuple(Config.parse(text) for text in (*NAIVE, *TILED))
+
+SHAPES = (
+    *((1, 1, 1), (1, 37, 1), (37, 1, 1), (1, 1, 37), (2, 3, 5)),  # below every tile
+    *((32, 32, 32), (16, 48, 64)),  # whole tiles
+    *((37, 53, 71), (31, 33, 17), (97, 7, 13)),  # primes and neighbours of a tile
+    *((130, 2, 3), (3, 130, 2), (2, 3, 513)),  # tall, flat, deep
+)
+ODD = (37, 53, 71)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    templates = (
+        launch.template
+        for config in CONFIGS
+        for layout in LAYOUTS
+        for launch in families.find(config.family)
+        .plan(config, Problem(*ODD, layout=layout), Alignment(1, 1, 1))
+        .launches
+    )
+    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_multiplies_any_shape(program: Program, config: Config, layout: str) -> None:
+    check(program, [case_of(config, Problem(*shape, layout=layout)) for shape in SHAPES])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_takes_rows_that_lie_apart(program: Program, config: Config, layout: str) -> None:
+    check(program, [case_of(config, Problem(*ODD, layout=layout), padding=(1, 2, 11))])
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_scales_by_alpha_and_beta(program: Program, config: Config) -> None:
+    scales = ((1.5, 0.5), (-1.0, 1.0), (0.0, -2.0), (0.0, 0.0))
+    check(program, [case_of(config, Problem(*ODD), alpha=a, beta=b) for a, b in scales])
