@@ -1,0 +1,95 @@
+"""Samples to an estimate with its spread, and the winner of those that it cannot tell apart."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from autotune.config import Config
+from autotune.plan import Resources
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Summary of samples, in their unit.
+
+    Attributes:
+        median: the median.
+        spread: half the distance between the quartiles; 0 for a single sample.
+        samples: how many there were.
+    """
+
+    median: float
+    spread: float
+    samples: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Estimate:
+        """The estimate from `samples`; quartiles interpolate linearly between samples.
+
+        Raises:
+            ValueError: if there are no samples or one of them is not finite.
+        """
+        if not samples or not all(map(math.isfinite, samples)):
+            raise ValueError(f"{len(samples)} samples; give at least one, all of them finite")
+        if len(samples) == 1:
+            return cls(samples[0], 0.0, 1)
+        low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(median, (high - low) / 2, len(samples))
+
+
+class Timed(Protocol):
+    """A time and its spread in microseconds, such as a `runner.Measurement`."""
+
+    @property
+    def time_us(self) -> float: ...
+
+    @property
+    def spread_us(self) -> float: ...
+
+
+class Contender(Protocol):
+    """A measured configuration, such as a `store.Entry`."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def measurement(self) -> Timed: ...
+
+    @property
+    def resources(self) -> Resources: ...
+
+
+C = TypeVar("C", bound=Contender)
+
+
+def tied(a: Timed, b: Timed) -> bool:
+    """Whether two times differ by no more than either's spread.
+
+    The smaller spread decides, so one noisy measurement does not tie with everything, and
+    preferring either of two tied candidates costs at most the spread of the faster.
+    """
+    return abs(a.time_us - b.time_us) <= min(a.spread_us, b.spread_us)
+
+
+def winner(contenders: Iterable[C]) -> C:
+    """The fastest contender, or of those tied with it the one that takes least of an SM.
+
+    Fewer registers a block come first, then less shared memory, then the text of the
+    configuration: noise does not pick, nor does the order of the contenders.
+
+    Raises:
+        ValueError: if there are no contenders.
+    """
+    pool = list(contenders)
+    fastest = min(pool, key=lambda one: (one.measurement.time_us, *_demand(one)))
+    return min((one for one in pool if tied(one.measurement, fastest.measurement)), key=_demand)
+
+
+def _demand(contender: Contender) -> tuple[int, int, str]:
+    resources = contender.resources
+    return resources.registers * resources.threads, resources.shared, str(contender.config)

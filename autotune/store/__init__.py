@@ -1,0 +1,160 @@
+"""Records on disk: one JSON file for each problem, device and kind of evidence.
+
+    <root>/records/<device>/4096x4096x4096-f32-nn.json            measured
+    <root>/records/<device>/4096x4096x4096-f32-nn.replayed.json   from a recording
+    <root>/records/<device>/4096x4096x4096-f32-nn.predicted.json  from the cost model
+    <root>/quarantine/<device>.jsonl                              candidates that crashed or hung
+
+A file that cannot be read as a record is a miss with a warning. It is never lost: before a
+record takes its place it is copied to `<file>.broken-<n>`, and a record made from other kernel
+sources to `<file>.superseded-<n>`.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.device import Device
+from autotune.problem import Problem
+from autotune.runner import Evidence
+from autotune.store import codec, files
+from autotune.store.record import BEST_FIRST, Entry, Provenance, Record, merge
+
+__all__ = ["Entry", "Provenance", "Record", "Store"]
+
+
+@dataclass(frozen=True)
+class Store:
+    """The records and the quarantine under a directory, which need not exist yet.
+
+    Any number of processes may use it at once. Devices are told apart by their slug, so that a
+    record serves every card of its model.
+    """
+
+    root: Path
+
+    def path(self, device: Device, problem: Problem, evidence: Evidence = "measured") -> Path:
+        """Where the record is kept."""
+        suffix = "" if evidence == "measured" else f".{evidence}"
+        name = f"{problem.shape}-{problem.compute}-{problem.layout}{suffix}.json"
+        return self._directory(device) / name
+
+    def save(self, record: Record) -> Record:
+        """Merges the record into the one on disk (see `record.merge`) and returns the result.
+
+        Raises:
+            CacheError: if it cannot be written; the file on disk is then as it was.
+        """
+        path = self.path(record.device, record.problem, record.evidence)
+        with files.locked(path.parent):
+            old = self._previous(path)
+            if old is not None and old.provenance.source != record.provenance.source:
+                files.copy_aside(path, "superseded")
+            merged = merge(old, record)
+            files.write(path, codec.dumps(merged))
+        return merged
+
+    def load(
+        self, device: Device, problem: Problem, evidence: Evidence | None = None
+    ) -> Record | None:
+        """The record with the best evidence (measured, replayed, predicted) or that asked for.
+
+        None if there is none. A broken file is warned of and passed over.
+        """
+        kinds = BEST_FIRST if evidence is None else (evidence,)
+        found = (self._read(self.path(device, problem, kind)) for kind in kinds)
+        return next((record for record in found if record is not None), None)
+
+    def records(self, device: Device) -> list[Record]:
+        """The record with the best evidence of every problem on the device, by problem."""
+        found = map(self._read, self._directory(device).glob("*.json"))
+        known = [record for record in found if record is not None]
+        known.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
+        best = {record.problem: record for record in known}
+        return [best[problem] for problem in sorted(best)]
+
+    def quarantine(self, device: Device, key: str, reason: str) -> None:
+        """Records at once that the candidate `key` crashed or hung on the device.
+
+        Raises:
+            CacheError: if it cannot be written.
+        """
+        path = self._quarantine_path(device)
+        with files.locked(path.parent):
+            files.append_line(path, json.dumps({"key": key, "reason": reason}).encode())
+
+    def quarantined(self, device: Device) -> dict[str, str]:
+        """The reason, the latest if there are several, for each candidate in quarantine."""
+        path = self._quarantine_path(device)
+        try:
+            *lines, _torn = (_bytes(path) or b"").split(b"\n")
+        except ValueError as error:
+            _warn(f"{path}: passed over: {error}")
+            return {}
+        known: dict[str, str] = {}
+        for number, line in enumerate(lines, start=1):
+            fields = _fields(line)
+            if fields is None:
+                _warn(f"{path}: line {number} is broken and passed over")
+            else:
+                known[fields[0]] = fields[1]
+        return known
+
+    def _directory(self, device: Device) -> Path:
+        return self.root / "records" / device.slug
+
+    def _quarantine_path(self, device: Device) -> Path:
+        return self.root / "quarantine" / f"{device.slug}.jsonl"
+
+    def _read(self, path: Path) -> Record | None:
+        """The record in the file; None if there is no file or, with a warning, a broken one."""
+        try:
+            return self._parse(path)
+        except ValueError as error:
+            _warn(f"{path}: passed over: {error}")
+            return None
+
+    def _previous(self, path: Path) -> Record | None:
+        """The record in the file that is about to be replaced; a broken file is kept first."""
+        try:
+            return self._parse(path)
+        except ValueError as error:
+            _warn(f"{path}: kept as {files.copy_aside(path, 'broken').name}: {error}")
+            return None
+
+    def _parse(self, path: Path) -> Record | None:
+        """The record in the file, None if there is no file; ValueError if it is broken."""
+        text = _bytes(path)
+        if text is None:
+            return None
+        record = codec.loads(text)
+        if self.path(record.device, record.problem, record.evidence) != path:
+            raise ValueError(f"holds {record.evidence} {record.problem} of {record.device.name}")
+        return record
+
+
+def _fields(line: bytes) -> tuple[str, str] | None:
+    """Key and reason of a line of the quarantine; None if it is broken."""
+    try:
+        data = json.loads(line)
+        return str(data["key"]), str(data["reason"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _bytes(path: Path) -> bytes | None:
+    """What the file holds, None if there is none; ValueError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+
+
+def _warn(message: str) -> None:
+    # One place for all, so that the default filter shows each message once.
+    warnings.warn(message, stacklevel=1)

@@ -1,0 +1,140 @@
+"""A record as JSON, both ways. Reading is strict: the result is a whole record or an error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from autotune.config import Config
+from autotune.device import Device
+from autotune.plan import Resources
+from autotune.problem import Problem
+from autotune.runner import Evidence, Measurement
+from autotune.store.record import BEST_FIRST, Entry, Provenance, Record
+
+SCHEMA = 1
+
+T = TypeVar("T")
+
+
+def encode(record: Record) -> dict[str, object]:
+    """The record as JSON data; times are in microseconds, sizes in bytes."""
+    return {
+        "schema": SCHEMA,
+        "problem": asdict(record.problem),
+        "evidence": record.evidence,
+        "entries": [_encode_entry(entry) for entry in record.entries],
+        "baseline": record.baseline and asdict(record.baseline),
+        "provenance": asdict(record.provenance),
+        "device": record.device.to_json(),
+    }
+
+
+def decode(data: object) -> Record:
+    """The record that `encode` made `data` from; keys that it does not write are ignored.
+
+    Raises:
+        ValueError: if a value is missing, of another type or impossible, or the schema is not 1.
+    """
+    given = _object(data, "record")
+    if given.get("schema") != SCHEMA:
+        raise ValueError(f"schema is {given.get('schema')!r}, this version reads {SCHEMA}")
+    entries = given.get("entries")
+    if not isinstance(entries, list):
+        raise ValueError("entries is not a list")
+    baseline = given.get("baseline")
+    return Record(
+        problem=_build(Problem, given.get("problem")),
+        device=Device.from_json(_object(given.get("device"), "device")),
+        evidence=_evidence(given.get("evidence")),
+        entries=tuple(_decode_entry(entry) for entry in entries),
+        baseline=None if baseline is None else _measurement(baseline),
+        provenance=_build(Provenance, given.get("provenance")),
+    )
+
+
+def dumps(record: Record) -> bytes:
+    """The text of a record's file.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    return (json.dumps(encode(record), indent=2, allow_nan=False) + "\n").encode()
+
+
+def loads(text: bytes) -> Record:
+    """Reads the text of a record's file back.
+
+    Raises:
+        ValueError: if the text is anything else than a record of this schema.
+    """
+    try:
+        return decode(json.loads(text))
+    except (ArithmeticError, RecursionError) as error:  # 400-digit numbers, 10,000 brackets
+        raise ValueError(str(error)) from error
+
+
+def _evidence(value: object) -> Evidence:
+    for evidence in BEST_FIRST:
+        if value == evidence:
+            return evidence
+    raise ValueError(f"evidence is {value!r}, not one of {', '.join(BEST_FIRST)}")
+
+
+def _encode_entry(entry: Entry) -> dict[str, object]:
+    return {
+        "config": str(entry.config),
+        "params": entry.config.values,
+        "measurement": asdict(entry.measurement),
+        "resources": asdict(entry.resources),
+        "occupancy": entry.occupancy,
+        "limiter": entry.limiter,
+    }
+
+
+def _decode_entry(data: object) -> Entry:
+    given = _object(data, "entry")
+    config = Config.parse(_typed("config", given.get("config"), str))
+    if config.values != given.get("params"):
+        raise ValueError(f"params of {config} say {given.get('params')!r}")
+    return Entry(
+        config=config,
+        measurement=_measurement(given.get("measurement")),
+        resources=_build(Resources, given.get("resources")),
+        occupancy=_typed("occupancy", given.get("occupancy"), float),
+        limiter=_typed("limiter", given.get("limiter"), str),
+    )
+
+
+def _measurement(data: object) -> Measurement:
+    measurement = _build(Measurement, data)
+    if measurement.time_us <= 0:
+        raise ValueError(f"time_us is {measurement.time_us}, not a time")
+    return measurement
+
+
+def _build(cls: type[T], data: object) -> T:
+    """An instance of a flat dataclass from an object with a value for each of its fields."""
+    given = _object(data, cls.__name__)
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    return cls(**{name: _typed(name, given.get(name), hints[name]) for name in names})
+
+
+def _typed(name: str, value: object, hint: Any) -> Any:
+    """`value` if it has the type that the hint (a type or a union of types) asks for."""
+    kinds = get_args(hint) or (hint,)
+    if type(value) is int and int not in kinds and float in kinds:
+        value = float(value)
+    if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _object(data: object, what: str) -> Mapping[str, object]:
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} is not an object")
+    return data

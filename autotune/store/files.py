@@ -1,0 +1,122 @@
+"""Files that several processes write and that a crash, a kill or a full disk leaves whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+from autotune import settings
+from autotune.errors import CacheError
+
+LOCK_SECONDS = 30.0
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Holds the directory, made if needed, against every other process; a kill lets go of it.
+
+    Raises:
+        CacheError: if the directory cannot be made or written, or stays held for 30 s.
+    """
+    from filelock import FileLock, Timeout
+
+    settings.ensure(directory)
+    lock = FileLock(directory / ".lock", timeout=LOCK_SECONDS)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise CacheError(
+            f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
+            "that one has ended"
+        ) from error
+    except OSError as error:
+        raise _unwritable(directory, 0, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces the file by `data` or leaves it as it was. The directory must be locked.
+
+    Raises:
+        CacheError: if the disk is full, read-only or broken.
+    """
+    # The lock admits one writer, so the name can be fixed, and a killed writer's remains are
+    # overwritten by the next.
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise _unwritable(path, len(data), error) from error
+
+
+def copy_aside(path: Path, why: str) -> Path:
+    """Copies the file to the first free of `<name>.<why>-1`, `-2`, ... and returns that path.
+
+    A copy, because a kill between a move and the write that follows would leave neither.
+
+    Raises:
+        CacheError: if the file cannot be read or the copy not be written.
+    """
+    paths = (path.with_name(f"{path.name}.{why}-{number}") for number in count(1))
+    aside = next(candidate for candidate in paths if not candidate.exists())
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CacheError(
+            f"{path}: cannot be read ({error.strerror}), so not replaced; move it away"
+        ) from error
+    write(aside, data)
+    return aside
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Appends one line, which is on the disk when this returns. The directory must be locked.
+
+    A last line without its end, which a crash has torn, is cut off first.
+
+    Raises:
+        CacheError: if the disk is full, read-only or broken.
+    """
+    try:
+        with path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _sync(path.parent)
+    except OSError as error:
+        raise _unwritable(path, len(line) + 1, error) from error
+
+
+def _sync(directory: Path) -> None:
+    """Makes new names in the directory last."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(path: Path, size: int, error: OSError) -> CacheError:
+    free = "unknown"
+    with suppress(OSError):
+        free = str(shutil.disk_usage(path if path.is_dir() else path.parent).free)
+    return CacheError(
+        f"{path}: cannot be written: {error.strerror} ({size} bytes to write, {free} free); "
+        "make room or set AUTOTUNE_CACHE_DIR to another directory"
+    )

@@ -1,0 +1,101 @@
+"""What is recorded of a problem on a device, and how two records of it become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from autotune.config import Config
+from autotune.device import Device
+from autotune.plan import Resources
+from autotune.problem import Problem
+from autotune.runner import Evidence, Measurement
+from autotune.stats import winner
+
+BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
+KEPT = 10
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One recorded configuration of a problem, with all that was found out about it.
+
+    `occupancy` is the share (0..1) of the SM's warps that can be resident, `limiter` the
+    resources that bind it, joined by ` and `.
+    """
+
+    config: Config
+    measurement: Measurement
+    resources: Resources
+    occupancy: float
+    limiter: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a record came from: the run that was saved last.
+
+    Attributes:
+        driver: the driver's CUDA version, such as `13.0`; empty if none was used.
+        compiler: such as `NVRTC 13.0`.
+        source: hash of the kernel sources.
+        autotune: version of this package.
+        date: UTC, ISO 8601.
+        seed: the search's seed.
+        trials: how many configurations were evaluated, failures and resumed ones included.
+        seconds: wall time of that run.
+    """
+
+    driver: str
+    compiler: str
+    source: str
+    autotune: str
+    date: str
+    seed: int
+    trials: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a problem on a device: one to ten entries, fastest first.
+
+    `baseline` is the vendor library's measurement, if one was made. All entries come from
+    the kernel sources whose hash is `provenance.source`.
+
+    Raises:
+        ValueError: if there are no entries.
+    """
+
+    problem: Problem
+    device: Device
+    evidence: Evidence
+    entries: tuple[Entry, ...]
+    baseline: Measurement | None
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if not self.entries:
+            raise ValueError(f"a record of {self.problem} without entries; give at least one")
+
+    @property
+    def best(self) -> Entry:
+        """The fastest entry, or the leanest of those tied with it (see `stats.winner`)."""
+        return winner(self.entries)
+
+
+def merge(old: Record | None, new: Record) -> Record:
+    """One record of the same problem, device and evidence.
+
+    The entries are the ten fastest of both; where both have a configuration, the new
+    measurement stands, also if it is the slower one. Times of other kernel sources say nothing
+    of today's kernels, so `old` gives no entries if its source hash differs. The baseline does
+    not depend on our sources: the new one stands, else the old one. The provenance is the new
+    one's as it is: a sum of trials would count twice what a run resumes or saves twice.
+    """
+    comparable = old is not None and old.provenance.source == new.provenance.source
+    earlier = old.entries if old is not None and comparable else ()
+    entries = {entry.config: entry for entry in (*earlier, *new.entries)}.values()
+    ranked = sorted(entries, key=lambda entry: (entry.measurement.time_us, str(entry.config)))
+    baseline = new.baseline or (old.baseline if old is not None else None)
+    return replace(new, entries=tuple(ranked[:KEPT]), baseline=baseline)
