@@ -1,6 +1,6 @@
 // Verification of a product: random operands amid guards, a float64 reference, the comparison.
 //
-//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |      a guarded matrix, in words
+//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |    a guarded matrix, in words
 //
 // `fill` puts POISON, a NaN, in guards and gaps, so that a stray read spoils the result; `check`
 // counts the words that are no longer what `fill` put there, which stray writes are. Operands hold
@@ -10,37 +10,37 @@
 // and the parts are added up in memory that starts as zeros.
 //
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
-// reference 16640. `check` and `compare` leave the results of each block to be added up by the host.
+// reference 16640. `check` and `compare` leave the host the results of each block to add up.
 constexpr unsigned POISON = 0x7fffdead;
 constexpr int THREADS = 256;
 constexpr int TILE = 64, DEPTH = 16, STRIDE = TILE + 1;  // odd, against bank conflicts
 constexpr int SIDE = 16, PER_THREAD = TILE / SIDE;
 
 // The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-__device__ unsigned long long mixed(unsigned long long bits) {
+__device__ inline unsigned long long mixed(unsigned long long bits) {
     bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
     bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
     return bits ^ bits >> 31;
 }
 
-// Number `index` of the stream `seed`, N(0, 1) by Box and Muller. Never inlined: `fill`, `check` and
-// `compare` have to get the same bits.
-__device__ __attribute__((noinline)) float normal(long long seed, long long index) {
+// Number `index` of the stream `seed`, N(0, 1) by Box and Muller. Never inlined: `fill`, `check`
+// and `compare` have to get the same bits.
+__device__ inline __attribute__((noinline)) float normal(long long seed, long long index) {
     const unsigned long long bits = mixed(seed + index * 0x9e3779b97f4a7c15);
     const float radius = sqrtf(-2.0f * logf(((bits >> 40) + 0.5f) * 0x1p-24f));
     return radius * cospif((bits & 0xffffff) * 0x1p-23f);
 }
 
 // Whether word `i` of a matrix, counted from its first element, is an element.
-__device__ bool is_element(long long i, long long words, long long columns, long long ld) {
+__device__ inline bool is_element(long long i, long long words, long long columns, long long ld) {
     return 0 <= i && i < words && i % ld < columns;
 }
 
-__device__ long long first_index() {
+__device__ inline long long first_index() {
     return static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
 }
 
-__device__ long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
+__device__ inline long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
 
 // RANDOM = 1: elements are random numbers; 0: elements are poison too.
 template <int RANDOM>
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The larger of two values, NaN if one of them is.
-__device__ double larger(double a, double b) { return a > b || a != a ? a : b; }
+__device__ inline double larger(double a, double b) { return a > b || a != a ? a : b; }
 
 // The sum, or the largest, of a value of each thread; meant for thread 0.
 template <int LARGEST>
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // verdict[block]: largest |C - (alpha product + beta C0)|, elements where it exceeds `tolerance`,
-// sums of squares of the difference and of what is expected. NaN in C stays NaN and counts as wrong.
-// C0 is what fill<1> put into C with `seed`; it is not looked at for beta = 0.
+// sums of squares of the difference and of what is expected. NaN in C stays NaN and counts as
+// wrong. C0 is what fill<1> put into C with `seed`; it is not looked at for beta = 0.
 __global__ void __launch_bounds__(THREADS)
     compare(const double* product, const float* c, long long ldc, int m, int n, float alpha,
             float beta, long long seed, float tolerance, double* verdict) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,14 @@ OPTIONS = (
     ("no_source_include", True),
     # The kernels use nothing of the runtime API; leaving it out saves a tenth of the time.
     ("minimal", True),
+    # Where there is a driver NVRTC keeps a cache of its own (CUDA 12.9 and later), and what comes
+    # from there has no log to read registers and spills from.
+    ("no_cache", True),
 )
+
+# cuda-core 1.2 replaces its `__spec__` while it is being imported, so that a second thread does not
+# wait for the first and finds half of it.
+_IMPORT = threading.Lock()
 
 
 def version() -> str | None:
@@ -33,10 +41,11 @@ def version() -> str | None:
 
 def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
     """The cubin, None if there was an error, and the compiler's log."""
-    try:
-        from cuda.core import Program, ProgramOptions
-    except ImportError:  # where it was before cuda-core 0.5
-        from cuda.core.experimental import Program, ProgramOptions
+    with _IMPORT:
+        try:
+            from cuda.core import Program, ProgramOptions
+        except ImportError:  # where it was before cuda-core 0.5
+            from cuda.core.experimental import Program, ProgramOptions
     log = io.StringIO()
     try:
         options = ProgramOptions(

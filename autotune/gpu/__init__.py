@@ -1,0 +1,8 @@
+"""The tuning session on a GPU, through PyCUDA. Importing this package imports no PyCUDA yet."""
+
+from __future__ import annotations
+
+from autotune.gpu.runner import GpuRunner, open_runner
+from autotune.gpu.session import probe
+
+__all__ = ["GpuRunner", "open_runner", "probe"]

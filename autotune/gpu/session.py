@@ -1,0 +1,229 @@
+"""One GPU through PyCUDA: its limits, its primary context, kernels and launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from autotune import attributes
+from autotune.compiler import Program
+from autotune.device import Device
+from autotune.errors import DeviceError, MissingError
+from autotune.plan import ArgumentType, Launch, Resources
+from autotune.runner import Candidate
+
+Values = Mapping[str, int | float]
+"""What the symbolic arguments of a launch stand for: `a`, `lda`, `alpha` and so on."""
+
+Run = Callable[[], None]
+"""Puts all launches of one computation on the session's stream."""
+
+Dim3 = tuple[int, int, int]
+
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy default stream
+FORMATS = {"pointer": "P", "i32": "i", "i64": "q", "f32": "f"}
+
+
+def pycuda() -> Any:
+    """PyCUDA's driver interface, initialised.
+
+    Raises:
+        MissingError: if PyCUDA, the NVIDIA driver or a GPU is missing.
+    """
+    try:
+        import pycuda.driver as cuda
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            f'no PyCUDA ({error}); run `pip install "tile-autotune[gpu]"`'
+        ) from error
+    except ImportError as error:
+        raise MissingError(
+            f"PyCUDA cannot be loaded: {error}; libcuda comes with the NVIDIA driver, "
+            "other libraries with the CUDA toolkit that PyCUDA was built for"
+        ) from error
+    try:
+        cuda.init()
+        count = cuda.Device.count()
+    except cuda.Error as error:
+        raise MissingError(f"no usable GPU: {error}; `nvidia-smi` shows what is there") from error
+    if not count:
+        raise MissingError("no GPU: the NVIDIA driver shows none; see `nvidia-smi`")
+    return cuda
+
+
+def probe(index: int = 0) -> Device:
+    """The identity and limits of GPU `index`, as its driver gives them. Needs no context.
+
+    Raises:
+        MissingError: if PyCUDA, the driver or a GPU is missing.
+        DeviceError: if there is no GPU of that index.
+    """
+    return _described(_device(pycuda(), index))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded kernel: PyCUDA's function, the stream and the dynamic shared memory in bytes."""
+
+    function: Any
+    stream: Any
+    shared: int
+
+    def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float) -> None:
+        """Puts one launch on the stream."""
+        self.function.prepared_async_call(
+            grid, block, self.stream, *arguments, shared_size=self.shared
+        )
+
+
+class Session:
+    """GPU `index`, its primary context and one stream; a context manager.
+
+    The primary context is shared with PyTorch, CuPy and `cuda.bindings` in this process. Use a
+    session in the thread that entered it. Errors of the driver surface as PyCUDA's `Error`.
+
+    Attributes:
+        device: the GPU's identity and limits.
+        index: the GPU's number.
+        driver: the CUDA version that the driver supports, such as `13.0`.
+        stream: a PyCUDA stream that does not wait for the default stream.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        self.cuda = pycuda()
+        self.index = index
+        self._handle = _device(self.cuda, index)
+        self.device = _described(self._handle)
+        version = self.cuda.get_driver_version()
+        self.driver = f"{version // 1000}.{version % 1000 // 10}"
+
+    def __enter__(self) -> Session:
+        self._context = self._handle.retain_primary_context()
+        self._context.push()
+        self.stream = self.cuda.Stream(NON_BLOCKING)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        from cuda.bindings import driver
+
+        del self.stream
+        # PyCUDA 2026.1 never takes a primary context that it releases off the thread's stack.
+        checked(driver.cuCtxPopCurrent())
+        self._context.detach()
+
+    def synchronize(self) -> None:
+        """Waits for the stream."""
+        self.stream.synchronize()
+
+    def broken(self) -> bool:
+        """Whether an earlier error, such as an illegal access, has made the context useless."""
+        try:
+            self.cuda.Context.synchronize()
+        except self.cuda.Error:
+            return True
+        return False
+
+    def allocate(self, size: int) -> Any:
+        """A PyCUDA allocation of `size` bytes; the int of it is its address."""
+        return self.cuda.mem_alloc(size)
+
+    def free_bytes(self) -> int:
+        """Device memory that is not taken."""
+        return int(self.cuda.mem_get_info()[0])
+
+    def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> Kernel:
+        """The program's kernel, ready for launches with `shared` bytes of dynamic shared memory."""
+        function = self.cuda.module_from_buffer(program.cubin).get_function(program.symbol)
+        limit = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        function.set_attribute(limit, shared)
+        function.prepare("".join(FORMATS[name] for name in types))
+        return Kernel(function, self.stream, shared)
+
+    def bind(self, candidate: Candidate) -> Callable[[Values], Run]:
+        """Loads the candidate's programs; what comes back launches them with given values."""
+        launches = candidate.plan.launches
+        kernels = [
+            self.load(program, [argument.type for argument in launch.arguments], launch.shared)
+            for program, launch in zip(candidate.programs, launches, strict=True)
+        ]
+
+        def bound(values: Values) -> Run:
+            steps = [
+                (kernel, launch.grid, launch.block, _resolved(launch, values))
+                for kernel, launch in zip(kernels, launches, strict=True)
+            ]
+
+            def run() -> None:
+                for kernel, grid, block, arguments in steps:
+                    kernel.enqueue(grid, block, *arguments)
+
+            return run
+
+        return bound
+
+    def resources(self, program: Program, launch: Launch) -> Resources:
+        """What the driver says that the loaded kernel takes; `barriers` it does not tell."""
+        types = [argument.type for argument in launch.arguments]
+        function = self.load(program, types, launch.shared).function
+        names = self.cuda.function_attribute
+        return Resources(
+            threads=launch.threads,
+            registers=function.get_attribute(names.NUM_REGS),
+            shared=function.get_attribute(names.SHARED_SIZE_BYTES) + launch.shared,
+            local=function.get_attribute(names.LOCAL_SIZE_BYTES),
+            barriers=program.barriers,
+        )
+
+    def resident_blocks(self, program: Program, launch: Launch) -> int:
+        """Blocks an SM by the driver's own occupancy calculator, which PyCUDA has no call for."""
+        from cuda.bindings import driver
+
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        module = checked(driver.cuModuleLoadData(program.cubin))
+        try:
+            function = checked(driver.cuModuleGetFunction(module, program.symbol.encode()))
+            checked(driver.cuFuncSetAttribute(function, attribute, launch.shared))
+            query = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
+            return int(checked(query(function, launch.threads, launch.shared)))
+        finally:
+            checked(driver.cuModuleUnload(module))
+
+
+def checked(answer: tuple[Any, ...]) -> Any:
+    """What a call of `cuda.bindings` returned besides its status.
+
+    Raises:
+        pycuda.driver.LogicError: if the status is not success, like PyCUDA's own calls.
+    """
+    status, *values = answer
+    if status.value:
+        import pycuda.driver as cuda
+
+        raise cuda.LogicError(f"{status.name} ({status.value})")
+    return values[0] if values else None
+
+
+def _resolved(launch: Launch, values: Values) -> list[int | float]:
+    return [
+        values[argument.value] if isinstance(argument.value, str) else argument.value
+        for argument in launch.arguments
+    ]
+
+
+def _device(cuda: Any, index: int) -> Any:
+    count = cuda.Device.count()
+    if not 0 <= index < count:
+        raise DeviceError(f"no GPU {index}; the driver shows {count}, numbered from 0")
+    return cuda.Device(index)
+
+
+def _described(handle: Any) -> Device:
+    values = {name: int(getattr(handle, name.lower())) for name in attributes.NAMES}
+    return attributes.describe(handle.name(), handle.total_memory(), values)

@@ -1,0 +1,91 @@
+"""The worker process: answers requests until it is killed or its parent is gone.
+
+The parent sends the factory of the bench, then requests; each is a method's name and arguments.
+A request is answered by `Taken` at once, and then by an `Answer`, or by `Dying` when the process
+can be of no further use.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any
+
+from autotune.device import Device
+from autotune.errors import AutotuneError
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The bench stands: its GPU, and the CUDA version of the driver."""
+
+    device: Device
+    driver: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The request has arrived; whatever happens from here on is its doing."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the bench returned."""
+
+    value: object
+
+
+@dataclass(frozen=True)
+class Dying:
+    """What the bench raised; the process ends after this."""
+
+    reason: str
+
+
+def main(descriptor: int) -> None:
+    """Serves requests on an inherited socket; standard input is the parent's sign of life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    status = 0
+    try:
+        _serve(Connection(descriptor))
+    except (EOFError, ConnectionError):
+        pass  # the parent closed the connection
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stderr.flush()
+    os._exit(status)  # a broken context must not be cleaned up
+
+
+def _serve(connection: Connection[Any, Any]) -> None:
+    factory, arguments = connection.recv()
+    module, _, name = factory.partition(":")
+    try:
+        bench = getattr(import_module(module), name)(*arguments)
+        connection.send(Hello(bench.device, bench.driver))
+    except AutotuneError as error:
+        connection.send(error)
+        return
+    except Exception as error:
+        connection.send(Dying(f"{type(error).__name__}: {error}"))
+        return
+    while True:
+        method, arguments = connection.recv()
+        connection.send(Taken())
+        try:
+            connection.send(Answer(getattr(bench, method)(*arguments)))
+        except Exception as error:  # whatever a candidate did; its process goes with it
+            connection.send(Dying(f"{type(error).__name__}: {error}"))
+            return
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)

@@ -1,0 +1,122 @@
+"""Recorded kernels on arrays, on the caller's stream, without PyCUDA and without Optuna.
+
+    autotune.runtime.matmul(a, b)              any shape; looked up at its first product
+    autotune.runtime.kernel(m, n, k)(a, b)     one shape, looked up and loaded now
+
+The first product of a shape looks its configuration up, compiles or fetches the kernels and loads
+them. From then on a product reads the arrays, packs the arguments and launches: nothing is
+allocated, waited for or read from disk, so that it can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Any
+
+from autotune import compiler, families, settings
+from autotune.config import Config
+from autotune.device import Device
+from autotune.lookup import lookup
+from autotune.plan import Alignment, LaunchPlan
+from autotune.problem import Problem
+from autotune.runtime.driver import Driver
+from autotune.runtime.product import Array, Kernel, Product
+from autotune.runtime.state import Runtime, Tuner, UntunedWarning
+from autotune.store import Store
+
+__all__ = ["Kernel", "Runtime", "UntunedWarning", "current", "kernel", "matmul", "probe"]
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    out: Array | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    tuner: Tuner | None = None,
+) -> Array:
+    """`out = alpha a b + beta out` in fp32, on the caller's current stream of the operands' GPU.
+
+    The operands are matrices of PyTorch, CuPy or PyCUDA, or others with
+    `__cuda_array_interface__`, row-major or transposed views of such, with gaps between rows if
+    they like. The stream is PyTorch's or CuPy's current one (by the library of `a`), for PyCUDA
+    the default stream, else the stream that the interface names or the default stream. A shape
+    that is not tuned runs with what is known of a similar one or with the model's choice, and
+    an `UntunedWarning` says so once.
+
+    Args:
+        a: (m, k).
+        b: (k, n).
+        out: (m, n), row-major, apart from a and b; if None, the library of `a` allocates it.
+        alpha: factor of the product.
+        beta: factor of what `out` holds, which is not read if this is 0.
+        tuner: is called with the problem and the device first if the shape is not tuned.
+
+    Raises:
+        ArrayError: for operands that do not fit each other or that no kernel takes.
+        MissingError: without a driver or a GPU.
+        NotFoundError: if no kernel can run the problem.
+    """
+    product = current()
+    if tuner is not None:
+        product.tune(a, b, tuner)
+    return product(a, b, out, alpha, beta)
+
+
+def kernel(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    compute: str = "f32",
+    layout: str = "nn",
+    device: int | None = None,
+) -> Kernel:
+    """The product of (m, k) by (k, n) matrices, looked up, compiled and loaded.
+
+    Args:
+        m: rows of A and C.
+        n: columns of B and C.
+        k: columns of A, rows of B.
+        compute: the precision.
+        layout: how A and B lie in memory (see `Problem`).
+        device: a GPU's number; None takes that of the current context, else the first.
+
+    Raises:
+        ProblemError: for an impossible shape, precision or layout.
+        MissingError: without a driver or a GPU.
+        NotFoundError: if no kernel can run the problem.
+    """
+    problem, runtime = Problem(m, n, k, compute, layout), current().runtime
+    ordinal = (runtime.driver.current() or 0) if device is None else device
+    return Kernel(runtime, problem, ordinal)
+
+
+def probe(ordinal: int = 0) -> Device:
+    """The identity and limits of a GPU of this machine.
+
+    Raises:
+        MissingError: without a driver or a GPU.
+        RunnerError: if there is no GPU of that number.
+    """
+    return Driver.load().probe(ordinal)
+
+
+@lru_cache(maxsize=1)
+def current() -> Product:
+    """The process's products, with all that is loaded for them.
+
+    It is the one thing that the package keeps between calls: loaded kernels belong to the
+    process, as the driver does, and callers of `matmul` have no place to keep them.
+
+    Raises:
+        MissingError: without a driver or a GPU.
+    """
+    find = partial(lookup, store=Store(settings.cache_dir()))
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    return Product(Runtime(Driver.load(), find, _plan, build))
+
+
+def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    return families.find(config.family).plan(config, problem, alignment)

@@ -1,0 +1,167 @@
+"""The CUDA driver, as far as launching needs it, through `cuda.bindings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from autotune import attributes
+from autotune.device import Device
+from autotune.errors import MissingError, RunnerError
+
+
+class Driver:
+    """The driver's calls with their status checked.
+
+    Kernels are loaded as libraries, which belong to no context: the driver puts them into
+    whichever context they are launched in, the primary one of PyTorch and CuPy or another of
+    PyCUDA.
+
+    Args:
+        bindings: `cuda.bindings.driver`, initialised, or a stand-in with its functions.
+    """
+
+    def __init__(self, bindings: Any) -> None:
+        self._cuda = bindings
+        self._context = bindings.cuCtxGetId
+        self._ordinals: dict[int, int] = {}
+        self._primaries: dict[int, Any] = {}
+
+    @classmethod
+    def load(cls) -> Driver:
+        """The driver of this machine.
+
+        Raises:
+            MissingError: if there is no `cuda.bindings`, no driver or no GPU.
+        """
+        try:
+            from cuda.bindings import driver as bindings
+        except ImportError as error:
+            raise MissingError(
+                f"cuda.bindings cannot be imported ({error}); install cuda-core[cu13]"
+            ) from error
+        try:
+            (status,) = bindings.cuInit(0)
+        except RuntimeError as error:
+            raise MissingError(
+                "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver (580 or newer)"
+            ) from error
+        if status:
+            raise MissingError(f"no usable GPU: cuInit gave {status.name}; nvidia-smi says more")
+        return cls(bindings)
+
+    def probe(self, ordinal: int) -> Device:
+        """The identity and limits of a GPU.
+
+        Raises:
+            RunnerError: if there is no such GPU.
+        """
+        device = self._call(self._cuda.cuDeviceGet, ordinal)
+        name = self._call(self._cuda.cuDeviceGetName, 256, device)
+        kinds = self._cuda.CUdevice_attribute
+        values = {
+            name: self._call(
+                self._cuda.cuDeviceGetAttribute,
+                getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"),
+                device,
+            )
+            for name in attributes.NAMES
+        }
+        memory = self._call(self._cuda.cuDeviceTotalMem, device)
+        return attributes.describe(name.partition(b"\0")[0].decode(), memory, values)
+
+    def ordinal(self, address: int) -> int | None:
+        """The device that holds an address; None if none does."""
+        kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        status, ordinal = self._cuda.cuPointerGetAttribute(kind, address)
+        return None if status else int(ordinal)
+
+    def current(self) -> int | None:
+        """The device of the calling thread's current context; None if there is none."""
+        status, context = self._context(0)
+        return None if status else self._home(context)
+
+    def context_on(self, ordinal: int) -> int | None:
+        """The id of the current context if it is on the device, else None."""
+        # Ids are never used again, unlike the addresses of contexts.
+        status, context = self._context(0)
+        if status:
+            return None
+        home = self._ordinals.get(context)
+        if home is None:
+            home = self._home(context)
+        return context if home == ordinal else None
+
+    @contextmanager
+    def entered(self, ordinal: int) -> Iterator[None]:
+        """Makes the device's primary context current for a while."""
+        primary = self._primaries.get(ordinal)
+        if primary is None:
+            device = self._call(self._cuda.cuDeviceGet, ordinal)
+            primary = self._call(self._cuda.cuDevicePrimaryCtxRetain, device)
+            # Retained for good: kernels and scratch memory live in it.
+            self._primaries[ordinal] = primary
+        self._call(self._cuda.cuCtxPushCurrent, primary)
+        try:
+            yield
+        finally:
+            self._call(self._cuda.cuCtxPopCurrent)
+
+    def load_kernel(self, cubin: bytes, symbol: str, ordinal: int, dynamic_shared: int) -> Any:
+        """A kernel of a cubin, allowed that many bytes of dynamic shared memory a block.
+
+        Raises:
+            RunnerError: if the device cannot run it.
+        """
+        cuda = self._cuda
+        with self._relaxed():
+            library = self._call(cuda.cuLibraryLoadData, cubin, [], [], 0, [], [], 0)
+            kernel = self._call(cuda.cuLibraryGetKernel, library, symbol.encode())
+            device = self._call(cuda.cuDeviceGet, ordinal)
+            limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._call(cuda.cuKernelSetAttribute, limit, dynamic_shared, kernel, device)
+            # Loading is lazy otherwise, and the first launch may be inside a graph capture.
+            self._call(cuda.cuKernelGetFunction, kernel)
+        return cuda.CUfunction(int(kernel))
+
+    def launcher(self) -> Callable[..., tuple[Any]]:
+        """`cuLaunchKernel` itself: a wrapper would cost as much again."""
+        launch: Callable[..., tuple[Any]] = self._cuda.cuLaunchKernel
+        return launch
+
+    def allocate(self, size: int) -> int:
+        """The address of `size` new bytes in the current context, also during a capture."""
+        with self._relaxed():
+            return int(self._call(self._cuda.cuMemAlloc, size))
+
+    def capture(self, stream: int) -> int:
+        """The id of the capture that a stream is part of; 0 if it is in none."""
+        if not self._call(self._cuda.cuStreamIsCapturing, stream):
+            return 0
+        return int(self._call(self._cuda.cuStreamGetCaptureInfo, stream)[1])
+
+    def failed(self, function: str, status: Any) -> RunnerError:
+        """The error of a call that gave `status`."""
+        _, text = self._cuda.cuGetErrorString(status)
+        return RunnerError(f"{function} gave {status.name}: {(text or b'').decode()}")
+
+    def _home(self, context: int) -> int:
+        """The device of the current context, whose id is given."""
+        return self._ordinals.setdefault(context, int(self._call(self._cuda.cuCtxGetDevice)))
+
+    @contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        """Lets the thread allocate and load while it captures a graph; neither is captured."""
+        mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        old = self._call(self._cuda.cuThreadExchangeStreamCaptureMode, mode)
+        try:
+            yield
+        finally:
+            self._call(self._cuda.cuThreadExchangeStreamCaptureMode, old)
+
+    def _call(self, function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
+        status, *values = function(*arguments)
+        if status:
+            raise self.failed(function.__name__, status)
+        return values[0] if len(values) == 1 else values

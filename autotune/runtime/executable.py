@@ -1,0 +1,153 @@
+"""Launch plans, loaded on a GPU and ready to be enqueued."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from autotune.compiler import Program
+from autotune.plan import Launch, LaunchPlan
+from autotune.runtime.driver import Driver
+
+Values = tuple[float, ...]
+
+_FORMATS = {"pointer": "P", "i32": "i", "i64": "q", "f32": "f"}
+_SUPPLIED = ("a", "b", "c", "lda", "ldb", "ldc", "alpha", "beta", "workspace")
+_STREAM_PER_THREAD = 2
+
+
+class Gpu:
+    """One GPU: its kernels, its scratch memory, and the lock that a launch holds.
+
+    Scratch memory is kept for each stream, where one product ends before the next begins, and
+    apart for each captured graph, which may later run beside its stream. It grows in powers of
+    two and is never freed: work that is queued or captured may still use it, and all that was
+    outgrown is together smaller than what replaced it.
+    """
+
+    def __init__(self, driver: Driver, ordinal: int) -> None:
+        self.driver = driver
+        self.ordinal = ordinal
+        self.device = driver.probe(ordinal)
+        self.lock = threading.Lock()
+        self._kernels: dict[str, Any] = {}
+        self._scratch: dict[tuple[int, ...], tuple[int, int]] = {}
+
+    def kernel(self, program: Program) -> Any:
+        """The program's kernel, loaded once; it may use all the shared memory there is.
+
+        Raises:
+            RunnerError: if the GPU cannot run it.
+        """
+        kernel = self._kernels.get(program.key)
+        if kernel is None:
+            dynamic = self.device.shared_per_block_optin - program.shared
+            load = partial(self.driver.load_kernel, program.cubin, program.symbol)
+            if self.driver.context_on(self.ordinal) is not None:
+                kernel = load(self.ordinal, dynamic)
+            else:
+                with self.driver.entered(self.ordinal):
+                    kernel = load(self.ordinal, dynamic)
+            self._kernels[program.key] = kernel
+        return kernel
+
+    def scratch(self, context: int, stream: int, size: int) -> int:
+        """The address of at least `size` bytes for the work now queued on a stream.
+
+        Called with the lock held and the context current.
+        """
+        thread = threading.get_ident() if stream == _STREAM_PER_THREAD else 0
+        place = (context, stream, thread, self.driver.capture(stream))
+        address, held = self._scratch.get(place, (0, 0))
+        if held < size:
+            held = 1 << (size - 1).bit_length()
+            address = self.driver.allocate(held)
+            self._scratch[place] = address, held
+        return address
+
+
+class Executable:
+    """A plan whose kernels are loaded on a GPU. May be run by several threads."""
+
+    def __init__(self, gpu: Gpu, plan: LaunchPlan, programs: Sequence[Program]) -> None:
+        self.plan = plan
+        self._gpu = gpu
+        self._launches = tuple(
+            _packed(gpu.driver, gpu.kernel(program), launch)
+            for program, launch in zip(programs, plan.launches, strict=True)
+        )
+
+    def run(
+        self,
+        stream: int,
+        addresses: tuple[int, int, int],
+        leading: tuple[int, int, int],
+        alpha: float,
+        beta: float,
+    ) -> None:
+        """Enqueues the plan on a stream; neither waits nor, once the stream is known, allocates.
+
+        Args:
+            stream: the handle of the stream.
+            addresses: of A, B and C.
+            leading: dimensions of A, B and C, in elements.
+            alpha: factor of A B.
+            beta: factor of C, which is not read if it is 0.
+
+        Raises:
+            RunnerError: if the driver refuses the launch.
+        """
+        gpu = self._gpu
+        context = gpu.driver.context_on(gpu.ordinal)
+        if context is None:
+            with gpu.driver.entered(gpu.ordinal):
+                self.run(stream, addresses, leading, alpha, beta)
+            return
+        # One lock for the whole GPU: the argument buffers are shared, and the launches of two
+        # products that use the same scratch memory must not mix. The driver has such a lock too.
+        with gpu.lock:
+            size = self.plan.workspace
+            workspace = gpu.scratch(context, stream, size) if size else 0
+            values = (*addresses, *leading, alpha, beta, workspace)
+            for launch in self._launches:
+                launch(stream, values)
+
+
+def _packed(driver: Driver, kernel: Any, launch: Launch) -> Callable[[int, Values], None]:
+    """A launch with a buffer for its arguments, in which a call fills in what is supplied.
+
+    A closure, since it is the innermost step of every product: its variables are read faster
+    than attributes. Arguments lie in the buffer as in a C struct.
+    """
+    formats = [_FORMATS[argument.type] for argument in launch.arguments]
+    ends = [struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats))]
+    buffer = ctypes.create_string_buffer(ends[-1])
+    base = ctypes.addressof(buffer)
+    starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
+    pointers = (ctypes.c_void_p * len(formats))(*starts)
+    values = [argument.value for argument in launch.arguments]
+    constants = tuple(value for value in values if not isinstance(value, str))
+    pick = _picker(values)
+    pack = struct.Struct("@" + "".join(formats)).pack_into
+    enqueue = partial(driver.launcher(), kernel, *launch.grid, *launch.block, launch.shared)
+
+    def call(stream: int, supplied: Values) -> None:
+        pack(buffer, 0, *pick(supplied + constants))
+        (status,) = enqueue(stream, pointers, 0)
+        if status:
+            raise driver.failed("cuLaunchKernel", status)
+
+    return call
+
+
+def _picker(values: Sequence[str | float]) -> Callable[[Values], Values]:
+    """Puts what is supplied at a launch and then the constants into the arguments' order."""
+    constants = iter(range(len(_SUPPLIED), len(_SUPPLIED) + len(values)))
+    return itemgetter(
+        *(_SUPPLIED.index(v) if isinstance(v, str) else next(constants) for v in values)
+    )

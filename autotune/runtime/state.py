@@ -1,0 +1,141 @@
+"""What stays loaded between calls: GPUs, answers and executables."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autotune.compiler import CompileFailure, Program
+from autotune.config import Config
+from autotune.device import Device
+from autotune.errors import AutotuneError, NotFoundError
+from autotune.lookup import Answer
+from autotune.plan import Alignment, LaunchPlan, Template
+from autotune.problem import Problem
+from autotune.runtime.arrays import Operand
+from autotune.runtime.driver import Driver
+from autotune.runtime.executable import Executable, Gpu
+from autotune.runtime.frameworks import Framework, framework_of
+
+Find = Callable[[Problem, Device], Answer | None]
+Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
+Compile = Callable[[Template, str], Program | CompileFailure]
+Tuner = Callable[[Problem, Device], object]
+
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
+
+
+class UntunedWarning(UserWarning):
+    """A product runs with a configuration that was not tuned for its shape."""
+
+
+class Runtime:
+    """All that stays loaded between calls: GPUs, answers and executables. May be shared by threads.
+
+    Args:
+        driver: the CUDA driver.
+        find: the best that is known for a problem on a device.
+        plan: the launches of a configuration.
+        build: compiles a template for an architecture, or fetches it compiled.
+    """
+
+    def __init__(self, driver: Driver, find: Find, plan: Plan, build: Compile) -> None:
+        self.driver = driver
+        self._find = find
+        self._plan = plan
+        self._build = build
+        self._lock = threading.RLock()
+        self._frameworks: dict[type, Framework] = {}
+        self._gpus: dict[int, Gpu] = {}
+        self._answers: dict[tuple[Problem, int], Answer] = {}
+        self._warned: set[tuple[Problem, int]] = set()
+        self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
+
+    def framework(self, array: Any, name: str) -> Framework:
+        """The library that an array is from (see `framework_of`)."""
+        kind = type(array)
+        known = self._frameworks.get(kind)
+        if known is None:
+            known = self._frameworks[kind] = framework_of(array, name, self.driver.ordinal)
+        return known
+
+    def gpu(self, ordinal: int) -> Gpu:
+        """A GPU of this machine by its number."""
+        with self._lock:
+            if ordinal not in self._gpus:
+                self._gpus[ordinal] = Gpu(self.driver, ordinal)
+            return self._gpus[ordinal]
+
+    def resolve(self, problem: Problem, ordinal: int) -> Answer:
+        """What to run for a problem.
+
+        Raises:
+            NotFoundError: if no kernel can run it.
+        """
+        with self._lock:
+            answer = self._answers.get((problem, ordinal))
+            if answer is None:
+                device = self.gpu(ordinal).device
+                answer = self._find(problem, device)
+                if answer is None:
+                    raise NotFoundError(f"no kernel can run {problem} on {device.name}")
+                self._answers[problem, ordinal] = answer
+            return answer
+
+    def answer(self, problem: Problem, ordinal: int) -> Answer:
+        """What to run for a problem, with a warning, once, if it was not tuned."""
+        with self._lock:
+            answer = self.resolve(problem, ordinal)
+            if answer.how != "exact" and (problem, ordinal) not in self._warned:
+                warnings.warn(answer.note, UntunedWarning, stacklevel=_stack_level())
+                self._warned.add((problem, ordinal))
+            return answer
+
+    def executable(
+        self, config: Config, problem: Problem, ordinal: int, alignment: Alignment
+    ) -> Executable:
+        """A configuration, compiled and loaded.
+
+        Raises:
+            AutotuneError: if it does not compile.
+            RunnerError: if the GPU cannot load it.
+        """
+        key = config, problem, ordinal, alignment
+        with self._lock:
+            known = self._executables.get(key)
+            if known is None:
+                gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
+                programs = [self._program(one.template, gpu.device) for one in plan.launches]
+                known = self._executables[key] = Executable(gpu, plan, programs)
+            return known
+
+    def forget(self, problem: Problem) -> None:
+        """Looks the problem up again when it is next asked for, because it was tuned since."""
+        with self._lock:
+            for key in [key for key in self._answers if key[0] == problem]:
+                del self._answers[key]
+
+    def describe(self, array: Any, name: str) -> Operand:
+        """An array in the terms of the checks."""
+        return self.framework(array, name).describe(array, name)
+
+    def _program(self, template: Template, device: Device) -> Program:
+        built = self._build(template, device.arch)
+        if isinstance(built, CompileFailure):
+            raise AutotuneError(
+                f"{template.expression} does not compile for {device.arch}: {built.reason}"
+            )
+        return built
+
+
+def _stack_level() -> int:
+    """How many frames up the caller of the package is, for `warnings.warn`."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level

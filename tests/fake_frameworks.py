@@ -1,0 +1,121 @@
+"""Array libraries over the fake GPU, as far as the run time uses theirs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+from fake_cuda import FakeCuda, Matrix
+
+
+class Interface:
+    """An array that offers `__cuda_array_interface__` and nothing else."""
+
+    def __init__(self, host: Any, **entries: Any) -> None:
+        self.host = host
+        self._entries = entries
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        host = self.host
+        seen = {"shape": host.shape, "strides": host.strides, "typestr": host.dtype.str}
+        return seen | {"data": (host.ctypes.data, False), "version": 3} | self._entries
+
+
+@dataclass(frozen=True)
+class _Device:
+    type: str
+    index: int | None
+
+
+class Tensor:
+    """A PyTorch tensor."""
+
+    def __init__(
+        self, host: Any, device: _Device = _Device("cuda", 0), requires_grad: bool = False
+    ) -> None:
+        self.host, self.device, self.requires_grad = host, device, requires_grad
+        self.shape, self.dtype = host.shape, f"torch.{host.dtype.name}"
+
+    def data_ptr(self) -> int:
+        return int(self.host.ctypes.data)
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(stride // self.host.itemsize for stride in self.host.strides)
+
+
+class FakeTorch(ModuleType):
+    """The module, with its current stream and grad mode as attributes."""
+
+    float32 = "float32"
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("torch")
+        self.Tensor = Tensor
+        self.cuda_ = cuda
+        self.current, self.records = 0, True
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.current)
+
+    def is_grad_enabled(self) -> bool:
+        return self.records
+
+    def empty(self, shape: tuple[int, int], *, dtype: str, device: _Device) -> Tensor:
+        assert dtype == "float32"
+        assert device.index is not None
+        host = np.full(shape, np.nan, np.float32)
+        return Tensor(self.cuda_.hold(host, device.index), device)
+
+    def on(self, device: str, host: Matrix) -> Tensor:
+        """A tensor on `cpu`, `cuda:0` or `cuda:1` over the memory of a numpy array."""
+        kind, _, index = device.partition(":")
+        return Tensor(host, _Device(kind, int(index) if index else None))
+
+
+class CuPyArray:
+    """A CuPy array."""
+
+    def __init__(self, host: Any, ordinal: int = 0) -> None:
+        self.host, self.shape, self.strides, self.dtype = host, host.shape, host.strides, host.dtype
+        self.data = SimpleNamespace(ptr=host.ctypes.data, device_id=ordinal)
+        self.device = nullcontext()
+
+
+class FakeCuPy(ModuleType):
+    """The module, with the current stream of each device."""
+
+    ndarray = CuPyArray
+    float32 = np.float32
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("cupy")
+        self.cuda_ = cuda
+        self.streams: dict[int, int] = {}
+        self.cuda = SimpleNamespace(
+            get_current_stream=lambda ordinal: SimpleNamespace(ptr=self.streams.get(ordinal, 0))
+        )
+
+    def empty(self, shape: tuple[int, int], dtype: Any) -> CuPyArray:
+        return CuPyArray(self.cuda_.hold(np.full(shape, np.nan, dtype)))
+
+
+class GPUArray(Interface):
+    """PyCUDA's array."""
+
+    def __init__(self, host: Any, allocator: str = "mem_alloc") -> None:
+        super().__init__(host, stream=None)
+        self.allocator = allocator
+
+
+class FakePyCuda(ModuleType):
+    """The module `pycuda.gpuarray`."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("pycuda.gpuarray")
+        self.GPUArray = GPUArray
+        self.cuda_ = cuda
+
+    def empty(self, shape: tuple[int, int], dtype: str, allocator: str) -> GPUArray:
+        return GPUArray(self.cuda_.hold(np.full(shape, np.nan, dtype)), allocator)

@@ -1,0 +1,56 @@
+"""Run times that run a given configuration, and how far a product may be off."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from autotune import compiler, families
+from autotune.config import Config
+from autotune.device import Device
+from autotune.lookup import Answer
+from autotune.plan import Alignment, LaunchPlan
+from autotune.problem import Problem
+from autotune.runtime.driver import Driver
+from autotune.runtime.state import Runtime
+
+
+def _simt(tile: int, warp: str, split_k: int, stages: int) -> Config:
+    return Config.parse(
+        f"simt:bm={tile},bn={tile},{warp},bk=16,split_k={split_k},group=1,copy=async,"
+        f"stages={stages},fragments=2,min_blocks=1,order=snake"
+    )
+
+
+NAIVE = Config.parse("naive:mapping=coalesced,block=16")
+TILED = Config.parse("tiled:tile_width=32,specialized=0")
+SIMT = _simt(64, "wm=32,wn=32,tm=8,tn=4", 1, 3)
+SPLIT = _simt(64, "wm=32,wn=32,tm=8,tn=4", 2, 2)
+LARGE = _simt(128, "wm=32,wn=64,tm=8,tn=8", 1, 5)  # takes 81 KiB of shared memory
+CONFIGS = (NAIVE, TILED, _simt(32, "wm=16,wn=32,tm=4,tn=4", 1, 2), SIMT, SPLIT, LARGE)
+
+
+def runtime_of(driver: Driver, cache: Path | None, config: Config) -> Runtime:
+    """A run time for which `config` is what was recorded for every problem."""
+
+    def find(problem: Problem, device: Device) -> Answer:
+        return Answer(problem, device, config, "exact", "measured", None, None, "")
+
+    return Runtime(driver, find, _plan, partial(compiler.compile, cache=cache))
+
+
+def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    return families.find(config.family).plan(config, problem, alignment)
+
+
+def excess_of(result: Any, a: Any, b: Any, alpha: float = 1, rest: Any = 0) -> float:
+    """The largest error beyond what rounding each of K products and sums can make, over |C|.
+
+    Higham, Accuracy and Stability of Numerical Algorithms, 3.5: |error| <= gamma_k |A| |B|; two
+    more roundings for alpha and beta.
+    """
+    a, b = a.double(), b.double()
+    expected = alpha * (a @ b) + rest
+    allowed = (a.shape[1] + 2) * 2.0**-24 * (abs(alpha) * (a.abs() @ b.abs()) + abs(rest))
+    return float(((result.double() - expected).abs() - allowed).max())

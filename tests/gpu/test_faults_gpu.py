@@ -1,0 +1,111 @@
+"""Kernels that are broken on purpose: each is caught for what it does, and the next one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gpu_cases import broken
+
+from autotune.device import Device
+from autotune.errors import MissingError, RunnerError
+from autotune.gpu import GpuRunner, probe
+from autotune.gpu.bench import Bench
+from autotune.gpu.session import Session
+from autotune.gpu.verify import Verdict
+from autotune.problem import Problem
+from autotune.runner import Failure, Measurement
+
+PROBLEM = Problem(120, 130, 140)
+GAPPED = (150, 140, 160)
+
+
+@pytest.fixture(scope="module")
+def bench(session: Session, programs: Path) -> Bench:
+    return Bench(session, PROBLEM, leading_dimensions=GAPPED, cache=programs)
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    try:
+        return probe()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def runner(device: Device) -> Iterator[GpuRunner]:
+    del device  # asked for only to skip without one
+    runner = GpuRunner(PROBLEM, time_limit=5.0)
+    yield runner
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong element", "wrong result: largest error 1, tolerance"),
+        ("nan", "wrong result: largest error nan, tolerance"),
+        ("unwritten element", "exceeded by 1 of 15600 elements (alpha=1, beta=0)"),
+        ("reads C for beta 0", "exceeded by 15600 of 15600 elements (alpha=1, beta=0)"),
+        ("ignores beta", "(alpha=0.75, beta=-0.5)"),
+        ("writes before C", "stray writes: changed 1 words around C"),
+        ("writes past C", "stray writes: changed 1 words around C"),
+        ("writes between rows", "stray writes: changed 1 words around C"),
+        ("writes A", "stray writes: changed 1 words in or around A"),
+        ("reads past A", "wrong result: largest error nan"),
+    ],
+)
+def test_a_wrong_kernel_fails_verification(
+    bench: Bench, programs: Path, fault: str, reason: str
+) -> None:
+    outcome = bench.verify(broken(fault, PROBLEM, bench.device, programs))
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, reason in outcome.reason) == ("verify", True), outcome.reason
+
+
+def test_a_right_kernel_passes(bench: Bench, programs: Path) -> None:
+    outcome = bench.verify(broken("none", PROBLEM, bench.device, programs))
+    assert isinstance(outcome, Verdict)
+    # Sequential sums: a root mean square of 0.3 u K in elements of sqrt(K).
+    assert outcome.relative == pytest.approx(0.3 * 2**-24 * PROBLEM.k**0.5, rel=0.5)
+
+
+def test_a_launch_that_the_driver_refuses_is_a_failure(bench: Bench, programs: Path) -> None:
+    good = broken("none", PROBLEM, bench.device, programs)
+    launch = replace(good.plan.launches[0], block=(64, 64, 1))
+    refused = replace(good, plan=replace(good.plan, launches=(launch,)))
+    outcome = bench.measure(refused, None)
+    assert isinstance(outcome, Failure)
+    assert outcome.stage == "launch"
+
+
+def test_too_large_a_problem_is_refused_with_numbers(session: Session, programs: Path) -> None:
+    with pytest.raises(RunnerError, match=r"needs \d+\.\d GiB of device memory"):
+        Bench(session, Problem(10**6, 10**6, 1), cache=programs)
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage"), [("illegal access", "crash"), ("endless loop", "timeout")]
+)
+def test_the_worker_survives(runner: GpuRunner, programs: Path, fault: str, stage: str) -> None:
+    outcomes = [
+        runner.measure(broken(name, PROBLEM, runner.device, programs), None)
+        for name in ("none", fault, "none")
+    ]
+    first, bad, second = outcomes
+    assert isinstance(first, Measurement), first
+    assert isinstance(second, Measurement), second
+    assert isinstance(bad, Failure)
+    assert bad.stage == stage, bad.reason
+
+
+def test_a_rematch_survives_one_that_crashes(runner: GpuRunner, programs: Path) -> None:
+    made = [
+        broken(name, PROBLEM, runner.device, programs)
+        for name in ("none", "illegal access", "none")
+    ]
+    kinds = [type(outcome) for outcome in runner.rematch(made)]
+    assert kinds == [Measurement, Failure, Measurement]

@@ -1,0 +1,114 @@
+"""The array libraries: their arrays, their allocation and their streams."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cuda import Matrix
+from fake_frameworks import CuPyArray, FakeCuPy, FakePyCuda, FakeTorch, GPUArray, Interface, Tensor
+from runtime_case import Case
+
+from autotune.errors import ArrayError
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case()
+
+
+@pytest.fixture
+def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    module = FakeTorch(case.cuda)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+@pytest.fixture
+def cupy(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeCuPy:
+    module = FakeCuPy(case.cuda)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    return module
+
+
+@pytest.fixture
+def pycuda(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", FakePyCuda(case.cuda))
+
+
+def _close(result: Matrix, expected: Matrix) -> bool:
+    return np.allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_pytorch_allocates_out_and_gives_its_current_stream(case: Case, torch: FakeTorch) -> None:
+    torch.current = 33
+    a, b = (torch.on("cuda:1", case.matrix(*shape, 1)) for shape in ((5, 3), (3, 7)))
+    out: Any = case.product(a, b)
+    assert isinstance(out, Tensor)
+    assert _close(out.host, a.host @ b.host)
+    assert (case.cuda.launches[0].stream, out.device) == (33, a.device)
+
+
+def test_pytorch_tensors_on_the_cpu_are_refused(case: Case, torch: FakeTorch) -> None:
+    a, b = (torch.on("cpu", case.matrix(3, 3)) for _ in "ab")
+    with pytest.raises(ArrayError, match="A is on the CPU; move it to a CUDA device"):
+        case.product(a, b)
+
+
+def test_pytorch_gradients_are_not_lost_silently(case: Case, torch: FakeTorch) -> None:
+    a, b = (torch.on("cuda:0", case.matrix(3, 3)) for _ in "ab")
+    case.product(a, b)
+    b.requires_grad = True
+    with pytest.raises(ArrayError, match="B requires a gradient"):
+        case.product(a, b)
+
+
+def test_pytorch_parameters_are_taken_where_nothing_is_recorded(
+    case: Case, torch: FakeTorch
+) -> None:
+    a, b = (torch.on("cuda:0", case.matrix(3, 3)) for _ in "ab")
+    a.requires_grad, torch.records = True, False
+    out: Any = case.product(a, b)
+    assert _close(out.host, a.host @ b.host)
+
+
+def test_cupy_allocates_out_and_gives_the_devices_current_stream(
+    case: Case, cupy: FakeCuPy
+) -> None:
+    cupy.streams = {0: 44}
+    a, b = CuPyArray(case.matrix(5, 3)), CuPyArray(case.matrix(3, 7))
+    out: Any = case.product(a, b)
+    assert isinstance(out, CuPyArray)
+    assert _close(out.host, a.host @ b.host)
+    assert case.cuda.launches[0].stream == 44
+
+
+@pytest.mark.usefixtures("pycuda")
+def test_pycuda_allocates_out_like_a_and_uses_the_default_stream(case: Case) -> None:
+    a, b = GPUArray(case.matrix(5, 3), "a pool"), GPUArray(case.matrix(3, 7))
+    out: Any = case.product(a, b)
+    assert isinstance(out, GPUArray)
+    assert _close(out.host, a.host @ b.host)
+    assert (case.cuda.launches[0].stream, out.allocator) == (0, "a pool")
+
+
+def test_the_stream_that_an_interface_names_is_used(case: Case) -> None:
+    a, b, out = case.operands(5, 7, 3)
+    case.product(a, Interface(b.host, stream=9), out)
+    assert case.cuda.launches[0].stream == 9
+
+
+def test_operands_on_different_streams_are_refused(case: Case) -> None:
+    a, b, out = (Interface(one.host, stream=9) for one in case.operands(5, 7, 3))
+    with pytest.raises(ArrayError, match=r"different streams \[8, 9\]; bring them onto one"):
+        case.product(a, Interface(b.host, stream=8), out)
+
+
+def test_operands_of_several_libraries_are_taken(case: Case, torch: FakeTorch) -> None:
+    torch.current = 33
+    a, b, out = case.operands(5, 7, 3)
+    case.product(torch.on("cuda:0", a.host), b, out)
+    assert _close(out.host, a.host @ b.host)
+    assert case.cuda.launches[0].stream == 33

@@ -1,0 +1,209 @@
+"""A candidate may take the worker down; the runner and the next candidate do not notice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.config import Config
+from autotune.errors import MissingError, RunnerError
+from autotune.gpu.runner import GpuRunner
+from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.problem import Problem
+from autotune.runner import Candidate, Failure, Measurement
+
+PROBLEM = Problem(64, 64, 64)
+
+
+def candidate(act: str) -> Candidate:
+    config = Config.of("fake", {"act": act})
+    plan = LaunchPlan(PROBLEM, config, Alignment(1, 1, 1), ())
+    return Candidate(config, plan, (), Resources(32, 32, 0))
+
+
+def runner(bench: str = "Fake", time_limit: float = 30.0) -> GpuRunner:
+    return GpuRunner(PROBLEM, bench=f"benches:{bench}", time_limit=time_limit)
+
+
+@pytest.fixture
+def fake() -> Iterator[GpuRunner]:
+    fake = runner()
+    yield fake
+    fake.close()
+
+
+def count(runner: GpuRunner) -> Measurement:
+    measurement = runner.measure(candidate("count"), None)
+    assert isinstance(measurement, Measurement)
+    return measurement
+
+
+def ended(pid: int, within: float = 10.0) -> bool:
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
+    assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
+    assert (fake.device.arch, fake.driver) == ("sm_90", "13.0")
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("raise", "RuntimeError: an illegal memory access was encountered"),
+        ("exit", "the worker exited with status 7: the last words"),
+        ("kill", "the worker was killed by SIGKILL"),
+        ("lambda", "pickle"),
+        ("unreadable", "the worker's answer cannot be read"),
+        ("garbage", "the worker answered 'garbage'"),
+    ],
+)
+def test_a_crash_is_a_failure_with_its_cause(fake: GpuRunner, act: str, reason: str) -> None:
+    failure = fake.measure(candidate(act), None)
+    assert isinstance(failure, Failure)
+    assert failure.stage == "crash"
+    assert reason in failure.reason
+
+
+def test_a_hang_is_a_timeout() -> None:
+    hasty = runner(time_limit=0.2)
+    assert hasty.measure(candidate("hang"), None) == Failure("timeout", "no answer within 0.2 s")
+    hasty.close()
+
+
+@pytest.mark.parametrize("act", ["raise", "exit", "kill", "lambda", "unreadable"])
+def test_the_next_candidate_gets_a_new_worker(fake: GpuRunner, act: str) -> None:
+    before = count(fake)
+    fake.measure(candidate(act), None)
+    after = count(fake)
+    assert (after.time_us, after.samples != before.samples) == (1.0, True)
+
+
+def test_the_worker_of_a_hung_candidate_is_gone() -> None:
+    hasty = runner(time_limit=0.2)
+    pid = count(hasty).samples
+    hasty.measure(candidate("hang"), None)
+    assert ended(pid)
+    hasty.close()
+
+
+def test_what_a_candidate_prints_stays_out_of_the_way(
+    fake: GpuRunner, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert fake.measure(candidate("print"), None) == Measurement(1.0)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_worker_killed_while_idle_costs_no_candidate(fake: GpuRunner) -> None:
+    for _ in range(4):
+        os.kill(count(fake).samples, signal.SIGKILL)
+        time.sleep(random.choice([0.0, 0.001, 0.05]))
+        count(fake)
+
+
+def test_ctrl_c_leaves_the_worker_running(fake: GpuRunner) -> None:
+    os.kill(count(fake).samples, signal.SIGINT)
+    assert count(fake).time_us == 2.0
+
+
+def test_an_interrupted_request_is_not_answered_later(
+    fake: GpuRunner,
+) -> None:
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        fake.measure(candidate("hang"), None)
+    signal.signal(signal.SIGALRM, previous)
+    assert count(fake).time_us == 1.0
+
+
+def test_rematch_answers_in_order(fake: GpuRunner) -> None:
+    outcomes = fake.rematch([candidate("count"), candidate("count")])
+    assert [one.time_us for one in outcomes if isinstance(one, Measurement)] == [1.0, 2.0]
+
+
+def test_rematch_falls_back_to_one_by_one(fake: GpuRunner) -> None:
+    outcomes = fake.rematch([candidate("count"), candidate("kill"), candidate("count")])
+    assert [type(one) for one in outcomes] == [Measurement, Failure, Measurement]
+
+
+def test_baseline_is_that_of_the_rematch_once_there_was_one(fake: GpuRunner) -> None:
+    before = fake.baseline()
+    fake.rematch([candidate("count")])
+    assert (before, fake.baseline()) == (Measurement(10.0), Measurement(20.0, samples=25))
+
+
+def test_close_ends_the_worker_and_may_be_called_twice(fake: GpuRunner) -> None:
+    pid = count(fake).samples
+    fake.close()
+    fake.close()
+    assert ended(pid)
+
+
+def test_close_after_a_failure(fake: GpuRunner) -> None:
+    fake.measure(candidate("kill"), None)
+    fake.close()
+
+
+def test_a_dying_parent_leaves_no_worker_behind() -> None:
+    program = (
+        "import os, signal; from test_worker import count, runner\n"
+        "print(count(runner()).samples, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = os.pathsep.join(filter(None, sys.path))
+    parent = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+    )
+    assert ended(int(parent.stdout))
+
+
+def test_what_the_bench_needs_is_raised_as_it_is() -> None:
+    with pytest.raises(MissingError, match="no PyCUDA; install it"):
+        runner("missing")
+
+
+@pytest.mark.parametrize(
+    ("bench", "reason"),
+    [
+        ("broken", "ZeroDivisionError: in the factory"),
+        ("stillborn", "exited with status 3"),
+        ("absent", "AttributeError"),
+    ],
+)
+def test_a_worker_that_cannot_start_is_an_error(bench: str, reason: str) -> None:
+    with pytest.raises(RunnerError, match=reason):
+        runner(bench)
+
+
+def test_a_worker_that_cannot_start_again_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    frail = runner("once")
+    frail.measure(candidate("kill"), None)
+    with pytest.raises(MissingError, match="fell off the bus"):
+        frail.measure(candidate("count"), None)
+    frail.close()
