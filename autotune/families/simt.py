@@ -72,10 +72,11 @@ class Simt:
         p: Params = config.values
         warps = thread_count(p) // 32
         fma = warps * p["tm"] * p["tn"]
-        fragment_loads = warps * (p["tm"] + p["tn"]) / 4
-        # For each step of K: the copies into shared memory with an address update each, and the
-        # barrier and loop control that the bk steps of a tile share.
-        copies = (p["bm"] + p["bn"]) / (16 if p["copy"] == "async" else 32)
+        # For each step of K: float4 loads of fragments, which keep the load path busy twice as long
+        # as an issue slot; the copies into shared memory with their addresses; and the barrier and
+        # loop control that the bk steps of a tile share.
+        fragment_loads = 2 * warps * (p["tm"] + p["tn"]) / 4
+        copies = (p["bm"] + p["bn"]) / 32 * (2.25 if p["copy"] == "async" else 2.5)
         control = 12 * warps / p["bk"]
         splits = p["split_k"]
         return Work(

@@ -14,7 +14,10 @@ PADDING = 4
 OTHER_REGISTERS = 26
 LARGEST_THREAD_REGISTERS = 255
 THREADS = 64, 512
+# Up to so many blocks an SM hide each other's latency, whatever the waves they make; beyond that
+# K is split only for a fuller last wave.
 SPLIT_BLOCKS_A_SM = 2
+WAVE_BLOCKS_A_SM = 8
 WORKSPACE_SHARE = 8
 
 
@@ -116,10 +119,20 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     share = -(-tiles // splits)
     if share < 2 or -(-tiles // share) != splits:
         return f"{tiles} tiles of bk={p['bk']} do not go into {splits} shares of 2 or more"
-    blocks, most = block_count(p, problem), SPLIT_BLOCKS_A_SM * device.sms
-    if blocks * (splits - 1) >= most:
-        return f"{blocks} tiles fill {device.sms} SMs with less than {splits} shares"
-    return None
+    blocks, sms = block_count(p, problem), device.sms
+    if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
+        return None
+    fuller = all(
+        _fill(blocks * splits, sms) > _fill(blocks * less, sms) for less in range(1, splits)
+    )
+    if fuller and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
+        return None
+    return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
+
+
+def _fill(blocks: int, sms: int) -> float:
+    """The share of the SMs' time that is used if each wave gives every SM one block."""
+    return blocks / (-(-blocks // sms) * sms)
 
 
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:

@@ -1,0 +1,63 @@
+# Every target makes .venv and installs what it needs by itself.
+#   make PYTHON=python3.12 test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SCRATCH := $(CURDIR)/build
+
+SHAPE := 4096x4096x4096
+
+.PHONY: help demo test check gpu-test wheel clean
+
+help:
+	@echo "make demo      tune $(SHAPE) on the recording of an H100, look it up, print occupancies"
+	@echo "make test      the tests that need no GPU"
+	@echo "make check     linters, types, import contracts and the tests"
+	@echo "make gpu-test  the tests that need a GPU, a driver and a CUDA toolkit"
+	@echo "make wheel     build the wheel from the sdist and use it in an empty environment"
+	@echo "make clean     remove .venv and everything that was built"
+
+demo: $(VENV)/installed
+	rm -rf $(SCRATCH)/demo
+	AUTOTUNE_CACHE_DIR=$(SCRATCH)/demo $(BIN)/autotune tune $(SHAPE) --device replay:h100 --trials 300
+	AUTOTUNE_CACHE_DIR=$(SCRATCH)/demo $(BIN)/autotune best $(SHAPE) --device replay:h100
+	AUTOTUNE_CACHE_DIR=$(SCRATCH)/demo $(BIN)/autotune occupancy --device h100
+
+test: $(VENV)/installed
+	$(BIN)/pytest
+
+check: $(VENV)/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+gpu-test: $(VENV)/installed-gpu
+	$(BIN)/pytest tests/gpu
+
+wheel: $(VENV)/installed
+	rm -rf $(SCRATCH)/wheel
+	$(BIN)/hatchling build -t sdist -d $(SCRATCH)/wheel
+	$(BIN)/pip wheel --quiet --no-deps -w $(SCRATCH)/wheel $(SCRATCH)/wheel/*.tar.gz
+	$(PYTHON) -m venv $(SCRATCH)/wheel/empty
+	$(SCRATCH)/wheel/empty/bin/pip install --quiet $(SCRATCH)/wheel/*.whl
+	cd $(SCRATCH)/wheel && export AUTOTUNE_CACHE_DIR=$(SCRATCH)/wheel/cache && \
+	empty/bin/autotune device --device h100 && \
+	empty/bin/autotune occupancy --device h100 && \
+	empty/bin/autotune tune $(SHAPE) --device replay:h100 --trials 50 && \
+	empty/bin/autotune best $(SHAPE) --device replay:h100
+
+clean:
+	rm -rf $(VENV) $(SCRATCH) dist
+
+$(VENV)/installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+$(VENV)/installed-gpu: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable ".[gpu]"
+	touch $@

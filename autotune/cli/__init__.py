@@ -1,0 +1,90 @@
+"""The command line: verbs, options and exit statuses."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, TextIO
+
+import typer
+
+from autotune import __version__
+from autotune.cli import devices, tuning
+from autotune.errors import AutotuneError
+
+VERBS: tuple[Callable[..., None], ...] = (
+    devices.doctor,
+    devices.device,
+    devices.occupancy,
+    tuning.tune,
+    tuning.best,
+    tuning.ladder,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command line and exits: 0 done, 1 failed, 2 usage, 3 nothing found, 130 interrupted.
+
+    What goes wrong is one line on standard error.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            _app()(_repeated(given, "--tile-width"), prog_name="autotune")
+        except AutotuneError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_status)
+
+
+def _app() -> typer.Typer:
+    # Without markup typer needs no rich, and an error is no box.
+    app = typer.Typer(
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for verb in VERBS:
+        app.command()(verb)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Occupancy and tile-size autotuner for CUDA matrix multiplication."""
+
+
+def _repeated(arguments: Sequence[str], option: str) -> list[str]:
+    """Repeats the option before each of several values: `--x 4 8` becomes `--x 4 --x 8`."""
+    spelled: list[str] = []
+    inside = False
+    for argument in arguments:
+        if inside and not argument.startswith("-") and spelled[-1] != option:
+            spelled.append(option)
+        inside = argument == option or (inside and not argument.startswith("-"))
+        spelled.append(argument)
+    return spelled
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    del category, filename, lineno, line
+    print(f"warning: {message}", file=file or sys.stderr)

@@ -1,0 +1,92 @@
+"""The verbs that need no problem: doctor, device, occupancy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.output import DeviceSpec, Json, show, show_json
+
+if TYPE_CHECKING:
+    from autotune.device import Device
+    from autotune.report.occupancy import Row
+
+WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
+
+# What a machine without a GPU lacks is no fault of it.
+HARDWARE = {"driver", "GPU", "PyCUDA"}
+
+
+def doctor(json: Json = False) -> None:
+    """Check everything that autotune builds on, and say what to install.
+
+    Exit status 1 if something fails that this machine needs. The driver, the GPU and PyCUDA count
+    only where there is a GPU.
+    """
+    from autotune.report import doctor
+
+    checks = doctor.checks()
+    gpu = any(check.name == "GPU" and check.ok for check in checks)
+    broken = any(check.ok is False and (gpu or check.name not in HARDWARE) for check in checks)
+    if json:
+        show_json({"ok": not broken, "checks": [asdict(check) for check in checks]})
+    else:
+        show(doctor.render(checks))
+    if broken:
+        raise typer.Exit(1)
+
+
+def device(device: DeviceSpec = None, json: Json = False) -> None:
+    """Print the identity and limits of a GPU."""
+    from autotune import targets
+    from autotune.report.device import render
+
+    found = targets.resolve(device or targets.DEFAULT)
+    if json:
+        show_json(found.to_json())
+    else:
+        show(render(found))
+
+
+def occupancy(
+    device: DeviceSpec = None,
+    tile_width: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N...", help="TILE_WIDTHs of the square tiled kernel, 4 to 32."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="One kernel: threads a block.")] = None,
+    registers: Annotated[int | None, typer.Option(help="Its registers a thread.")] = None,
+    shared: Annotated[int | None, typer.Option(help="Its bytes of shared memory a block.")] = None,
+    json: Json = False,
+) -> None:
+    """Print the resident blocks of kernels and what limits them.
+
+    By default for the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
+    the bound that its traffic sets; with --threads and --registers for one kernel of yours.
+    """
+    from autotune import api, targets
+    from autotune.errors import UsageError
+    from autotune.report.occupancy import kernel_row, tile_width_rows
+
+    where = targets.resolve(device or targets.DEFAULT)
+    if threads is registers is shared is None:
+        arch, compiled = api.tiled_registers(where, tile_width or WIDTHS)
+        note = f"{where.name}; registers as compiled for {arch}"
+        _show_rows(where, tile_width_rows(where, compiled), note, json)
+        return
+    if threads is None or registers is None or tile_width:
+        raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
+    row = kernel_row(where, threads=threads, registers=registers, shared=shared or 0)
+    _show_rows(where, (row,), where.name, json)
+
+
+def _show_rows(where: Device, rows: tuple[Row, ...], note: str, json: bool) -> None:
+    from autotune.report.occupancy import render
+
+    if json:
+        show_json({"device": where.name, "note": note, "rows": [asdict(row) for row in rows]})
+        return
+    print(note)
+    show(render(rows))

@@ -1,0 +1,158 @@
+"""The verbs about a problem: tune, best, ladder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.output import Compute, DeviceSpec, Json, Layout, Shape, show, show_json
+
+if TYPE_CHECKING:
+    from autotune.report.progress import Tally
+    from autotune.store import Record
+
+RECORD_WIDTH = 80
+
+
+def tune(
+    shape: Shape,
+    compute: Compute = "f32",
+    layout: Layout = "nn",
+    device: DeviceSpec = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Stop at so many, those of earlier runs included.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Stop after 60s, 2m or 90 (seconds).  [default: 60s]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    sampler: Annotated[str, typer.Option(help="tpe, random or exhaustive.")] = "tpe",
+    family: Annotated[str, typer.Option(help="Of kernels: simt, tiled or naive.")] = "simt",
+    jobs: Annotated[
+        int | None, typer.Option(help="Threads that compile.  [default: one a core]")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Count what was rejected for which reason.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Plain lines, no bar.")] = False,
+    json: Json = False,
+) -> None:
+    """Search the fastest kernel of a problem and record it. Running it again goes on."""
+    from rich.console import Console
+
+    from autotune import api, targets
+    from autotune.problem import Problem
+    from autotune.report import progress, record, rejections
+
+    problem = Problem.parse(shape, compute=compute, layout=layout)
+    seconds = None if budget is None else parse_seconds(budget)
+    options = api.options_of(trials, seconds, seed, sampler, jobs)
+    limits = progress.Limits(options.trials, options.budget_s)
+    with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
+        tally = progress.Tally(inner)
+        try:
+            found = api.search(
+                problem,
+                options,
+                device=device or targets.DEFAULT,
+                family=family,
+                observer=tally,
+            )
+        except KeyboardInterrupt:
+            typer.echo("interrupted: what was measured is kept; run again to go on", err=True)
+            raise typer.Exit(130) from None
+    if json:
+        shown = record.to_json(found)
+        if explain:
+            shown |= {"rejected": _rejected(found, tally, family), "failed": tally.failed}
+        show_json(shown)
+        return
+    show(record.render(found), RECORD_WIDTH)
+    if explain:
+        show(rejections.render(_rejected(found, tally, family), tally.failed))
+
+
+def best(
+    shape: Shape,
+    compute: Compute = "f32",
+    layout: Layout = "nn",
+    device: DeviceSpec = None,
+    json: Json = False,
+) -> None:
+    """Print what is recorded of a problem; exit status 3 if it was never tuned."""
+    from autotune import api, targets
+    from autotune.problem import Problem
+    from autotune.report import record
+
+    p = Problem.parse(shape, compute=compute, layout=layout)
+    where = device or targets.DEFAULT
+    found = api.best(p.m, p.n, p.k, compute=p.compute, layout=p.layout, device=where)
+    if json:
+        show_json(record.to_json(found))
+    else:
+        show(record.render(found), RECORD_WIDTH)
+
+
+def ladder(
+    n: Annotated[int, typer.Argument(metavar="N", help="Side of the square matrices.")],
+    device: DeviceSpec = None,
+    json: Json = False,
+) -> None:
+    """Compare the naive, the tiled and the best kernel with cuBLAS.
+
+    Without a GPU and without --device it prints what was recorded on an H100.
+    """
+    from rich.console import Console
+
+    from autotune import api
+    from autotune.problem import Problem
+    from autotune.report import ladder, progress
+
+    problem, limits = Problem(n, n, n), progress.Limits(None, api.BUDGET_S)
+    where = device or _here_or_recorded()
+    with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
+        climbed = api.ladder(n, device=where, observer=observer)
+    if json:
+        show_json(ladder.to_json(climbed))
+    else:
+        show(ladder.render(climbed))
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of `60s`, `2m`, `1.5h` or `90`.
+
+    Raises:
+        UsageError: for another form.
+    """
+    from autotune.errors import UsageError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
+    if match is None:
+        raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
+    """The reasons before compilation. A recording is not asked about what it does not hold: there
+    they are those of the whole space, and what is legal but was not recorded is one more."""
+    from autotune import space
+
+    if found.evidence != "replayed":
+        return tally.rejected
+    legal = space.feasible(found.problem, found.device, family)
+    return {**legal.rejected, "not recorded": max(0, len(legal.configs) - tally.feasible)}
+
+
+def _here_or_recorded() -> str:
+    from autotune import targets
+    from autotune.errors import MissingError
+
+    try:
+        targets.resolve()
+    except MissingError:
+        typer.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
+        return "replay:h100"
+    return targets.DEFAULT

@@ -1,0 +1,81 @@
+"""The steps from the naive kernel to the best one, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune import families
+from autotune.config import Config
+from autotune.device import Device
+from autotune.errors import NotFoundError
+from autotune.evaluate import Compile, Trial, prepare
+from autotune.plan import Alignment
+from autotune.problem import Problem
+from autotune.recording import Recording, Row
+from autotune.runner import Candidate, Evidence, Failure, Measurement, Runner
+
+# All naive steps have 1024 threads a block, as the widest tile.
+STEPS = {
+    "naive, uncoalesced": Config.parse("naive:mapping=uncoalesced,block=32"),
+    "naive, coalesced": Config.parse("naive:mapping=coalesced,block=32"),
+    "tiled, TILE_WIDTH 8": Config.parse("tiled:tile_width=8,specialized=1"),
+    "tiled, TILE_WIDTH 16": Config.parse("tiled:tile_width=16,specialized=1"),
+    "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
+}
+BEST = "simt, the best"
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What became of each step, by name and in order, and of the vendor library if it was timed."""
+
+    problem: Problem
+    device: Device
+    evidence: Evidence
+    steps: Mapping[str, Trial]
+    baseline: Measurement | None
+
+
+def climb(problem: Problem, best: Config, runner: Runner, compile: Compile) -> Ladder:
+    """Verifies the steps and `best`, and times them interleaved."""
+    configs = STEPS | {BEST: best}
+    prepared = {name: prepare(one, problem, runner, compile) for name, one in configs.items()}
+    runner.baseline()  # a runner that knows it times it again among the candidates
+    ready = [one for one in prepared.values() if isinstance(one, Candidate)]
+    outcomes = iter(runner.rematch(ready))
+    steps = {
+        name: Trial(configs[name], one)
+        if isinstance(one, Failure)
+        else Trial.of(one, next(outcomes), runner.device)
+        for name, one in prepared.items()
+    }
+    return Ladder(problem, runner.device, runner.evidence, steps, runner.baseline())
+
+
+def recorded(recording: Recording) -> Ladder:
+    """The steps as they were recorded, without those that were not.
+
+    Raises:
+        NotFoundError: if the recording holds no time of a `simt` kernel.
+    """
+    problem, device = recording.problem, recording.device
+    times = {
+        row: row.outcome.time_us for row in recording.rows if isinstance(row.outcome, Measurement)
+    }
+    simt = [row for row in times if row.config.family == "simt"]
+    if not simt:
+        raise NotFoundError(f"the recording of {problem} on {device.name} has no simt kernel")
+    best = min(simt, key=lambda row: (times[row], str(row.config)))
+    rows = {row.config: row for row in times}
+    configs = STEPS | {BEST: best.config}
+    steps = {name: _trial(rows[one], recording) for name, one in configs.items() if one in rows}
+    return Ladder(problem, device, "replayed", steps, recording.baseline)
+
+
+def _trial(row: Row, recording: Recording) -> Trial:
+    plan = families.find(row.config.family).plan(
+        row.config, recording.problem, Alignment.dense(recording.problem)
+    )
+    candidate = Candidate(row.config, plan, (), row.resources)
+    return Trial.of(candidate, row.outcome, recording.device)

@@ -1,0 +1,76 @@
+"""A runner that answers from a recording: no GPU, no compiler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from autotune.config import Config
+from autotune.device import Device
+from autotune.plan import Resources
+from autotune.recording import Recording
+from autotune.runner import Candidate, Evidence, Failure, Measurement
+
+# The quartiles of a normal distribution lie this many standard deviations from its mean.
+_QUARTILE = 0.6745
+
+
+class ReplayRunner:
+    """Gives each recorded configuration its recorded outcome.
+
+    A time is the recorded median with one sample's noise, drawn from the recorded spread: a
+    search meets about the noise that it would meet on the device. The noise follows from `seed`
+    and from the order of the calls alone.
+    """
+
+    def __init__(self, recording: Recording, seed: int = 0) -> None:
+        self._recording = recording
+        self._rows = {row.config: row for row in recording.rows}
+        self._random = Random(seed)
+
+    @property
+    def device(self) -> Device:
+        """The device that was recorded."""
+        return self._recording.device
+
+    @property
+    def evidence(self) -> Evidence:
+        """Always `replayed`."""
+        return "replayed"
+
+    def known(self) -> Sequence[Config]:
+        """The recorded configurations, of all families."""
+        return tuple(self._rows)
+
+    def resources(self, config: Config) -> Resources | None:
+        """The recorded resources; None for a configuration that was not recorded."""
+        row = self._rows.get(config)
+        return None if row is None else row.resources
+
+    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
+        """The recorded outcome; `best_us` makes no difference."""
+        del best_us
+        row = self._rows.get(candidate.config)
+        if row is None:
+            return Failure("launch", f"{candidate.config} was not recorded")
+        if isinstance(row.outcome, Failure):
+            return row.outcome
+        return self._noisy(row.outcome)
+
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
+        """The recorded outcomes, with fresh noise."""
+        return [self.measure(candidate, None) for candidate in candidates]
+
+    def baseline(self) -> Measurement | None:
+        """The recorded time of the vendor library."""
+        return self._recording.baseline
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _noisy(self, recorded: Measurement) -> Measurement:
+        deviation = recorded.spread_us / recorded.time_us / _QUARTILE
+        factor = math.exp(self._random.gauss(0.0, deviation))
+        return replace(recorded, time_us=recorded.time_us * factor)

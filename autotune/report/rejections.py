@@ -1,0 +1,27 @@
+"""How many configurations fell to which reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def render(rejected: Mapping[str, int], failed: Mapping[str, int]) -> Table:
+    """A row for each reason, the most frequent first.
+
+    Args:
+        rejected: before compilation, by the rule that was broken.
+        failed: from compilation on, by the stage that was reached.
+    """
+    from rich.table import Table
+
+    table = Table("reason", title="rejected configurations", title_justify="left")
+    table.add_column("configurations", justify="right")
+    for title, counts in (("before compilation", rejected), ("after that", failed)):
+        table.add_row(title, f"{sum(counts.values()):,}", style="bold")
+        for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+            table.add_row(f"  {reason}", f"{count:,}")
+    return table

@@ -1,0 +1,122 @@
+"""Which configuration to try next, and the journal of what was tried. The one user of optuna.
+
+`Search` asks a sampler in memory; `Journal` keeps finished trials on disk. They know nothing of
+each other: another engine or another storage replaces one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import optuna
+from optuna.trial import TrialState
+
+from autotune.config import Config
+from autotune.evaluate import Trial
+from autotune.runner import Failure
+from autotune.search.axes import axes_of
+from autotune.search.journal import Journal
+from autotune.search.projected import Projected
+from autotune.search.studies import study_of
+
+__all__ = ["Journal", "Sampler", "Search"]
+
+Sampler = Literal["tpe", "random", "exhaustive"]
+
+# Trials before TPE starts to choose; until then the first guesses and even draws do. Half and
+# half, the guesses say where good times are and the draws how the rest of the space behaves.
+STARTUP = 20
+
+
+class Search:
+    """Ask and tell over an enumerated set of configurations of one family.
+
+    No configuration is given out twice, nor one that is among `told`. What is given out follows
+    from the arguments and from what is told in which order.
+
+    Args:
+        configs: all configurations to choose from, at least one; the one that is expected to be
+            the fastest first.
+        sampler: `tpe` learns from the times, `random` draws evenly, `exhaustive` goes in order.
+        seed: of the sampler. One that goes on from `told` draws other numbers than at first.
+        guesses: what `tpe` gives out first.
+        told: trials of earlier runs; those that are not of `configs` are passed over.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[Config],
+        *,
+        sampler: Sampler = "tpe",
+        seed: int = 0,
+        guesses: Iterable[Config] = (),
+        told: Iterable[Trial] = (),
+    ) -> None:
+        self._configs = configs
+        self._index = {config: index for index, config in enumerate(configs)}
+        self._axes = axes_of(configs)
+        self._space = {axis.name: axis.distribution for axis in self._axes}
+        known = [trial for trial in told if trial.config in self._index]
+        first = guesses if sampler == "tpe" else configs if sampler == "exhaustive" else ()
+        seeds = np.random.SeedSequence([seed, len(known)])
+        self._projected = Projected(
+            self._axes,
+            len(configs),
+            queue=[self._index[config] for config in first if config in self._index],
+            inner=_tpe(int(seeds.generate_state(1)[0])) if sampler == "tpe" else None,
+            random=np.random.default_rng(seeds),
+        )
+        self._study = study_of("search", sampler=self._projected)
+        self._learns = sampler == "tpe"
+        self._asked: dict[Config, optuna.Trial] = {}
+        self._told = 0
+        self._best: Trial | None = None
+        for trial in known:
+            self._remember(trial)
+
+    def ask(self) -> Config | None:
+        """The next configuration to try; None if all have been given out."""
+        if self._projected.taken.all():
+            return None
+        trial = self._study.ask(self._space)
+        config = self._configs[self._projected.chosen[trial.number]]
+        self._asked[config] = trial
+        return config
+
+    def tell(self, trial: Trial) -> None:
+        """What became of a configuration that was asked for."""
+        self._study.tell(self._asked.pop(trial.config), *_verdict(trial))
+        self._note(trial)
+
+    def _remember(self, trial: Trial) -> None:
+        index = self._index[trial.config]
+        self._projected.taken[index] = True
+        value, state = _verdict(trial)
+        params = {axis.name: axis.param(index) for axis in self._axes}
+        self._study.add_trial(
+            optuna.create_trial(state=state, value=value, params=params, distributions=self._space)
+        )
+        self._note(trial)
+
+    def _note(self, trial: Trial) -> None:
+        self._told += 1
+        if self._best is None or trial.time_us < self._best.time_us:
+            self._best = trial
+        if self._learns and self._told >= STARTUP and self._best.time_us < math.inf:
+            self._projected.incumbent = self._index[self._best.config]
+
+
+def _verdict(trial: Trial) -> tuple[float | None, TrialState]:
+    # TPE passes FAIL over and would ask for the neighbourhood again; PRUNED counts as bad.
+    if isinstance(trial.outcome, Failure):
+        return None, TrialState.PRUNED
+    return math.log(trial.time_us), TrialState.COMPLETE
+
+
+def _tpe(seed: int) -> optuna.samplers.BaseSampler:
+    return optuna.samplers.TPESampler(
+        n_startup_trials=STARTUP, multivariate=True, constant_liar=True, seed=seed
+    )

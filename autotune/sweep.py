@@ -1,0 +1,78 @@
+"""Recording what many configurations do on a live device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+
+from autotune import families
+from autotune.config import Config
+from autotune.evaluate import Compile, ahead
+from autotune.plan import Alignment
+from autotune.problem import Problem
+from autotune.recording import Origin, Recording, Row
+from autotune.runner import Failure, Runner
+
+# The order is fixed, so compiling further ahead than a search would costs nothing.
+WINDOW = 64
+
+
+def record(
+    problem: Problem,
+    runner: Runner,
+    configs: Sequence[Config],
+    path: Path,
+    *,
+    compile: Compile,
+    origin: Origin,
+    jobs: int | None = None,
+    progress: Callable[[int, Row], None] = lambda _number, _row: None,
+) -> Recording:
+    """Measures every configuration once, without early stop, and saves the recording.
+
+    Configurations that share a program are measured one after another, so that it is compiled
+    once. What a sweep has that ends early is saved as `<path>.partial`, so that it takes the
+    place of no complete one.
+
+    Args:
+        problem: what they compute.
+        runner: what measures; the caller closes it.
+        configs: legal configurations, of any families.
+        path: of the file (see `recording.path_of`).
+        compile: makes a program of a template for an architecture.
+        origin: what the measurements are made with.
+        jobs: threads that compile; None takes one for each core.
+        progress: is told how many are done, and the last.
+    """
+    rows: list[Row] = []
+    device, baseline = runner.device, runner.baseline()
+
+    def save(where: Path) -> Recording:
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        recording = Recording(problem, device, origin, date, baseline, tuple(rows))
+        recording.save(where)
+        return recording
+
+    ordered = sorted(configs, key=lambda config: _programs(config, problem))
+    try:
+        with closing(ahead(ordered, problem, runner, compile, window=WINDOW, jobs=jobs)) as all_:
+            for config, candidate in all_:
+                if isinstance(candidate, Failure):
+                    taken = families.find(config.family).estimate(config)
+                    row = Row(config, taken, candidate)
+                else:
+                    outcome = runner.measure(candidate, None)
+                    row = Row(config, candidate.resources, outcome)
+                rows.append(row)
+                progress(len(rows), row)
+    except BaseException:
+        save(path.with_name(f"{path.name}.partial"))
+        raise
+    return save(path)
+
+
+def _programs(config: Config, problem: Problem) -> tuple[str, ...]:
+    plan = families.find(config.family).plan(config, problem, Alignment.dense(problem))
+    return tuple(launch.template.expression for launch in plan.launches)

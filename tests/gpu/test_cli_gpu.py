@@ -1,0 +1,76 @@
+"""The command line and the public functions on a real GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autotune
+from autotune import api, cli, gpu, runtime
+from autotune.errors import MissingError
+
+SHAPE = "512x384x640"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    try:
+        gpu.probe()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    """What a command line prints as JSON."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "--json"])
+    assert ended.value.code == 0
+    data: dict[str, object] = json.loads(capsys.readouterr().out)
+    return data
+
+
+def test_device_prints_what_pycuda_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "device") == gpu.probe().to_json()
+
+
+def test_pycuda_and_the_driver_agree_on_the_device() -> None:
+    assert gpu.probe() == runtime.probe()
+
+
+def test_tune_measures_and_best_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = answer(capsys, "tune", SHAPE, "--trials", "20", "--budget", "40s")
+    assert tuned["evidence"] == "measured"
+    assert answer(capsys, "best", SHAPE) == tuned
+
+
+def test_tune_compares_with_cublas_where_pytorch_is(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    tuned = answer(capsys, "tune", SHAPE, "--trials", "5", "--budget", "40s")
+    assert isinstance(tuned["ratio"], float)
+
+
+def test_every_step_of_the_ladder_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    answer(capsys, "tune", "512x512x512", "--trials", "10", "--budget", "40s")
+    rungs = answer(capsys, "ladder", "512")["rungs"]
+    assert isinstance(rungs, list)
+    assert [one["failure"] for one in rungs] == [None] * len(rungs)
+
+
+def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["device", "--device", "gpu:99"])
+    assert ended.value.code == 2
+    assert "no GPU 99" in capsys.readouterr().err
+
+
+def test_matmul_tunes_a_shape_that_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(api, "BUDGET_S", 5.0)
+    a, b = torch.randn(2, 64, 64, device="cuda").unbind()
+    product: Any = autotune.matmul(a, b, tune=True)
+    assert torch.allclose(product.double(), a.double() @ b.double(), atol=1e-4)
+    assert autotune.best(64, 64, 64).evidence == "measured"

@@ -1,0 +1,207 @@
+"""The public names, what importing them costs, and what they do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from records import H100, SQUARE, entry, record
+from synthetic import DEVICE, FASTEST, PROBLEM, ship
+
+import autotune
+from autotune import api, gpu, runtime, settings, targets
+from autotune.config import Config
+from autotune.device import Device, find
+from autotune.errors import DeviceError, NotFoundError, ProblemError, UsageError
+from autotune.ladder import BEST
+from autotune.problem import Problem
+from autotune.runner import Evidence
+from autotune.store import Store
+
+SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pycuda", "optuna"):
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache of a machine with one recording."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    ship(tmp_path / "recordings", monkeypatch)
+    return tmp_path / "cache"
+
+
+def python(program: str) -> str:
+    """What a program prints in an interpreter of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_importing_imports_nothing_else() -> None:
+    program = "import sys, autotune; print([m for m in sys.modules if 'autotune.' in m])"
+    assert python(program) == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    assert python("import autotune\nfor name in autotune.__all__: getattr(autotune, name)") == ""
+
+
+def test_public_names_are_listed() -> None:
+    assert set(autotune.__all__) <= set(dir(autotune))
+
+
+def test_tune_can_be_called_again() -> None:
+    program = (
+        "import autotune\n"
+        "for n in (32, 64):\n"
+        "    tuned = autotune.tune(n, n, n, device='h100', family='tiled', trials=1)\n"
+        "    print(tuned.problem)"
+    )
+    assert python(program).split() == ["32x32x32:f32:nn", "64x64x64:f32:nn"]
+
+
+def test_other_names_are_missing_attributes() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'tuna'"):
+        _ = autotune.tuna
+
+
+def test_submodules_need_no_import_of_their_own() -> None:
+    program = "import autotune; print(autotune.device.find('h100').sms)"
+    assert python(program) == "132"
+
+
+def test_functions_stay_functions_once_everything_is_imported() -> None:
+    program = (
+        "import pkgutil, autotune\n"
+        "for module in pkgutil.walk_packages(autotune.__path__, 'autotune.'):\n"
+        "    __import__(module.name)\n"
+        "print(*(callable(getattr(autotune, n)) for n in ('tune', 'best', 'matmul', 'kernel')))"
+    )
+    assert python(program) == "True True True True"
+
+
+@pytest.mark.parametrize(
+    "module", ["autotune.api", "autotune.cli", "autotune.runtime", "autotune.gpu"]
+)
+def test_import_without_pycuda_and_optuna(module: str) -> None:
+    assert python(f"{BLOCKED}\nimport {module}\nprint('fine')") == "fine"
+
+
+def test_best_needs_neither_pycuda_nor_optuna(cache: Path) -> None:
+    Store(cache).save(record(problem=SQUARE))
+    program = "import autotune; print(autotune.best(4096, 4096, 4096, device='h100').evidence)"
+    assert python(BLOCKED + program) == "measured"
+
+
+def test_tune_returns_what_best_finds() -> None:
+    tuned = api.tune(*SIZES, device=DEVICE, trials=25)
+    assert api.best(*SIZES, device=DEVICE) == tuned
+
+
+def test_tune_exhaustively_tries_everything() -> None:
+    tuned = api.tune(*SIZES, device=DEVICE, sampler="exhaustive")
+    assert (tuned.best.config, tuned.provenance.trials) == (FASTEST, 25)
+
+
+def test_a_recordings_origin_is_in_the_record() -> None:
+    assert api.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
+
+
+def test_predictions_name_no_driver() -> None:
+    tuned = api.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    assert (tuned.evidence, tuned.provenance.driver) == ("predicted", "")
+
+
+@pytest.mark.parametrize(
+    ("sampler", "trials", "budget", "limit"),
+    [
+        ("tpe", None, None, 60.0),
+        ("random", 100, None, None),
+        ("tpe", None, 5.0, 5.0),
+        ("exhaustive", None, None, None),
+    ],
+)
+def test_a_search_without_limits_ends_after_a_minute(
+    sampler: str, trials: int | None, budget: float | None, limit: float | None
+) -> None:
+    assert api.options_of(trials, budget, 0, sampler, None).budget_s == limit
+
+
+def test_a_nan_is_no_budget() -> None:
+    with pytest.raises(UsageError, match="budget is nan s; give more than 0"):
+        api.options_of(None, float("nan"), 0, "tpe", None)
+
+
+def test_best_prefers_what_was_measured() -> None:
+    store = Store(settings.cache_dir())
+    for evidence in get_args(Evidence):
+        store.save(record(evidence=evidence, problem=SQUARE))
+    assert api.best(4096, 4096, 4096, device="h100").evidence == "measured"
+
+
+def test_best_of_another_layout_is_not_found() -> None:
+    Store(settings.cache_dir()).save(record(problem=SQUARE))
+    with pytest.raises(NotFoundError, match="4096x4096x4096:f32:tn is not tuned"):
+        api.best(4096, 4096, 4096, layout="tn", device="h100")
+
+
+def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ProblemError, match="N is 0"):
+        api.tune(1, 0, 1, device=DEVICE)
+
+
+def test_the_ladder_takes_the_recorded_winner() -> None:
+    tiled = entry(16, 1.0)
+    winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
+    Store(settings.cache_dir()).save(record(tiled, winner, problem=PROBLEM, device=find("h100")))
+    assert api.ladder(256, device="h100").steps[BEST].config == winner.config
+
+
+def test_matmul_tunes_on_the_gpu_that_holds_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [find("t4"), H100]
+    asked: list[tuple[Problem, str]] = []
+
+    def matmul(_a: Any, _b: Any, out: Any, **given: Any) -> Any:
+        given["tuner"](PROBLEM, H100)
+        return out
+
+    monkeypatch.setattr(runtime, "matmul", matmul)
+    monkeypatch.setattr(gpu, "probe", lambda index: cards[index])
+    monkeypatch.setattr(api, "search", lambda problem, _, device: asked.append((problem, device)))
+    api.matmul("a", "b", tune=True)
+    assert asked == [(PROBLEM, "gpu:1")]
+
+
+def test_matmul_does_not_tune_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "matmul", lambda _a, _b, _out, **given: given)
+    assert api.matmul("a", "b", alpha=2.0) == {"alpha": 2.0, "beta": 0.0, "tuner": None}
+
+
+def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(index: int) -> Device:
+        if index:
+            raise DeviceError("no GPU 1; the driver shows 1, numbered from 0")
+        return H100
+
+    monkeypatch.setattr(gpu, "probe", probe)
+    with pytest.raises(DeviceError, match="no GPU 1"):
+        targets.index_of(find("t4"))
+
+
+def test_every_kernel_source_is_in_the_hash() -> None:
+    kernels = {path.name for path in settings.source_dir().glob("*.cu")} - {"verify.cu"}
+    assert set(targets.KERNEL_SOURCES) == kernels

@@ -1,0 +1,242 @@
+"""Bad input: one line that says what was wrong, with the numbers, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from records import H100
+from synthetic import DEVICE, PROBLEM, ship
+from test_cli import absent, run
+
+from autotune import gpu, runtime, targets
+from autotune.compiler import nvcc, nvrtc
+from autotune.errors import MissingError
+from autotune.gpu import session
+from autotune.store import Store
+
+SHAPE = PROBLEM.shape
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache of a machine with one recording and no GPU."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    ship(tmp_path / "recordings", monkeypatch)
+    monkeypatch.setattr(gpu, "probe", absent)
+    monkeypatch.setattr(runtime, "probe", absent)
+    return tmp_path / "cache"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit status and the one line of an error."""
+    status = run(*arguments)
+    told = capsys.readouterr()
+    assert told.out == ""
+    (line,) = told.err.splitlines()
+    return status, line.removeprefix("error: ")
+
+
+@pytest.mark.parametrize("verb", ["tune", "best"])
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ("4096", "malformed shape '4096'; give MxNxK, such as 4096x4096x4096"),
+        ("12x4", "malformed shape '12x4'; give MxNxK, such as 4096x4096x4096"),
+        ("axbxc", "malformed shape 'axbxc'; give MxNxK, such as 4096x4096x4096"),
+        ("0x16x16", "M is 0; give 1 to 2147483647"),
+        ("16x-4x16", "N is -4; give 1 to 2147483647"),
+        ("16x16x2147483648", "K is 2147483648; give 1 to 2147483647"),
+        ("16x16x16:f64", "unknown compute 'f64'; give one of f32"),
+        ("16x16x16:f32:xx", "unknown layout 'xx'; give one of nn, nt, tn, tt"),
+    ],
+)
+def test_a_problem_that_is_none(
+    verb: str, shape: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, verb, shape, "--device", DEVICE) == (2, said)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--compute", "f8", "unknown compute 'f8'; give one of f32"),
+        ("--layout", "cc", "unknown layout 'cc'; give one of nn, nt, tn, tt"),
+        ("--sampler", "best", "unknown sampler 'best'; give one of tpe, random, exhaustive"),
+        ("--family", "wgmma", "unknown family 'wgmma'; give one of naive, tiled, simt"),
+        ("--budget", "soon", "malformed budget 'soon'; give 60s, 2m or 90 (seconds)"),
+        ("--budget", "0", "budget is 0 s; give more than 0"),
+        ("--trials", "0", "trials is 0; give at least 1"),
+        ("--jobs", "0", "jobs is 0; give at least 1"),
+        ("--seed", "-1", "seed is -1; give 0 or more"),
+    ],
+)
+def test_options_that_are_none(
+    option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, "tune", SHAPE, "--device", DEVICE, option, value) == (2, said)
+
+
+@pytest.mark.parametrize("verb", ["tune", "best"])
+def test_a_problem_larger_than_the_device(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # 3 * 4 bytes * 1e10 elements are 111.8 GiB.
+    said = (
+        "100000x100000x100000:f32:nn: A, B and C take 111.8 GiB, NVIDIA H100 80GB HBM3 has 80.0 "
+        "GiB; give a smaller shape"
+    )
+    assert refused(capsys, verb, "100000x100000x100000", "--device", "h100") == (2, said)
+
+
+def test_a_ladder_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "ladder", "0", "--device", "h100") == (
+        2,
+        "M is 0; give 1 to 2147483647",
+    )
+
+
+def test_an_unknown_device_lists_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = refused(capsys, "device", "--device", "rtx 3080")
+    assert (status, said.startswith("unknown device 'rtx 3080'; did you mean")) == (2, True)
+
+
+def test_a_device_file_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "card.json"
+    file.write_text('{"name": "card"}')
+    status, said = refused(capsys, "occupancy", "--device", str(file))
+    assert (status, said.startswith(f"{file}: missing device fields: ")) == (2, True)
+
+
+def test_a_device_that_no_compiler_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    said = (
+        "NVIDIA GeForce GTX 1080 has compute capability 6.1; kernels are compiled for 7.5 and newer"
+    )
+    assert refused(capsys, "tune", SHAPE, "--device", "gtx 1080") == (2, said)
+
+
+def test_an_unknown_recording_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "no recording is named 'b200'; there is synthetic"
+    assert refused(capsys, "tune", SHAPE, "--device", "replay:b200") == (3, said)
+
+
+def test_a_shape_that_was_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "recording 'synthetic' does not hold 64x64x64:f32:nn; it holds 256x256x256:f32:nn"
+    assert refused(capsys, "tune", "64x64x64", "--device", DEVICE) == (3, said)
+
+
+def test_an_untuned_problem_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    said = (
+        "256x256x256:f32:nn is not tuned on NVIDIA H100 80GB HBM3; "
+        "run `autotune tune 256x256x256:f32:nn --device replay:synthetic`"
+    )
+    assert refused(capsys, "best", SHAPE, "--device", DEVICE) == (3, said)
+
+
+@pytest.mark.parametrize("width", ["3", "33"])
+def test_a_tile_width_that_is_none(width: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = f"TILE_WIDTH is {width}; give 4 to 32"
+    assert refused(capsys, "occupancy", "--device", "h100", "--tile-width", width) == (2, said)
+
+
+@pytest.mark.parametrize(
+    "options", [("--threads", "256"), ("--shared", "1"), ("--threads", "8", "--tile-width", "8")]
+)
+def test_half_a_kernel(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    said = "one kernel takes --threads and --registers, and no --tile-width"
+    assert refused(capsys, "occupancy", "--device", "h100", *options) == (2, said)
+
+
+def test_a_kernel_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = refused(
+        capsys, "occupancy", "--device", "h100", "--threads", "0", "--registers", "1"
+    )
+    assert (status, said.startswith("no kernel has 0 threads a block")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("tune",), ("tune", SHAPE, "--verbose"), ("tune", SHAPE, "--trials", "x"), ("x",)]
+)
+def test_a_command_line_that_is_none(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [("device",), ("occupancy",), ("tune", SHAPE), ("best", SHAPE)]
+)
+def test_no_gpu_says_what_to_type(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = (
+        "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver; or give another "
+        "device: --device replay:h100 for recorded times, --device h100 for predicted ones"
+    )
+    assert refused(capsys, *arguments) == (1, said)
+
+
+def test_no_pycuda_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    monkeypatch.setattr(runtime, "probe", lambda _: H100)
+    monkeypatch.setattr(gpu, "open_runner", lambda *_: session.pycuda())
+    status, said = refused(capsys, "tune", SHAPE)
+    assert (status, 'pip install "tile-autotune[gpu]"' in said) == (1, True)
+
+
+@pytest.mark.parametrize("arguments", [("tune", SHAPE), ("occupancy",)])
+def test_no_compiler_says_what_to_install(
+    arguments: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nvrtc, "version", lambda: None)
+    monkeypatch.setattr(nvcc, "version", lambda: None)
+    said = "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
+    assert refused(capsys, *arguments, "--device", "h100") == (1, said)
+
+
+def test_what_the_driver_says_of_a_gpu_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(index: int) -> None:
+        raise MissingError(f"GPU {index} has fallen off the bus")
+
+    monkeypatch.setattr(runtime, "probe", broken)
+    with pytest.raises(MissingError, match="GPU 2 has fallen off the bus; or give another device"):
+        targets.resolve("gpu:2")
+
+
+@pytest.mark.parametrize("place", ["a-file", "/proc/autotune"])
+def test_a_cache_that_cannot_be_written(
+    place: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a-file").touch()
+    directory = tmp_path / place
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(directory))
+    status, said = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--trials", "1")
+    assert (status, said.startswith(f"cannot write to the cache {directory}: ")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Expecting value"),
+        ('{"schema": 1, "problem": {', "Expecting property name"),
+        ("[1, 2]", "record is not an object"),
+        (json.dumps({"schema": 2}), "schema is 2, this version reads 1"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
+    text: str, said: str, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Store(cache).path(H100, PROBLEM)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert run("best", SHAPE, "--device", DEVICE) == 3
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: {path}: passed over: ")
+    assert said in warning
+    assert error.startswith("error: ")
+    assert path.read_text() == text

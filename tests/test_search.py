@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import statistics
+from pathlib import Path
+
+import optuna
+import pytest
+
+from autotune.config import Config
+from autotune.errors import CacheError
+from autotune.evaluate import Trial
+from autotune.plan import Resources
+from autotune.runner import Failure, Measurement
+from autotune.search import Journal, Sampler, Search
+
+SAMPLERS: tuple[Sampler, ...] = ("tpe", "random", "exhaustive")
+
+
+def synthetic() -> list[Config]:
+    """A space with the constraints of a register-tiled kernel: 1,488 of 2,592 combinations."""
+    choices = itertools.product(
+        (32, 64, 128, 256),
+        (32, 64, 128, 256),
+        (8, 16, 32),
+        (4, 8, 16),
+        (4, 8, 16),
+        (2, 3),
+        ("columns", "rows", "snake"),
+    )
+    return [
+        Config(
+            "synthetic",
+            tuple(zip(("bm", "bn", "bk", "tm", "tn", "stages", "order"), c, strict=True)),
+        )
+        for c in choices
+        if 64 <= c[0] * c[1] // (c[3] * c[4]) <= 512
+        and c[3] * c[4] <= 128
+        and 4 * c[5] * c[2] * (c[0] + c[1]) <= 96 * 1024
+    ]
+
+
+def cost(config: Config) -> float:
+    """Microseconds; the best has 128 x 256 tiles, 8 x 16 a thread, three stages, in columns."""
+    p = config.values
+
+    def off(name: str, best: int) -> float:
+        return abs(math.log2(config.integer(name) / best))
+
+    tile = off("bm", 128) + off("bn", 256) + 0.5 * abs(off("bm", 128) - off("bn", 256))
+    thread = off("tm", 8) + off("tn", 16)
+    order = {"columns": 0.0, "snake": 0.05, "rows": 0.15}[str(p["order"])]
+    return (
+        1000
+        * (1 + 0.2 * tile + 0.12 * thread + 0.04 * off("bk", 16) + order)
+        * (1.0 if p["stages"] == 3 else 1.06)
+    )
+
+
+def run(search: Search, trials: int, seed: int = 0) -> list[Trial]:
+    """Asks and tells, with 2 % noise."""
+    noise = random.Random(seed)
+    done: list[Trial] = []
+    while len(done) < trials and (config := search.ask()) is not None:
+        done.append(Trial(config, Measurement(cost(config) * noise.gauss(1, 0.02))))
+        search.tell(done[-1])
+    return done
+
+
+def share(trials: list[Trial]) -> float:
+    """True time of the optimum over that of the configuration with the best measured time."""
+    return min(map(cost, synthetic())) / cost(min(trials, key=lambda one: one.time_us).config)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_configuration_is_given_out_once(sampler: Sampler) -> None:
+    configs = synthetic()[::6]
+    asked = [trial.config for trial in run(Search(configs, sampler=sampler), 1000)]
+    assert sorted(asked) == sorted(configs)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_what_earlier_runs_tried_is_not_given_out_again(sampler: Sampler) -> None:
+    configs = synthetic()[::6]
+    told = run(Search(configs, sampler=sampler), 60)
+    again = run(Search(configs, sampler=sampler, told=told), 1000)
+    assert not {one.config for one in told} & {one.config for one in again}
+    assert len(told) + len(again) == len(configs)
+
+
+def test_several_may_be_asked_for_before_one_is_told() -> None:
+    search = Search(synthetic())
+    asked = [search.ask() for _ in range(12)]
+    assert len(set(asked)) == 12
+
+
+def test_exhaustive_goes_in_order() -> None:
+    configs = synthetic()[:20]
+    assert [one.config for one in run(Search(configs, sampler="exhaustive"), 20)] == configs
+
+
+def test_the_first_guesses_come_first() -> None:
+    configs = synthetic()
+    guesses = [configs[700], configs[3], Config("synthetic", (("bm", 7),)), configs[500]]
+    first = [trial.config for trial in run(Search(configs, guesses=guesses), 3)]
+    assert first == [configs[700], configs[3], configs[500]]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_same_seed_asks_for_the_same(sampler: Sampler) -> None:
+    first, second = (run(Search(synthetic(), sampler=sampler, seed=7), 50) for _ in range(2))
+    assert first == second
+
+
+def test_another_seed_asks_for_something_else() -> None:
+    first, second = (run(Search(synthetic(), seed=seed), 50) for seed in (1, 2))
+    assert first != second
+
+
+def test_tpe_finds_more_in_50_trials_than_chance() -> None:
+    learnt, drawn = (
+        statistics.median(
+            share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
+            for seed in range(7)
+        )
+        for sampler in ("tpe", "random")
+    )
+    assert learnt > drawn + 0.03
+
+
+def test_tpe_turns_away_from_what_fails() -> None:
+    search = Search(synthetic(), seed=3)
+    asked: list[Config] = []
+    for _ in range(80):
+        config = search.ask()
+        assert config is not None
+        asked.append(config)
+        fails = config.values["order"] == "columns"
+        outcome = Failure("verify", "wrong") if fails else Measurement(cost(config))
+        search.tell(Trial(config, outcome))
+    assert sum(config.values["order"] == "columns" for config in asked[40:]) < 40 / 3
+
+
+def test_a_search_in_which_all_fails_goes_on() -> None:
+    search = Search(synthetic())
+    for _ in range(40):
+        config = search.ask()
+        assert config is not None
+        search.tell(Trial(config, Failure("crash", "illegal access")))
+    assert search.ask() is not None
+
+
+def test_a_single_configuration_can_be_searched() -> None:
+    search = Search(synthetic()[:1])
+    assert [search.ask(), search.ask()] == [synthetic()[0], None]
+
+
+def test_optuna_is_neither_heard_nor_silenced(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = optuna.logging.get_verbosity()
+    run(Search(synthetic()), 3)
+    Journal(tmp_path / "study.log", "simt", synthetic())
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == before
+
+
+MEASURED = Trial(
+    synthetic()[0],
+    Measurement(12.5, 0.25, 20, 13.0, 1e-4, 1e-3),
+    Resources(256, 128, 8192, 0, 1),
+    0.25,
+    "registers and shared memory",
+)
+FAILED = Trial(synthetic()[1], Failure("compile", "error: expected a ;\nsecond line"))
+
+
+def journal(path: Path, study: str = "simt") -> Journal:
+    return Journal(path, study, synthetic())
+
+
+def test_the_journal_gives_back_what_was_added(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "a" / "study.log")
+    opened.add(MEASURED)
+    opened.add(FAILED)
+    assert journal(tmp_path / "a" / "study.log").told == [MEASURED, FAILED]
+
+
+def test_a_trial_is_one_line(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "study.log")
+    before = (tmp_path / "study.log").read_bytes().count(b"\n")
+    opened.add(MEASURED)
+    assert (tmp_path / "study.log").read_bytes().count(b"\n") == before + 1
+
+
+def test_studies_of_one_file_are_apart(tmp_path: Path) -> None:
+    journal(tmp_path / "study.log", "simt@old").add(MEASURED)
+    assert journal(tmp_path / "study.log", "simt@new").told == []
+
+
+def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    one.add(MEASURED)
+    other.add(FAILED)
+    one.add(MEASURED)
+    assert journal(tmp_path / "study.log").told == [MEASURED, FAILED, MEASURED]
+
+
+@pytest.mark.parametrize("left", [1, 40, -1])
+def test_a_torn_last_line_costs_that_line_alone(tmp_path: Path, left: int) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    opened.add(MEASURED)
+    whole = path.read_bytes()
+    opened.add(FAILED)
+    line = path.read_bytes()[len(whole) :]
+    path.write_bytes(whole + line[:left])
+    again = journal(path)
+    assert again.told == [MEASURED]
+    again.add(FAILED)
+    assert journal(path).told == [MEASURED, FAILED]
+
+
+def test_a_line_torn_by_another_process_is_mended_by_the_next_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    with path.open("ab") as file:
+        file.write(b'{"op_code": 4, "stu')
+    opened.add(MEASURED)
+    assert journal(path).told == [MEASURED]
+
+
+@pytest.mark.parametrize("garbage", [b"\x00\xff\n", b"{}\n", b"[1]\n", b"3\n"])
+def test_a_broken_journal_is_kept_aside_and_begun_anew(tmp_path: Path, garbage: bytes) -> None:
+    path = tmp_path / "study.log"
+    journal(path).add(MEASURED)
+    path.write_bytes(garbage + path.read_bytes())
+    with pytest.warns(UserWarning, match=r"study\.log: broken, kept as study\.log\.broken-1"):
+        assert journal(path).told == []
+    assert (tmp_path / "study.log.broken-1").read_bytes().startswith(garbage)
+
+
+def test_a_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    journal(path).add(MEASURED)
+    path.write_bytes(path.read_bytes().replace(b'"spread_us"', b'"spread_ns"'))
+    with pytest.warns(UserWarning, match="broken"):
+        assert journal(path).told == []
+
+
+def test_a_journal_where_nothing_can_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match="file"):
+        journal(tmp_path / "file" / "study.log")
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "study.log")
+    (tmp_path / "study.log").unlink()
+    (tmp_path / "study.log").symlink_to("/dev/full")
+    with pytest.raises(CacheError, match=r"study\.log.*No space left on device"):
+        opened.add(MEASURED)
+
+
+def test_the_journal_is_a_study_that_optuna_reads(tmp_path: Path) -> None:
+    journal(tmp_path / "study.log").add(MEASURED)
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
+    assert study.best_trial.value == 12.5
+    assert study.best_trial.params["bm"] == MEASURED.config.values["bm"]
+
+
+def test_the_journal_holds_no_pickle(tmp_path: Path) -> None:
+    journal(tmp_path / "study.log").add(MEASURED)
+    assert all(json.loads(line) for line in (tmp_path / "study.log").read_bytes().splitlines())

@@ -1,0 +1,79 @@
+"""The recording of an H100 that the package ships."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune import api, ladder, recording
+from autotune.ladder import BEST, STEPS
+from autotune.problem import Problem
+from autotune.recording import Recording
+from autotune.report.ladder import rungs
+from autotune.runner import Measurement
+
+pytestmark = pytest.mark.skipif(
+    not (recording.ROOT / "h100").is_dir(), reason="no recording of an H100 is there yet"
+)
+
+SQUARE = Problem(4096, 4096, 4096)
+
+
+@pytest.fixture(scope="module")
+def square() -> Recording:
+    return recording.find("h100", SQUARE)
+
+
+def fastest_us(recorded: Recording) -> float:
+    outcomes = [row.outcome for row in recorded.rows]
+    return min(outcome.time_us for outcome in outcomes if isinstance(outcome, Measurement))
+
+
+@pytest.mark.parametrize(
+    ("problem", "least"),
+    [(SQUARE, 2000), (Problem(1024, 1024, 1024), 500), (Problem(128, 4096, 14336), 500)],
+    ids=str,
+)
+def test_it_holds_enough_simt_configurations(problem: Problem, least: int) -> None:
+    rows = recording.find("h100", problem).rows
+    assert len({row.config for row in rows if row.config.family == "simt"}) >= least
+
+
+def test_every_time_is_of_a_verified_kernel(square: Recording) -> None:
+    measured = [row.outcome for row in square.rows if isinstance(row.outcome, Measurement)]
+    assert all(
+        one.error is not None and one.tolerance is not None and one.error <= one.tolerance
+        for one in measured
+    )
+
+
+def test_cublas_was_timed(square: Recording) -> None:
+    assert square.baseline is not None
+
+
+def test_the_best_is_at_least_95_percent_of_cublas(square: Recording) -> None:
+    assert square.baseline is not None
+    assert square.baseline.time_us / fastest_us(square) >= 0.95
+
+
+def test_every_step_of_the_ladder_was_recorded(square: Recording) -> None:
+    assert [*ladder.recorded(square).steps] == [*STEPS, BEST]
+
+
+def test_the_best_kernel_of_the_ladder_is_far_above_the_textbooks(square: Recording) -> None:
+    *texts, best, _cublas = [one.gflops or 0.0 for one in rungs(ladder.recorded(square))]
+    assert best > 4 * max(texts)
+
+
+def test_200_trials_find_a_kernel_within_2_percent_of_the_best(
+    square: Recording, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    tuned = api.tune(4096, 4096, 4096, device="replay:h100", trials=200)
+    times = {
+        row.config: row.outcome.time_us
+        for row in square.rows
+        if isinstance(row.outcome, Measurement)
+    }
+    assert times[tuned.best.config] <= 1.02 * fastest_us(square)
