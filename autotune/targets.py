@@ -130,12 +130,23 @@ def _target(problem: Problem, spec: str, device: Device, seed: int) -> Target:
         return Target(ReplayRunner(recorded, seed), recorded.origin)
     check_compilable(device)
     compiler, source = compiler_version(), source_hash(*KERNEL_SOURCES)
-    if (index := _index(spec)) is None:
+    index = _index(spec)
+    if index is None:
+        index = _present(device)
+    if index is None:
         return Target(PredictedRunner(problem, device), Origin("", compiler, source))
     from autotune import gpu
 
     runner = gpu.open_runner(problem, index)
     return Target(runner, Origin(runner.driver, compiler, source))
+
+
+def _present(device: Device) -> int | None:
+    """The number of this machine's first GPU of that model, if it can measure on one."""
+    try:
+        return index_of(device)
+    except (DeviceError, MissingError):
+        return None
 
 
 def _index(spec: str) -> int | None:

@@ -19,7 +19,7 @@ from autotune.device import Device, find
 from autotune.errors import DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.ladder import BEST
 from autotune.problem import Problem
-from autotune.runner import Evidence
+from autotune.runner import Evidence, Runner
 from autotune.store import Store
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
@@ -38,8 +38,9 @@ sys.meta_path.insert(0, Blocked())
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The cache of a machine with one recording."""
+    """The cache of a machine with one recording and no GPU, in the interpreters it starts too."""
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     ship(tmp_path / "recordings", monkeypatch)
     return tmp_path / "cache"
 
@@ -124,6 +125,24 @@ def test_a_recordings_origin_is_in_the_record() -> None:
 def test_predictions_name_no_driver() -> None:
     tuned = api.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     assert (tuned.evidence, tuned.provenance.driver) == ("predicted", "")
+
+
+def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opened(Exception):
+        """The GPU was opened."""
+
+    def probe(index: int = 0) -> Device:
+        if index > 1:
+            raise DeviceError(f"no GPU {index}")
+        return (find("t4"), find("h100"))[index]
+
+    def open_runner(_problem: Problem, index: int) -> Runner:
+        raise Opened(index)
+
+    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(gpu, "open_runner", open_runner)
+    with pytest.raises(Opened, match="1"):
+        api.tune(64, 64, 64, device="h100")
 
 
 @pytest.mark.parametrize(
