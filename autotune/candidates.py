@@ -16,16 +16,26 @@ from autotune.store import Record
 
 @dataclass(frozen=True)
 class Candidates:
-    """At least one configuration, the best predicted first, and how many fell to which reason."""
+    """At least one configuration, and how many fell to which reason.
+
+    Those that the cost model ranked come first, the best predicted of them in front.
+    """
 
     configs: tuple[Config, ...]
     rejected: Mapping[str, int]
 
 
 def candidates(
-    problem: Problem, runner: Runner, family: str, unsafe: Callable[[Config], bool]
+    problem: Problem,
+    runner: Runner,
+    family: str,
+    unsafe: Callable[[Config], bool],
+    *,
+    survey: int | None = None,
 ) -> Candidates:
     """What the runner can be asked for; what is `unsafe` counts as rejected, as quarantined.
+
+    The cost model ranks `survey` of them, evenly spread, or all.
 
     Raises:
         AutotuneError: if nothing is left.
@@ -46,8 +56,10 @@ def candidates(
             f"no {family} configuration can run {problem} on {runner.device.name}; "
             f"rejected: {reasons or 'none, none is known'}"
         )
-    ranked = cost.rank(safe, problem, runner.device)
-    return Candidates(tuple(config for _, config in ranked), rejected)
+    step = 1 if survey is None else _stride(len(safe), survey)
+    ranked = cost.rank(safe[::step], problem, runner.device)
+    others = (config for index, config in enumerate(safe) if index % step)
+    return Candidates((*(config for _, config in ranked), *others), rejected)
 
 
 def diverse(ranked: Iterable[Config], problem: Problem, count: int) -> list[Config]:
@@ -71,6 +83,15 @@ def transferred(problem: Problem, records: Iterable[Record], count: int) -> list
         key=lambda record: (_octaves(record.problem, problem), record.problem),
     )
     return [record.best.config for record in near[:count]]
+
+
+def _stride(count: int, most: int) -> int:
+    """A step that leaves at most `most` of `count`, and does not beat with parameters of 2, 3 or 4
+    values, which would always show it the same one."""
+    step = max(1, -(-count // most))
+    while step > 1 and (step % 2 == 0 or step % 3 == 0):
+        step += 1
+    return step
 
 
 def _octaves(a: Problem, b: Problem) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -48,26 +48,28 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     """
     kind = families.find(family)
     domain = kind.domain(problem, device)
-    checks = _schedule(tuple(domain), kind.rules(problem, device))
     names, choices = tuple(domain), tuple(domain.values())
+    checks = _schedule(names, kind.rules(problem, device))
     below = [prod(len(values) for values in choices[depth + 1 :]) for depth in range(len(names))]
+    configs: list[Config] = []
     rejected: Counter[str] = Counter()
+    chosen: dict[str, Value] = {}
 
-    def descend(depth: int, chosen: dict[str, Value]) -> Iterator[Config]:
-        if depth == len(names):
-            yield Config(kind.name, tuple(chosen.items()))
-            return
+    def descend(depth: int) -> None:
         for value in choices[depth]:
             chosen[names[depth]] = value
-            broken = next((rule for rule in checks[depth] if rule.check(chosen) is not None), None)
-            if broken is None:
-                yield from descend(depth + 1, chosen)
+            for rule in checks[depth]:
+                if rule.check(chosen) is not None:
+                    rejected[rule.reason] += below[depth]
+                    break
             else:
-                rejected[broken.reason] += below[depth]
-        del chosen[names[depth]]
+                if depth + 1 < len(names):
+                    descend(depth + 1)
+                else:
+                    configs.append(Config(kind.name, tuple(chosen.items())))
 
-    configs = tuple(descend(0, {}))
-    return Space(configs, dict(rejected.most_common()))
+    descend(0)
+    return Space(tuple(configs), dict(rejected.most_common()))
 
 
 def rejection(config: Config, problem: Problem, device: Device) -> Rejection | None:

@@ -20,7 +20,7 @@ from autotune.observer import Observer, Progress, Silent
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Candidate, Failure, Measurement, Runner
-from autotune.search import Journal, Sampler, Search
+from autotune.search import Journal, Sampler, Search, axes_of
 from autotune.store import Provenance, Record, Store
 
 # Candidates that compile while another is measured. Each is chosen without knowing the outcome
@@ -31,7 +31,9 @@ WINDOW = 12
 LEADERS = 10
 # The share of the budget that is kept for that.
 RESERVE = 0.05
-# First guesses: the model's, and the winners of the nearest recorded problems.
+# First guesses: the model's, and the winners of the nearest recorded problems. The model looks at
+# `SURVEY` configurations at most, or a search among a hundred thousand would begin seconds late.
+SURVEY = 6000
 GUESSES = 8
 NEIGHBOURS = 4
 
@@ -43,8 +45,8 @@ class Options:
     Attributes:
         trials: stop once so many configurations are evaluated, those of earlier runs included;
             None sets no limit.
-        budget_s: stop after so many seconds of this run; None sets no limit. Without either
-            limit every configuration is tried.
+        budget_s: stop after so many seconds of this run, or once the first guess works if that
+            takes longer; None sets no limit. Without either limit every configuration is tried.
         seed: of the sampler.
         sampler: `tpe` learns from the times, `random` draws evenly, `exhaustive` goes from the
             best predicted to the worst.
@@ -132,8 +134,10 @@ class _Run:
         self._rematched: list[Trial] | None = None
         self._failures = 0
         self._best: Trial | None = None
-        there = candidates(problem, runner, family, self._unsafe())
-        self._journal = Journal(self._path(), f"{family}@{origin.source}", there.configs)
+        survey = None if options.sampler == "exhaustive" else SURVEY
+        there = candidates(problem, runner, family, self._unsafe(), survey=survey)
+        axes = axes_of(there.configs)
+        self._journal = Journal(self._path(), f"{family}@{origin.source}", axes)
         legal = frozenset(there.configs)
         for trial in self._journal.told:
             if trial.config in legal or isinstance(trial.outcome, Failure):
@@ -141,6 +145,7 @@ class _Run:
         near = transferred(problem, store.records(runner.device), NEIGHBOURS)
         self._search = Search(
             there.configs,
+            axes,
             sampler=options.sampler,
             seed=options.seed,
             guesses=(*diverse(there.configs, problem, GUESSES), *near),
@@ -164,7 +169,7 @@ class _Run:
             self._baseline = self._runner.baseline()
             self._observer.baseline(self._baseline)
             for config, candidate in chain([first] if first else [], prepared):
-                if not self._in_time():
+                if not self._going():
                     break
                 self._try(config, candidate)
 
@@ -224,7 +229,7 @@ class _Run:
     def _asked(self) -> Iterator[Config]:
         """What the search proposes, as long as the limits allow."""
         limit, asked = self._options.trials, len(self._trials)
-        while self._in_time() and (limit is None or asked < limit):
+        while self._going() and (limit is None or asked < limit):
             config = self._search.ask()
             if config is None:
                 return
@@ -282,9 +287,12 @@ class _Run:
         seconds = monotonic() - self._began
         return Progress(len(self._trials), self._failures, self._best, seconds)
 
-    def _in_time(self) -> bool:
+    def _going(self) -> bool:
+        """Whether there is time; the first guesses are tried until one works, however little."""
         budget = self._options.budget_s
-        return budget is None or monotonic() - self._began < budget * (1 - RESERVE)
+        if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
+            return True
+        return self._best is None and len(self._trials) < GUESSES
 
     def _path(self) -> Path:
         problem, runner = self._problem, self._runner

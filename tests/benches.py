@@ -30,12 +30,18 @@ class Fake:
         self.device: Device = find("h100")
         self.driver = "13.0"
         self._requests = 0
+        self._warm = False
+
+    def warm_up(self) -> None:
+        self._warm = True
 
     def measure(self, candidate: Candidate, best_us: float | None) -> object:
         self._requests += 1
         match str(candidate.config.values["act"]):
             case "count":
                 return Measurement(float(self._requests), samples=os.getpid())
+            case "warm":
+                return Measurement(1.0, samples=int(self._warm))
             case "raise":
                 raise RuntimeError("an illegal memory access was encountered")
             case "exit":

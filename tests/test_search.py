@@ -15,7 +15,7 @@ from autotune.errors import CacheError
 from autotune.evaluate import Trial
 from autotune.plan import Resources
 from autotune.runner import Failure, Measurement
-from autotune.search import Journal, Sampler, Search
+from autotune.search import Journal, Sampler, Search, axes_of
 
 SAMPLERS: tuple[Sampler, ...] = ("tpe", "random", "exhaustive")
 
@@ -163,7 +163,7 @@ def test_optuna_is_neither_heard_nor_silenced(
 ) -> None:
     before = optuna.logging.get_verbosity()
     run(Search(synthetic()), 3)
-    Journal(tmp_path / "study.log", "simt", synthetic())
+    Journal(tmp_path / "study.log", "simt", axes_of(synthetic()))
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == before
 
@@ -179,7 +179,7 @@ FAILED = Trial(synthetic()[1], Failure("compile", "error: expected a ;\nsecond l
 
 
 def journal(path: Path, study: str = "simt") -> Journal:
-    return Journal(path, study, synthetic())
+    return Journal(path, study, axes_of(synthetic()))
 
 
 def test_the_journal_gives_back_what_was_added(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Failure, Measurement, Stage
 from autotune.store import Record, Store
-from autotune.tuning import LEADERS, Options, tune
+from autotune.tuning import GUESSES, LEADERS, Options, tune
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -94,6 +94,16 @@ def test_trials_are_limited(store: Store) -> None:
     runner = FakeRunner()
     go(runner, store, Options(trials=17))
     assert len(runner.measured) == 17
+
+
+def test_a_budget_that_is_over_at_once_still_tries_the_first_guess(store: Store) -> None:
+    assert go(FakeRunner(), store, Options(budget_s=1e-9)).provenance.trials == 1
+
+
+def test_a_budget_that_is_over_at_once_gives_up_after_the_first_guesses(store: Store) -> None:
+    runner = FakeRunner(lambda _: Failure("launch", "no"))
+    with pytest.raises(AutotuneError, match=f"launch {GUESSES}"):
+        go(runner, store, Options(budget_s=1e-9))
 
 
 def test_the_budget_counts_from_the_call(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,11 @@ def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
     assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
+def test_only_the_first_worker_warms_up(fake: GpuRunner) -> None:
+    warmed = [fake.measure(candidate(act), None) for act in ("warm", "exit", "warm")]
+    assert [one.samples for one in warmed if isinstance(one, Measurement)] == [1, 0]
+
+
 def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
     assert (fake.device.arch, fake.driver) == ("sm_90", "13.0")
 

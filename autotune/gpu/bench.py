@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -54,6 +55,11 @@ class Bench:
         self.operands = Operands(session, problem, leading_dimensions)
         self._verifier = Verifier(session, self.operands, cache)
         self._timer = Timer(session)
+
+    def warm_up(self) -> None:
+        """Imports the vendor's library, which takes seconds. `baseline` shows what goes wrong."""
+        with suppress(Exception):
+            _ = self._vendor
 
     @property
     def device(self) -> Device:

@@ -35,8 +35,10 @@ class Worker:
         hello: what the bench said of its GPU.
     """
 
-    def __init__(self, factory: str, arguments: tuple[object, ...]) -> None:
+    def __init__(self, factory: str, arguments: tuple[object, ...], *, warm: bool) -> None:
         """Starts the process and waits until its bench, `module:function`, stands.
+
+        If `warm`, the bench then warms up by itself before it takes the first request.
 
         Raises:
             AutotuneError: what the bench raised, such as a `MissingError`.
@@ -54,7 +56,7 @@ class Worker:
                 pass_fds=[remote.fileno()],
             )
         try:
-            self.hello = self._greeted(factory, arguments)
+            self.hello = self._greeted(factory, arguments, warm)
         except BaseException:
             self.stop()
             raise
@@ -95,9 +97,9 @@ class Worker:
             self._process.stdin.close()
         self._log.close()
 
-    def _greeted(self, factory: str, arguments: tuple[object, ...]) -> Hello:
+    def _greeted(self, factory: str, arguments: tuple[object, ...], warm: bool) -> Hello:
         try:
-            self._connection.send((factory, arguments))
+            self._connection.send((factory, arguments, warm))
             answer = self._received(START_LIMIT)
         except OSError:
             answer = Dying(self._epitaph())

@@ -66,7 +66,7 @@ class GpuRunner:
         by_size = TIME_LIMIT + TIME_LIMIT_PER_TFLOP * problem.flops / 1e12
         self._limit = by_size if time_limit is None else time_limit
         self._baseline: Measurement | None = None
-        self._worker = Worker(bench, self._arguments)
+        self._worker = Worker(bench, self._arguments, warm=True)
 
     @property
     def device(self) -> Device:
@@ -125,7 +125,7 @@ class GpuRunner:
         for _ in range(2):
             if not self._worker.alive:
                 self._worker.stop()
-                self._worker = Worker(self._bench, self._arguments)
+                self._worker = Worker(self._bench, self._arguments, warm=False)
             try:
                 return self._worker.ask(method, arguments, limit)
             except GoneError:  # killed while idle; the request is not to blame

@@ -1,6 +1,7 @@
 """The worker process: answers requests until it is killed or its parent is gone.
 
 The parent sends the factory of the bench, then requests; each is a method's name and arguments.
+Before the first request the bench may warm up, while the parent is busy with other things.
 A request is answered by `Taken` at once, and then by an `Answer`, or by `Dying` when the process
 can be of no further use.
 """
@@ -65,7 +66,7 @@ def main(descriptor: int) -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    factory, arguments = connection.recv()
+    factory, arguments, warm = connection.recv()
     module, _, name = factory.partition(":")
     try:
         bench = getattr(import_module(module), name)(*arguments)
@@ -76,6 +77,8 @@ def _serve(connection: Connection[Any, Any]) -> None:
     except Exception as error:
         connection.send(Dying(f"{type(error).__name__}: {error}"))
         return
+    if warm:
+        bench.warm_up()
     while True:
         method, arguments = connection.recv()
         connection.send(Taken())

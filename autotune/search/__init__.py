@@ -17,12 +17,12 @@ from optuna.trial import TrialState
 from autotune.config import Config
 from autotune.evaluate import Trial
 from autotune.runner import Failure
-from autotune.search.axes import axes_of
+from autotune.search.axes import Axis, axes_of
 from autotune.search.journal import Journal
 from autotune.search.projected import Projected
 from autotune.search.studies import study_of
 
-__all__ = ["Journal", "Sampler", "Search"]
+__all__ = ["Journal", "Sampler", "Search", "axes_of"]
 
 Sampler = Literal["tpe", "random", "exhaustive"]
 
@@ -42,6 +42,7 @@ class Search:
             the fastest first.
         sampler: `tpe` learns from the times, `random` draws evenly, `exhaustive` goes in order.
         seed: of the sampler. One that goes on from `told` draws other numbers than at first.
+        axes: of the configurations, if they are known already.
         guesses: what `tpe` gives out first.
         told: trials of earlier runs; those that are not of `configs` are passed over.
     """
@@ -49,6 +50,7 @@ class Search:
     def __init__(
         self,
         configs: Sequence[Config],
+        axes: Sequence[Axis] | None = None,
         *,
         sampler: Sampler = "tpe",
         seed: int = 0,
@@ -57,7 +59,7 @@ class Search:
     ) -> None:
         self._configs = configs
         self._index = {config: index for index, config in enumerate(configs)}
-        self._axes = axes_of(configs)
+        self._axes = axes_of(configs) if axes is None else axes
         self._space = {axis.name: axis.distribution for axis in self._axes}
         known = [trial for trial in told if trial.config in self._index]
         first = guesses if sampler == "tpe" else configs if sampler == "exhaustive" else ()

@@ -66,12 +66,12 @@ class Axis:
 
 def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
     """The axes of configurations of one family; what they all agree on has none."""
-    columns = zip(*(config.params for config in configs), strict=True)
     axes = []
-    for column in columns:
-        values = sorted({value for _, value in column}, key=lambda value: (str(type(value)), value))
-        code = {value: index for index, value in enumerate(values)}
-        codes = np.fromiter((code[value] for _, value in column), "u1", len(configs))
+    for column in zip(*(config.params for config in configs), strict=True):
+        held = [value for _, value in column]
+        values = sorted(set(held), key=lambda value: (str(type(value)), value))
         if len(values) > 1:
+            code = {value: index for index, value in enumerate(values)}
+            codes = np.fromiter(map(code.__getitem__, held), "u1", len(held))
             axes.append(Axis(column[0][0], tuple(values), codes))
     return tuple(axes)

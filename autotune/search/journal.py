@@ -20,7 +20,7 @@ from autotune.errors import CacheError
 from autotune.evaluate import Trial
 from autotune.plan import Resources
 from autotune.runner import Failure, Measurement
-from autotune.search.axes import axes_of
+from autotune.search.axes import Axis
 from autotune.search.studies import study_of
 from autotune.store import files
 
@@ -37,15 +37,15 @@ class Journal:
     Args:
         path: of the file, which is made if needed; it may hold several studies.
         study: the name of this one.
-        configs: what its trials are chosen from.
+        axes: what its trials are chosen from.
 
     Raises:
         CacheError: if the file cannot be written.
     """
 
-    def __init__(self, path: Path, study: str, configs: Sequence[Config]) -> None:
+    def __init__(self, path: Path, study: str, axes: Sequence[Axis]) -> None:
         self._path = path.absolute()
-        self._space = {axis.name: axis.plain for axis in axes_of(configs)}
+        self._space = {axis.name: axis.plain for axis in axes}
         try:
             self._study, self.told = self._open(study)
         except (ValueError, LookupError, TypeError, AttributeError, OptunaError) as error:
