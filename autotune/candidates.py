@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune import cost, families, space
 from autotune.config import Config
 from autotune.errors import AutotuneError
-from autotune.problem import Problem
+from autotune.problem import Problem, distance
 from autotune.runner import Runner
 from autotune.store import Record
 
@@ -56,10 +55,10 @@ def candidates(
             f"no {family} configuration can run {problem} on {runner.device.name}; "
             f"rejected: {reasons or 'none, none is known'}"
         )
-    step = 1 if survey is None else _stride(len(safe), survey)
-    ranked = cost.rank(safe[::step], problem, runner.device)
-    others = (config for index, config in enumerate(safe) if index % step)
-    return Candidates((*(config for _, config in ranked), *others), rejected)
+    surveyed = safe if survey is None else space.spread(safe, survey)
+    ranked = [config for _, config in cost.rank(surveyed, problem, runner.device)]
+    first = frozenset(ranked)
+    return Candidates((*ranked, *(one for one in safe if one not in first)), rejected)
 
 
 def diverse(ranked: Iterable[Config], problem: Problem, count: int) -> list[Config]:
@@ -80,20 +79,6 @@ def transferred(problem: Problem, records: Iterable[Record], count: int) -> list
     kind = (problem.compute, problem.layout)
     near = sorted(
         (record for record in records if (record.problem.compute, record.problem.layout) == kind),
-        key=lambda record: (_octaves(record.problem, problem), record.problem),
+        key=lambda record: (distance(record.problem, problem), record.problem),
     )
     return [record.best.config for record in near[:count]]
-
-
-def _stride(count: int, most: int) -> int:
-    """A step that leaves at most `most` of `count`, and does not beat with parameters of 2, 3 or 4
-    values, which would always show it the same one."""
-    step = max(1, -(-count // most))
-    while step > 1 and (step % 2 == 0 or step % 3 == 0):
-        step += 1
-    return step
-
-
-def _octaves(a: Problem, b: Problem) -> float:
-    """The length of the log2 of the sizes' ratios."""
-    return math.hypot(math.log2(a.m / b.m), math.log2(a.n / b.n), math.log2(a.k / b.k))

@@ -10,7 +10,7 @@ from autotune import cost, space
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import ConfigError
-from autotune.problem import Problem
+from autotune.problem import Problem, distance
 from autotune.runner import Evidence
 from autotune.store import Entry, Record, Store
 
@@ -20,6 +20,8 @@ How = Literal["exact", "nearest", "predicted"]
 # little of this one, and a fourth neighbour little that the first three do not.
 REACH = 3.0
 NEIGHBOURS = 3
+# Configurations that the model chooses among; all would keep the first product waiting for seconds.
+SURVEY = 3000
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,6 @@ def lookup(problem: Problem, device: Device, store: Store) -> Answer | None:
     )
 
 
-def distance(a: Problem, b: Problem) -> float:
-    """How far two shapes are apart, in octaves: the length of the log2 of the sizes' ratios."""
-    pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k))
-    return math.hypot(*(math.log2(one / other) for one, other in pairs))
-
-
 def _exact(problem: Problem, device: Device, record: Record | None) -> Answer | None:
     if record is None:
         return None
@@ -116,7 +112,8 @@ def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
 
 
 def _chosen(problem: Problem, device: Device) -> Answer | None:
-    ranked = cost.rank(space.feasible(problem, device).configs, problem, device)
+    some = space.spread(space.feasible(problem, device).configs, SURVEY)
+    ranked = cost.rank(some, problem, device)
     if not ranked or not math.isfinite(ranked[0][0]):
         return None
     time_us, config = ranked[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -91,6 +92,12 @@ class Problem:
         lda = self.k if self.layout[0] == "n" else self.m
         ldb = self.n if self.layout[1] == "n" else self.k
         return lda, ldb, self.n
+
+
+def distance(a: Problem, b: Problem) -> float:
+    """How far two shapes are apart, in octaves: the length of the log2 of the sizes' ratios."""
+    pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k))
+    return math.hypot(*(math.log2(one / other) for one, other in pairs))
 
 
 def _either(names: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -92,6 +92,17 @@ def rejection(config: Config, problem: Problem, device: Device) -> Rejection | N
         if detail is not None:
             return Rejection(rule.reason, detail)
     return None
+
+
+def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
+    """At most `most` of the configurations, evenly spread; all of them if they are no more.
+
+    The step does not beat with parameters of 2, 3 or 4 values, which would show one value only.
+    """
+    step = max(1, -(-len(configs) // most))
+    while step > 1 and (step % 2 == 0 or step % 3 == 0):
+        step += 1
+    return configs[::step]
 
 
 def _schedule(names: tuple[str, ...], rules: tuple[Rule, ...]) -> list[list[Rule]]:

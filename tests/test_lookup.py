@@ -14,9 +14,9 @@ from autotune import cost, space
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import ConfigError
-from autotune.lookup import Answer, distance, lookup
+from autotune.lookup import Answer, lookup
 from autotune.plan import Resources
-from autotune.problem import Problem
+from autotune.problem import Problem, distance
 from autotune.space import Rejection, Space
 from autotune.store import Store
 

@@ -104,3 +104,16 @@ def test_rules_need_parameters_that_exist(family: str) -> None:
     rules: tuple[Rule, ...] = kind.rules(SQUARE, H100)
     needed = {name for rule in rules for name in rule.needs}
     assert needed <= set(kind.domain(SQUARE, H100))
+
+
+def test_few_configurations_are_all_spread() -> None:
+    configs = space.feasible(Problem(1, 1, 1), H100).configs
+    assert space.spread(configs, len(configs)) == configs
+
+
+def test_a_spread_is_small_and_sees_every_value() -> None:
+    configs = space.feasible(Problem(512, 512, 512), H100).configs
+    some = space.spread(configs, 6000)
+    assert len(some) <= 6000
+    for name, _ in configs[0].params:
+        assert {one.values[name] for one in some} == {one.values[name] for one in configs}, name
