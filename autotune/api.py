@@ -81,7 +81,8 @@ def options_of(
     """The options of a search, checked and with the default budget.
 
     Raises:
-        UsageError: for an unknown sampler, limits below 1 trial or 0 seconds, less than 1 job.
+        UsageError: for an unknown sampler, limits below 1 trial or 0 seconds, less than 1 job,
+            and what is no number.
     """
     from autotune.search import Sampler
     from autotune.tuning import Options
@@ -90,9 +91,14 @@ def options_of(
     chosen = next((name for name in known if name == sampler), None)
     if chosen is None:
         raise UsageError(f"unknown sampler {sampler!r}; give one of {', '.join(known)}")
+    for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
+        if value is not None and not isinstance(value, int):
+            raise UsageError(f"{name} is {value!r}; give a whole number")
     for name, value in (("trials", trials), ("jobs", jobs)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; give at least 1")
+    if budget is not None and not isinstance(budget, int | float):
+        raise UsageError(f"budget is {budget!r}; give a number of seconds")
     if budget is not None and not budget > 0:
         raise UsageError(f"budget is {budget:g} s; give more than 0")
     if seed < 0:

@@ -16,7 +16,8 @@ COMPUTES: tuple[str, ...] = get_args(Compute)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 LARGEST_DIMENSION = 2**31 - 1
 
-_SHAPE = re.compile(r"(-?\d+)x(-?\d+)x(-?\d+)")
+# Python refuses to read numbers of thousands of digits.
+_SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
 
 
 @dataclass(frozen=True, order=True)

@@ -30,7 +30,7 @@ OLDEST = (7, 5)
 KERNEL_SOURCES = ("naive.cu", "simt.cu", "tiled.cu")
 
 _REPLAY = "replay:"
-_GPU = re.compile(r"gpu(?::(\d+))?")
+_GPU = re.compile(r"gpu(?::(\d{1,9}))?")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def resolve(spec: str = DEFAULT) -> Device:
         DeviceError: if there is no such device.
         NotFoundError: if there is no such recording.
     """
+    if not isinstance(spec, str):
+        raise DeviceError(f"device is {spec!r}; give its name, such as 'h100', or a file's path")
     if (index := _index(spec)) is not None:
         return _probe(index)
     if (name := _recorded(spec)) is not None:

@@ -160,6 +160,20 @@ def test_a_search_without_limits_ends_after_a_minute(
     assert api.options_of(trials, budget, 0, sampler, None).budget_s == limit
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("trials", "5"), ("trials", 2.5), ("jobs", 1.5), ("seed", "x"), ("budget", "60s")],
+)
+def test_options_of_another_type_are_refused(option: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option} is {value!r}; give a "):
+        autotune.tune(8, 8, 8, device=DEVICE, **{option: value})
+
+
+def test_a_device_value_is_refused_in_the_place_of_its_name() -> None:
+    with pytest.raises(DeviceError, match="give its name"):
+        autotune.best(8, 8, 8, device=find("h100"))  # type: ignore[arg-type]
+
+
 def test_a_nan_is_no_budget() -> None:
     with pytest.raises(UsageError, match="budget is nan s; give more than 0"):
         api.options_of(None, float("nan"), 0, "tpe", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,8 +135,14 @@ def test_occupancy_of_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows(data)[0]["blocks_per_sm"] == 2
 
 
+def test_a_closed_standard_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run("device", "--device", "h100") == 0
+
+
 def test_occupancy_table_fits_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "of peak" in printed(capsys, "occupancy", "--device", "h100", "--tile-width", "16")
+    text = printed(capsys, "occupancy", "--device", "h100", "--tile-width", "16")
+    assert text.rstrip().endswith("13,400.0   20%")
 
 
 def rows(data: dict[str, object]) -> list[dict[str, object]]:

@@ -47,6 +47,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         ("12x4", "malformed shape '12x4'; give MxNxK, such as 4096x4096x4096"),
         ("axbxc", "malformed shape 'axbxc'; give MxNxK, such as 4096x4096x4096"),
         ("0x16x16", "M is 0; give 1 to 2147483647"),
+        ("-4x16x16", "M is -4; give 1 to 2147483647"),
+        (
+            "9" * 5000 + "x1x1",
+            f"malformed shape '{'9' * 5000}x1x1'; give MxNxK, such as 4096x4096x4096",
+        ),
         ("16x-4x16", "N is -4; give 1 to 2147483647"),
         ("16x16x2147483648", "K is 2147483648; give 1 to 2147483647"),
         ("16x16x16:f64", "unknown compute 'f64'; give one of f32"),
@@ -113,6 +118,11 @@ def test_a_device_that_no_compiler_knows(capsys: pytest.CaptureFixture[str]) -> 
         "NVIDIA GeForce GTX 1080 has compute capability 6.1; kernels are compiled for 7.5 and newer"
     )
     assert refused(capsys, "tune", SHAPE, "--device", "gtx 1080") == (2, said)
+
+
+def test_a_gpu_of_an_absurd_number(capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = refused(capsys, "device", "--device", f"gpu:{'9' * 5000}")
+    assert (status, said.startswith("unknown device 'gpu:999")) == (2, True)
 
 
 def test_an_unknown_recording_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,8 +30,8 @@ def rung(name: str) -> Rung:
     return next(one for one in rungs(ladder.recorded(recorded())) if one.name == name)
 
 
-def printed(climbed: ladder.Ladder) -> str:
-    console = Console(file=io.StringIO(), width=140)
+def printed(climbed: ladder.Ladder, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(render(climbed))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -134,3 +134,7 @@ def test_every_step_is_legal_on_the_devices_that_compile_it() -> None:
     assert [space.rejection(one, problem, device.find("t4")) for one in STEPS.values()] == [
         None
     ] * 5
+
+
+def test_the_table_loses_nothing_on_a_terminal_of_80_columns() -> None:
+    assert "…" not in printed(ladder.recorded(recorded()), width=80)

@@ -4,18 +4,20 @@ import io
 import json
 from dataclasses import asdict
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
 from autotune.device import find
-from autotune.report.occupancy import kernel_row, render, tile_width_rows
+from autotune.report.occupancy import Row, kernel_row, render, tile_width_rows
 
 RTX_3090 = find("rtx 3090")
+H100 = find("h100")
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
 
-def printed(table: Table) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def printed(table: Table, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(table)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -65,10 +67,25 @@ def test_rows_are_json() -> None:
 def test_the_table_shows_the_bound_and_its_share_of_the_peak() -> None:
     text = printed(render(tile_width_rows(RTX_3090, {32: 40})))
 
-    assert "7,489.6 │     21% │" in text
+    assert "7,489.6   21%" in text
 
 
 def test_the_table_of_one_kernel_shows_each_limit_and_no_tile() -> None:
     text = printed(render([kernel_row(RTX_3090, threads=256, registers=64, shared=8192)]))
 
-    assert ("by shared memory" in text, "TILE_WIDTH" in text) == (True, False)
+    # A block has 8 KB and 1 KB that is reserved; an SM of 8.6 has 100 KB: 11 blocks.
+    assert ("11 by shared memory" in text, "WIDTH" in text) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        tile_width_rows(H100, dict.fromkeys(WIDTHS, 32)),
+        (kernel_row(H100, threads=1024, registers=255, shared=232448),),
+    ],
+)
+def test_the_table_loses_nothing_on_a_terminal_of_80_columns(rows: tuple[Row, ...]) -> None:
+    text = printed(render(rows), width=80)
+
+    assert "…" not in text
+    assert "registers" in text

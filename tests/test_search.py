@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import math
+import os
 import random
 import statistics
 from pathlib import Path
@@ -233,7 +235,10 @@ def test_a_line_torn_by_another_process_is_mended_by_the_next_to_write(tmp_path:
     assert journal(path).told == [MEASURED]
 
 
-@pytest.mark.parametrize("garbage", [b"\x00\xff\n", b"{}\n", b"[1]\n", b"3\n"])
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x00\xff\n", b"{}\n", b"[1]\n", b"3\n", b'{"op_code": 99, "worker_id": "newer"}\n'],
+)
 def test_a_broken_journal_is_kept_aside_and_begun_anew(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "study.log"
     journal(path).add(MEASURED)
@@ -249,6 +254,32 @@ def test_a_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"spread_us"', b'"spread_ns"'))
     with pytest.warns(UserWarning, match="broken"):
         assert journal(path).told == []
+
+
+@pytest.mark.parametrize("time", [b'"12"', b"-12.5", b"0", b"NaN", b"null"])
+def test_a_time_that_is_none_is_not_believed(tmp_path: Path, time: bytes) -> None:
+    path = tmp_path / "study.log"
+    journal(path).add(MEASURED)
+    path.write_bytes(path.read_bytes().replace(b'"time_us":12.5', b'"time_us":' + time))
+    with pytest.warns(UserWarning, match="broken"):
+        assert journal(path).told == []
+
+
+def test_a_directory_in_the_place_of_a_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "study.log").mkdir()
+    with pytest.raises(CacheError, match=r"study\.log: cannot be written: Is a directory"):
+        journal(tmp_path / "study.log")
+
+
+def test_a_journal_on_a_full_disk_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(optuna.storages.journal.JournalFileBackend, "append_logs", full)
+    with pytest.raises(CacheError, match=r"study\.log.*No space left on device"):
+        journal(tmp_path / "study.log")
 
 
 def test_a_journal_where_nothing_can_be_written_is_refused(tmp_path: Path) -> None:

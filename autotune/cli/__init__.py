@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            _app()(_repeated(given, "--tile-width"), prog_name="autotune")
+            _app()(_repeated(_shapes(given), "--tile-width"), prog_name="autotune")
         except AutotuneError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -64,6 +65,11 @@ def _root(
     ] = False,
 ) -> None:
     """Occupancy and tile-size autotuner for CUDA matrix multiplication."""
+
+
+def _shapes(arguments: Sequence[str]) -> list[str]:
+    """Keeps a shape such as `-1x8x8` from being taken for an option: its own check refuses it."""
+    return [f" {one}" if re.match(r"-\d+x", one) else one for one in arguments]
 
 
 def _repeated(arguments: Sequence[str], option: str) -> list[str]:

@@ -35,7 +35,9 @@ def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:
     """Prints a table; `width` is taken where the output is no terminal."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else width).print(renderable)
+    # A closed standard output is None.
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    Console(width=None if terminal else width).print(renderable)
 
 
 def show_json(data: object) -> None:

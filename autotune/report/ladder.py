@@ -65,10 +65,10 @@ def render(ladder: Ladder) -> RenderableType:
     """The ladder as a table; the evidence is in its title."""
     title = Text(f"{ladder.problem} on {ladder.device.name}  ", style="bold")
     title.append(ladder.evidence.upper())
-    table = Table()
-    table.add_column("kernel")
-    for header in ("GFLOP/s", "of cuBLAS", "FLOP/B", "bound GFLOP/s", "occupancy"):
-        table.add_column(header, justify="right")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("kernel", no_wrap=True)
+    for header in ("GFLOP/s", "of\ncuBLAS", "FLOP/B", "bound\nGFLOP/s", "occu-\npancy"):
+        table.add_column(header, justify="right", no_wrap=True)
     table.add_column("limiter")
     for rung in rungs(ladder):
         table.add_row(

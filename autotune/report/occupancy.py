@@ -81,29 +81,27 @@ def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[Row, 
 
 
 def render(rows: Sequence[Row]) -> Table:
-    """The rows as a table; columns that no row has a value for are left out."""
+    """The rows as a table of 80 columns or more; those that no row has a value for are left out."""
     from rich.table import Table
 
     columns = {
-        "TILE_WIDTH": [_text(row.tile_width, "{}") for row in rows],
+        "TILE_\nWIDTH": [_text(row.tile_width, "{}") for row in rows],
         "threads": [str(row.threads) for row in rows],
-        "registers": [str(row.registers) for row in rows],
-        "shared bytes": [str(row.shared) for row in rows],
-        "blocks/SM": [str(row.blocks_per_sm) for row in rows],
-        "occupancy": [f"{row.occupancy:.0%}" for row in rows],
+        "regs": [str(row.registers) for row in rows],
+        "shared\nbytes": [str(row.shared) for row in rows],
+        "blocks\nan SM": [str(row.blocks_per_sm) for row in rows],
+        "occu-\npancy": [f"{row.occupancy:.0%}" for row in rows],
         "limiter": [row.limiter for row in rows],
         "FLOP/B": [_text(row.flop_per_byte, "{:g}") for row in rows],
-        "bound GFLOP/s": [_text(row.bound_gflops, "{:,.1f}") for row in rows],
-        "of peak": [_text(row.peak_share, "{:.0%}") for row in rows],
-    }
-    single = dict.fromkeys(name for row in rows if row.tile_width is None for name in row.limits)
-    columns |= {
-        f"by {name}": [_text(row.limits.get(name), "{}") for row in rows] for name in single
+        "bound\nGFLOP/s": [_text(row.bound_gflops, "{:,.1f}") for row in rows],
+        "of\npeak": [_text(row.peak_share, "{:.0%}") for row in rows],
+        "limits": ["" if row.tile_width else _limits(row) for row in rows],
     }
     shown = {header: cells for header, cells in columns.items() if any(cells)}
-    table = Table()
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for header in shown:
-        table.add_column(header, justify="left" if header == "limiter" else "right")
+        words = header in ("limiter", "limits")
+        table.add_column(header, justify="left" if words else "right", no_wrap=not words)
     for cells in zip(*shown.values(), strict=True):
         table.add_row(*cells)
     return table
@@ -130,6 +128,10 @@ def _limiter(device: Device, found: Occupancy, threads: int) -> str:
     if threads > device.threads_per_block:
         return f"does not fit: {threads} threads a block, at most {device.threads_per_block}"
     return binding if found.blocks_per_sm else f"does not fit: {binding}"
+
+
+def _limits(row: Row) -> str:
+    return ", ".join(f"{blocks} by {name}" for name, blocks in row.limits.items())
 
 
 def _text(value: float | None, form: str) -> str:

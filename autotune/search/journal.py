@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.exceptions import OptunaError
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import TrialState
@@ -22,7 +21,7 @@ from autotune.plan import Resources
 from autotune.runner import Failure, Measurement
 from autotune.search.axes import Axis
 from autotune.search.studies import study_of
-from autotune.store import files
+from autotune.store import codec, files
 
 
 class Journal:
@@ -48,7 +47,11 @@ class Journal:
         self._space = {axis.name: axis.plain for axis in axes}
         try:
             self._study, self.told = self._open(study)
-        except (ValueError, LookupError, TypeError, AttributeError, OptunaError) as error:
+        except OSError as error:
+            raise self._unwritable(error) from error
+        except CacheError:
+            raise
+        except Exception as error:  # Optuna trusts the file, so it may trip over anything in it
             with files.locked(self._path.parent):
                 aside = files.copy_aside(self._path, "broken")
                 self._path.unlink()
@@ -72,7 +75,10 @@ class Journal:
         try:
             self._study.add_trial(frozen)
         except OSError as error:
-            raise CacheError(f"{self._path}: cannot be written: {error.strerror}") from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> CacheError:
+        return CacheError(f"{self._path}: cannot be written: {error.strerror}")
 
     def _open(self, study: str) -> tuple[optuna.Study, list[Trial]]:
         lock = _Lock(self._path)
@@ -118,7 +124,7 @@ def _decode(attributes: Mapping[str, Any]) -> Trial:
     outcome, resources = attributes["outcome"], attributes["resources"]
     return Trial(
         config=Config.parse(attributes["config"]),
-        outcome=Failure(**outcome) if "stage" in outcome else Measurement(**outcome),
+        outcome=Failure(**outcome) if "stage" in outcome else codec.measurement(outcome),
         resources=resources and Resources(**resources),
         occupancy=attributes["occupancy"],
         limiter=attributes["limiter"],

@@ -51,7 +51,7 @@ def decode(data: object) -> Record:
         device=Device.from_json(_object(given.get("device"), "device")),
         evidence=_evidence(given.get("evidence")),
         entries=tuple(_decode_entry(entry) for entry in entries),
-        baseline=None if baseline is None else _measurement(baseline),
+        baseline=None if baseline is None else measurement(baseline),
         provenance=_build(Provenance, given.get("provenance")),
     )
 
@@ -102,18 +102,23 @@ def _decode_entry(data: object) -> Entry:
         raise ValueError(f"params of {config} say {given.get('params')!r}")
     return Entry(
         config=config,
-        measurement=_measurement(given.get("measurement")),
+        measurement=measurement(given.get("measurement")),
         resources=_build(Resources, given.get("resources")),
         occupancy=_typed("occupancy", given.get("occupancy"), float),
         limiter=_typed("limiter", given.get("limiter"), str),
     )
 
 
-def _measurement(data: object) -> Measurement:
-    measurement = _build(Measurement, data)
-    if measurement.time_us <= 0:
-        raise ValueError(f"time_us is {measurement.time_us}, not a time")
-    return measurement
+def measurement(data: object) -> Measurement:
+    """A measurement from its fields.
+
+    Raises:
+        ValueError: if one is missing, of another type or impossible.
+    """
+    built = _build(Measurement, data)
+    if built.time_us <= 0:
+        raise ValueError(f"time_us is {built.time_us}, not a time")
+    return built
 
 
 def _build(cls: type[T], data: object) -> T:
