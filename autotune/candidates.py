@@ -53,7 +53,7 @@ def candidates(
         reasons = ", ".join(f"{why} {count}" for why, count in rejected.items())
         raise AutotuneError(
             f"no {family} configuration can run {problem} on {runner.device.name}; "
-            f"rejected: {reasons or 'none, none is known'}"
+            f"{f'rejected: {reasons}' if reasons else 'it knows none of that family'}"
         )
     surveyed = safe if survey is None else space.spread(safe, survey)
     ranked = [config for _, config in cost.rank(surveyed, problem, runner.device)]

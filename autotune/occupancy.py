@@ -132,12 +132,14 @@ def occupancy(
         UsageError: for less than one thread, a negative amount, or a carve-out outside 0..100.
         DeviceError: for a compute capability whose rules are unknown.
     """
-    if threads < 1 or min(registers, shared, barriers) < 0 or not 0 <= (carve_out or 0) <= 100:
+    if threads < 1 or min(registers, shared, barriers) < 0:
         raise UsageError(
             f"no kernel has {threads} threads a block, {registers} registers a thread, {shared} "
-            f"bytes of shared memory, {barriers} barriers and a carve-out of {carve_out}; give at "
-            "least 1 thread, nothing negative, and a carve-out of 0 to 100"
+            f"bytes of shared memory and {barriers} barriers; give at least 1 thread and nothing "
+            "negative"
         )
+    if carve_out is not None and not 0 <= carve_out <= 100:
+        raise UsageError(f"the carve-out is {carve_out}; give 0 to 100 per cent of shared memory")
     if device.granularity is not None:
         return _textbook(device, device.granularity, threads, registers, shared)
     rules = _rules(device)

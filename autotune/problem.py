@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from operator import index
+from typing import Literal, SupportsIndex, get_args
 
 from autotune.errors import ProblemError
 
@@ -38,11 +39,8 @@ class Problem:
     layout: str = "nn"
 
     def __post_init__(self) -> None:
-        for name, size in (("M", self.m), ("N", self.n), ("K", self.k)):
-            if not isinstance(size, int) or isinstance(size, bool):
-                raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
-            if not 1 <= size <= LARGEST_DIMENSION:
-                raise ProblemError(f"{name} is {size}; give 1 to {LARGEST_DIMENSION}")
+        for name in ("m", "n", "k"):
+            object.__setattr__(self, name, _size(name.upper(), getattr(self, name)))
         if self.compute not in COMPUTES:
             raise ProblemError(f"unknown compute {self.compute!r}; give one of {_either(COMPUTES)}")
         if self.layout not in LAYOUTS:
@@ -93,6 +91,15 @@ class Problem:
         lda = self.k if self.layout[0] == "n" else self.m
         ldb = self.n if self.layout[1] == "n" else self.k
         return lda, ldb, self.n
+
+
+def _size(name: str, size: object) -> int:
+    """A dimension as an int; whatever else counts as a whole number, such as NumPy's, is taken."""
+    if isinstance(size, bool) or not isinstance(size, SupportsIndex):
+        raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
+    if not 1 <= (whole := index(size)) <= LARGEST_DIMENSION:
+        raise ProblemError(f"{name} is {whole}; give 1 to {LARGEST_DIMENSION}")
+    return whole
 
 
 def distance(a: Problem, b: Problem) -> float:

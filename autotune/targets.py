@@ -30,7 +30,7 @@ OLDEST = (7, 5)
 KERNEL_SOURCES = ("naive.cu", "simt.cu", "tiled.cu")
 
 _REPLAY = "replay:"
-_GPU = re.compile(r"gpu(?::(\d{1,9}))?")
+_GPU = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,8 @@ def _index(spec: str) -> int | None:
 
 
 def _recorded(spec: str) -> str | None:
-    return spec.removeprefix(_REPLAY) if spec.startswith(_REPLAY) else None
+    lower = spec.lower()  # as the catalogue takes names
+    return lower.removeprefix(_REPLAY) if lower.startswith(_REPLAY) else None
 
 
 def _probe(index: int) -> Device:

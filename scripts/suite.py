@@ -4,8 +4,9 @@
 
 After tuning, the winner and cuBLAS are timed once more, interleaved on the same buffers, so that
 the reported times are not those that the winner was chosen by. The file is written whole after
-every shape. The share of the roofline is of the ceilings measured on an H100 80GB HBM3: a pure
-FFMA loop at 66.0 TFLOP/s and a device-to-device copy at 2996 GB/s.
+every shape; `--commit` says what the kernels and the search were built from. The share of the
+roofline is of the ceilings measured on an H100 80GB HBM3: a pure FFMA loop at 66.0 TFLOP/s and a
+device-to-device copy at 2996 GB/s.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import json
 import math
 import statistics
 import tempfile
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -54,22 +54,45 @@ def main(
     budget: Annotated[float, typer.Option(help="Seconds of tuning a shape.")] = 40.0,
     seed: int = 0,
     cold_start: Annotated[bool, typer.Option(help="Begin with an empty program cache.")] = True,
+    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
 ) -> None:
     """Writes OUT and prints it as a table."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as empty:
         cache = Path(empty) if cold_start else settings.cache_dir()
         for text in shapes or SPINE:
-            rows.append(row(Problem.parse(text), Store(Path(empty)), cache, budget, seed))
-            save(out, rows)
-            Console(width=160).print(table(rows[-1:]))
+            problem = Problem.parse(text)
+            record, one = row(problem, Store(Path(empty)), cache, budget, seed)
+            rows.append(one)
+            save(out, suite(record, rows, commit))
+            Console(width=160).print(table([one]))
     Console(width=160).print(table(rows))
+    print("geometric mean {geomean}, worst {worst}".format_map(summary(rows)))
+
+
+def suite(record: Record, rows: list[dict[str, Any]], commit: str) -> dict[str, Any]:
+    """The file: where and with what it was measured, the rows, and their summary."""
+    return {
+        "device": record.device.name,
+        "driver": record.provenance.driver,
+        "toolkit": record.provenance.compiler,
+        "commit": commit,
+        "source": record.provenance.source,
+        "date": record.provenance.date,
+        "rows": rows,
+        **summary(rows),
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, float | None]:
     ratios = [one["ratio"] for one in rows if one["ratio"]]
-    if ratios:
-        print(f"geometric mean {statistics.geometric_mean(ratios):.3f}, worst {min(ratios):.3f}")
+    geomean = statistics.geometric_mean(ratios) if ratios else None
+    return {"geomean": geomean, "worst": min(ratios, default=None)}
 
 
-def row(problem: Problem, store: Store, cache: Path, budget: float, seed: int) -> dict[str, Any]:
+def row(
+    problem: Problem, store: Store, cache: Path, budget: float, seed: int
+) -> tuple[Record, dict[str, Any]]:
     """One shape: tuned, then timed again beside cuBLAS."""
     began = monotonic()
     compiled = partial(compile, cache=cache)
@@ -82,7 +105,7 @@ def row(problem: Problem, store: Store, cache: Path, budget: float, seed: int) -
         assert isinstance(candidate, Candidate)
         (final,) = runner.rematch([candidate])
         assert isinstance(final, Measurement)
-        return result(problem, record, final, runner.baseline(), seconds)
+        return record, result(problem, record, final, runner.baseline(), seconds)
 
 
 def result(
@@ -94,30 +117,36 @@ def result(
 ) -> dict[str, Any]:
     roofline_us = 1e6 * max(problem.flops / FFMA_CEILING, problem.bytes / COPY_CEILING)
     return {
-        "problem": str(problem),
-        "time_us": final.time_us,
-        "spread_us": final.spread_us,
-        "cold_us": final.cold_us,
+        "shape": [problem.m, problem.n, problem.k],
+        "compute": problem.compute,
+        "layout": problem.layout,
+        "ours_us": final.time_us,
         "cublas_us": vendor and vendor.time_us,
-        "cublas_spread_us": vendor and vendor.spread_us,
-        "cublas_cold_us": vendor and vendor.cold_us,
         "ratio": vendor and vendor.time_us / final.time_us,
+        "cold": {
+            "ours_us": final.cold_us,
+            "cublas_us": vendor and vendor.cold_us,
+            "ratio": vendor and _ratio(vendor.cold_us, final.cold_us),
+        },
+        "spread": {"ours_us": final.spread_us, "cublas_us": vendor and vendor.spread_us},
         "tflops": problem.flops / final.time_us / 1e6,
         "roofline_share": roofline_us / final.time_us,
         "error": final.error,
-        "cublas_error": vendor and vendor.error,
-        "config": str(record.best.config),
+        "reference_error": vendor and vendor.error,
         "trials": record.provenance.trials,
-        "seconds": seconds,
-        "device": record.device.name,
-        "provenance": asdict(record.provenance),
+        "tune_s": seconds,
+        "config": str(record.best.config),
     }
 
 
-def save(out: Path, rows: list[dict[str, Any]]) -> None:
+def _ratio(theirs: float | None, ours: float | None) -> float | None:
+    return theirs / ours if theirs and ours else None
+
+
+def save(out: Path, made: dict[str, Any]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_suffix(".tmp")
-    temporary.write_text(json.dumps(rows, indent=1) + "\n")
+    temporary.write_text(json.dumps(made, indent=1) + "\n")
     temporary.replace(out)
 
 
@@ -137,14 +166,14 @@ def table(rows: list[dict[str, Any]]) -> Table:
         drawn.add_column(name, justify="left" if name in ("shape", "config") else "right")
     for one in rows:
         drawn.add_row(
-            one["problem"].partition(":")[0],
-            f"{one['time_us']:.2f} ±{one['spread_us']:.2f}",
-            f"{one['cublas_us'] or math.nan:.2f} ±{one['cublas_spread_us'] or math.nan:.2f}",
+            "x".join(map(str, one["shape"])),
+            f"{one['ours_us']:.2f} ±{one['spread']['ours_us']:.2f}",
+            f"{one['cublas_us'] or math.nan:.2f} ±{one['spread']['cublas_us'] or math.nan:.2f}",
             f"{one['ratio'] or math.nan:.3f}",
             f"{one['tflops']:.1f}",
             f"{one['roofline_share']:.0%}",
             str(one["trials"]),
-            f"{one['seconds']:.0f}",
+            f"{one['tune_s']:.0f}",
             one["config"].partition(":")[2],
         )
     return drawn

@@ -1,3 +1,6 @@
+from dataclasses import astuple
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +45,11 @@ def test_a_size_out_of_range_is_named_with_the_range(text: str, name: str) -> No
 def test_a_size_of_another_type_is_refused(size: object) -> None:
     with pytest.raises(ProblemError, match="whole number"):
         Problem(4, size, 4)  # type: ignore[arg-type]
+
+
+def test_sizes_of_numpy_become_plain_numbers() -> None:
+    sizes = [type(size) for size in astuple(Problem(*np.array([2, 3, 4])))[:3]]
+    assert sizes == [int, int, int]
 
 
 def test_an_unknown_compute_lists_the_known_ones() -> None:
