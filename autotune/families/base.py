@@ -38,23 +38,19 @@ class Work:
     Attributes:
         blocks: blocks of the launch.
         steps: steps of K that each makes.
-        fma: fused multiply-adds (warp instructions) of a block for each step.
-        issue: all warp instructions of a block for each step.
+        issue: warp instructions of a block for each step.
         bytes: bytes that a block asks of L2 for each step.
         latency_steps: steps that a block works on while a load is under way.
         tile: rows and columns of C that a block computes.
-        group: tile rows that are walked together.
         partials: bytes that split-K writes and a second launch reads; 0 without.
     """
 
     blocks: int
     steps: int
-    fma: float
     issue: float
     bytes: float
     latency_steps: int
     tile: tuple[int, int]
-    group: int = 1
     partials: int = 0
 
 

@@ -68,7 +68,6 @@ class Naive:
         return Work(
             blocks=square_tiles(problem, side),
             steps=problem.k,
-            fma=warps,
             issue=warps * (1 + SLOTS_A_CYCLE * (lines_a + lines_b)),
             bytes=2 * side * problem.element_bytes,
             latency_steps=4,

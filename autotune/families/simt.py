@@ -82,12 +82,10 @@ class Simt:
         return Work(
             blocks=block_count(p, problem) * splits,
             steps=-(-problem.k // splits),
-            fma=fma,
             issue=fma + fragment_loads + copies + control,
             bytes=problem.element_bytes * (p["bm"] + p["bn"]),
             latency_steps=p["bk"] * (p["stages"] - 1),
             tile=(p["bm"], p["bn"]),
-            group=p["group"],
             partials=_workspace(problem, splits),
         )
 

@@ -92,7 +92,6 @@ class Tiled:
         return Work(
             blocks=square_tiles(problem, width),
             steps=problem.k,
-            fma=warps,
             issue=warps * (1 + SLOTS_A_CYCLE * loads + 24 / width),
             bytes=2 * width * problem.element_bytes,
             latency_steps=width,
