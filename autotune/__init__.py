@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autotune import device, errors, occupancy, roofline
-    from autotune.api import best, kernel, matmul, tune
+    from autotune.api import best, matmul, tune
     from autotune.config import Config
     from autotune.device import Device
     from autotune.problem import Problem
-    from autotune.runtime import UntunedWarning
+    from autotune.runtime import UntunedWarning, kernel
     from autotune.store import Record
 
 __version__ = "0.1.0"
@@ -48,7 +48,7 @@ _HOMES = {
     "Record": "store",
     "UntunedWarning": "runtime",
     "best": "api",
-    "kernel": "api",
+    "kernel": "runtime",
     "matmul": "api",
     "tune": "api",
 }

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from autotune import compiler, families, settings, space, targets
 from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.plan import Alignment
 from autotune.problem import Problem
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from autotune.device import Device
     from autotune.ladder import Ladder
     from autotune.observer import Observer
-    from autotune.runtime import Kernel
     from autotune.runtime.product import Array
     from autotune.tuning import Options
 
@@ -204,7 +202,7 @@ def tiled_registers(device: Device, widths: Sequence[int]) -> tuple[str, dict[in
 
     def registers(width: int) -> int:
         config = Config.of(TILED.name, {"tile_width": width, "specialized": 1})
-        (launch,) = TILED.plan(config, problem, Alignment.dense(problem)).launches
+        (launch,) = families.plan(config, problem).launches
         program = compiler.compile(launch.template, arch, cache=cache)
         if isinstance(program, compiler.CompileFailure):
             raise AutotuneError(f"{launch.template.expression} for {arch}: {program.reason}")
@@ -240,26 +238,6 @@ def matmul(
     from autotune import runtime
 
     return runtime.matmul(a, b, out, alpha=alpha, beta=beta, tuner=_tuner if tune else None)
-
-
-def kernel(
-    m: int,
-    n: int,
-    k: int,
-    *,
-    compute: str = "f32",
-    layout: str = "nn",
-    device: int | None = None,
-) -> Kernel:
-    """The product of one shape on one GPU as a callable, looked up, compiled and loaded.
-
-    Raises:
-        ProblemError: for an impossible problem.
-        MissingError: without a driver or a GPU.
-    """
-    from autotune import runtime
-
-    return runtime.kernel(m, n, k, compute=compute, layout=layout, device=device)
 
 
 def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Config:

@@ -13,7 +13,6 @@ from autotune import families
 from autotune.config import Config
 from autotune.device import Device
 from autotune.families.base import Work
-from autotune.occupancy import occupancy
 from autotune.plan import Resources
 from autotune.problem import Problem
 
@@ -48,13 +47,7 @@ def predict(
     family = families.find(config.family)
     work = family.work(config, problem)
     taken = resources or family.estimate(config)
-    resident = occupancy(
-        device,
-        threads=taken.threads,
-        registers=taken.registers,
-        shared=taken.shared,
-        barriers=taken.barriers,
-    ).blocks_per_sm
+    resident = taken.occupancy(device).blocks_per_sm
     if resident == 0:
         return float("inf")
     seconds = _compute_seconds(work, device, resident, taken.threads // device.warp_size)

@@ -14,8 +14,7 @@ from autotune import families
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
 from autotune.device import Device
-from autotune.occupancy import Occupancy, occupancy
-from autotune.plan import Alignment, Launch, LaunchPlan, Resources, Template
+from autotune.plan import Launch, Resources, Template
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.store import Entry
@@ -39,11 +38,12 @@ class Trial:
     limiter: str | None = None
 
     @classmethod
-    def of(cls, candidate: Candidate, outcome: Measurement | Failure, device: Device) -> Trial:
-        """The trial of a candidate that ran, or was refused by the runner."""
-        resident = _resident(device, candidate.resources)
-        limiter = " and ".join(resident.limiters)
-        return cls(candidate.config, outcome, candidate.resources, resident.occupancy, limiter)
+    def of(
+        cls, config: Config, resources: Resources, outcome: Measurement | Failure, device: Device
+    ) -> Trial:
+        """The trial of a configuration that ran, or was refused by the runner."""
+        resident = resources.occupancy(device)
+        return cls(config, outcome, resources, resident.occupancy, resident.limiter)
 
     @property
     def time_us(self) -> float:
@@ -71,7 +71,7 @@ def prepare(
     Every launch is compiled unless the runner knows the resources already. The registers and
     spills that the compiler settled on decide here whether the candidate may run.
     """
-    plan = _plan(config, problem)
+    plan = families.plan(config, problem)
     known = runner.resources(config)
     if known is not None:
         failure = _over_budget(known, plan.launches[0], runner.device)
@@ -116,7 +116,7 @@ def ahead(
         while True:
             while len(waiting) < window and (config := next(source, None)) is not None:
                 if runner.resources(config) is None:
-                    for launch in _plan(config, problem).launches:
+                    for launch in families.plan(config, problem).launches:
                         compiling(launch.template, runner.device.arch)
                 waiting.append(config)
             if not waiting:
@@ -128,10 +128,6 @@ def ahead(
             )
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _plan(config: Config, problem: Problem) -> LaunchPlan:
-    return families.find(config.family).plan(config, problem, Alignment.dense(problem))
 
 
 def _taken(launch: Launch, program: Program) -> Resources:
@@ -155,22 +151,12 @@ def _spilled(program: Program) -> Failure | None:
 
 
 def _over_budget(resources: Resources, launch: Launch, device: Device) -> Failure | None:
-    resident = _resident(device, resources)
+    resident = resources.occupancy(device)
     if resident.blocks_per_sm:
         return None
     return Failure(
         "resources",
         f"{launch.template.kernel}: no block fits an SM of {device.name}: "
         f"{resources.threads} threads of {resources.registers} registers, "
-        f"{resources.shared} bytes of shared memory (limited by {' and '.join(resident.limiters)})",
-    )
-
-
-def _resident(device: Device, resources: Resources) -> Occupancy:
-    return occupancy(
-        device,
-        threads=resources.threads,
-        registers=resources.registers,
-        shared=resources.shared,
-        barriers=resources.barriers,
+        f"{resources.shared} bytes of shared memory (limited by {resident.limiter})",
     )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune import families
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.evaluate import Compile, Trial, prepare
-from autotune.plan import Alignment
 from autotune.problem import Problem
-from autotune.recording import Recording, Row
+from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Runner
 
 # All naive steps have 1024 threads a block, as the widest tile.
@@ -47,7 +45,7 @@ def climb(problem: Problem, best: Config, runner: Runner, compile: Compile) -> L
     steps = {
         name: Trial(configs[name], one)
         if isinstance(one, Failure)
-        else Trial.of(one, next(outcomes), runner.device)
+        else Trial.of(one.config, one.resources, next(outcomes), runner.device)
         for name, one in prepared.items()
     }
     return Ladder(problem, runner.device, runner.evidence, steps, runner.baseline())
@@ -69,13 +67,9 @@ def recorded(recording: Recording) -> Ladder:
     best = min(simt, key=lambda row: (times[row], str(row.config)))
     rows = {row.config: row for row in times}
     configs = STEPS | {BEST: best.config}
-    steps = {name: _trial(rows[one], recording) for name, one in configs.items() if one in rows}
+    steps = {
+        name: Trial.of(one, rows[one].resources, rows[one].outcome, device)
+        for name, one in configs.items()
+        if one in rows
+    }
     return Ladder(problem, device, "replayed", steps, recording.baseline)
-
-
-def _trial(row: Row, recording: Recording) -> Trial:
-    plan = families.find(row.config.family).plan(
-        row.config, recording.problem, Alignment.dense(recording.problem)
-    )
-    candidate = Candidate(row.config, plan, (), row.resources)
-    return Trial.of(candidate, row.outcome, recording.device)

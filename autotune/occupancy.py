@@ -107,6 +107,11 @@ class Occupancy:
         """The limits that bind: those that allow no more than `blocks_per_sm`."""
         return tuple(name for name, n in self.limits.items() if n == self.blocks_per_sm)
 
+    @property
+    def limiter(self) -> str:
+        """`limiters` in words, such as `warps and registers`."""
+        return " and ".join(self.limiters)
+
 
 def occupancy(
     device: Device,

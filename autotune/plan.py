@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.config import Config
+from autotune.device import Device
+from autotune.occupancy import Occupancy, occupancy
 from autotune.problem import Problem
 
 ArgumentType = Literal["pointer", "i32", "i64", "f32"]
@@ -28,6 +30,16 @@ class Resources:
     shared: int
     local: int = 0
     barriers: int = 1
+
+    def occupancy(self, device: Device) -> Occupancy:
+        """The resident blocks of such a kernel on one SM of `device`."""
+        return occupancy(
+            device,
+            threads=self.threads,
+            registers=self.registers,
+            shared=self.shared,
+            barriers=self.barriers,
+        )
 
 
 @dataclass(frozen=True)

@@ -71,9 +71,18 @@ class Problem:
         return f"{self.m}x{self.n}x{self.k}"
 
     @property
+    def slug(self) -> str:
+        """The problem as part of a file name, such as `4096x4096x4096-f32-nn`."""
+        return f"{self.shape}-{self.compute}-{self.layout}"
+
+    @property
     def flops(self) -> int:
         """Floating-point operations of the product: 2 M N K (multiply and add each count)."""
         return 2 * self.m * self.n * self.k
+
+    def speed(self, time_us: float) -> float:
+        """FLOP/s of a product that takes so many microseconds."""
+        return self.flops / time_us * 1e6
 
     @property
     def element_bytes(self) -> int:

@@ -118,7 +118,7 @@ class Recording:
 
 def path_of(name: str, problem: Problem, root: Path = ROOT) -> Path:
     """Where the recording of a problem is kept."""
-    return root / name / f"{problem.shape}-{problem.compute}-{problem.layout}.json.gz"
+    return root / name / f"{problem.slug}.json.gz"
 
 
 def names(root: Path = ROOT) -> dict[str, tuple[Problem, ...]]:

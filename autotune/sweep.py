@@ -10,7 +10,6 @@ from pathlib import Path
 from autotune import families
 from autotune.config import Config
 from autotune.evaluate import Compile, ahead
-from autotune.plan import Alignment
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Runner
@@ -74,5 +73,5 @@ def record(
 
 
 def _programs(config: Config, problem: Problem) -> tuple[str, ...]:
-    plan = families.find(config.family).plan(config, problem, Alignment.dense(problem))
-    return tuple(launch.template.expression for launch in plan.launches)
+    launches = families.plan(config, problem).launches
+    return tuple(launch.template.expression for launch in launches)

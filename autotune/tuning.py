@@ -263,7 +263,7 @@ class _Run:
         ):
             reason = f"{self._problem}: {outcome.stage}: {outcome.reason}"
             self._store.quarantine(device, self._key(candidate.config), reason)
-        return Trial.of(candidate, outcome, device)
+        return Trial.of(candidate.config, candidate.resources, outcome, device)
 
     def _note(self, trial: Trial) -> None:
         self._trials.append(trial)
@@ -295,6 +295,5 @@ class _Run:
         return self._best is None and len(self._trials) < GUESSES
 
     def _path(self) -> Path:
-        problem, runner = self._problem, self._runner
-        name = f"{problem.shape}-{problem.compute}-{problem.layout}.{runner.evidence}.log"
-        return self._store.root / "studies" / runner.device.slug / name
+        name = f"{self._problem.slug}.{self._runner.evidence}.log"
+        return self._store.root / "studies" / self._runner.device.slug / name

@@ -24,12 +24,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune import cost, ladder, recording, settings, space, targets
+from autotune import cost, families, ladder, recording, settings, space, targets
 from autotune.compiler import compile
 from autotune.config import Config
 from autotune.device import Device
-from autotune.families import FAMILIES
-from autotune.plan import Alignment, Template
+from autotune.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Row
 from autotune.runner import Measurement
@@ -74,7 +73,7 @@ def choose(
     """Legal configurations of `simt` with at most so many different programs between them."""
     by_program: dict[Template, list[Config]] = {}
     for _, config in cost.rank(space.feasible(problem, device).configs, problem, device):
-        plan = FAMILIES["simt"].plan(config, problem, Alignment.dense(problem))
+        plan = families.plan(config, problem)
         by_program.setdefault(plan.launches[0].template, []).append(config)
     groups = list(by_program.values())
     draw = random.Random(seed)

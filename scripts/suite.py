@@ -129,7 +129,7 @@ def result(
             "ratio": vendor and _ratio(vendor.cold_us, final.cold_us),
         },
         "spread": {"ours_us": final.spread_us, "cublas_us": vendor and vendor.spread_us},
-        "tflops": problem.flops / final.time_us / 1e6,
+        "tflops": problem.speed(final.time_us) / 1e12,
         "roofline_share": roofline_us / final.time_us,
         "error": final.error,
         "reference_error": vendor and vendor.error,

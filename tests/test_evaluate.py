@@ -67,15 +67,20 @@ def test_a_block_that_no_sm_holds_is_rejected_with_the_numbers() -> None:
     assert "limited by registers" in failure.reason
 
 
+def trial(outcome: Measurement | Failure) -> Trial:
+    taken = candidate(tiled(16))
+    return Trial.of(taken.config, taken.resources, outcome, H100)
+
+
 def test_the_trial_of_a_measurement_can_be_recorded() -> None:
     # 256 threads of 32 registers: 8 blocks of 8 warps fill the 64 warps of an SM.
-    entry = Trial.of(candidate(tiled(16)), by_width(tiled(16)), H100).entry
+    entry = trial(by_width(tiled(16))).entry
     assert entry is not None
     assert (entry.occupancy, entry.limiter) == (1.0, "warps and registers")
 
 
 def test_the_trial_of_a_failure_cannot() -> None:
-    assert Trial.of(candidate(tiled(16)), crash(tiled(16)), H100).entry is None
+    assert trial(crash(tiled(16))).entry is None
 
 
 def slow_first(template: Template, arch: str) -> Program:

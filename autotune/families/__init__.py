@@ -1,14 +1,17 @@
-"""The kernel families, by name."""
+"""The kernel families, by name, and the launches of a configuration of any of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autotune.config import Config
 from autotune.errors import ConfigError
 from autotune.families.base import Family
 from autotune.families.naive import NAIVE
 from autotune.families.simt import SIMT
 from autotune.families.tiled import TILED
+from autotune.plan import Alignment, LaunchPlan
+from autotune.problem import Problem
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (NAIVE, TILED, SIMT)}
 
@@ -22,3 +25,12 @@ def find(name: str) -> Family:
     if name not in FAMILIES:
         raise ConfigError(f"unknown family {name!r}; give one of {', '.join(FAMILIES)}")
     return FAMILIES[name]
+
+
+def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:
+    """The launches of a legal configuration; by default for operands without gaps.
+
+    Raises:
+        ConfigError: if there is no such family.
+    """
+    return find(config.family).plan(config, problem, alignment or Alignment.dense(problem))

@@ -13,6 +13,7 @@ from autotune.config import Config
 from autotune.evaluate import Trial
 from autotune.ladder import BEST, Ladder
 from autotune.problem import Problem
+from autotune.report import cell
 from autotune.runner import Failure, Measurement
 
 VENDOR = "cuBLAS"
@@ -57,7 +58,7 @@ def rungs(ladder: Ladder) -> tuple[Rung, ...]:
     steps = tuple(_rung(name, trial, ladder, vendor) for name, trial in ladder.steps.items())
     if vendor is None:
         return steps
-    speed = _gflops(ladder.problem, vendor)
+    speed = ladder.problem.speed(vendor) / 1e9
     return (*steps, Rung(VENDOR, time_us=vendor, gflops=speed, cublas_share=1.0))
 
 
@@ -73,11 +74,11 @@ def render(ladder: Ladder) -> RenderableType:
     for rung in rungs(ladder):
         table.add_row(
             rung.name,
-            _text(rung.gflops, "{:,.0f}"),
-            _text(rung.cublas_share, "{:.1%}"),
-            _text(rung.flop_per_byte, "{:.3g}"),
-            _text(rung.bound_gflops, "{:,.0f}"),
-            _text(rung.occupancy, "{:.0%}"),
+            cell(rung.gflops, "{:,.0f}"),
+            cell(rung.cublas_share, "{:.1%}"),
+            cell(rung.flop_per_byte, "{:.3g}"),
+            cell(rung.bound_gflops, "{:,.0f}"),
+            cell(rung.occupancy, "{:.0%}"),
             rung.failure or rung.limiter or "",
         )
     notes = f"the best: {ladder.steps[BEST].config}\n{NOTE}"
@@ -103,7 +104,7 @@ def _rung(name: str, trial: Trial, ladder: Ladder, vendor: float | None) -> Rung
         name=name,
         config=str(trial.config),
         time_us=time_us,
-        gflops=time_us and _gflops(ladder.problem, time_us),
+        gflops=time_us and ladder.problem.speed(time_us) / 1e9,
         cublas_share=vendor / time_us if vendor and time_us else None,
         flop_per_byte=flop_per_byte,
         bound_gflops=bound,
@@ -118,11 +119,3 @@ def _tile(config: Config, problem: Problem) -> tuple[int, int]:
     kernel, which shares nothing, of a block in the others."""
     family = families.find(config.family)
     return (1, 1) if family.name == "naive" else family.work(config, problem).tile
-
-
-def _gflops(problem: Problem, time_us: float) -> float:
-    return problem.flops / time_us / 1e3
-
-
-def _text(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)

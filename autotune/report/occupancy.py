@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from autotune import roofline
 from autotune.device import Device
+from autotune.families.tiled import shared_bytes
 from autotune.occupancy import Occupancy, occupancy
+from autotune.report import cell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -85,16 +87,16 @@ def render(rows: Sequence[Row]) -> Table:
     from rich.table import Table
 
     columns = {
-        "TILE_\nWIDTH": [_text(row.tile_width, "{}") for row in rows],
+        "TILE_\nWIDTH": [cell(row.tile_width, "{}") for row in rows],
         "threads": [str(row.threads) for row in rows],
         "regs": [str(row.registers) for row in rows],
         "shared\nbytes": [str(row.shared) for row in rows],
         "blocks\nan SM": [str(row.blocks_per_sm) for row in rows],
         "occu-\npancy": [f"{row.occupancy:.0%}" for row in rows],
         "limiter": [row.limiter for row in rows],
-        "FLOP/B": [_text(row.flop_per_byte, "{:g}") for row in rows],
-        "bound\nGFLOP/s": [_text(row.bound_gflops, "{:,.1f}") for row in rows],
-        "of\npeak": [_text(row.peak_share, "{:.0%}") for row in rows],
+        "FLOP/B": [cell(row.flop_per_byte, "{:g}") for row in rows],
+        "bound\nGFLOP/s": [cell(row.bound_gflops, "{:,.1f}") for row in rows],
+        "of\npeak": [cell(row.peak_share, "{:.0%}") for row in rows],
         "limits": ["" if row.tile_width else _limits(row) for row in rows],
     }
     shown = {header: cells for header, cells in columns.items() if any(cells)}
@@ -109,7 +111,7 @@ def render(rows: Sequence[Row]) -> Table:
 
 def _tile_width_row(device: Device, width: int, registers: int) -> Row:
     row = replace(
-        kernel_row(device, threads=width**2, registers=registers, shared=2 * width**2 * 4),
+        kernel_row(device, threads=width**2, registers=registers, shared=shared_bytes(width)),
         tile_width=width,
     )
     if row.blocks_per_sm == 0:
@@ -124,15 +126,10 @@ def _tile_width_row(device: Device, width: int, registers: int) -> Row:
 
 
 def _limiter(device: Device, found: Occupancy, threads: int) -> str:
-    binding = " and ".join(found.limiters)
     if threads > device.threads_per_block:
         return f"does not fit: {threads} threads a block, at most {device.threads_per_block}"
-    return binding if found.blocks_per_sm else f"does not fit: {binding}"
+    return found.limiter if found.blocks_per_sm else f"does not fit: {found.limiter}"
 
 
 def _limits(row: Row) -> str:
     return ", ".join(f"{blocks} by {name}" for name, blocks in row.limits.items())
-
-
-def _text(value: float | None, form: str) -> str:
-    return "" if value is None else form.format(value)

@@ -97,7 +97,7 @@ class Speed:
 
     def of(self, time_us: float) -> str:
         """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`."""
-        text = f"{self._problem.flops / time_us / 1e6:.2f} TFLOP/s"
+        text = f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s"
         return f"{text}, {self.vendor_us / time_us:.1%} of cuBLAS" if self.vendor_us else text
 
 

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from autotune.config import Config
 from autotune.lookup import Answer
-from autotune.problem import Problem
 from autotune.store import Entry, Provenance, Record
 from autotune.store.codec import encode
 
@@ -40,7 +39,7 @@ def to_json(found: Record | Answer) -> dict[str, object]:
     `ratio` is cuBLAS's time over ours (above 1 is faster than cuBLAS); what is unknown is None.
     """
     answer = _answer(found)
-    rate = None if answer.time_us is None else _rate(answer.problem, answer.time_us)
+    rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
     cublas = record.baseline.time_us if record and record.baseline else None
     return {
@@ -107,7 +106,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
 
 
 def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
-    rate = _rate(answer.problem, time_us)
+    rate = answer.problem.speed(time_us)
     share = rate / answer.device.peak_fp32
     record = _own_record(answer)
     own = answer.entry if record else None
@@ -146,7 +145,7 @@ def _neighbour(record: Record, entry: Entry | None) -> str:
     if entry is None:
         return str(record.problem)
     time_us = entry.measurement.time_us
-    rate = _rate(record.problem, time_us) / 1e12
+    rate = record.problem.speed(time_us) / 1e12
     return f"{record.problem}: {_us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"
 
 
@@ -160,7 +159,7 @@ def _runners_up(best: Config, record: Record) -> Table:
         time_us = entry.measurement.time_us
         table.add_row(
             _us(time_us),
-            f"{_rate(record.problem, time_us) / 1e12:.2f}",
+            f"{record.problem.speed(time_us) / 1e12:.2f}",
             str(entry.resources.registers),
             str(entry.resources.shared),
             f"{entry.occupancy:.0%}",
@@ -186,11 +185,6 @@ def _provenance(made: Provenance) -> str:
 
 def _pairs(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.params)
-
-
-def _rate(problem: Problem, time_us: float) -> float:
-    """FLOP/s."""
-    return problem.flops / time_us * 1e6
 
 
 def _us(time_us: float) -> str:

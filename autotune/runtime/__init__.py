@@ -14,10 +14,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from autotune import compiler, families, settings
-from autotune.config import Config
 from autotune.device import Device
 from autotune.lookup import lookup
-from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.runtime.driver import Driver
 from autotune.runtime.product import Array, Kernel, Product
@@ -115,8 +113,4 @@ def current() -> Product:
     """
     find = partial(lookup, store=Store(settings.cache_dir()))
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return Product(Runtime(Driver.load(), find, _plan, build))
-
-
-def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-    return families.find(config.family).plan(config, problem, alignment)
+    return Product(Runtime(Driver.load(), find, families.plan, build))

@@ -48,7 +48,7 @@ class Journal:
         try:
             self._study, self.told = self._open(study)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise files.unwritable(self._path, 0, error) from error
         except CacheError:
             raise
         except Exception as error:  # Optuna trusts the file, so it may trip over anything in it
@@ -75,10 +75,7 @@ class Journal:
         try:
             self._study.add_trial(frozen)
         except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> CacheError:
-        return CacheError(f"{self._path}: cannot be written: {error.strerror}")
+            raise files.unwritable(self._path, 0, error) from error
 
     def _open(self, study: str) -> tuple[optuna.Study, list[Trial]]:
         lock = _Lock(self._path)
@@ -103,12 +100,7 @@ class _Lock(JournalFileOpenLock):
     def acquire(self) -> bool:
         """Waits for the lock."""
         self._held.enter_context(files.locked(self._path.parent))
-        with self._path.open("a+b") as file:
-            if file.seek(0, 2):
-                file.seek(-1, 2)
-                if file.read() != b"\n":
-                    file.seek(0)
-                    file.truncate(file.read().rfind(b"\n") + 1)
+        files.cut_torn_line(self._path)
         return True
 
     def release(self) -> None:

@@ -39,8 +39,7 @@ class Store:
     def path(self, device: Device, problem: Problem, evidence: Evidence = "measured") -> Path:
         """Where the record is kept."""
         suffix = "" if evidence == "measured" else f".{evidence}"
-        name = f"{problem.shape}-{problem.compute}-{problem.layout}{suffix}.json"
-        return self._directory(device) / name
+        return self._directory(device) / f"{problem.slug}{suffix}.json"
 
     def save(self, record: Record) -> Record:
         """Merges the record into the one on disk (see `record.merge`) and returns the result.

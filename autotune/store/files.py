@@ -34,7 +34,7 @@ def locked(directory: Path) -> Iterator[None]:
             "that one has ended"
         ) from error
     except OSError as error:
-        raise _unwritable(directory, 0, error) from error
+        raise unwritable(directory, 0, error) from error
     try:
         yield
     finally:
@@ -60,7 +60,7 @@ def write(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise _unwritable(path, len(data), error) from error
+        raise unwritable(path, len(data), error) from error
 
 
 def copy_aside(path: Path, why: str) -> Path:
@@ -83,6 +83,22 @@ def copy_aside(path: Path, why: str) -> Path:
     return aside
 
 
+def cut_torn_line(path: Path) -> None:
+    """Cuts off a last line without its end, which a kill has torn; makes the file if there is none.
+
+    The next line would otherwise be glued to it. The directory must be locked.
+
+    Raises:
+        OSError: if the disk is full, read-only or broken.
+    """
+    with path.open("a+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+
+
 def append_line(path: Path, line: bytes) -> None:
     """Appends one line, which is on the disk when this returns. The directory must be locked.
 
@@ -92,15 +108,14 @@ def append_line(path: Path, line: bytes) -> None:
         CacheError: if the disk is full, read-only or broken.
     """
     try:
-        with path.open("a+b") as file:
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+        cut_torn_line(path)
+        with path.open("ab") as file:
             file.write(line + b"\n")
             file.flush()
             os.fsync(file.fileno())
         _sync(path.parent)
     except OSError as error:
-        raise _unwritable(path, len(line) + 1, error) from error
+        raise unwritable(path, len(line) + 1, error) from error
 
 
 def _sync(directory: Path) -> None:
@@ -112,11 +127,16 @@ def _sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _unwritable(path: Path, size: int, error: OSError) -> CacheError:
+def unwritable(path: Path, size: int, error: OSError) -> CacheError:
+    """The error to raise when writing to a file of the cache failed with `error`.
+
+    `size` is how many bytes were to be written, 0 if that is not known.
+    """
+    needed = f"{size} bytes to write, " if size else ""
     free = "unknown"
     with suppress(OSError):
         free = str(shutil.disk_usage(path if path.is_dir() else path.parent).free)
     return CacheError(
-        f"{path}: cannot be written: {error.strerror} ({size} bytes to write, {free} free); "
+        f"{path}: cannot be written: {error.strerror} ({needed}{free} free); "
         "make room or set AUTOTUNE_CACHE_DIR to another directory"
     )
