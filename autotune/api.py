@@ -6,10 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from autotune import compiler, families, settings, space, targets
+from autotune.candidates import AUTO, families_of
 from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError, UsageError
+from autotune.families.simt import SIMT
 from autotune.problem import Problem
-from autotune.store import Record, Store
+from autotune.store import Entry, Record, Store
 from autotune.targets import DEFAULT
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ def tune(
     *,
     compute: str = "f32",
     layout: str = "nn",
+    batch: int = 1,
+    epilogue: str = "none",
     device: str = DEFAULT,
     trials: int | None = None,
     budget: float | None = None,
     seed: int = 0,
     sampler: str = "tpe",
-    family: str = "simt",
+    family: str = AUTO,
     jobs: int | None = None,
     observer: Observer | None = None,
 ) -> Record:
@@ -51,6 +55,9 @@ def tune(
         k: columns of A, rows of B.
         compute: the precision.
         layout: how A and B lie in memory (see `Problem`).
+        batch: products at once.
+        epilogue: what is done to each element at the end: `none`, `bias`, `relu`, `bias_relu`,
+            `gelu` or `bias_gelu` (see `Problem`).
         device: `gpu` (measured; `gpu:1` for another), `replay:h100` (recorded), a name of the
             catalogue or a JSON file (predicted).
         trials: stop at so many configurations, those of earlier calls included.
@@ -58,8 +65,9 @@ def tune(
             `exhaustive` then tries everything.
         seed: of the search.
         sampler: `tpe`, `random` or `exhaustive`.
-        family: of kernels: `simt`, `tiled` or `naive`.
-        jobs: threads that compile; by default one for each core.
+        family: of kernels: `simt`, `gemv` (for at most 16 rows or columns of C), `tiled` or
+            `naive`; `auto` chooses from the first two.
+        jobs: threads that compile; by default one for each core but one.
         observer: is told about the progress.
 
     Raises:
@@ -68,7 +76,7 @@ def tune(
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration works.
     """
-    problem = Problem(m, n, k, compute, layout)
+    problem = Problem(m, n, k, compute, layout, batch, epilogue)
     options = options_of(trials, budget, seed, sampler, jobs)
     return search(problem, options, device=device, family=family, observer=observer)
 
@@ -111,13 +119,13 @@ def search(
     options: Options,
     *,
     device: str = DEFAULT,
-    family: str = "simt",
+    family: str = AUTO,
     observer: Observer | None = None,
 ) -> Record:
     """`tune` for values that are checked already."""
     from autotune.tuning import tune
 
-    families.find(family)
+    families_of(family)
     cache = settings.cache_dir()
     with targets.opened(problem, device, seed=options.seed) as target:
         return tune(
@@ -139,6 +147,8 @@ def best(
     *,
     compute: str = "f32",
     layout: str = "nn",
+    batch: int = 1,
+    epilogue: str = "none",
     device: str = DEFAULT,
 ) -> Record:
     """What is recorded of a problem on a device; the best evidence there is, and it says which.
@@ -148,7 +158,12 @@ def best(
         UsageError: for an impossible problem or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    problem, where = Problem(m, n, k, compute, layout), targets.resolve(device)
+    return recorded(Problem(m, n, k, compute, layout, batch, epilogue), device)
+
+
+def recorded(problem: Problem, device: str = DEFAULT) -> Record:
+    """`best` for values that are checked already."""
+    where = targets.resolve(device)
     targets.check_memory(problem, where)
     record = Store(settings.cache_dir()).load(where, problem)
     if record is None:
@@ -168,15 +183,15 @@ def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -
         NotFoundError: if the device is a recording that does not hold the problem.
         AutotuneError: as `tune`.
     """
-    from autotune.ladder import climb, recorded
+    from autotune import ladder
 
     problem = Problem(n, n, n)
     if (recording := targets.recording_of(problem, device)) is not None:
-        return recorded(recording)
+        return ladder.recorded(recording)
     best = _best_simt(problem, device, observer)
     with targets.opened(problem, device) as target:
         compiled = partial(compiler.compile, cache=settings.cache_dir())
-        return climb(problem, best, target.runner, compiled)
+        return ladder.climb(problem, best, target.runner, compiled)
 
 
 def tiled_registers(device: Device, widths: Sequence[int]) -> tuple[str, dict[int, int]]:
@@ -220,35 +235,52 @@ def matmul(
     beta: float = 0.0,
     *,
     tune: bool = False,
+    bias: Any = None,
+    activation: str | None = None,
 ) -> Array:
-    """`out = alpha a b + beta out` on the caller's current stream; see `runtime.matmul`.
+    """`out = act(alpha a b + beta out + bias)` on the caller's current stream; see
+    `runtime.matmul`.
 
     Args:
-        a: (m, k), of PyTorch, CuPy, PyCUDA or another library with `__cuda_array_interface__`.
-        b: (k, n).
-        out: (m, n); if None, the library of `a` allocates it.
+        a: (m, k) or (batch, m, k), of PyTorch, CuPy, PyCUDA or another library with
+            `__cuda_array_interface__`.
+        b: (k, n) or (batch, k, n).
+        out: (m, n) or (batch, m, n); if None, the library of `a` allocates it.
         alpha: factor of the product.
         beta: factor of what `out` holds, which is not read if this is 0.
         tune: tunes the shape first if it is not tuned, for 60 s.
+        bias: (n,), added to every row.
+        activation: `relu`, `gelu` (the exact one, with erf) or None.
 
     Raises:
         ArrayError: for operands that do not fit each other or that no kernel takes.
+        ProblemError: for an unknown activation or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
     """
     from autotune import runtime
 
-    return runtime.matmul(a, b, out, alpha=alpha, beta=beta, tuner=_tuner if tune else None)
+    tuner = _tuner if tune else None
+    return runtime.matmul(
+        *(a, b, out), alpha=alpha, beta=beta, bias=bias, activation=activation, tuner=tuner
+    )
 
 
 def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Config:
     """The fastest recorded `simt` kernel that is legal today; one is searched if there is none."""
     where = targets.resolve(device)
     record = Store(settings.cache_dir()).load(where, problem)
-    for entry in record.entries if record else ():
-        if entry.config.family == "simt" and space.rejection(entry.config, problem, where) is None:
+    for entry in _simt(record) if record else ():
+        if space.rejection(entry.config, problem, where) is None:
             return entry.config
     options = options_of(None, None, 0, "tpe", None)
-    return search(problem, options, device=device, observer=observer).best.config
+    found = search(problem, options, device=device, family=SIMT.name, observer=observer)
+    for entry in _simt(found):
+        return entry.config
+    raise AutotuneError(f"the best of {problem} are no simt kernels; give a larger N than 16")
+
+
+def _simt(record: Record) -> list[Entry]:
+    return [entry for entry in record.entries if entry.config.family == SIMT.name]
 
 
 def _tuner(problem: Problem, device: Device) -> Record:

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import cost, families, space
 from autotune.config import Config
+from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.problem import Problem, distance
 from autotune.runner import Runner
 from autotune.store import Record
+
+AUTO = "auto"
+"""The name of all families that are tuned over by default, `families.TUNED`."""
+
+# First guesses of the model, and the least of each family, however much slower than another's the
+# model takes them to be; and the winners of the nearest recorded problems.
+GUESSES, EACH = 8, 2
+NEIGHBOURS = 4
 
 
 @dataclass(frozen=True)
 class Candidates:
     """At least one configuration, and how many fell to which reason.
 
-    Those that the cost model ranked come first, the best predicted of them in front.
+    Attributes:
+        ranked: those that the cost model looked at, the best predicted in front.
+        others: the rest.
+        rejected: counts what cannot run, by reason.
     """
 
-    configs: tuple[Config, ...]
+    ranked: tuple[Config, ...]
+    others: tuple[Config, ...]
     rejected: Mapping[str, int]
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """All of them, the ranked ones first."""
+        return self.ranked + self.others
+
+
+def families_of(family: str) -> tuple[str, ...]:
+    """The kernel families that a name stands for: itself, or those of `auto`.
+
+    Raises:
+        ConfigError: if there is no such family.
+    """
+    return families.TUNED if family == AUTO else (families.find(family).name,)
 
 
 def candidates(
@@ -34,44 +62,74 @@ def candidates(
 ) -> Candidates:
     """What the runner can be asked for; what is `unsafe` counts as rejected, as quarantined.
 
-    The cost model ranks `survey` of them, evenly spread, or all.
+    The cost model ranks `survey` of each family, evenly spread, or all.
 
     Raises:
         AutotuneError: if nothing is left.
         ConfigError: if there is no such family.
     """
-    known = runner.known()
-    if known is None:
-        feasible = space.feasible(problem, runner.device, family)
-        configs, rejected = feasible.configs, dict(feasible.rejected)
-    else:
-        configs, rejected = tuple(one for one in known if one.family == family), {}
-    safe = [config for config in configs if not unsafe(config)]
-    if len(safe) < len(configs):
-        rejected["quarantined"] = len(configs) - len(safe)
-    if not safe:
-        reasons = ", ".join(f"{why} {count}" for why, count in rejected.items())
-        raise AutotuneError(
-            f"no {family} configuration can run {problem} on {runner.device.name}; "
-            f"{f'rejected: {reasons}' if reasons else 'it knows none of that family'}"
-        )
-    surveyed = safe if survey is None else space.spread(safe, survey)
-    ranked = [config for _, config in cost.rank(surveyed, problem, runner.device)]
-    first = frozenset(ranked)
-    return Candidates((*ranked, *(one for one in safe if one not in first)), rejected)
+    rejected = Counter[str]()
+    surveyed: list[Config] = []
+    others: list[Config] = []
+    for name in families_of(family):
+        there = _there(problem, runner, name)
+        rejected.update(there.rejected)
+        safe = [config for config in there.configs if not unsafe(config)]
+        if len(safe) < len(there.configs):
+            rejected["quarantined"] += len(there.configs) - len(safe)
+        some = safe if survey is None else space.spread(safe, survey)
+        first = frozenset(some)
+        surveyed += some
+        others += [config for config in safe if config not in first]
+    if not surveyed:
+        raise AutotuneError(_none(problem, runner, family, rejected))
+    ranked = tuple(config for _, config in cost.rank(surveyed, problem, runner.device))
+    return Candidates(ranked, tuple(others), dict(rejected.most_common()))
 
 
-def diverse(ranked: Iterable[Config], problem: Problem, count: int) -> list[Config]:
+def guesses(
+    ranked: Sequence[Config], problem: Problem, records: Iterable[Record]
+) -> tuple[Config, ...]:
+    """What had better be tried first: the model's choice, then what won on similar problems."""
+    near = transferred(problem, records, NEIGHBOURS)
+    return (*diverse(ranked, problem, GUESSES), *near)
+
+
+def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Config]:
     """The best of each block tile of C, for the `count` tiles that come first in `ranked`.
 
-    What else differs is often what the model is blind to, so the first of `ranked` are alike.
+    What else differs is often what the model is blind to, so the first of `ranked` are alike. And
+    what it misjudges is most likely a whole family, so each has `EACH` among them. Where there
+    are fewer tiles, the best of each number of blocks follow.
     """
-    best: dict[tuple[int, int], Config] = {}
-    for config in ranked:
-        if len(best) == count:
-            break
-        best.setdefault(families.find(config.family).work(config, problem).tile, config)
-    return list(best.values())
+    tiles: dict[str, dict[object, int]] = {}
+    grids: dict[str, dict[object, int]] = {}
+    for place, config in enumerate(ranked):
+        of_tile = tiles.setdefault(config.family, {})
+        of_grid = grids.setdefault(config.family, {})
+        if len(of_tile) < count:
+            work = families.find(config.family).work(config, problem)
+            of_tile.setdefault(work.tile, place)
+            of_grid.setdefault((work.tile, work.blocks), place)
+    sure = [
+        place
+        for name in tiles
+        for place in [*dict.fromkeys([*tiles[name].values(), *grids[name].values()])][:EACH]
+    ]
+    more = [sorted(p for one in found.values() for p in one.values()) for found in (tiles, grids)]
+    chosen = [*dict.fromkeys([*sure, *more[0], *more[1]])][: max(count, len(sure))]
+    return [ranked[place] for place in sorted(chosen)]
+
+
+def todays_of(
+    family: str, recorded: Iterable[Config], problem: Problem, device: Device
+) -> tuple[Config, ...]:
+    """The recorded configurations of a family that have the parameters which it has today.
+
+    Those of an older version may lack some, and no kernel can be made of them.
+    """
+    names = set(families.find(family).domain(problem, device))
+    return tuple(one for one in recorded if one.family == family and set(one.values) == names)
 
 
 def transferred(problem: Problem, records: Iterable[Record], count: int) -> list[Config]:
@@ -82,3 +140,20 @@ def transferred(problem: Problem, records: Iterable[Record], count: int) -> list
         key=lambda record: (distance(record.problem, problem), record.problem),
     )
     return [record.best.config for record in near[:count]]
+
+
+def _there(problem: Problem, runner: Runner, family: str) -> space.Space:
+    """The legal configurations of a family, or those that the runner knows."""
+    known = runner.known()
+    if known is None:
+        return space.feasible(problem, runner.device, family)
+    todays = todays_of(family, known, problem, runner.device)
+    older = sum(config.family == family for config in known) - len(todays)
+    return space.Space(todays, {"parameters": older} if older else {})
+
+
+def _none(problem: Problem, runner: Runner, family: str, rejected: Counter[str]) -> str:
+    kind = "configuration" if family == AUTO else f"{family} configuration"
+    reasons = ", ".join(f"{why} {count}" for why, count in rejected.most_common())
+    why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
+    return f"no {kind} can run {problem} on {runner.device.name}; {why}"

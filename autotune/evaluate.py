@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from autotune import families
 from autotune.compiler import CompileFailure, Program
@@ -20,14 +16,13 @@ from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.store import Entry
 
 Compile = Callable[[Template, str], Program | CompileFailure]
-Prepared = Generator[tuple[Config, Candidate | Failure], None, None]
 
 
 @dataclass(frozen=True)
 class Trial:
     """What was found out about one configuration.
 
-    `resources` are those of the launch that dominates, the first one; they, `occupancy` (0..1)
+    `resources` are those of the launch that multiplies; they, `occupancy` (0..1)
     and `limiter` are unknown for a configuration that fell before it could run.
     """
 
@@ -74,7 +69,7 @@ def prepare(
     plan = families.plan(config, problem)
     known = runner.resources(config)
     if known is not None:
-        failure = _over_budget(known, plan.launches[0], runner.device)
+        failure = _over_budget(known, plan.main, runner.device)
         return failure or Candidate(config, plan, (), known)
     programs: list[Program] = []
     for launch in plan.launches:
@@ -85,49 +80,7 @@ def prepare(
         if failure is not None:
             return failure
         programs.append(program)
-    return Candidate(config, plan, tuple(programs), _taken(plan.launches[0], programs[0]))
-
-
-def ahead(
-    configs: Iterable[Config],
-    problem: Problem,
-    runner: Runner,
-    compile: Compile,
-    *,
-    window: int,
-    jobs: int | None = None,
-) -> Prepared:
-    """Prepares configurations in their order, with `window` of them compiling ahead.
-
-    A configuration is taken from `configs` only when there is room for it, so what is taken
-    depends on what the caller has done with the earlier ones and never on how fast compilation
-    is. A template that several of those under way share is compiled once. Close the iterator to
-    drop what is still queued; `jobs` threads compile, by default one for each core.
-    """
-    pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1, thread_name_prefix="compile")
-
-    @lru_cache(maxsize=8 * window)
-    def compiling(template: Template, arch: str) -> Future[Program | CompileFailure]:
-        return pool.submit(compile, template, arch)
-
-    source = iter(configs)
-    waiting: deque[Config] = deque()
-    try:
-        while True:
-            while len(waiting) < window and (config := next(source, None)) is not None:
-                if runner.resources(config) is None:
-                    for launch in families.plan(config, problem).launches:
-                        compiling(launch.template, runner.device.arch)
-                waiting.append(config)
-            if not waiting:
-                return
-            config = waiting.popleft()
-            yield (
-                config,
-                prepare(config, problem, runner, lambda *what: compiling(*what).result()),
-            )
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return Candidate(config, plan, tuple(programs), _taken(plan.main, programs[plan.product]))
 
 
 def _taken(launch: Launch, program: Program) -> Resources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autotune.candidates import todays_of
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import NotFoundError
@@ -61,12 +62,12 @@ def recorded(recording: Recording) -> Ladder:
     times = {
         row: row.outcome.time_us for row in recording.rows if isinstance(row.outcome, Measurement)
     }
-    simt = [row for row in times if row.config.family == "simt"]
+    rows = {row.config: row for row in times}
+    simt = todays_of("simt", rows, problem, device)
     if not simt:
         raise NotFoundError(f"the recording of {problem} on {device.name} has no simt kernel")
-    best = min(simt, key=lambda row: (times[row], str(row.config)))
-    rows = {row.config: row for row in times}
-    configs = STEPS | {BEST: best.config}
+    best = min(simt, key=lambda config: (times[rows[config]], str(config)))
+    configs = STEPS | {BEST: best}
     steps = {
         name: Trial.of(one, rows[one].resources, rows[one].outcome, device)
         for name, one in configs.items()

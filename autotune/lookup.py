@@ -93,7 +93,12 @@ def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
         and (record.problem.compute, record.problem.layout) == (problem.compute, problem.layout)
         and distance(record.problem, problem) <= REACH
     ]
-    near.sort(key=lambda record: distance(record.problem, problem))
+    near.sort(
+        key=lambda record: (
+            distance(record.problem, problem),
+            record.problem.epilogue != problem.epilogue,
+        )
+    )
     timed = [
         (_transferred(entry, record, problem, device), str(entry.config), entry, record)
         for record in near[:NEIGHBOURS]
@@ -106,7 +111,7 @@ def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
     time_us, _, entry, record = min(runnable, key=lambda one: one[:2])
     note = (
         f"{problem} is not tuned on {device.name}: using a configuration of "
-        f"{record.problem.shape}; `autotune tune {problem}` finds its own"
+        f"{record.problem.shape}{record.problem.extras}; `autotune tune {problem}` finds its own"
     )
     return Answer(problem, device, entry.config, "nearest", "predicted", record, time_us, note)
 

@@ -20,12 +20,14 @@ class Progress:
         failures: how many of them failed.
         best: the fastest so far; None if none has a time.
         seconds: since the run began.
+        busy_s: those of them in which the runner measured candidates.
     """
 
     trials: int
     failures: int
     best: Trial | None
     seconds: float
+    busy_s: float = 0.0
 
 
 class Observer(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 from autotune.config import Config
@@ -64,8 +65,10 @@ class Template:
 class Argument:
     """One kernel argument: its C type and what to put there.
 
-    A `value` that is a word is supplied at the launch: `a`, `b`, `c`, `workspace` (pointers),
-    `lda`, `ldb`, `ldc` (elements), `alpha`, `beta`. A number is passed as it is.
+    A `value` that is a word is supplied at the launch: `a`, `b`, `c`, `bias` (a null pointer where
+    the epilogue has none), `workspace`, `counters` (pointers); `lda`, `ldb`, `ldc` and, from one
+    matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c` (elements); `alpha`, `beta`.
+    A number is passed as it is.
     """
 
     type: ArgumentType
@@ -92,8 +95,8 @@ class Launch:
 class Alignment:
     """The widest vectors, in elements (1, 2 or 4), that each operand's rows allow.
 
-    An operand allows `v` if its address is a multiple of `v` elements and so is its leading
-    dimension (the row stride); single-row operands only need the address.
+    An operand allows `v` if its address is a multiple of `v` elements and so are its leading
+    dimension (the row stride) and, in a batch, the stride of its matrices.
     """
 
     a: int
@@ -106,18 +109,21 @@ class Alignment:
         leading_dimensions: tuple[int, int, int],
         addresses: tuple[int, int, int],
         element_bytes: int = 4,
+        strides: tuple[int, int, int] = (0, 0, 0),
     ) -> Alignment:
-        """The alignment of operands at `addresses` (bytes) with the given row strides."""
+        """The alignment of operands at `addresses` (bytes) with the given row strides and, in a
+        batch, `strides` from one matrix to the next (elements)."""
         widths = (
-            _width(ld, address, element_bytes)
-            for ld, address in zip(leading_dimensions, addresses, strict=True)
+            _width(gcd(ld, stride), address, element_bytes)
+            for ld, address, stride in zip(leading_dimensions, addresses, strides, strict=True)
         )
         return cls(*widths)
 
     @classmethod
     def dense(cls, problem: Problem) -> Alignment:
         """The alignment of operands without gaps that start at aligned addresses."""
-        return cls.of(problem.leading_dimensions, (0, 0, 0), problem.element_bytes)
+        strides = problem.strides if problem.batch > 1 else (0, 0, 0)
+        return cls.of(problem.leading_dimensions, (0, 0, 0), problem.element_bytes, strides)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,9 @@ class LaunchPlan:
     """The launches that compute a problem with a configuration, in order, on one stream.
 
     `workspace` is in bytes; the launches may read and write it freely, and it need not be
-    initialised.
+    initialised. `product` is the index of the launch that multiplies; others copy operands before it
+    or add up its results. `counters` is how many 32-bit words the launches need that are zero at entry and
+    that they leave zero.
     """
 
     problem: Problem
@@ -133,10 +141,17 @@ class LaunchPlan:
     alignment: Alignment
     launches: tuple[Launch, ...]
     workspace: int = 0
+    counters: int = 0
+    product: int = 0
+
+    @property
+    def main(self) -> Launch:
+        """The launch that multiplies."""
+        return self.launches[self.product]
 
 
-def _width(leading_dimension: int, address: int, element_bytes: int) -> int:
+def _width(stride: int, address: int, element_bytes: int) -> int:
     for width in (4, 2):
-        if leading_dimension % width == 0 and address % (width * element_bytes) == 0:
+        if stride % width == 0 and address % (width * element_bytes) == 0:
             return width
     return 1

@@ -1,4 +1,4 @@
-"""A matrix multiplication to be tuned: its shape, precision and operand layout."""
+"""A matrix multiplication to be tuned: its shape, precision, operand layout, batch and epilogue."""
 
 from __future__ import annotations
 
@@ -12,24 +12,40 @@ from autotune.errors import ProblemError
 
 Compute = Literal["f32"]
 Layout = Literal["nn", "nt", "tn", "tt"]
+Epilogue = Literal["none", "bias", "relu", "bias_relu", "gelu", "bias_gelu"]
 
 COMPUTES: tuple[str, ...] = get_args(Compute)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
+# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation.
+EPILOGUES: tuple[str, ...] = get_args(Epilogue)
+ACTIVATIONS = ("relu", "gelu")
 LARGEST_DIMENSION = 2**31 - 1
+LARGEST_BATCH = 65535
+"""What a grid has along z, where the kernels find their matrix (CUDA programming guide)."""
 
 # Python refuses to read numbers of thousands of digits.
 _SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
+_BATCH = re.compile(r"batch=(-?\d{1,99})")
+_WORDS = {
+    **dict.fromkeys(COMPUTES, "compute"),
+    **dict.fromkeys(LAYOUTS, "layout"),
+    **dict.fromkeys(EPILOGUES, "epilogue"),
+}
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """`C = alpha op(A) op(B) + beta C` with op(A) of shape (m, k), op(B) (k, n) and C (m, n).
+    """`C = act(alpha op(A) op(B) + beta C + bias)`: op(A) is (m, k), op(B) (k, n) and C (m, n).
 
     Matrices are row-major. `layout` has one letter for each operand: `n`, stored as the formula
-    reads it, or `t`, stored transposed (A as (k, m), B as (n, k)).
+    reads it, or `t`, stored transposed (A as (k, m), B as (n, k)). There are `batch` such products
+    of as many A, B and C. `epilogue` says what is done to each element before it is stored: with
+    `bias`, one value for each of the n columns is added, the same for all rows and the whole
+    batch; `relu` is max(x, 0), `gelu` x (1 + erf(x / sqrt 2)) / 2.
 
     Raises:
-        ProblemError: for a dimension outside 1..2**31-1, an unknown `compute` or `layout`.
+        ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, an unknown
+            `compute`, `layout` or `epilogue`.
     """
 
     m: int
@@ -37,33 +53,55 @@ class Problem:
     k: int
     compute: str = "f32"
     layout: str = "nn"
+    batch: int = 1
+    epilogue: str = "none"
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
             object.__setattr__(self, name, _size(name.upper(), getattr(self, name)))
-        if self.compute not in COMPUTES:
-            raise ProblemError(f"unknown compute {self.compute!r}; give one of {_either(COMPUTES)}")
-        if self.layout not in LAYOUTS:
-            raise ProblemError(f"unknown layout {self.layout!r}; give one of {_either(LAYOUTS)}")
+        object.__setattr__(self, "batch", _size("batch", self.batch, LARGEST_BATCH))
+        for name, known in (("compute", COMPUTES), ("layout", LAYOUTS), ("epilogue", EPILOGUES)):
+            if (given := getattr(self, name)) not in known:
+                raise ProblemError(f"unknown {name} {given!r}; give one of {', '.join(known)}")
 
     @classmethod
-    def parse(cls, text: str, *, compute: str = "f32", layout: str = "nn") -> Problem:
-        """Reads `MxNxK`, `MxNxK:compute` or `MxNxK:compute:layout`.
+    def parse(
+        cls,
+        text: str,
+        *,
+        compute: str = "f32",
+        layout: str = "nn",
+        batch: int = 1,
+        epilogue: str = "none",
+    ) -> Problem:
+        """Reads `MxNxK` and, after colons and in any order, a compute, a layout, `batch=8` and an
+        epilogue, such as `512x512x64:f32:nt:batch=8:bias_relu`.
 
-        What the text leaves out is taken from `compute` and `layout`.
+        What the text leaves out is taken from the arguments.
 
         Raises:
             ProblemError: if the text has another form or names an impossible problem.
         """
-        shape, *rest = text.strip().lower().split(":")
+        shape, *parts = text.strip().lower().split(":")
         match = _SHAPE.fullmatch(shape)
-        if match is None or len(rest) > 2:
+        if match is None:
             raise ProblemError(f"malformed shape {text!r}; give MxNxK, such as 4096x4096x4096")
+        told: dict[str, str] = {}
+        for part in parts:
+            name, value = _part(part)
+            if told.setdefault(name, value) != value:
+                raise ProblemError(f"{text!r} says {told[name]} and {value}; give one {name}")
         m, n, k = (int(size) for size in match.groups())
-        return cls(m, n, k, *rest, *(compute, layout)[len(rest) :])
+        return cls(
+            *(m, n, k),
+            told.get("compute", compute),
+            told.get("layout", layout),
+            int(told.get("batch", batch)),
+            told.get("epilogue", epilogue),
+        )
 
     def __str__(self) -> str:
-        return f"{self.shape}:{self.compute}:{self.layout}"
+        return f"{self.shape}:{self.compute}:{self.layout}{self.extras}"
 
     @property
     def shape(self) -> str:
@@ -71,14 +109,31 @@ class Problem:
         return f"{self.m}x{self.n}x{self.k}"
 
     @property
+    def extras(self) -> str:
+        """The end of the text: the batch and the epilogue, as `:batch=8:bias_relu`, if any."""
+        batch = f":batch={self.batch}" if self.batch > 1 else ""
+        return batch + (f":{self.epilogue}" if self.epilogue != "none" else "")
+
+    @property
     def slug(self) -> str:
         """The problem as part of a file name, such as `4096x4096x4096-f32-nn`."""
-        return f"{self.shape}-{self.compute}-{self.layout}"
+        return str(self).replace(":", "-")
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the epilogue adds a bias."""
+        return self.epilogue.startswith("bias")
+
+    @property
+    def activation(self) -> str | None:
+        """What the epilogue applies last, `relu` or `gelu`, if anything."""
+        return next((one for one in ACTIVATIONS if self.epilogue.endswith(one)), None)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the product: 2 M N K (multiply and add each count)."""
-        return 2 * self.m * self.n * self.k
+        """Floating-point operations of the products: 2 M N K (multiply and add each count) for each
+        of the batch."""
+        return 2 * self.batch * self.m * self.n * self.k
 
     def speed(self, time_us: float) -> float:
         """FLOP/s of a product that takes so many microseconds."""
@@ -86,13 +141,14 @@ class Problem:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element of A, B or C."""
+        """Bytes of one element of A, B, C or the bias."""
         return 4
 
     @property
     def bytes(self) -> int:
-        """Fewest bytes of device memory moved: A and B read once, C written once."""
-        return self.element_bytes * (self.m * self.k + self.k * self.n + self.m * self.n)
+        """Fewest bytes of device memory moved: A, B and the bias read once, C written once."""
+        bias = self.n if self.has_bias else 0
+        return self.element_bytes * (self.batch * sum(self.strides) + bias)
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:
@@ -101,21 +157,52 @@ class Problem:
         ldb = self.n if self.layout[1] == "n" else self.k
         return lda, ldb, self.n
 
+    @property
+    def stored_rows(self) -> tuple[int, int, int]:
+        """Rows of A, B and C as they are stored."""
+        rows_a = self.m if self.layout[0] == "n" else self.k
+        rows_b = self.k if self.layout[1] == "n" else self.n
+        return rows_a, rows_b, self.m
 
-def _size(name: str, size: object) -> int:
-    """A dimension as an int; whatever else counts as a whole number, such as NumPy's, is taken."""
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        """Elements from one A, B and C of a batch to the next, stored without gaps."""
+        return self.m * self.k, self.k * self.n, self.m * self.n
+
+
+def epilogue_of(bias: bool, activation: str | None) -> str:
+    """The epilogue that adds a bias or not and then applies an activation or none.
+
+    Raises:
+        ProblemError: for an unknown activation.
+    """
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ProblemError(
+            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)} or None"
+        )
+    return "_".join(filter(None, ("bias" if bias else None, activation))) or "none"
+
+
+def _part(text: str) -> tuple[str, str]:
+    """The field that a part of a problem's text is of, and its value."""
+    if match := _BATCH.fullmatch(text):
+        return "batch", match[1]
+    if text not in _WORDS:
+        raise ProblemError(f"unknown {text!r} after the shape; give {', '.join(_WORDS)} or batch=8")
+    return _WORDS[text], text
+
+
+def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
+    """A size as an int; whatever else counts as a whole number, such as NumPy's, is taken."""
     if isinstance(size, bool) or not isinstance(size, SupportsIndex):
         raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
-    if not 1 <= (whole := index(size)) <= LARGEST_DIMENSION:
-        raise ProblemError(f"{name} is {whole}; give 1 to {LARGEST_DIMENSION}")
+    if not 1 <= (whole := index(size)) <= largest:
+        raise ProblemError(f"{name} is {whole}; give 1 to {largest}")
     return whole
 
 
 def distance(a: Problem, b: Problem) -> float:
-    """How far two shapes are apart, in octaves: the length of the log2 of the sizes' ratios."""
-    pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k))
+    """How far two problems are apart, in octaves: the length of the log2 of the ratios of their
+    sizes and batches."""
+    pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k), (a.batch, b.batch))
     return math.hypot(*(math.log2(one / other) for one, other in pairs))
-
-
-def _either(names: tuple[str, ...]) -> str:
-    return ", ".join(names)

@@ -12,7 +12,10 @@ from autotune.device import Device
 from autotune.plan import LaunchPlan, Resources
 
 Evidence = Literal["measured", "replayed", "predicted"]
-Stage = Literal["compile", "resources", "launch", "verify", "timeout", "crash", "quarantined"]
+Stage = Literal[
+    "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
+]
+"""Where a candidate fell; `accuracy` is a right result, but less exact than what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Measurement:
         cold_us: median with L2 flushed before each run; None if it was not measured.
         error: largest absolute error against the float64 reference; None if nothing ran.
         tolerance: what the error was allowed to be.
+        relative_error: Frobenius norm of the error over that of the float64 reference, at alpha = 1
+            and beta = 0; None if nothing ran, and in what was recorded before it was looked at.
     """
 
     time_us: float
@@ -34,6 +39,7 @@ class Measurement:
     cold_us: float | None = None
     error: float | None = None
     tolerance: float | None = None
+    relative_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ class Runner(Protocol):
       access, endless loop): that comes back as a `Failure` and the runner stays usable.
     - A `Measurement` is only returned for a candidate whose result was verified, or, where
       `evidence` is not "measured", was verified when it was recorded.
+    - Where `evidence` is "measured" and `baseline` has given a measurement, `measure` and `rematch`
+      compare accuracies: a candidate whose relative error is beyond `reference.relative_bound` of
+      the vendor library's is a `Failure` at the stage "accuracy". `rematch` compares on operands
+      that are the same for all. Ask for the baseline first.
     - `measure` may stop early once a candidate is clearly slower than `best_us`; its
       measurement then has few samples but is still a measurement.
     - `rematch` measures all candidates interleaved, so that their times can be compared.

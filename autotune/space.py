@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -12,6 +12,9 @@ from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Rule
 from autotune.problem import Problem
+
+# Values with their names, as a configuration holds them.
+Params = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True)
@@ -41,35 +44,15 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     """All legal configurations, in the order of the family's domain.
 
     A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
-    counted at once.
+    counted at once; a branch that holds the same as one before it is not walked again.
 
     Raises:
         ConfigError: if there is no such family.
     """
     kind = families.find(family)
-    domain = kind.domain(problem, device)
-    names, choices = tuple(domain), tuple(domain.values())
-    checks = _schedule(names, kind.rules(problem, device))
-    below = [prod(len(values) for values in choices[depth + 1 :]) for depth in range(len(names))]
-    configs: list[Config] = []
-    rejected: Counter[str] = Counter()
-    chosen: dict[str, Value] = {}
-
-    def descend(depth: int) -> None:
-        for value in choices[depth]:
-            chosen[names[depth]] = value
-            for rule in checks[depth]:
-                if rule.check(chosen) is not None:
-                    rejected[rule.reason] += below[depth]
-                    break
-            else:
-                if depth + 1 < len(names):
-                    descend(depth + 1)
-                else:
-                    configs.append(Config(kind.name, tuple(chosen.items())))
-
-    descend(0)
-    return Space(tuple(configs), dict(rejected.most_common()))
+    tree = _Tree(kind.domain(problem, device), kind.rules(problem, device))
+    configs = tuple(Config(kind.name, params) for params in tree.legal())
+    return Space(configs, dict(tree.rejected.most_common()))
 
 
 def rejection(config: Config, problem: Problem, device: Device) -> Rejection | None:
@@ -105,9 +88,78 @@ def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
     return configs[::step]
 
 
-def _schedule(names: tuple[str, ...], rules: tuple[Rule, ...]) -> list[list[Rule]]:
-    """The rules by the depth at which the last parameter they need is chosen."""
-    schedule: list[list[Rule]] = [[] for _ in names]
-    for rule in rules:
-        schedule[max(names.index(name) for name in rule.needs)].append(rule)
-    return schedule
+class _Tree:
+    """Every combination of a domain, one level for each parameter.
+
+    Attributes:
+        rejected: how many of those that `legal` went by fell to which reason.
+    """
+
+    def __init__(self, domain: Mapping[str, tuple[Value, ...]], rules: Sequence[Rule]) -> None:
+        self.rejected: Counter[str] = Counter()
+        self._names, self._choices = tuple(domain), tuple(domain.values())
+        self._checks: list[list[Rule]] = [[] for _ in domain]
+        for rule in rules:
+            self._checks[max(map(self._names.index, rule.needs))].append(rule)
+        self._sizes = [prod(map(len, self._choices[level + 1 :])) for level in range(len(domain))]
+        # What a level lets through, and what a whole branch holds, follow from these alone.
+        self._decides = [self._needed(level, level) for level in range(len(domain))]
+        self._reads = [self._needed(level, len(domain)) for level in range(len(domain))]
+        self._broken: dict[tuple[object, ...], list[str | None]] = {}
+        self._chosen: dict[str, Value] = {}
+        self._known: dict[tuple[object, ...], tuple[list[Params], Counter[str]]] = {}
+
+    def legal(self) -> list[Params]:
+        """The legal combinations, in order."""
+        found: list[Params] = []
+        self._collect(0, (), found)
+        return found
+
+    def _collect(self, level: int, chosen: Params, found: list[Params]) -> None:
+        if level == len(self._names) or len(self._reads[level]) < level:
+            ends, rejected = self._branch(level)
+            found += map(chosen.__add__, ends)
+            for reason, count in rejected.items():
+                self.rejected[reason] += count
+        else:  # no other branch holds the same
+            for pair in self._allowed(level, self.rejected):
+                self._collect(level + 1, (*chosen, pair), found)
+
+    def _branch(self, level: int) -> tuple[list[Params], Counter[str]]:
+        """What may follow what is chosen above `level`, and what falls; both are kept."""
+        if level == len(self._names):
+            return [()], Counter()
+        key = (level, *map(self._chosen.__getitem__, self._reads[level]))
+        if key not in self._known:
+            ends, rejected = list[Params](), Counter[str]()
+            for pair in self._allowed(level, rejected):
+                below, fallen = self._branch(level + 1)
+                ends += map((pair,).__add__, below)
+                for reason, count in fallen.items():
+                    rejected[reason] += count
+            self._known[key] = ends, rejected
+        return self._known[key]
+
+    def _allowed(self, level: int, rejected: Counter[str]) -> Iterator[tuple[str, Value]]:
+        """Chooses each value in turn; one that breaks a rule counts for all below it."""
+        name = self._names[level]
+        key = (level, *map(self._chosen.__getitem__, self._decides[level]))
+        if key not in self._broken:
+            self._broken[key] = [self._first_broken(level, value) for value in self._choices[level]]
+        for value, reason in zip(self._choices[level], self._broken[key], strict=True):
+            if reason is None:
+                self._chosen[name] = value
+                yield name, value
+            else:
+                rejected[reason] += self._sizes[level]
+
+    def _first_broken(self, level: int, value: Value) -> str | None:
+        self._chosen[self._names[level]] = value
+        broken = (rule for rule in self._checks[level] if rule.check(self._chosen) is not None)
+        return next((rule.reason for rule in broken), None)
+
+    def _needed(self, level: int, last: int) -> list[str]:
+        """The parameters above `level` that the rules of the levels from it to `last` read."""
+        checks = self._checks[level : last + 1]
+        needed = {name for rules in checks for rule in rules for name in rule.needs}
+        return [name for name in self._names[:level] if name in needed]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from autotune import families
 from autotune.config import Config
-from autotune.evaluate import Compile, ahead
+from autotune.evaluate import Compile
+from autotune.pipeline import ahead
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Runner
@@ -42,7 +43,7 @@ def record(
         path: of the file (see `recording.path_of`).
         compile: makes a program of a template for an architecture.
         origin: what the measurements are made with.
-        jobs: threads that compile; None takes one for each core.
+        jobs: threads that compile; None takes one for each core but one.
         progress: is told how many are done, and the last.
     """
     rows: list[Row] = []
@@ -56,7 +57,9 @@ def record(
 
     ordered = sorted(configs, key=lambda config: _programs(config, problem))
     try:
-        with closing(ahead(ordered, problem, runner, compile, window=WINDOW, jobs=jobs)) as all_:
+        with closing(
+            ahead(ordered, problem, runner, compile, window=WINDOW, ordered=True, jobs=jobs)
+        ) as all_:
             for config, candidate in all_:
                 if isinstance(candidate, Failure):
                     taken = families.find(config.family).estimate(config)

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
-from pathlib import Path
 from time import monotonic
 
 import autotune
-from autotune.candidates import candidates, diverse, transferred
+from autotune.candidates import AUTO, GUESSES, candidates, families_of, guesses
 from autotune.config import Config
 from autotune.errors import AutotuneError
-from autotune.evaluate import Compile, Prepared, Trial, ahead
+from autotune.evaluate import Compile, Trial
 from autotune.observer import Observer, Progress, Silent
+from autotune.pipeline import Prepared, Ready, ahead, cores
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.search import Journal, Sampler, Search, axes_of
+from autotune.standings import Standings
 from autotune.store import Provenance, Record, Store
 
-# Candidates that compile while another is measured. Each is chosen without knowing the outcome
-# of the others, so more would cost trials; fewer would leave the device waiting. It does not
-# follow the number of cores, or one seed would find other things on other machines.
+# Candidates under way besides those that compile: ready before the device is. All of them are
+# chosen without knowing the outcomes of the others, so more would cost trials.
+READY = 4
+# Under way where outcomes have no noise. It does not follow the number of cores, or one seed would
+# find other things on other machines.
 WINDOW = 12
-# What is timed against each other at the end, and recorded.
-LEADERS = 10
-# The share of the budget that is kept for that.
+# The share of the budget that is kept for timing the leaders against each other.
 RESERVE = 0.05
-# First guesses: the model's, and the winners of the nearest recorded problems. The model looks at
-# `SURVEY` configurations at most, or a search among a hundred thousand would begin seconds late.
+# What may happen to the next candidate, or to the device, as well.
+DANGERS = ("crash", "timeout")
+# The model looks at so many configurations of a family at most, or a search among a hundred
+# thousand would begin seconds late.
 SURVEY = 6000
-GUESSES = 8
-NEIGHBOURS = 4
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Options:
         seed: of the sampler.
         sampler: `tpe` learns from the times, `random` draws evenly, `exhaustive` goes from the
             best predicted to the worst.
-        jobs: threads that compile; None takes one for each core.
+        jobs: threads that compile; None takes one for each core but one.
     """
 
     trials: int | None = None
@@ -69,12 +70,12 @@ def tune(
     compile: Compile,
     origin: Origin,
     observer: Observer | None = None,
-    family: str = "simt",
+    family: str = AUTO,
 ) -> Record:
     """Searches the fastest configuration of a problem and records the best.
 
     Every trial is in the journal of the store as soon as it is finished, and a later run with
-    the same problem, device, kind of evidence, family and kernel sources goes on from there.
+    the same problem, device, kind of evidence, families and kernel sources goes on from there.
     Whatever ends the run early, an interrupt or the runner's failure, is passed on after what
     was measured is recorded. Candidates that crash or hang on the device are quarantined at once
     and not tried again.
@@ -87,7 +88,7 @@ def tune(
         compile: makes a program of a template for an architecture.
         origin: what the measurements are made with; it goes into the record.
         observer: is told about the progress.
-        family: of the kernels to choose from.
+        family: of the kernels to choose from; `auto` for all of `families.TUNED`.
 
     Returns:
         The record, merged with what was recorded before.
@@ -103,11 +104,12 @@ def tune(
         run.search()
         run.rematch()
     except BaseException:
-        if run.leaders:
+        if run.standings.leaders:
             run.save()
         raise
-    if not run.leaders:
-        raise AutotuneError(run.epitaph())
+    if not run.standings.leaders:
+        what = f"no configuration of {problem} has a time on {runner.device.name}"
+        raise AutotuneError(f"{what}: {run.standings.epitaph()}")
     return run.save()
 
 
@@ -130,62 +132,58 @@ class _Run:
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
         self._baseline: Measurement | None = None
-        self._trials: list[Trial] = []
-        self._rematched: list[Trial] | None = None
-        self._failures = 0
-        self._best: Trial | None = None
+        # Elsewhere the same seed tries the same; noise in the outcomes would prevent it anyway.
+        self._live = runner.evidence == "measured"
+        self._busy_s = 0.0
+        self.standings = Standings()
         survey = None if options.sampler == "exhaustive" else SURVEY
         there = candidates(problem, runner, family, self._unsafe(), survey=survey)
-        axes = axes_of(there.configs)
-        self._journal = Journal(self._path(), f"{family}@{origin.source}", axes)
-        legal = frozenset(there.configs)
+        configs = there.configs
+        axes = axes_of(configs)
+        name, kinds = f"{problem.slug}.{runner.evidence}.log", "+".join(families_of(family))
+        path = store.root / "studies" / runner.device.slug / name
+        self._journal = Journal(path, f"{kinds}@{origin.source}", axes)
+        legal = frozenset(configs)
         for trial in self._journal.told:
             if trial.config in legal or isinstance(trial.outcome, Failure):
-                self._note(trial)
-        near = transferred(problem, store.records(runner.device), NEIGHBOURS)
+                self.standings.note(trial)
         self._search = Search(
-            there.configs,
+            configs,
             axes,
             sampler=options.sampler,
             seed=options.seed,
-            guesses=(*diverse(there.configs, problem, GUESSES), *near),
-            told=self._trials,
+            guesses=guesses(there.ranked, problem, store.records(runner.device)),
+            told=self.standings.trials,
         )
-        observer.started(len(there.configs), there.rejected, self._progress())
-
-    @property
-    def leaders(self) -> list[Trial]:
-        """The fastest, at most ten; once they were timed again, only those."""
-        # A time of its own cannot be compared with one that was taken beside others.
-        pool = self._trials if self._rematched is None else self._rematched
-        timed = [trial for trial in pool if isinstance(trial.outcome, Measurement)]
-        return sorted(timed, key=lambda trial: trial.time_us)[:LEADERS]
+        observer.started(len(configs), there.rejected, self._progress())
 
     def search(self) -> None:
         """Tries configurations until a limit is reached or there are none left."""
-        with closing(self._prepared(self._asked())) as prepared:
+        with (
+            ThreadPoolExecutor(1, "measure") as device,
+            closing(self._prepared(self._asked(), ordered=not self._live)) as prepared,
+        ):
             # The others compile while the vendor library is timed.
             first = next(prepared, None)
             self._baseline = self._runner.baseline()
             self._observer.baseline(self._baseline)
-            for config, candidate in chain([first] if first else [], prepared):
-                if not self._going():
-                    break
-                self._try(config, candidate)
+            for trial in self._trials(chain([first] if first else [], prepared), device):
+                self._search.tell(trial)
+                self._observer.trial(trial, self._progress())
 
     def rematch(self) -> None:
         """Times the leaders against each other, so that noise does not pick the winner."""
-        leaders = self.leaders
+        leaders = self.standings.leaders
         self._observer.rematch(leaders)
-        prepared = self._prepared(trial.config for trial in leaders)
+        prepared = self._prepared((trial.config for trial in leaders), ordered=True)
         ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
         outcomes = self._runner.rematch(ready) if ready else []
         # A runner may have timed the vendor library again among them.
         self._baseline = self._runner.baseline()
-        self._rematched = [
+        self.standings.rematch(
             self._judged(candidate, outcome)
             for candidate, outcome in zip(ready, outcomes, strict=True)
-        ]
+        )
 
     def save(self) -> Record:
         """Records the leaders."""
@@ -196,14 +194,14 @@ class _Run:
             autotune=autotune.__version__,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seed=self._options.seed,
-            trials=len(self._trials),
+            trials=len(self.standings.trials),
             seconds=monotonic() - self._began,
         )
         record = Record(
             problem=self._problem,
             device=self._runner.device,
             evidence=self._runner.evidence,
-            entries=tuple(entry for trial in self.leaders if (entry := trial.entry)),
+            entries=tuple(entry for trial in self.standings.leaders if (entry := trial.entry)),
             baseline=self._baseline,
             provenance=provenance,
         )
@@ -211,24 +209,9 @@ class _Run:
         self._observer.finished(merged, self._progress())
         return merged
 
-    def epitaph(self) -> str:
-        """Why there is nothing to record, in one line."""
-        what = f"no configuration of {self._problem} has a time on {self._runner.device.name}"
-        fallen = [
-            (trial.config, trial.outcome)
-            for trial in (*self._trials, *(self._rematched or ()))
-            if isinstance(trial.outcome, Failure)
-        ]
-        if not fallen:
-            return f"{what}: none was tried; allow more trials or time"
-        stages = Counter(failure.stage for _, failure in fallen)
-        counts = ", ".join(f"{stage} {count}" for stage, count in stages.most_common())
-        config, failure = fallen[0]
-        return f"{what}: {counts}; such as {config}: {failure.stage}: {failure.reason}"
-
     def _asked(self) -> Iterator[Config]:
         """What the search proposes, as long as the limits allow."""
-        limit, asked = self._options.trials, len(self._trials)
+        limit, asked = self._options.trials, len(self.standings.trials)
         while self._going() and (limit is None or asked < limit):
             config = self._search.ask()
             if config is None:
@@ -236,45 +219,64 @@ class _Run:
             asked += 1
             yield config
 
-    def _prepared(self, configs: Iterable[Config]) -> Prepared:
+    def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
+        jobs = self._options.jobs or cores()
+        under_way = WINDOW if ordered else jobs + READY
         # A runner that knows its configurations needs no compiler: looking ahead would only cost.
-        window = WINDOW if self._runner.known() is None else 1
-        jobs = self._options.jobs
-        return ahead(configs, self._problem, self._runner, self._compile, window=window, jobs=jobs)
+        window = under_way if self._runner.known() is None else 1
+        return ahead(
+            configs,
+            self._problem,
+            self._runner,
+            self._compile,
+            window=window,
+            ordered=ordered,
+            jobs=jobs,
+        )
 
-    def _try(self, config: Config, candidate: Candidate | Failure) -> None:
+    def _trials(self, prepared: Iterable[Ready], device: Executor) -> Iterator[Trial]:
+        """Finished trials; the next is on the device already when one comes out."""
+        running: Future[Trial] | None = None
+        for config, candidate in prepared:
+            done = [self._noted(running)] if running else []
+            running = device.submit(self._try, config, candidate) if self._going() else None
+            yield from done
+            if running is None:
+                return
+            if not self._live:
+                yield self._noted(running)
+                running = None
+        if running:
+            yield self._noted(running)
+
+    def _noted(self, running: Future[Trial]) -> Trial:
+        trial = running.result()
+        self.standings.note(trial)
+        return trial
+
+    def _try(self, config: Config, candidate: Candidate | Failure) -> Trial:
+        """Measures; the trial is in the journal as soon as it is finished."""
         if isinstance(candidate, Failure):
             trial = Trial(config, candidate)
         else:
-            best_us = None if self._best is None else self._best.time_us
-            trial = self._judged(candidate, self._runner.measure(candidate, best_us))
+            best, began = self.standings.best, monotonic()
+            outcome = self._runner.measure(candidate, None if best is None else best.time_us)
+            self._busy_s += monotonic() - began
+            trial = self._judged(candidate, outcome)
         self._journal.add(trial)
-        self._search.tell(trial)
-        self._note(trial)
-        self._observer.trial(trial, self._progress())
+        return trial
 
     def _judged(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
         """The trial; what endangers the device is quarantined before anything else happens."""
         device = self._runner.device
-        if (
-            isinstance(outcome, Failure)
-            and outcome.stage in ("crash", "timeout")
-            and self._runner.evidence == "measured"
-        ):
+        if self._live and isinstance(outcome, Failure) and outcome.stage in DANGERS:
             reason = f"{self._problem}: {outcome.stage}: {outcome.reason}"
             self._store.quarantine(device, self._key(candidate.config), reason)
         return Trial.of(candidate.config, candidate.resources, outcome, device)
 
-    def _note(self, trial: Trial) -> None:
-        self._trials.append(trial)
-        if isinstance(trial.outcome, Failure):
-            self._failures += 1
-        elif self._best is None or trial.time_us < self._best.time_us:
-            self._best = trial
-
     def _unsafe(self) -> Callable[[Config], bool]:
         """Whether a configuration is in quarantine, which holds for the device itself alone."""
-        if self._runner.evidence != "measured":
+        if not self._live:
             return lambda _: False
         keys = self._store.quarantined(self._runner.device)
         return lambda config: self._key(config) in keys
@@ -284,16 +286,12 @@ class _Run:
         return f"{config}@{self._origin.source}"
 
     def _progress(self) -> Progress:
-        seconds = monotonic() - self._began
-        return Progress(len(self._trials), self._failures, self._best, seconds)
+        known, seconds = self.standings, monotonic() - self._began
+        return Progress(len(known.trials), known.failures, known.best, seconds, self._busy_s)
 
     def _going(self) -> bool:
         """Whether there is time; the first guesses are tried until one works, however little."""
         budget = self._options.budget_s
         if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
             return True
-        return self._best is None and len(self._trials) < GUESSES
-
-    def _path(self) -> Path:
-        name = f"{self._problem.slug}.{self._runner.evidence}.log"
-        return self._store.root / "studies" / self._runner.device.slug / name
+        return self.standings.best is None and len(self.standings.trials) < GUESSES

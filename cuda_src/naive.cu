@@ -1,4 +1,5 @@
-// C = alpha op(A) op(B) + beta C in fp32, one thread an element of C, all from global memory.
+// C = act(alpha op(A) op(B) + beta C + bias) in fp32, one thread an element of C, all from global
+// memory; act and bias as EPILOGUE says.
 //
 //            N ->               A block of S x S threads computes S x S elements of C. Each thread
 //        +---+---+---+          walks along a row of op(A) and a column of op(B): two loads for one
@@ -6,14 +7,18 @@
 //     |  +---+---+---+
 //     v  | 3 | 4 | 5 |          COALESCED = 1: threadIdx.x runs along N. The threads of a warp
 //        +---+---+---+          share elements of A and read neighbours in B and C.
-//      blocks by blockIdx.x     COALESCED = 0: threadIdx.x runs along M. The threads of a warp read
-//                               A (unless it is stored transposed) and C whole rows apart.
+//      blocks by blockIdx.x,    COALESCED = 0: threadIdx.x runs along M. The threads of a warp read
+//      matrices by blockIdx.z   A (unless it is stored transposed) and C whole rows apart.
 //
-// Constraints: blockDim.x = blockDim.y; gridDim.x covers C.
-template <int COALESCED, int TRANS_A, int TRANS_B>
+// Constraints: blockDim.x = blockDim.y; gridDim.x covers C, gridDim.z is the batch.
+#include "epilogue.cuh"
+
+template <int COALESCED, int TRANS_A, int TRANS_B, int EPILOGUE>
 __global__ void __launch_bounds__(1024)
     naive(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
-          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta) {
+          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
+          const float* __restrict__ bias, long long stride_a, long long stride_b,
+          long long stride_c) {
     const int side = blockDim.x;
     const int blocks_along_n = (n - 1) / side + 1;
     const long long row = static_cast<long long>(blockIdx.x / blocks_along_n) * side +
@@ -24,11 +29,12 @@ __global__ void __launch_bounds__(1024)
 
     // One step along K in each operand, as it is stored.
     const long long a_step = TRANS_A ? lda : 1, b_step = TRANS_B ? 1 : ldb;
-    a += TRANS_A ? row : row * lda;
-    b += TRANS_B ? column * ldb : column;
+    a += blockIdx.z * stride_a + (TRANS_A ? row : row * lda);
+    b += blockIdx.z * stride_b + (TRANS_B ? column * ldb : column);
     float sum = 0.0f;
     for (int p = 0; p < k; ++p) sum = fmaf(a[p * a_step], b[p * b_step], sum);
 
-    c += row * ldc + column;
-    *c = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
+    c += blockIdx.z * stride_c + row * ldc + column;
+    const float value = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
+    *c = finish<EPILOGUE>(value, bias, column);
 }

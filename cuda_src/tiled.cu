@@ -1,4 +1,5 @@
-// C = alpha op(A) op(B) + beta C in fp32, with square tiles in shared memory (W = TILE_WIDTH).
+// C = act(alpha op(A) op(B) + beta C + bias) in fp32, with square tiles in shared memory
+// (W = TILE_WIDTH); act and bias as EPILOGUE says.
 //
 //                    op(B)              A block of W x W threads computes a W x W tile of C, one
 //                  +---+---+---+        element a thread, in phases of W steps along K:
@@ -19,12 +20,18 @@
 // TILE_WIDTH = 0 takes the width from blockDim.x, which the host chooses from the device's limits.
 //
 // Constraints: blockDim.x = blockDim.y = W, 4 <= W <= 32; 8 W W bytes of dynamic shared memory;
-// gridDim.x covers C.
-template <int TILE_WIDTH, int TRANS_A, int TRANS_B>
+// gridDim.x covers C, gridDim.z is the batch.
+#include "epilogue.cuh"
+
+template <int TILE_WIDTH, int TRANS_A, int TRANS_B, int EPILOGUE>
 __global__ void __launch_bounds__(TILE_WIDTH == 0 ? 1024 : TILE_WIDTH * TILE_WIDTH)
     tiled(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
-          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta) {
+          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
+          const float* __restrict__ bias, long long stride_a, long long stride_b,
+          long long stride_c) {
     extern __shared__ float tiles[];
+    a += blockIdx.z * stride_a;
+    b += blockIdx.z * stride_b;
     const int width = TILE_WIDTH == 0 ? blockDim.x : TILE_WIDTH;
     float* a_tile = tiles;                  // [row][depth]
     float* b_tile = tiles + width * width;  // [depth][column]
@@ -57,7 +64,8 @@ __global__ void __launch_bounds__(TILE_WIDTH == 0 ? 1024 : TILE_WIDTH * TILE_WID
     }
 
     if (first_row + y < m && first_column + x < n) {
-        c += (first_row + y) * ldc + first_column + x;
-        *c = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
+        c += blockIdx.z * stride_c + (first_row + y) * ldc + first_column + x;
+        const float value = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
+        *c = finish<EPILOGUE>(value, bias, first_column + x);
     }
 }

@@ -1,16 +1,20 @@
 // Verification of a product: random operands amid guards, a float64 reference, the comparison.
 //
-//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |    a guarded matrix, in words
+//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |    a guarded buffer, in words
+//
+// A buffer holds the rows of all matrices of a batch: `count` rows `pitch` apart make a group, and
+// groups begin `outer` apart. Either a group is a matrix, or, where the matrices lie beside each
+// other, it is one row of each of them.
 //
 // `fill` puts POISON, a NaN, in guards and gaps, so that a stray read spoils the result; `check`
 // counts the words that are no longer what `fill` put there, which stray writes are. Operands hold
 // random normal numbers that depend on nothing but the seed and the position.
 //
 // The reference is a float64 product in tiles of 64 x 64, 4 x 4 a thread, 16 deep. grid.y splits K,
-// and the parts are added up in memory that starts as zeros.
+// and the parts are added up in memory that starts as zeros. grid.z is the matrix of the batch.
 //
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
-// reference 16640. `check` and `compare` leave the host the results of each block to add up.
+// reference 16640. `check` and `compare` add to results that start as zeros.
 constexpr unsigned POISON = 0x7fffdead;
 constexpr int THREADS = 256;
 constexpr int TILE = 64, DEPTH = 16, STRIDE = TILE + 1;  // odd, against bank conflicts
@@ -31,10 +35,18 @@ __device__ inline __attribute__((noinline)) float normal(long long seed, long lo
     return radius * cospif((bits & 0xffffff) * 0x1p-23f);
 }
 
-// Whether word `i` of a matrix, counted from its first element, is an element.
-__device__ inline bool is_element(long long i, long long words, long long columns, long long ld) {
-    return 0 <= i && i < words && i % ld < columns;
-}
+// What a word of a buffer is.
+struct Buffer {
+    long long guard, words, columns, pitch, count, outer;
+
+    __device__ long long end() const { return words + 2 * guard; }
+    // Whether word `i`, counted from the first element, is an element.
+    __device__ bool holds(long long i) const {
+        if (i < 0 || i >= words) return false;
+        const long long place = i % outer;
+        return place / pitch < count && place % pitch < columns;
+    }
+};
 
 __device__ inline long long first_index() {
     return static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x;
@@ -42,17 +54,21 @@ __device__ inline long long first_index() {
 
 __device__ inline long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
 
-// RANDOM = 1: elements are random numbers; 0: elements are poison too.
-template <int RANDOM>
+// What elements are filled with, and what they are checked to be: for POISONED, anything.
+constexpr int POISONED = 0, NORMAL = 1, ZERO = 2;
+
 __global__ void __launch_bounds__(THREADS)
-    fill(unsigned* memory, long long guard, long long words, long long columns, long long ld,
-         long long seed) {
-    for (long long at = first_index(); at < words + 2 * guard; at += index_step()) {
+    fill(unsigned* memory, long long guard, long long words, long long columns, long long pitch,
+         long long count, long long outer, int content, long long seed) {
+    const Buffer buffer = {guard, words, columns, pitch, count, outer};
+    for (long long at = first_index(); at < buffer.end(); at += index_step()) {
         const long long i = at - guard;
-        if (RANDOM && is_element(i, words, columns, ld))
-            reinterpret_cast<float*>(memory)[at] = normal(seed, i);
-        else
+        if (content == POISONED || !buffer.holds(i))
             memory[at] = POISON;
+        else if (content == ZERO)
+            memory[at] = 0;
+        else
+            reinterpret_cast<float*>(memory)[at] = normal(seed, i);
     }
 }
 
@@ -76,22 +92,24 @@ __device__ double reduced(double value) {
     return value;
 }
 
-// counts[block]: words that changed since fill<1> with this seed (FIXED = 1), or outside of the
-// elements alone (FIXED = 0).
-template <int FIXED>
+// *changed += words that differ from what `fill` put there; elements count unless POISONED.
 __global__ void __launch_bounds__(THREADS)
-    check(const unsigned* memory, long long guard, long long words, long long columns, long long ld,
-          long long seed, double* counts) {
-    double changed = 0;
-    for (long long at = first_index(); at < words + 2 * guard; at += index_step()) {
+    check(const unsigned* memory, long long guard, long long words, long long columns,
+          long long pitch, long long count, long long outer, int content, long long seed,
+          double* changed) {
+    const Buffer buffer = {guard, words, columns, pitch, count, outer};
+    double mine = 0;
+    for (long long at = first_index(); at < buffer.end(); at += index_step()) {
         const long long i = at - guard;
-        if (!is_element(i, words, columns, ld))
-            changed += memory[at] != POISON;
-        else if (FIXED)
-            changed += reinterpret_cast<const float*>(memory)[at] != normal(seed, i);
+        if (!buffer.holds(i))
+            mine += memory[at] != POISON;
+        else if (content == ZERO)
+            mine += memory[at] != 0;
+        else if (content == NORMAL)
+            mine += reinterpret_cast<const float*>(memory)[at] != normal(seed, i);
     }
-    changed = reduced<0>(changed);
-    if (threadIdx.x == 0) counts[blockIdx.x] = changed;
+    mine = reduced<0>(mine);
+    if (threadIdx.x == 0 && mine != 0) atomicAdd(changed, mine);
 }
 
 // A tile of op(X) into shared memory, k-major, zeros outside. Element (o, p) is at o * ld + p for
@@ -107,11 +125,14 @@ __device__ void stage(double* tile, const float* x, long long ld, long long firs
     }
 }
 
-// product (m x n, no gaps) += op(A) op(B) over `chunk` of K for each blockIdx.y.
+// product (m x n for each matrix, no gaps) += op(A) op(B) over `chunk` of K for each blockIdx.y.
 template <int TRANS_A, int TRANS_B>
 __global__ void __launch_bounds__(THREADS)
     reference(const float* a, long long lda, const float* b, long long ldb, double* product, int m,
-              int n, int k, long long chunk) {
+              int n, int k, long long chunk, long long stride_a, long long stride_b) {
+    a += blockIdx.z * stride_a;
+    b += blockIdx.z * stride_b;
+    product += blockIdx.z * (static_cast<long long>(m) * n);
     extern __shared__ double shared[];
     double* const tile_a = shared;
     double* const tile_b = shared + DEPTH * STRIDE;
@@ -143,18 +164,30 @@ __global__ void __launch_bounds__(THREADS)
         }
 }
 
-// verdict[block]: largest |C - (alpha product + beta C0)|, elements where it exceeds `tolerance`,
+// The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU).
+template <int EPILOGUE>
+__device__ double finished(double value, const float* bias, long long column) {
+    if (EPILOGUE & 1) value += bias[column];
+    if (EPILOGUE >> 1 == 1) return value < 0 ? 0.0 : value;
+    if (EPILOGUE >> 1 == 2) return 0.5 * value * (1 + erf(value * 0.70710678118654752));
+    return value;
+}
+
+// verdict: largest |C - epilogue(alpha product + beta C0)|, elements where it exceeds `tolerance`,
 // sums of squares of the difference and of what is expected. NaN in C stays NaN and counts as
-// wrong. C0 is what fill<1> put into C with `seed`; it is not looked at for beta = 0.
+// wrong. C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0.
+template <int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
-    compare(const double* product, const float* c, long long ldc, int m, int n, float alpha,
-            float beta, long long seed, float tolerance, double* verdict) {
+    compare(const double* product, const float* c, long long ldc, long long stride_c, int m, int n,
+            int batch, float alpha, float beta, const float* bias, long long seed, float tolerance,
+            double* verdict) {
     double largest = 0, wrong = 0, differences = 0, squares = 0;
-    const long long elements = static_cast<long long>(m) * n;
-    for (long long i = first_index(); i < elements; i += index_step()) {
-        const long long at = i / n * ldc + i % n;
+    const long long rows = static_cast<long long>(m) * batch;
+    for (long long i = first_index(); i < rows * n; i += index_step()) {
+        const long long row = i / n, column = i % n;
+        const long long at = row / m * stride_c + row % m * ldc + column;
         const double before = beta == 0 ? 0.0 : static_cast<double>(beta) * normal(seed, at);
-        const double expected = alpha * product[i] + before;
+        const double expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
         const double difference = fabs(c[at] - expected);
         largest = larger(largest, difference);
         wrong += !(difference <= tolerance);
@@ -166,6 +199,10 @@ __global__ void __launch_bounds__(THREADS)
     differences = reduced<0>(differences);
     squares = reduced<0>(squares);
     if (threadIdx.x != 0) return;
-    double* const mine = verdict + 4 * blockIdx.x;
-    mine[0] = largest, mine[1] = wrong, mine[2] = differences, mine[3] = squares;
+    // As bits, positive numbers have their own order, and NaN, whose sign fabs cleared, is above.
+    atomicMax(reinterpret_cast<unsigned long long*>(verdict),
+              static_cast<unsigned long long>(__double_as_longlong(largest)));
+    atomicAdd(verdict + 1, wrong);
+    atomicAdd(verdict + 2, differences);
+    atomicAdd(verdict + 3, squares);
 }

@@ -3,13 +3,15 @@
     python scripts/record.py h100 4096x4096x4096 --programs 800 --configs 2400 --ladder
 
 writes `autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz`, which `--device replay:h100`
-then answers from. Half of the programs are the model's first choices, half are drawn evenly from
-the others, so that a search meets good and bad ones alike.
+then answers from. Kernel families share the programs evenly, as far as they have so many. Half of
+the programs of a family are the model's first choices, half are drawn evenly from the others, so
+that a search meets good and bad ones alike.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +27,7 @@ from rich.progress import (
 )
 
 from autotune import cost, families, ladder, recording, settings, space, targets
+from autotune.candidates import AUTO, families_of
 from autotune.compiler import compile
 from autotune.config import Config
 from autotune.device import Device
@@ -34,12 +37,16 @@ from autotune.recording import Row
 from autotune.runner import Measurement
 from autotune.sweep import record
 
+# The model ranks so many configurations of a family, evenly spread.
+SURVEY = 30_000
+
 
 def main(
     name: str,
     shapes: list[str],
     programs: Annotated[int, typer.Option(help="Different kernels to compile at most.")] = 600,
     configs: Annotated[int, typer.Option(help="Configurations to measure at most.")] = 600,
+    family: Annotated[str, typer.Option(help="Of the kernels; auto takes all there are.")] = AUTO,
     with_ladder: Annotated[
         bool, typer.Option("--ladder", help="The naive and tiled kernels too.")
     ] = False,
@@ -51,9 +58,10 @@ def main(
     for text in shapes:
         problem = Problem.parse(text)
         with targets.opened(problem) as target, bar() as progress:
-            chosen = choose(problem, target.runner.device, programs, configs, seed)
+            where = target.runner.device
+            chosen = choose(problem, where, families_of(family), programs, configs, seed)
             if with_ladder:
-                chosen += ladder.STEPS.values()
+                chosen += (step for step in ladder.STEPS.values() if step not in chosen)
             task = progress.add_task(text, total=len(chosen))
             made = record(
                 problem,
@@ -68,24 +76,38 @@ def main(
 
 
 def choose(
-    problem: Problem, device: Device, programs: int, configs: int, seed: int
+    problem: Problem,
+    device: Device,
+    names: Sequence[str],
+    programs: int,
+    configs: int,
+    seed: int,
 ) -> list[Config]:
-    """Legal configurations of `simt` with at most so many different programs between them."""
-    by_program: dict[Template, list[Config]] = {}
-    for _, config in cost.rank(space.feasible(problem, device).configs, problem, device):
-        plan = families.plan(config, problem)
-        by_program.setdefault(plan.launches[0].template, []).append(config)
-    groups = list(by_program.values())
+    """Legal configurations of some families, with at most so many programs between them."""
     draw = random.Random(seed)
-    best, others = groups[: programs // 2], groups[programs // 2 :]
-    drawn = draw.sample(others, min(len(others), programs - len(best)))
+    kinds = sorted((by_program(problem, device, name) for name in names), key=len)
+    drawn: list[list[Config]] = []
+    for taken, groups in enumerate(kinds):  # what the smaller ones leave is for the larger ones
+        size = min(len(groups), (programs - len(drawn)) // (len(kinds) - taken))
+        best, others = groups[: size // 2], groups[size // 2 :]
+        drawn += best + draw.sample(others, size - len(best))
     # Shapes that split K have dozens of configurations a program; each program has its share.
-    share = -(-configs // max(1, len(best) + len(drawn)))
+    share = -(-configs // max(1, len(drawn)))
     return [
         config
-        for group in best + drawn
+        for group in drawn
         for config in (group if len(group) <= share else draw.sample(group, share))
     ][:configs]
+
+
+def by_program(problem: Problem, device: Device, family: str) -> list[list[Config]]:
+    """The legal configurations of a family by their main program, the best predicted first."""
+    groups: dict[Template, list[Config]] = {}
+    surveyed = space.spread(space.feasible(problem, device, family).configs, SURVEY)
+    for _, config in cost.rank(surveyed, problem, device):
+        plan = families.plan(config, problem)
+        groups.setdefault(plan.main.template, []).append(config)
+    return list(groups.values())
 
 
 def bar() -> Progress:

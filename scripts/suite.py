@@ -1,182 +1,256 @@
-"""Tunes a suite of shapes on the GPU of this machine and times each winner against cuBLAS.
+"""Tunes a suite of shapes and times each winner against cuBLAS and cuBLASLt.
 
-    python scripts/suite.py docs/results/h100/spine-f32.json --budget 40
+    python scripts/suite.py docs/results/h100/suite-f32.json --trials trials/h100 --commit COMMIT
+    python scripts/suite.py docs/results/h100/layouts-f32.json --layouts
 
-After tuning, the winner and cuBLAS are timed once more, interleaved on the same buffers, so that
-the reported times are not those that the winner was chosen by. The file is written whole after
-every shape; `--commit` says what the kernels and the search were built from. The share of the
-roofline is of the ceilings measured on an H100 80GB HBM3: a pure FFMA loop at 66.0 TFLOP/s and a
-device-to-device copy at 2996 GB/s.
+Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, TF32 off) and all
+results of cuBLASLt's heuristic are timed once more, interleaved on the same buffers, so that the
+reported times are not those that the winner was chosen by. The file is written whole after every
+shape. A run that is broken off goes on where it was: shapes that OUT holds of the same kernel
+sources and device are passed over unless `--again` is given, and rows of others are dropped.
+
+Tuning begins with an empty cache. Within one run, shapes share compiled programs, and the winners
+of shapes that were tuned before are among the first guesses of a new one. `--trials` keeps every
+configuration that was tried, in a recording for each shape (`values.py` reads them).
 """
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated, Protocol, runtime_checkable
 
+import results
 import typer
+from results import Finals, Row, Sheet
 from rich.console import Console
-from rich.table import Table
 
-from autotune import settings, targets
-from autotune.compiler import compile
-from autotune.evaluate import prepare
-from autotune.problem import Problem
-from autotune.runner import Candidate, Measurement
+from autotune import families, recording, targets
+from autotune.compiler import compile, source_hash
+from autotune.config import Config
+from autotune.errors import AutotuneError, RunnerError
+from autotune.evaluate import Compile, Trial, prepare
+from autotune.gpu.bench import VENDOR
+from autotune.observer import Progress, Silent
+from autotune.problem import LAYOUTS, Problem
+from autotune.recording import Origin, Recording
+from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.store import Record, Store
+from autotune.targets import KERNEL_SOURCES, Target
 from autotune.tuning import Options, tune
 
-SPINE = (
-    "1024x1024x1024",
-    "2048x2048x2048",
-    "4096x4096x4096",
-    "8192x8192x8192",
-    "1000x1000x1000",
-    "1023x1025x1027",
-    "128x4096x14336",
-    "2048x512x8192",
-    "64x4096x4096",
-    "64x64x65536",
+SUITE = (
+    *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),
+    *("4096x4096x4096", "8192x8192x8192", "1000x1000x1000", "1023x1025x1027", "3000x3000x3000"),
+    *("4097x4095x4093", "1x4096x4096", "8x4096x4096", "16x4096x4096", "64x4096x4096"),
+    *("128x4096x14336", "512x14336x4096", "4096x64x4096", "64x64x65536", "128x128x16384"),
+    *("256x256x8192", "65536x64x64", "100000x128x128", "32x32x1000000", "4096x4096x64"),
+    *("2048x512x8192", "37x53x71"),
 )
-FFMA_CEILING = 66.0e12
-COPY_CEILING = 2996e9
+IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
+RIVALS = "cublaslt:open_rivals"
+
+SHOWN = Console(width=110, soft_wrap=True)
 
 
 def main(
     out: Path,
-    shapes: Annotated[list[str] | None, typer.Option(help="Instead of the built-in ten.")] = None,
-    budget: Annotated[float, typer.Option(help="Seconds of tuning a shape.")] = 40.0,
-    seed: int = 0,
-    cold_start: Annotated[bool, typer.Option(help="Begin with an empty program cache.")] = True,
+    shapes: Annotated[list[str] | None, typer.Option(help="Instead of the built-in ones.")] = None,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Each in four layouts.")] = False,
+    budget: Annotated[float, typer.Option(max=60, help="Seconds of tuning a shape.")] = 20.0,
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    trials: Annotated[Path | None, typer.Option(help="A folder to keep all trials in.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what OUT holds already.")] = False,
+    ffma: Annotated[float | None, typer.Option(help="Ceiling of fp32, FLOP/s.")] = None,
+    copy: Annotated[float | None, typer.Option(help="Ceiling of memory, bytes/s.")] = None,
     commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+    seed: int = 0,
 ) -> None:
-    """Writes OUT and prints it as a table."""
-    rows: list[dict[str, Any]] = []
+    """Writes OUT and prints it as a table; status 1 if a shape has no result."""
+    where = targets.resolve(device)
+    known = results.ceilings(where)
+    most = results.Ceilings(ffma or known.flops, copy or known.bytes)
+    sheet = Sheet(out, where.name, source_hash(*KERNEL_SOURCES), commit, most)
+    sheet.resume()
+    problems = chosen(shapes, layouts)
+    wanted = [problem for problem in problems if again or problem not in sheet.rows]
+    SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory() as empty:
-        cache = Path(empty) if cold_start else settings.cache_dir()
-        for text in shapes or SPINE:
-            problem = Problem.parse(text)
-            record, one = row(problem, Store(Path(empty)), cache, budget, seed)
-            rows.append(one)
-            save(out, suite(record, rows, commit))
-            Console(width=160).print(table([one]))
-    Console(width=160).print(table(rows))
-    print("geometric mean {geomean}, worst {worst}".format_map(summary(rows)))
+        shop = Shop(Path(empty), Options(budget_s=budget, seed=seed), most, trials)
+        turns = in_turn(wanted, device)
+        failed = [problem for problem, place in turns if not done(problem, place, shop, sheet)]
+    rows = [row for problem, row in sheet.rows.items() if problem in problems]
+    SHOWN.print(results.table(rows))
+    if layouts:
+        SHOWN.print(results.layout_table(rows))
+    if failed:
+        SHOWN.print("no result:", ", ".join(map(str, failed)), style="red")
+        raise typer.Exit(1)
 
 
-def suite(record: Record, rows: list[dict[str, Any]], commit: str) -> dict[str, Any]:
-    """The file: where and with what it was measured, the rows, and their summary."""
-    return {
-        "device": record.device.name,
-        "driver": record.provenance.driver,
-        "toolkit": record.provenance.compiler,
-        "commit": commit,
-        "source": record.provenance.source,
-        "date": record.provenance.date,
-        "rows": rows,
-        **summary(rows),
-    }
+def in_turn(problems: Sequence[Problem], device: str) -> Iterator[tuple[Problem, Future[Place]]]:
+    """Each problem with where it is measured, which is opened while the one before is tuned: a
+    worker process that imports PyTorch takes seconds to start."""
+
+    def opening(problem: Problem) -> Place:
+        stack = ExitStack()
+        return Place(stack.enter_context(targets.opened(problem, device)), stack)
+
+    with ThreadPoolExecutor(1, "open") as pool:
+        coming = [pool.submit(opening, problem) for problem in problems[:1]]
+        for turn, problem in enumerate(problems, 1):
+            coming += [pool.submit(opening, after) for after in problems[turn : turn + 1]]
+            yield problem, coming.pop(0)
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    ratios = [one["ratio"] for one in rows if one["ratio"]]
-    geomean = statistics.geometric_mean(ratios) if ratios else None
-    return {"geomean": geomean, "worst": min(ratios, default=None)}
+def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bool:
+    """Makes the row of a problem; whether it worked."""
+    try:
+        opened = place.result()
+        with opened.stack:
+            record, row = shop.row(problem, opened.target)
+    except AutotuneError as error:
+        SHOWN.print(f"{problem}: {error}", style="red", markup=False)
+        return False
+    sheet.add(problem, record, row)
+    SHOWN.print(results.table([row]), row["config"], markup=False)
+    return True
 
 
-def row(
-    problem: Problem, store: Store, cache: Path, budget: float, seed: int
-) -> tuple[Record, dict[str, Any]]:
-    """One shape: tuned, then timed again beside cuBLAS."""
-    began = monotonic()
-    compiled = partial(compile, cache=cache)
-    options = Options(budget_s=budget, seed=seed)
-    with targets.opened(problem) as target:
-        runner = target.runner
-        record = tune(problem, runner, store, options, compile=compiled, origin=target.origin)
-        seconds = monotonic() - began
-        candidate = prepare(record.best.config, problem, runner, compiled)
-        assert isinstance(candidate, Candidate)
-        (final,) = runner.rematch([candidate])
-        assert isinstance(final, Measurement)
-        return record, result(problem, record, final, runner.baseline(), seconds)
+def chosen(shapes: list[str] | None, layouts: bool) -> list[Problem]:
+    """The problems in the order in which they are tuned."""
+    if not layouts:
+        return [Problem.parse(text) for text in shapes or SUITE]
+    pairs = product(shapes or IN_EVERY_LAYOUT, LAYOUTS)
+    return [Problem.parse(text, layout=layout) for text, layout in pairs]
 
 
-def result(
-    problem: Problem,
-    record: Record,
-    final: Measurement,
-    vendor: Measurement | None,
-    seconds: float,
-) -> dict[str, Any]:
-    roofline_us = 1e6 * max(problem.flops / FFMA_CEILING, problem.bytes / COPY_CEILING)
-    return {
-        "shape": [problem.m, problem.n, problem.k],
-        "compute": problem.compute,
-        "layout": problem.layout,
-        "ours_us": final.time_us,
-        "cublas_us": vendor and vendor.time_us,
-        "ratio": vendor and vendor.time_us / final.time_us,
-        "cold": {
-            "ours_us": final.cold_us,
-            "cublas_us": vendor and vendor.cold_us,
-            "ratio": vendor and _ratio(vendor.cold_us, final.cold_us),
-        },
-        "spread": {"ours_us": final.spread_us, "cublas_us": vendor and vendor.spread_us},
-        "tflops": problem.speed(final.time_us) / 1e12,
-        "roofline_share": roofline_us / final.time_us,
-        "error": final.error,
-        "reference_error": vendor and vendor.error,
-        "trials": record.provenance.trials,
-        "tune_s": seconds,
-        "config": str(record.best.config),
-    }
+@dataclass(frozen=True)
+class Place:
+    """Where a problem is measured, and what closes it."""
+
+    target: Target
+    stack: ExitStack
 
 
-def _ratio(theirs: float | None, ours: float | None) -> float | None:
-    return theirs / ours if theirs and ours else None
+@dataclass(frozen=True)
+class Shop:
+    """What all shapes of a run share.
 
+    Attributes:
+        empty: the folder of programs and records, which was empty at the start.
+        options: of the tuning.
+        most: the ceilings of the roofline.
+        trials: where trials are kept, if they are.
+    """
 
-def save(out: Path, made: dict[str, Any]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_suffix(".tmp")
-    temporary.write_text(json.dumps(made, indent=1) + "\n")
-    temporary.replace(out)
+    empty: Path
+    options: Options
+    most: results.Ceilings
+    trials: Path | None
 
+    def row(self, problem: Problem, target: Target) -> tuple[Record, Row]:
+        """One shape: tuned, then timed again beside the others.
 
-def table(rows: list[dict[str, Any]]) -> Table:
-    drawn = Table()
-    for name in (
-        "shape",
-        "us",
-        "cuBLAS us",
-        "ratio",
-        "TFLOP/s",
-        "roofline",
-        "tried",
-        "s",
-        "config",
-    ):
-        drawn.add_column(name, justify="left" if name in ("shape", "config") else "right")
-    for one in rows:
-        drawn.add_row(
-            "x".join(map(str, one["shape"])),
-            f"{one['ours_us']:.2f} ±{one['spread']['ours_us']:.2f}",
-            f"{one['cublas_us'] or math.nan:.2f} ±{one['spread']['cublas_us'] or math.nan:.2f}",
-            f"{one['ratio'] or math.nan:.3f}",
-            f"{one['tflops']:.1f}",
-            f"{one['roofline_share']:.0%}",
-            str(one["trials"]),
-            f"{one['tune_s']:.0f}",
-            one["config"].partition(":")[2],
+        Raises:
+            AutotuneError: if nothing could be measured.
+        """
+        began = monotonic()
+        keeper, compiled = Keeper(), partial(compile, cache=self.empty)
+        runner, origin = target.runner, target.origin
+        record = tune(
+            *(problem, runner, Store(self.empty), self.options),
+            compile=compiled,
+            origin=origin,
+            observer=keeper,
         )
-    return drawn
+        seconds = monotonic() - began
+        if self.trials is not None:
+            path = recording.path_of(self.trials.name, problem, self.trials.parent)
+            keeper.recording(record, origin).save(path)
+        last = finals(record.best.config, problem, runner, compiled)
+        return record, results.row(problem, record, last, seconds, self.most)
+
+
+class Keeper(Silent):
+    """Keeps every trial of a run."""
+
+    def __init__(self) -> None:
+        self._trials: list[Trial] = []
+        self._leaders: set[Config] = set()
+
+    def trial(self, trial: Trial, progress: Progress) -> None:  # noqa: ARG002
+        """Another one."""
+        self._trials.append(trial)
+
+    def rematch(self, leaders: Sequence[Trial]) -> None:
+        """These are timed again."""
+        self._leaders = {trial.config for trial in leaders}
+
+    def recording(self, record: Record, origin: Origin) -> Recording:
+        """All trials but leaders that failed in the end, which were no winners after all.
+
+        The other leaders have the times that they had against each other.
+        """
+        again = {entry.config: entry.measurement for entry in record.entries}
+        rows = tuple(
+            recording.Row(
+                trial.config,
+                trial.resources or families.find(trial.config.family).estimate(trial.config),
+                again.get(trial.config, trial.outcome),
+            )
+            for trial in self._trials
+            if trial.config in again or trial.config not in self._leaders
+        )
+        date, baseline = record.provenance.date, record.baseline
+        return Recording(record.problem, record.device, origin, date, baseline, rows)
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A runner that times rivals too, as that of a GPU does."""
+
+    def compare(
+        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+    ) -> Mapping[str, Measurement | Failure]:
+        """By configuration, by the name of each rival, and the vendor's library as `VENDOR`."""
+        ...
+
+
+def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) -> Finals:
+    """Times the winner, cuBLAS and cuBLASLt's results interleaved, as far as they can be had.
+
+    Raises:
+        AutotuneError: if the winner fails.
+    """
+    candidate = prepare(config, problem, runner, compiled)
+    if isinstance(candidate, Failure):
+        raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
+    outcomes = compared(candidate, runner)
+    ours = outcomes.pop(str(config))
+    if isinstance(ours, Failure):
+        raise AutotuneError(f"{config}: {ours.stage}: {ours.reason}")
+    timed = {name: one for name, one in outcomes.items() if isinstance(one, Measurement)}
+    return Finals(ours, timed.pop(VENDOR, None), timed)
+
+
+def compared(candidate: Candidate, runner: Runner) -> dict[str, Measurement | Failure]:
+    """What the last round gives, by name as `Comparing` has it."""
+    if not isinstance(runner, Comparing):
+        (ours,), vendor = runner.rematch([candidate]), runner.baseline()
+        return {str(candidate.config): ours, **({VENDOR: vendor} if vendor else {})}
+    try:
+        return {**runner.compare([candidate], [RIVALS])}
+    except RunnerError as error:  # a library that is missing or crashes costs its own times alone
+        SHOWN.print(f"without cuBLASLt: {error}", style="red", markup=False)
+        return {**runner.compare([candidate], [])}
 
 
 if __name__ == "__main__":

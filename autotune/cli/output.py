@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Shape = Annotated[
-    str, typer.Argument(metavar="MxNxK", help="Sizes of the product, such as 4096x4096x4096.")
+    str,
+    typer.Argument(
+        metavar="MxNxK",
+        help="Sizes of the product, such as 4096x4096x4096 or 512x512x64:batch=8:bias_relu.",
+    ),
 ]
 DeviceSpec = Annotated[
     str | None,
@@ -26,6 +30,11 @@ DeviceSpec = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Compute = Annotated[str, typer.Option(help="The precision: f32.")]
 Layout = Annotated[str, typer.Option(help="How A and B are stored: nn, nt, tn or tt.")]
+Batch = Annotated[int, typer.Option(metavar="N", help="Products at once.")]
+Epilogue = Annotated[
+    str,
+    typer.Option(help="At the end: none, bias, relu, bias_relu, gelu or bias_gelu."),
+]
 
 # Wide enough for every table, where no terminal says how wide it is.
 PIPE_WIDTH = 160

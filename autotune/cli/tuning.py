@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import Compute, DeviceSpec, Json, Layout, Shape, show, show_json
+from autotune.cli.output import (
+    Batch,
+    Compute,
+    DeviceSpec,
+    Epilogue,
+    Json,
+    Layout,
+    Shape,
+    show,
+    show_json,
+)
 
 if TYPE_CHECKING:
     from autotune.report.progress import Tally
@@ -21,6 +32,8 @@ def tune(
     shape: Shape,
     compute: Compute = "f32",
     layout: Layout = "nn",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     device: DeviceSpec = None,
     trials: Annotated[
         int | None, typer.Option(help="Stop at so many, those of earlier runs included.")
@@ -30,9 +43,11 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     sampler: Annotated[str, typer.Option(help="tpe, random or exhaustive.")] = "tpe",
-    family: Annotated[str, typer.Option(help="Of kernels: simt, tiled or naive.")] = "simt",
+    family: Annotated[
+        str, typer.Option(help="Of kernels: auto (simt and gemv), simt, gemv, tiled or naive.")
+    ] = "auto",
     jobs: Annotated[
-        int | None, typer.Option(help="Threads that compile.  [default: one a core]")
+        int | None, typer.Option(help="Threads that compile.  [default: one a core but one]")
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Count what was rejected for which reason.")
@@ -47,7 +62,7 @@ def tune(
     from autotune.problem import Problem
     from autotune.report import progress, record, rejections
 
-    problem = Problem.parse(shape, compute=compute, layout=layout)
+    problem = Problem.parse(shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue)
     seconds = None if budget is None else parse_seconds(budget)
     options = api.options_of(trials, seconds, seed, sampler, jobs)
     limits = progress.Limits(options.trials, options.budget_s)
@@ -79,6 +94,8 @@ def best(
     shape: Shape,
     compute: Compute = "f32",
     layout: Layout = "nn",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     device: DeviceSpec = None,
     json: Json = False,
 ) -> None:
@@ -87,9 +104,8 @@ def best(
     from autotune.problem import Problem
     from autotune.report import record
 
-    p = Problem.parse(shape, compute=compute, layout=layout)
-    where = device or targets.DEFAULT
-    found = api.best(p.m, p.n, p.k, compute=p.compute, layout=p.layout, device=where)
+    problem = Problem.parse(shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue)
+    found = api.recorded(problem, device or targets.DEFAULT)
     if json:
         show_json(record.to_json(found))
     else:
@@ -139,11 +155,14 @@ def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
     """The reasons before compilation. A recording is not asked about what it does not hold: there
     they are those of the whole space, and what is legal but was not recorded is one more."""
     from autotune import space
+    from autotune.candidates import families_of
 
     if found.evidence != "replayed":
         return tally.rejected
-    legal = space.feasible(found.problem, found.device, family)
-    return {**legal.rejected, "not recorded": max(0, len(legal.configs) - tally.feasible)}
+    spaces = [space.feasible(found.problem, found.device, name) for name in families_of(family)]
+    legal = sum(len(one.configs) for one in spaces)
+    reasons = sum((Counter(one.rejected) for one in spaces), Counter[str]())
+    return {**reasons, "not recorded": max(0, legal - tally.feasible)}
 
 
 def _here_or_recorded() -> str:

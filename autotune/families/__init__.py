@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from autotune.config import Config
 from autotune.errors import ConfigError
 from autotune.families.base import Family
+from autotune.families.gemv import GEMV
 from autotune.families.naive import NAIVE
 from autotune.families.simt import SIMT
 from autotune.families.tiled import TILED
 from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (NAIVE, TILED, SIMT)}
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (NAIVE, TILED, SIMT, GEMV)}
+
+TUNED = (SIMT.name, GEMV.name)
+"""The families that a search chooses from unless it is told otherwise."""
 
 
 def find(name: str) -> Family:

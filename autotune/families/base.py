@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from autotune.config import Config, Value
 from autotune.device import Device
@@ -31,27 +31,55 @@ class Rule:
     check: Callable[[Params], str | None]
 
 
-@dataclass(frozen=True)
-class Work:
-    """What the blocks of a launch do, as far as the cost model looks.
+class Work(NamedTuple):
+    """What the blocks of a configuration do, as far as the cost model looks.
+
+    A turn is one round of a block's loop, from a barrier to the next.
 
     Attributes:
-        blocks: blocks of the launch.
-        steps: steps of K that each makes.
-        issue: warp instructions of a block for each step.
-        bytes: bytes that a block asks of L2 for each step.
-        latency_steps: steps that a block works on while a load is under way.
-        tile: rows and columns of C that a block computes.
-        partials: bytes that split-K writes and a second launch reads; 0 without.
+        blocks: blocks of the product's launch, over the whole batch.
+        rows, columns: of C that a block computes at a time.
+        warps: of a block.
+        turns: that a block makes.
+        starts: how often a block begins anew, without anything in its buffers.
+        issue: instructions that the warps of a block issue in a turn, without those of `copies`.
+        copies: of which so many bring operands to where they are multiplied.
+        shared: cycles in a turn for which a block keeps the one path to shared memory busy.
+        waits: how often in a turn a warp waits for what it has just asked of shared memory.
+        bytes: that a block asks of L2 in a turn.
+        ahead: turns that pass between asking for operands and multiplying them.
+        end: cycles, besides its turns, in which a block adds up what its warps have and stores it.
+        group: rows of tiles that are walked together.
+        gathers: loads that a thread of the last block of a tile waits for, one after the other, to
+            add up what other blocks left.
+        passes: launches besides the product's.
+        moved: bytes that those read, and that were written for them or by them.
+        traits: what the time of an instruction depends on besides; each has a fitted factor.
     """
 
     blocks: int
-    steps: int
+    rows: int
+    columns: int
+    warps: int
+    turns: float
     issue: float
+    shared: float
     bytes: float
-    latency_steps: int
-    tile: tuple[int, int]
-    partials: int = 0
+    starts: float = 1
+    copies: float = 0
+    waits: float = 0
+    ahead: int = 0
+    end: float = 0
+    group: int = 1
+    gathers: float = 0
+    passes: int = 0
+    moved: float = 0
+    traits: tuple[str, ...] = ()
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of C that a block computes at a time."""
+        return self.rows, self.columns
 
 
 class Family(Protocol):

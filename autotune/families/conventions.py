@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from autotune.device import Device
 from autotune.plan import Argument
-from autotune.problem import Problem
+from autotune.problem import EPILOGUES, Problem
 
-LARGEST_GRID_X = 2**31 - 1
-"""Blocks along x of a grid; along y and z there may be 65535 only (CUDA programming guide)."""
+LARGEST_GRID_X, LARGEST_GRID_YZ = 2**31 - 1, 65535
+"""Blocks along x, and along y or z, of a grid (CUDA programming guide)."""
 
 SLOTS_A_CYCLE = 4
 """Instructions that an SM's four schedulers could issue while its one load path serves a warp."""
@@ -27,6 +27,10 @@ def operands(problem: Problem) -> tuple[Argument, ...]:
         Argument("i32", problem.k),
         Argument("f32", "alpha"),
         Argument("f32", "beta"),
+        Argument("pointer", "bias"),
+        Argument("i64", "stride_a"),
+        Argument("i64", "stride_b"),
+        Argument("i64", "stride_c"),
     )
 
 
@@ -35,8 +39,18 @@ def transposes(problem: Problem) -> tuple[tuple[str, int], ...]:
     return ("TRANS_A", int(problem.layout[0] == "t")), ("TRANS_B", int(problem.layout[1] == "t"))
 
 
+def epilogue(problem: Problem) -> tuple[str, int]:
+    """The template argument of the epilogue, as `cuda_src/include/epilogue.cuh` takes it."""
+    return "EPILOGUE", EPILOGUES.index(problem.epilogue)
+
+
+def variants(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The template arguments of all that a problem has compiled in: its layout and epilogue."""
+    return *transposes(problem), epilogue(problem)
+
+
 def square_tiles(problem: Problem, side: int) -> int:
-    """How many tiles of side x side elements cover C."""
+    """How many tiles of side x side elements cover one C of the batch."""
     return -(-problem.m // side) * -(-problem.n // side)
 
 

@@ -8,18 +8,19 @@ from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
-    SLOTS_A_CYCLE,
     grid_fault,
     operands,
     square_tiles,
     threads_fault,
-    transposes,
+    variants,
 )
 from autotune.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.problem import Problem
 
 MAPPINGS = ("coalesced", "uncoalesced")
 BLOCKS = (8, 16, 32)
+STEPS = 4
+"""Steps of K whose loads the compiler sends off together."""
 REGISTERS = 32
 """Registers a thread: what NVRTC 13.5 gives most instances on sm_80, 90, 100 (elsewhere to 62)."""
 
@@ -54,7 +55,7 @@ class Naive:
         return Resources(config.integer("block") ** 2, REGISTERS, shared=0)
 
     def work(self, config: Config, problem: Problem) -> Work:
-        """What one block does: a load of each operand for one multiply-add, four at a time.
+        """What one block does: a load of each operand for one multiply-add. A turn is `STEPS`.
 
         The L1 cache serves a load line by line: a warp reads as many of A as it has rows, or of a
         transposed B as it has columns.
@@ -66,22 +67,24 @@ class Naive:
         lines_b = columns if problem.layout[1] == "t" else 1
         warps = side**2 // 32
         return Work(
-            blocks=square_tiles(problem, side),
-            steps=problem.k,
-            issue=warps * (1 + SLOTS_A_CYCLE * (lines_a + lines_b)),
-            bytes=2 * side * problem.element_bytes,
-            latency_steps=4,
-            tile=(side, side),
+            blocks=square_tiles(problem, side) * problem.batch,
+            rows=side,
+            columns=side,
+            warps=warps,
+            turns=problem.k / STEPS,
+            issue=warps * STEPS,
+            shared=warps * STEPS * (lines_a + lines_b),
+            bytes=2 * side * STEPS * problem.element_bytes,
+            traits=("naive",),
         )
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-        """One launch with one block for each block x block elements of C."""
+        """One launch with one block for each block x block elements of each C."""
         side = config.integer("block")
+        coalesced = "COALESCED", int(_coalesced(config))
         launch = Launch(
-            template=Template(
-                "naive.cu", "naive", (("COALESCED", _coalesced(config)), *transposes(problem))
-            ),
-            grid=(square_tiles(problem, side), 1, 1),
+            template=Template("naive.cu", "naive", (coalesced, *variants(problem))),
+            grid=(square_tiles(problem, side), 1, problem.batch),
             block=(side, side, 1),
             shared=0,
             arguments=operands(problem),
@@ -92,5 +95,5 @@ class Naive:
 NAIVE = Naive()
 
 
-def _coalesced(config: Config) -> int:
-    return int(config.values["mapping"] == "coalesced")
+def _coalesced(config: Config) -> bool:
+    return config.values["mapping"] == "coalesced"

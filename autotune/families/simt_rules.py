@@ -1,29 +1,35 @@
-"""What the parameters of `simt` cost, and which of them go together."""
+"""Which parameters of `simt` go together."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from autotune.device import Device
+from autotune.families import simt_sharing
 from autotune.families.base import Params, Rule
 from autotune.families.conventions import grid_fault
+from autotune.families.simt_terms import (
+    register_estimate,
+    shared_bytes,
+    thread_count,
+    tiles,
+)
 from autotune.problem import Problem
 
-PADDING = 4
-# Registers besides the sums and fragments: addresses, counters, predicates.
-OTHER_REGISTERS = 26
 LARGEST_THREAD_REGISTERS = 255
 THREADS = 64, 512
-# Up to so many blocks an SM hide each other's latency, whatever the waves they make; beyond that
-# K is split only for a fuller last wave.
-SPLIT_BLOCKS_A_SM = 2
-WAVE_BLOCKS_A_SM = 8
-WORKSPACE_SHARE = 8
+STEPS = 4, 16
+"""Steps of K between two barriers, all unrolled: fewer wait, more take seconds to compile."""
+SLICED_BLOCKS_A_SM = 4
+PLAIN_SUMS = 64
+"""Sums a thread from which on the order of multiplication and a fence make a difference."""
+AHEAD = 16, 64
+"""Steps of K that copies run ahead: fewer are too late, more only take shared memory."""
 
 
 def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
     """The reasons to reject a combination for `problem` on `device`, cheapest first."""
-    tile, warps = ("bm", "bn"), ("bm", "bn", "wm", "wn")
+    tile, warps = ("bm", "bn"), ("bm", "bn", "wm", "wn", "slices")
     estimate = (*warps, "tm", "tn", "bk", "fragments", "copy", "min_blocks")
     return (
         Rule("larger than the matrix", ("bm",), partial(_block_fault, "m", problem.m)),
@@ -33,52 +39,31 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
         Rule("thread tile", ("tm", "tn"), _thread_tile_fault),
         Rule("warp shape", ("wm", "wn", "tm", "tn"), _lanes_fault),
         Rule("threads", warps, partial(_threads_fault, device)),
-        Rule("grid", tile, lambda p: grid_fault(block_count(p, problem))),
-        Rule("split-K", (*tile, "bk", "split_k"), partial(_split_fault, problem, device)),
-        Rule("workspace", ("split_k",), partial(_workspace_fault, problem, device)),
-        Rule("group", (*tile, "group"), partial(_group_fault, problem, device)),
-        Rule("copy", ("copy",), partial(_copy_fault, device)),
-        Rule("stages", ("copy", "stages"), _stages_fault),
+        Rule("slices", (*tile, "slices"), partial(_slices_fault, problem, device)),
+        Rule("steps", ("slices", "bk"), _steps_fault),
+        Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
+        *simt_sharing.rules(problem, device),
+        Rule("copy", ("tm", "tn", "copy"), partial(_copy_fault, device)),
+        Rule("stages", ("bk", "copy", "stages"), _stages_fault),
+        Rule("fragments", ("tm", "tn", "slices", "bk", "fragments"), _fragments_fault),
+        Rule("fence", ("tm", "tn", "fragments", "fence"), _fence_fault),
+        Rule("order", ("tm", "tn", "order"), _order_fault),
         Rule("residency", (*warps, "min_blocks"), partial(_residency_fault, device)),
-        Rule("launch bounds", (*warps, "min_blocks"), partial(_bounds_fault, device)),
+        Rule("launch bounds", estimate, partial(_bounds_fault, device)),
         Rule("register estimate", estimate, partial(_registers_fault, device)),
+        Rule("workers", (*estimate, "workers"), partial(_resident_fault, device)),
         Rule(
-            "shared memory", (*tile, "bk", "stages", "min_blocks"), partial(_shared_fault, device)
+            "shared memory",
+            (*tile, "slices", "bk", "stages", "min_blocks", "chunks"),
+            partial(_shared_fault, device),
         ),
     )
 
 
-def thread_count(p: Params) -> int:
-    """Threads a block."""
-    warps: int = (p["bm"] // p["wm"]) * (p["bn"] // p["wn"])
-    return 32 * warps
-
-
-def block_count(p: Params, problem: Problem) -> int:
-    """Tiles of bm x bn that cover C."""
-    rows: int = -(-problem.m // p["bm"])
-    columns: int = -(-problem.n // p["bn"])
-    return rows * columns
-
-
-def register_estimate(p: Params) -> int:
-    """Registers a thread: sums, fragments, what is staged in them, and some besides."""
-    sums: int = p["tm"] * p["tn"]
-    fragments: int = p["fragments"] * (p["tm"] + p["tn"])
-    staged: int = p["bk"] * (p["bm"] + p["bn"]) // thread_count(p) if p["copy"] == "staged" else 0
-    return sums + fragments + staged + OTHER_REGISTERS
-
-
-def shared_bytes(p: Params, layout: str = "nt") -> int:
-    """Bytes of the stages; by default of the layout that pads both operands."""
-    padding = PADDING * ((layout[0] == "n") + (layout[1] == "t"))
-    row: int = p["bm"] + p["bn"] + padding
-    steps: int = p["stages"] * p["bk"]
-    return 4 * steps * row
-
-
 def _block_fault(axis: str, size: int, p: Params) -> str | None:
     tile = p[f"b{axis}"]
+    if tile == 16:
+        return None if axis == "m" or size < 32 else f"bn=16 is for less than N={size}"
     if tile == 32 or tile < 2 * size:
         return None
     return f"b{axis}={tile} is at least twice {axis.upper()}={size}"
@@ -111,60 +96,62 @@ def _threads_fault(device: Device, p: Params) -> str | None:
     return None if least <= threads <= most else f"{threads} a block; {least} to {most} are tried"
 
 
-def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    splits = p["split_k"]
-    if splits == 1:
+def _slices_fault(problem: Problem, device: Device, p: Params) -> str | None:
+    blocks = tiles(p, problem) * problem.batch
+    if p["slices"] == 1 or blocks <= SLICED_BLOCKS_A_SM * device.sms:
         return None
-    tiles = -(-problem.k // p["bk"])
-    share = -(-tiles // splits)
-    if share < 2 or -(-tiles // share) != splits:
-        return f"{tiles} tiles of bk={p['bk']} do not go into {splits} shares of 2 or more"
-    blocks, sms = block_count(p, problem), device.sms
-    if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
+    return f"{blocks} tiles keep {device.sms} SMs busy with one slice each"
+
+
+def _steps_fault(p: Params) -> str | None:
+    steps, (least, most) = p["bk"] // p["slices"], STEPS
+    if least <= steps <= most:
         return None
-    fuller = all(
-        _fill(blocks * splits, sms) > _fill(blocks * less, sms) for less in range(1, splits)
-    )
-    if fuller and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
-        return None
-    return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
-
-
-def _fill(blocks: int, sms: int) -> float:
-    """The share of the SMs' time that is used if each wave gives every SM one block."""
-    return blocks / (-(-blocks // sms) * sms)
-
-
-def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    needed = problem.element_bytes * problem.m * problem.n * p["split_k"]
-    most = device.memory_bytes // WORKSPACE_SHARE
-    if p["split_k"] == 1 or needed <= most:
-        return None
-    return f"needs {needed} bytes; {most} of {device.name} are taken at most"
-
-
-def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    if p["group"] == 1:
-        return None
-    rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    if rows * columns <= device.sms:
-        return f"{rows * columns} tiles run at once on {device.sms} SMs; their order is free"
-    if columns == 1 or p["group"] > rows:
-        return f"{rows}x{columns} tiles have no groups of {p['group']} rows"
-    return None
+    return f"bk={p['bk']} has {steps} steps for each of {p['slices']} slices; {least} to {most}"
 
 
 def _copy_fault(device: Device, p: Params) -> str | None:
-    if p["copy"] == "staged" or device.compute_capability >= (8, 0):
+    asynchronous = device.compute_capability >= (8, 0)
+    if p["copy"] == "staged":
+        if p["tm"] * p["tn"] >= PLAIN_SUMS or not asynchronous:
+            return None
+        return f"{p['tm']}x{p['tn']} sums leave no time to go through registers"
+    if asynchronous:
         return None
     major, minor = device.compute_capability
     return f"cp.async needs compute capability 8.0; {device.name} has {major}.{minor}"
 
 
 def _stages_fault(p: Params) -> str | None:
-    if p["copy"] == "async" or p["stages"] == 2:
+    ahead, (least, most) = (p["stages"] - 1) * p["bk"], AHEAD
+    if p["copy"] == "async":
+        if least <= ahead <= most:
+            return None
+        return f"copies run {ahead} steps ahead; {least} to {most} are tried"
+    return None if p["stages"] == 2 else f"registers stage one tile ahead, not {p['stages'] - 1}"
+
+
+def _fragments_fault(p: Params) -> str | None:
+    steps, sums = p["bk"] // p["slices"], p["tm"] * p["tn"]
+    if steps % p["fragments"]:
+        return f"{steps} steps are not a multiple of {p['fragments']} fragments"
+    if p["fragments"] == 1 and sums > PLAIN_SUMS:
+        return f"{sums} sums leave too few warps to hide the loads of one fragment"
+    return None
+
+
+def _fence_fault(p: Params) -> str | None:
+    if p["fence"] == 0 or (p["fragments"] == 2 and p["tm"] * p["tn"] >= PLAIN_SUMS):
         return None
-    return f"registers stage one tile ahead, not {p['stages'] - 1}"
+    return f"{p['tm']}x{p['tn']} sums with {p['fragments']} fragments gain nothing from it"
+
+
+def _order_fault(p: Params) -> str | None:
+    tm, tn, order = p["tm"], p["tn"], p["order"]
+    if tm * tn < PLAIN_SUMS:
+        return None if order == "rows" else f"{tm}x{tn} sums are too few for it to matter"
+    along = {"rows": tm > tn, "row-pairs": tm > tn, "columns": tn >= tm, "column-pairs": tn >= tm}
+    return None if along.get(order, True) else f"{order} of {tm}x{tn} sums go along the longer side"
 
 
 def _residency_fault(device: Device, p: Params) -> str | None:
@@ -175,9 +162,13 @@ def _residency_fault(device: Device, p: Params) -> str | None:
 
 
 def _bounds_fault(device: Device, p: Params) -> str | None:
-    if p["min_blocks"] == 1 or _register_budget(device, p) < LARGEST_THREAD_REGISTERS:
+    if p["min_blocks"] == 1:
         return None
-    return f"{p['min_blocks']} blocks of {thread_count(p)} threads bound registers no more than 1"
+    guess, budget = register_estimate(p), _register_budget(device, p)
+    if min(2 * guess, LARGEST_THREAD_REGISTERS) > budget:
+        return None
+    blocks, threads = p["min_blocks"], thread_count(p)
+    return f"{blocks} blocks of {threads} threads leave {budget} registers; about {guess} are taken"
 
 
 def _registers_fault(device: Device, p: Params) -> str | None:
@@ -186,6 +177,19 @@ def _registers_fault(device: Device, p: Params) -> str | None:
         return None
     blocks, threads = p["min_blocks"], thread_count(p)
     return f"about {guess} a thread; {blocks} blocks of {threads} threads leave {budget}"
+
+
+def _resident_fault(device: Device, p: Params) -> str | None:
+    """Workers that start late make a wave of their own."""
+    workers, blocks = p["workers"], p["workers"] // device.sms
+    if workers == 0:
+        return None
+    if blocks < p["min_blocks"]:
+        return f"{blocks} workers an SM; {p['min_blocks']} blocks are resident"
+    registers = blocks * thread_count(p) * register_estimate(p)
+    if registers <= device.registers_per_sm:
+        return None
+    return f"{blocks} workers an SM need about {registers} registers of {device.registers_per_sm}"
 
 
 def _shared_fault(device: Device, p: Params) -> str | None:

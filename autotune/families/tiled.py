@@ -9,12 +9,11 @@ from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
-    SLOTS_A_CYCLE,
     grid_fault,
     operands,
     square_tiles,
     threads_fault,
-    transposes,
+    variants,
 )
 from autotune.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.problem import Problem
@@ -85,28 +84,31 @@ class Tiled:
 
     def work(self, config: Config, problem: Problem) -> Work:
         """What one block does: two loads from shared memory a multiply-add, of which a known width
-        lets the compiler read four values of A at once, and about 24 instructions a phase."""
+        lets the compiler read four values of A at once, and about 24 instructions a turn, which
+        is a tile."""
         width = config.integer("tile_width")
         warps = -(-(width**2) // 32)
         loads = 1.25 if config.integer("specialized") else 2.0
         return Work(
-            blocks=square_tiles(problem, width),
-            steps=problem.k,
-            issue=warps * (1 + SLOTS_A_CYCLE * loads + 24 / width),
-            bytes=2 * width * problem.element_bytes,
-            latency_steps=width,
-            tile=(width, width),
+            blocks=square_tiles(problem, width) * problem.batch,
+            rows=width,
+            columns=width,
+            warps=warps,
+            turns=-(-problem.k // width),
+            issue=warps * (width * (1 + loads) + 24),
+            shared=warps * width * loads,
+            waits=1,
+            bytes=2 * width**2 * problem.element_bytes,
+            traits=("tiled",),
         )
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-        """One launch with one block for each tile of C."""
+        """One launch with one block for each tile of each C."""
         width = config.integer("tile_width")
-        compiled_width = width if config.integer("specialized") else 0
+        compiled_width = "TILE_WIDTH", width if config.integer("specialized") else 0
         launch = Launch(
-            template=Template(
-                "tiled.cu", "tiled", (("TILE_WIDTH", compiled_width), *transposes(problem))
-            ),
-            grid=(square_tiles(problem, width), 1, 1),
+            template=Template("tiled.cu", "tiled", (compiled_width, *variants(problem))),
+            grid=(square_tiles(problem, width), 1, problem.batch),
             block=(width, width, 1),
             shared=shared_bytes(width),
             arguments=operands(problem),

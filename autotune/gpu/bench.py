@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
-from autotune import settings
+from autotune import reference, settings
 from autotune.device import Device
 from autotune.gpu.baseline import baseline
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Samples, Timer
-from autotune.gpu.verify import SCALINGS, Verdict, Verifier
+from autotune.gpu.timing import Contestant, Samples, Timer
+from autotune.gpu.verify import PLAIN, Verdict, Verifier
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
 from autotune.stats import Estimate
 
 T = TypeVar("T")
 
+Ready = tuple[Run, Verdict]
+"""A run that was verified."""
+
 Rematch = tuple[list[Measurement | Failure], Measurement | None]
 """The candidates' measurements in their order, and the baseline's."""
+
+VENDOR = "vendor"
+"""The baseline's name in a comparison."""
 
 
 def open_bench(problem: Problem, index: int) -> Bench:
@@ -31,7 +38,8 @@ def open_bench(problem: Problem, index: int) -> Bench:
 
 
 class Bench:
-    """Verifies and times candidates of one problem, each on fresh random operands.
+    """Verifies and times candidates of one problem, all on the same random operands; a rematch and
+    a comparison begin with new ones.
 
     What leaves the CUDA context intact comes back as a `Failure`. What breaks it (an illegal
     access) surfaces as PyCUDA's `Error`, and the process is of no further use.
@@ -43,6 +51,7 @@ class Bench:
         problem: Problem,
         *,
         leading_dimensions: tuple[int, int, int] | None = None,
+        strides: tuple[int, int, int] | None = None,
         cache: Path | None,
     ) -> None:
         """Allocates the operands and loads the verification kernels, compiled through `cache`.
@@ -52,13 +61,15 @@ class Bench:
             MissingError: without a compiler.
         """
         self._session = session
-        self.operands = Operands(session, problem, leading_dimensions)
+        self.operands = Operands(session, problem, leading_dimensions, strides)
         self._verifier = Verifier(session, self.operands, cache)
         self._timer = Timer(session)
 
     def warm_up(self) -> None:
-        """Imports the vendor's library, which takes seconds. `baseline` shows what goes wrong."""
+        """Draws operands and imports the vendor's library, which takes seconds; meanwhile the
+        device computes the reference. Whoever needs either of them sees what goes wrong."""
         with suppress(Exception):
+            self._verifier.refresh()
             _ = self._vendor
 
     @property
@@ -72,64 +83,103 @@ class Bench:
         return self._session.driver
 
     def verify(self, candidate: Candidate) -> Verdict | Failure:
-        """Verifies without timing: once without and once with C as an input."""
-        prepared = self._guarded(lambda: self._prepared(candidate))
-        return prepared if isinstance(prepared, Failure) else prepared[1]
+        """Verifies without timing: once with and once without C as an input."""
+        ready = self._prepared(candidate, None)
+        return ready if isinstance(ready, Failure) else ready[1]
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        """Verifies, then times, with few samples if clearly slower than `best_us`."""
+    def measure(
+        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+    ) -> Measurement | Failure:
+        """Verifies, then times, with few samples if clearly slower than `best_us`.
 
-        def measured() -> Measurement | Failure:
-            prepared = self._prepared(candidate)
-            if isinstance(prepared, Failure):
-                return prepared
-            run, verdict = prepared
-            return _measurement(self._timer.time(run, best_us), verdict)
-
-        return self._guarded(measured)
+        One that is less accurate than `vendor_error`, the vendor's relative error, allows is not
+        timed.
+        """
+        ready = self._prepared(candidate, vendor_error)
+        if isinstance(ready, Failure):
+            return ready
+        return self._guarded(
+            lambda: _measurement(self._timer.time(_contestant(ready), best_us), ready[1])
+        )
 
     def rematch(self, candidates: Sequence[Candidate], against_vendor: bool) -> Rematch:
         """Verifies all, then times them interleaved, the vendor's library too if asked for."""
-        self.operands.reserve(max((one.plan.workspace for one in candidates), default=0))
-        prepared = [self._guarded(partial(self._prepared, one)) for one in candidates]
-        ready = [one for one in prepared if not isinstance(one, Failure)]
-        vendor = self._prepared_vendor() if against_vendor else None
-        samples = self._timer.interleave(
-            [run for run, _ in [*ready, *([vendor] if vendor else [])]]
-        )
-        remaining = iter(samples)
-        outcomes = [
-            one if isinstance(one, Failure) else _measurement(next(remaining), one[1])
-            for one in prepared
-        ]
-        return outcomes, _measurement(next(remaining), vendor[1]) if vendor else None
+        self._begin(candidates)
+        vendor = self._verified_vendor() if against_vendor else None
+        bound = vendor[1].relative if vendor else None
+        ready = [self._prepared(one, bound) for one in candidates]
+        outcomes = self._raced([*ready, *([vendor] if vendor else [])])
+        theirs = outcomes.pop() if vendor else None
+        return outcomes, theirs if isinstance(theirs, Measurement) else None
+
+    def compare(
+        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+    ) -> dict[str, Measurement | Failure]:
+        """Verifies and times interleaved: the candidates under the texts of their configurations,
+        the vendor's library as `VENDOR`, and rivals under their own names.
+
+        A rival is opened by `module:function`, called with the session and the operands; it returns
+        pairs of a name and a run, which computes the problem at alpha = 1 and beta = 0. Accuracies
+        are reported and not judged.
+        """
+        self._begin(candidates)
+        ready = {str(one.config): self._prepared(one, None) for one in candidates}
+        runs = [(VENDOR, self._vendor)] if self._vendor else []
+        for factory in rivals:
+            module, _, function = factory.partition(":")
+            runs += getattr(import_module(module), function)(self._session, self.operands)
+        ready |= {name: self._verified(run) for name, run in runs}
+        return dict(zip(ready, self._raced(list(ready.values())), strict=True))
 
     def baseline(self) -> Measurement | None:
         """The vendor library's time; None where PyTorch and CuPy are missing or miss fp32."""
-        prepared = self._prepared_vendor()
-        if prepared is None:
+        ready = self._verified_vendor()
+        if ready is None:
             return None
-        run, verdict = prepared
-        return _measurement(self._timer.time(run, None), verdict)
+        return _measurement(self._timer.time(_contestant(ready), None), ready[1])
 
     @cached_property
     def _vendor(self) -> Run | None:
         return baseline(self._session, self.operands)
 
-    def _prepared(self, candidate: Candidate) -> tuple[Run, Verdict] | Failure:
-        self.operands.reserve(candidate.plan.workspace)
-        bound = self._session.bind(candidate)
-        verdict = self._verifier.verify(bound)
-        if isinstance(verdict, Failure):
-            return verdict
-        return bound(self.operands.values(1.0, 0.0)), verdict
+    def _begin(self, candidates: Sequence[Candidate]) -> None:
+        """New operands, and room for all that is going to run by turns."""
+        plans = [one.plan for one in candidates]
+        self.operands.reserve(
+            max((plan.workspace for plan in plans), default=0),
+            max((plan.counters for plan in plans), default=0),
+        )
+        self._verifier.refresh()
 
-    def _prepared_vendor(self) -> tuple[Run, Verdict] | None:
-        run = self._vendor
-        if run is None:
-            return None
-        verdict = self._verifier.verify(lambda _: run, SCALINGS[:1])
-        return None if isinstance(verdict, Failure) else (run, verdict)
+    def _prepared(self, candidate: Candidate, vendor_error: float | None) -> Ready | Failure:
+        def prepared() -> Ready | Failure:
+            self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
+            bound = self._session.bind(candidate)
+            verdict = self._verifier.verify(bound)
+            if isinstance(verdict, Failure):
+                return verdict
+            inaccurate = _inaccurate(self.operands.problem, verdict, vendor_error)
+            return inaccurate or (bound(self.operands.values(1.0, 0.0)), verdict)
+
+        return self._guarded(prepared)
+
+    def _verified(self, run: Run) -> Ready | Failure:
+        verdict = self._guarded(lambda: self._verifier.verify(lambda _: run, PLAIN))
+        return verdict if isinstance(verdict, Failure) else (run, verdict)
+
+    def _verified_vendor(self) -> Ready | None:
+        ready = self._verified(self._vendor) if self._vendor else None
+        return None if isinstance(ready, Failure) else ready
+
+    def _raced(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
+        """Measurements of what was verified, timed interleaved; failures as they are."""
+        self.operands.clear_counters()
+        racing = [_contestant(one) for one in entries if not isinstance(one, Failure)]
+        samples = iter(self._timer.interleave(racing))
+        return [
+            one if isinstance(one, Failure) else _measurement(next(samples), one[1])
+            for one in entries
+        ]
 
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
         try:
@@ -149,4 +199,22 @@ def _measurement(samples: Samples, verdict: Verdict) -> Measurement:
         cold_us=Estimate.of(samples.cold).median if samples.cold else None,
         error=verdict.error,
         tolerance=verdict.tolerance,
+        relative_error=verdict.relative,
+    )
+
+
+def _contestant(ready: Ready) -> Contestant:
+    run, verdict = ready
+    return Contestant(run, verdict.time_us)
+
+
+def _inaccurate(problem: Problem, verdict: Verdict, vendor: float | None) -> Failure | None:
+    bound = reference.relative_bound(problem, vendor)
+    if vendor is None or verdict.relative <= bound:
+        return None
+    times = f"{verdict.relative / vendor:.1f} times" if vendor else "more than"
+    return Failure(
+        "accuracy",
+        f"relative error {verdict.relative:.2g} is {times} the vendor library's {vendor:.2g}; "
+        f"{bound:.2g} is allowed",
     )

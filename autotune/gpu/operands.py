@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.errors import RunnerError
@@ -15,19 +15,33 @@ GUARD = 1024
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row-major matrix of 4-byte words amid its guards.
+    """The row-major matrices of a batch amid their guards; lengths are in words of 4 bytes.
 
     Attributes:
-        allocation: the device memory, which starts with a guard.
-        words: from the first element to the last, gaps between rows included.
+        rows: of each matrix.
         columns: elements a row.
-        leading_dimension: words from one row to the next.
+        leading_dimension: from one row to the next.
+        batch: how many matrices there are; 1 where a whole batch shares one.
+        stride: from one matrix to the next.
+        allocation: the device memory, which starts with a guard.
+
+    Raises:
+        RunnerError: if matrices overlap.
     """
 
-    allocation: Any
-    words: int
+    rows: int
     columns: int
     leading_dimension: int
+    batch: int = 1
+    stride: int = 0
+    allocation: Any = None
+
+    def __post_init__(self) -> None:
+        _ = self.groups
+
+    def placed(self, session: Session) -> Matrix:
+        """The same in memory of its own."""
+        return replace(self, allocation=session.allocate(4 * (self.words + 2 * GUARD)))
 
     @property
     def address(self) -> int:
@@ -35,18 +49,77 @@ class Matrix:
         return int(self.allocation) + 4 * GUARD
 
     @property
-    def region(self) -> tuple[int, int, int, int, int]:
-        """What `fill` and `check` take: memory, guard, words, columns, leading dimension."""
-        start = int(self.allocation)
-        return start, GUARD, self.words, self.columns, self.leading_dimension
+    def words(self) -> int:
+        """From the first element to the last, gaps included."""
+        last_row = (self.batch - 1) * self.stride + (self.rows - 1) * self.leading_dimension
+        return last_row + self.columns
+
+    @property
+    def region(self) -> tuple[int, int, int, int, int, int, int]:
+        """What `fill` and `check` take: memory, guard, words, columns, and the groups of rows."""
+        return int(self.allocation), GUARD, self.words, self.columns, *self.groups
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """The rows as `verify.cu` finds them: from one to the next, how many of them make a group,
+        and from one group to the next. A group is a matrix, or the same row of all matrices."""
+        matrix = (self.rows - 1) * self.leading_dimension + self.columns
+        row_of_all = (self.batch - 1) * self.stride + self.columns
+        if self.batch == 1:
+            return max(1, self.leading_dimension), self.rows, max(1, matrix)
+        if matrix <= self.stride:
+            return self.leading_dimension, self.rows, self.stride
+        if self.columns <= self.stride and row_of_all <= self.leading_dimension:
+            return self.stride, self.batch, self.leading_dimension
+        raise RunnerError(
+            f"matrices of {self.rows} rows, {self.leading_dimension} elements apart, overlap with "
+            f"a stride of {self.stride}; give at least {matrix}"
+        )
+
+
+class Scratch:
+    """A vector of words that grows, always of the length last asked for, so that a write past its
+    end hits the guard."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._capacity = 0
+        self.matrix = _vector(0).placed(session)
+
+    def resize(self, words: int) -> None:
+        """Makes the vector `words` long. Its memory only moves when it has to grow.
+
+        Raises:
+            pycuda.driver.MemoryError: if there is too little.
+        """
+        if words > self._capacity:
+            self._capacity = 0
+            self.matrix = _vector(0).placed(self._session)  # frees the old one first
+            size, free = 4 * (words + 2 * GUARD), self._session.free_bytes()
+            if size > free:
+                raise self._session.cuda.MemoryError(
+                    f"workspace: needs {size / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
+                )
+            self.matrix = _vector(words).placed(self._session)
+            self._capacity = words
+        self.matrix = replace(_vector(words), allocation=self.matrix.allocation)
+
+    def clear(self) -> None:
+        """Puts zeros, also where shorter vectors had their guard."""
+        if self._capacity:
+            stream = self._session.stream
+            self._session.cuda.memset_d32_async(self.matrix.address, 0, self._capacity, stream)
 
 
 class Operands:
-    """A, B, C, a workspace that grows, and the float64 product of A and B (no gaps).
+    """A, B, C, the bias, what kernels use besides, and the float64 product of A and B (no gaps).
 
     Attributes:
         problem: the problem.
         leading_dimensions: words from one row to the next of A, B and C as they are stored.
+        strides: words from one matrix of a batch to the next, of A, B and C.
+        a, b, c, bias: the operands; a matrix that a batch shares is there once.
+        product: float64, m x n for each matrix of the batch.
     """
 
     def __init__(
@@ -54,73 +127,76 @@ class Operands:
         session: Session,
         problem: Problem,
         leading_dimensions: tuple[int, int, int] | None = None,
+        strides: tuple[int, int, int] | None = None,
     ) -> None:
-        """Allocates all of it.
+        """Allocates all of it; what is not given is as without gaps.
 
         Raises:
-            RunnerError: if the device has too little free memory.
+            RunnerError: if the device has too little free memory, or matrices overlap.
         """
-        self._session = session
         self.problem = problem
         self.leading_dimensions = leading_dimensions or problem.leading_dimensions
         shapes = stored_shapes(problem)
-        words = [
-            (rows - 1) * ld + columns
-            for (rows, columns), ld in zip(shapes, self.leading_dimensions, strict=True)
-        ]
-        product = 8 * problem.m * problem.n
-        needed = 4 * sum(words) + product + 32 * GUARD
-        if needed > (free := session.free_bytes()):
-            raise RunnerError(
-                f"{problem}: verification needs {needed / 2**30:.1f} GiB of device memory, "
-                f"{session.device.name} has {free / 2**30:.1f} GiB free; choose a smaller shape"
-            )
-        self.a, self.b, self.c = (
-            self._matrix(count, columns, ld)
-            for count, (_, columns), ld in zip(words, shapes, self.leading_dimensions, strict=True)
+        lines = tuple(zip(shapes, self.leading_dimensions, strict=True))
+        stride_a, stride_b, stride_c = strides or (rows * ld for (rows, _), ld in lines)
+        self.strides = stride_a, stride_b, stride_c
+        if problem.batch > 1 and not stride_c:
+            raise RunnerError(f"{problem}: all products at one place; give C a stride")
+        a, b, c = (
+            Matrix(rows, columns, ld, problem.batch if stride else 1, stride)
+            for ((rows, columns), ld), stride in zip(lines, self.strides, strict=True)
+        )
+        product = 8 * problem.batch * problem.m * problem.n
+        _check_memory(session, problem, 4 * (a.words + b.words + c.words + problem.n) + product)
+        self.a, self.b, self.c, self.bias = (
+            one.placed(session) for one in (a, b, c, _vector(problem.n))
         )
         self.product = session.allocate(product)
-        self.workspace = self._matrix(0, 0, 0)
-        self._capacity = 0
+        self._workspace, self._counters = Scratch(session), Scratch(session)
 
-    def reserve(self, size: int) -> None:
-        """Makes the workspace exactly `size` bytes, so that a write past its end is seen.
+    @property
+    def workspace(self) -> Matrix:
+        """What kernels may use freely."""
+        return self._workspace.matrix
 
-        The memory is only given back when more of it is needed.
+    @property
+    def counters(self) -> Matrix:
+        """What kernels find as zeros and leave as zeros."""
+        return self._counters.matrix
+
+    def reserve(self, workspace: int, counters: int) -> None:
+        """Makes the workspace exactly so many bytes and the counters so many words.
 
         Raises:
             pycuda.driver.MemoryError: if there is too little.
         """
-        words = -(-size // 4)
-        if words > self._capacity:
-            self._capacity = 0
-            self.workspace = self._matrix(0, 0, 0)  # frees the old one before the new one is made
-            if size > (free := self._session.free_bytes()):
-                raise self._session.cuda.MemoryError(
-                    f"workspace: needs {size / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
-                )
-            self.workspace = self._matrix(words, words, words)
-            self._capacity = words
-        self.workspace = Matrix(self.workspace.allocation, words, words, words)
+        self._workspace.resize(-(-workspace // 4))
+        self._counters.resize(counters)
+
+    def clear_counters(self) -> None:
+        """Zeros for kernels that were verified one after the other, each with its own length."""
+        self._counters.clear()
 
     def values(self, alpha: float, beta: float) -> Values:
         """What the symbolic arguments of a launch stand for."""
         lda, ldb, ldc = self.leading_dimensions
+        stride_a, stride_b, stride_c = self.strides
         return {
             "a": self.a.address,
             "b": self.b.address,
             "c": self.c.address,
+            "bias": self.bias.address if self.problem.has_bias else 0,
             "workspace": self.workspace.address,
+            "counters": self.counters.address,
             "lda": lda,
             "ldb": ldb,
             "ldc": ldc,
+            "stride_a": stride_a,
+            "stride_b": stride_b,
+            "stride_c": stride_c,
             "alpha": alpha,
             "beta": beta,
         }
-
-    def _matrix(self, words: int, columns: int, leading_dimension: int) -> Matrix:
-        allocation = self._session.allocate(4 * (words + 2 * GUARD))
-        return Matrix(allocation, words, columns, leading_dimension)
 
 
 def stored_shapes(problem: Problem) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
@@ -131,3 +207,18 @@ def stored_shapes(problem: Problem) -> tuple[tuple[int, int], tuple[int, int], t
         (k, n) if problem.layout[1] == "n" else (n, k),
         (m, n),
     )
+
+
+def _vector(words: int) -> Matrix:
+    return Matrix(1, words, words)
+
+
+def _check_memory(session: Session, problem: Problem, needed: int) -> None:
+    """Raises a `RunnerError` unless so much memory is free, with some to spare for the guards."""
+    needed += 64 * 4 * GUARD
+    if needed > (free := session.free_bytes()):
+        smaller = "shape or batch" if problem.batch > 1 else "shape"
+        raise RunnerError(
+            f"{problem}: verification needs {needed / 2**30:.1f} GiB of device memory, "
+            f"{session.device.name} has {free / 2**30:.1f} GiB free; choose a smaller {smaller}"
+        )

@@ -18,6 +18,7 @@ BENCH = "autotune.gpu.bench:open_bench"
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.
 TIME_LIMIT, TIME_LIMIT_PER_TFLOP = 5.0, 20.0
 VENDOR_LIMIT = 120.0  # importing PyTorch takes seconds
+RIVALS = 16  # runs that one factory may open
 
 
 def open_runner(problem: Problem, index: int = 0) -> GpuRunner:
@@ -87,8 +88,9 @@ class GpuRunner:
         return None
 
     def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        """Verifies and times a candidate."""
-        answer = self._ask("measure", (candidate, best_us), self._limit)
+        """Verifies a candidate, its accuracy too if the baseline is known, and times it."""
+        vendor_error = self._baseline.relative_error if self._baseline else None
+        answer = self._ask("measure", (candidate, best_us, vendor_error), self._limit)
         return answer if isinstance(answer, Measurement | Failure) else _garbled(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
@@ -106,6 +108,30 @@ class GpuRunner:
                 return outcomes
             case _:
                 return [self.measure(candidate, None) for candidate in candidates]
+
+    def compare(
+        self, candidates: Sequence[Candidate], rivals: Sequence[str] = ()
+    ) -> dict[str, Measurement | Failure]:
+        """Candidates, the vendor's library and its rivals, verified and timed interleaved.
+
+        Args:
+            candidates: named by the texts of their configurations.
+            rivals: `module:function`, imported by the worker and called with its session and its
+                operands; gives pairs of a name and a `session.Run` that computes the problem at
+                alpha = 1 and beta = 0.
+
+        Returns:
+            What each name did; `bench.VENDOR` is cuBLAS through PyTorch or CuPy, where there is
+            one. A relative error is reported, however large beside the vendor's.
+
+        Raises:
+            RunnerError: if one of them takes the worker down, or a rival cannot be opened.
+        """
+        limit = self._limit * (len(candidates) + RIVALS * len(rivals) + 1) + VENDOR_LIMIT
+        answer = self._ask("compare", (list(candidates), list(rivals)), limit)
+        if isinstance(answer, dict):
+            return answer
+        raise RunnerError(f"comparing on {self._arguments[0]} failed: {_reason(answer)}")
 
     def baseline(self) -> Measurement | None:
         """cuBLAS on the same operands through PyTorch or CuPy, timed once.
@@ -134,4 +160,10 @@ class GpuRunner:
 
 
 def _garbled(answer: object) -> Failure:
-    return Failure("crash", f"the worker answered {answer!r}, neither a measurement nor a failure")
+    return Failure("crash", _reason(answer))
+
+
+def _reason(answer: object) -> str:
+    if isinstance(answer, Failure):
+        return answer.reason
+    return f"the worker answered {answer!r}, neither a measurement nor a failure"

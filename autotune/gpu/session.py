@@ -122,6 +122,10 @@ class Session:
         """Waits for the stream."""
         self.stream.synchronize()
 
+    def mark(self) -> Any:
+        """A PyCUDA event that tells when the stream gets here."""
+        return self.cuda.Event().record(self.stream)
+
     def broken(self) -> bool:
         """Whether an earlier error, such as an illegal access, has made the context useless."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,16 +14,19 @@ from autotune.gpu.session import Run, Session, checked
 
 GRAPH_US = 300.0  # so long that the gap between two graphs, 1 to 2 us, is lost in it
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
-PROBE_RUNS = 10
+PROBE_US, PROBE_RUNS = 250.0, (2, 20)
 
+# Times the best: what is slower is no contender, and so many samples are enough for it. A graph
+# that is not `GRAPH_US` long says less.
+CLOSE, SLOWER = 1.1, 1.3
 QUICK_SAMPLES = 3
-SLOWER = 1.3  # times the best: no more than the quick samples
-HOPELESS, HOPELESS_US = 2.0, 1000.0  # times the best, and so long: one run says enough
+HOST_US = 30.0  # what the host may take to launch a run on an idle device
 
 # Least and most samples, and the device time that they may take in between.
-SAMPLES, SAMPLING_US = (5, 40), 20_000.0
+SAMPLES, SAMPLING_US = (3, 20), 6_000.0
+COLD_SAMPLES, COLD_US = (1, 5), 6_000.0
 ROUNDS, ROUNDS_US = (5, 25), 2_000_000.0
-COLD_SAMPLES = 5
+COLD_ROUNDS_US = 1_000_000.0
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,21 @@ class Samples:
     cold: tuple[float, ...] = ()
 
 
-class Timer:
-    """Times runs on a session's stream; each has run before, so that nothing is left to load.
+@dataclass(frozen=True)
+class Contestant:
+    """A run that has run before, so that nothing is left to load, and how long it took then."""
 
-    Hot: graph replays of several runs that take `GRAPH_US` together; inputs may sit in L2.
-    Cold: single runs, each after a write of twice the size of L2, as launched from the host; what
-    the events themselves take, about a microsecond, is part of it.
+    run: Run
+    first_us: float
+
+
+class Timer:
+    """Times runs on a session's stream.
+
+    Hot: runs of `GRAPH_US` or longer by themselves, others as replays of a graph of several that
+    take so long together; inputs may sit in L2. Cold: single runs, each after a write of twice the
+    size of L2, as launched from the host; what the events themselves take, about a microsecond, is
+    part of it.
     """
 
     def __init__(self, session: Session) -> None:
@@ -46,60 +59,73 @@ class Timer:
         self._session = session
         self._flush_bytes = 2 * session.device.l2_bytes
         self._flush_memory = session.allocate(self._flush_bytes)
+        self._flush_us = self._rounds([self._flush], 3, lambda: None)[0][-1]
 
-    def time(self, run: Run, best_us: float | None) -> Samples:
-        """Samples of a run: few of them once it is clearly slower than `best_us`."""
-        first = self._timed([run])[0]
-        if best_us and first > max(HOPELESS * best_us, HOPELESS_US):
+    def time(self, contestant: Contestant, best_us: float | None) -> Samples:
+        """Samples of a run: a few, none of them cold, for one that is no match for `best_us`.
+
+        A run that is long beside the launch and the filling of L2, and slower than `CLOSE` times
+        the best even without those, needs no more than it took at first.
+        """
+        run, first = contestant.run, contestant.first_us
+        best = best_us or math.inf
+        if first - HOST_US - self._flush_us > CLOSE * best:
             return Samples((first,))
-        runs = self._graph_runs(run, first)
+        probed = self._probed(contestant)
+        each = statistics.median(probed)
+        if each > SLOWER * best:
+            return Samples(tuple(probed))
+        runs = _graph_runs(each)
         with self._replayable(run, runs) as replay:
-            quick = self._replayed(replay, runs, QUICK_SAMPLES)
-            middle = statistics.median(quick)
-            if best_us and middle > SLOWER * best_us:
-                return Samples(tuple(quick))
-            count = _within(SAMPLES, SAMPLING_US / (middle * runs))
-            hot = quick + self._replayed(replay, runs, count - len(quick))
-        return Samples(tuple(hot), tuple(self._rounds([run], COLD_SAMPLES, self._flush)[0]))
+            hot = self._replayed(replay, runs, QUICK_SAMPLES)
+            each = statistics.median(hot)
+            if each > CLOSE * best:
+                return Samples(tuple(hot))
+            count = _within(SAMPLES, SAMPLING_US / (each * runs)) - len(hot)
+            hot += self._replayed(replay, runs, count) if count else []
+        colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
+        return Samples(tuple(hot), tuple(self._rounds([run], colds, self._flush)[0]))
 
-    def interleave(self, contestants: Sequence[Run]) -> list[Samples]:
+    def interleave(self, contestants: Sequence[Contestant]) -> list[Samples]:
         """Samples of several runs that take turns, in an order that alternates by round."""
+        times = [statistics.median(self._probed(one)) for one in contestants]
+        sizes = [_graph_runs(each) for each in times]
+        a_round = sum(each * runs for each, runs in zip(times, sizes, strict=True))
+        a_cold_round = sum(each + self._flush_us for each in times)
+        runs = [one.run for one in contestants]
         with ExitStack() as graphs:
-            replays, sizes, per_round = [], [], 0.0
-            for run in contestants:
-                once = self._timed([run])[0]
-                runs = self._graph_runs(run, once)
-                sizes.append(runs)
-                replays.append(graphs.enter_context(self._replayable(run, runs)))
-                per_round += once * runs
-            rounds = _within(ROUNDS, ROUNDS_US / max(per_round, 1.0))
-            hot = self._rounds(replays, rounds, lambda: None)
-        cold = self._rounds(contestants, COLD_SAMPLES, self._flush)
+            replays = [
+                graphs.enter_context(self._replayable(run, size))
+                for run, size in zip(runs, sizes, strict=True)
+            ]
+            for replay in replays:
+                replay()
+            hot = self._rounds(replays, _within(ROUNDS, ROUNDS_US / (a_round + 1)), lambda: None)
+        rounds = _within(ROUNDS, COLD_ROUNDS_US / (a_cold_round + 1))
+        cold = self._rounds(runs, rounds, self._flush)
         return [
-            Samples(tuple(time / runs for time in times), tuple(after_flush))
-            for times, runs, after_flush in zip(hot, sizes, cold, strict=True)
+            Samples(tuple(time / size for time in warm), tuple(after_flush))
+            for warm, after_flush, size in zip(hot, cold, sizes, strict=True)
         ]
 
-    def _graph_runs(self, run: Run, first: float) -> int:
-        """How many runs make a graph; `first`, a run from the host, is too long for short ones."""
+    def _probed(self, contestant: Contestant) -> list[float]:
+        """A first idea of how long a run takes: by a small graph if launching it takes as long."""
+        first = contestant.first_us
         if first >= GRAPH_US:
-            return 1
-        with self._replayable(run, PROBE_RUNS) as replay:
-            each = statistics.median(self._replayed(replay, PROBE_RUNS, QUICK_SAMPLES))
-        return _within((1, GRAPH_RUNS), GRAPH_US / each + 1)
+            return [first]
+        runs = _within(PROBE_RUNS, PROBE_US / first + 1)
+        with self._replayable(contestant.run, runs) as replay:
+            return self._replayed(replay, runs, QUICK_SAMPLES)
 
     def _replayed(self, replay: Run, runs: int, count: int) -> list[float]:
-        replay()  # keeps the device busy while the host gets ahead of it
-        return [time / runs for time in self._timed([replay] * count)]
-
-    def _timed(self, steps: Sequence[Run]) -> list[float]:
-        """Microseconds from the end of each step to the end of the next."""
-        marks = [self._mark()]
-        for step in steps:
-            step()
-            marks.append(self._mark())
+        if runs > 1:
+            replay()  # keeps the device busy while the host gets ahead of it
+        marks = [self._session.mark()]
+        for _ in range(count):
+            replay()
+            marks.append(self._session.mark())
         marks[-1].synchronize()
-        return [1e3 * start.time_till(end) for start, end in pairwise(marks)]
+        return [1e3 * start.time_till(end) / runs for start, end in pairwise(marks)]
 
     def _rounds(
         self, contestants: Sequence[Run], rounds: int, before: Callable[[], None]
@@ -107,20 +133,15 @@ class Timer:
         """Microseconds of each contestant in each round, `before` left out."""
         marks: list[list[tuple[Any, Any]]] = [[] for _ in contestants]
         order = list(range(len(contestants)))
-        for contestant in contestants:
-            contestant()
         for _ in range(rounds):
             for i in order:
                 before()
-                start = self._mark()
+                start = self._session.mark()
                 contestants[i]()
-                marks[i].append((start, self._mark()))
+                marks[i].append((start, self._session.mark()))
             order.reverse()
         self._session.synchronize()
         return [[1e3 * start.time_till(end) for start, end in pairs] for pairs in marks]
-
-    def _mark(self) -> Any:
-        return self._session.cuda.Event().record(self._session.stream)
 
     def _flush(self) -> None:
         self._session.cuda.memset_d8_async(
@@ -129,7 +150,10 @@ class Timer:
 
     @contextmanager
     def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
-        """Captures `runs` runs as a graph; PyCUDA has no calls for that."""
+        """Captures `runs` runs as a graph, if more than one; PyCUDA has no calls for that."""
+        if runs == 1:
+            yield run
+            return
         from cuda.bindings import driver
 
         stream = driver.CUstream(self._session.stream.handle)
@@ -148,6 +172,11 @@ class Timer:
             self._session.synchronize()
             checked(driver.cuGraphExecDestroy(executable))
             checked(driver.cuGraphDestroy(graph))
+
+
+def _graph_runs(each: float) -> int:
+    """How many runs of `each` microseconds make a graph."""
+    return 1 if each >= GRAPH_US else _within((2, GRAPH_RUNS), GRAPH_US / each + 1)
 
 
 def _within(limits: tuple[int, int], count: float) -> int:

@@ -14,53 +14,70 @@ from numpy.typing import NDArray
 from autotune import reference
 from autotune.compiler import CompileFailure, compile
 from autotune.errors import RunnerError
+from autotune.families.conventions import epilogue, transposes
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Kernel, Run, Session, Values
 from autotune.plan import ArgumentType, Template
 from autotune.runner import Failure
 
-SCALINGS = ((1.0, 0.0), (0.75, -0.5))
-"""alpha and beta of the two checks: C must not be read in the first and must be in the second."""
+SCALINGS = ((0.75, -0.5), (1.0, 0.0))
+"""alpha and beta of the two runs: C must be read in the first and must not be in the second."""
+PLAIN = (SCALINGS[-1],) * 2
+"""For what only computes the product."""
 
 # As in verify.cu.
 THREADS, TILE, DEPTH = 256, 64, 16
 REDUCTION_SHARED = 8 * THREADS
 REFERENCE_SHARED = 8 * 2 * DEPTH * (TILE + 1)
+POISONED, NORMAL, ZERO = 0, 1, 2
 
-BLOCKS = 1024  # fills any GPU; each block leaves its part of a sum in the results
-RESULTS = 8 * BLOCKS  # doubles: a count for each of four buffers, then four of `compare`
+BLOCKS = 1024  # fills any GPU
 
-REGION: tuple[ArgumentType, ...] = ("pointer", "i64", "i64", "i64", "i64", "i64")
+# Results, in doubles: of each run the words changed in and around what it may write, and what
+# `compare` found; at last the words changed in what is only read.
+WRITTEN = ("around C", "around the workspace", "in or around the counters, which stay zero")
+READ = ("in or around A", "in or around B", "in or around the bias")
+A_RUN = len(WRITTEN) + 4
+RESULTS = len(SCALINGS) * A_RUN + len(READ)
+
+REGION: tuple[ArgumentType, ...] = (
+    *("pointer", "i64", "i64", "i64"),
+    *("i64", "i64", "i64", "i32", "i64"),
+)
 REFERENCE: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "pointer", "i64", "pointer"),
-    *("i32", "i32", "i32", "i64"),
+    *("i32", "i32", "i32", "i64", "i64", "i64"),
 )
 COMPARE: tuple[ArgumentType, ...] = (
-    *("pointer", "pointer", "i64", "i32", "i32"),
-    *("f32", "f32", "i64", "f32", "pointer"),
+    *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
+    *("f32", "f32", "pointer", "i64", "f32", "pointer"),
 )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far a correct kernel was from the float64 reference.
+    """How far a correct kernel was from the float64 reference in its last run.
 
     Attributes:
         error: largest absolute error of an element.
         tolerance: what it was allowed to be.
         relative: Frobenius norm of the error over that of the reference.
+        time_us: how long the faster of the runs took; launches and a cold L2 are part of it.
     """
 
     error: float
     tolerance: float
     relative: float
+    time_us: float
 
 
 class Verifier:
     """Checks kernels of one problem against a float64 product on the device.
 
-    Every check draws fresh normal operands, poisons C and the workspace with NaN where they hold
-    no input, and afterwards looks at every word of the four buffers and of their guards.
+    A, B, the bias and the product stay the same from kernel to kernel until `refresh`. No kernel
+    gains by that: each time, C and the workspace are poisoned with NaN where they hold no input, C
+    gets new numbers where it is one, and every word of all buffers and of their guards is looked at
+    afterwards. A kernel that damages what is kept fails by that itself, and then all is made anew.
     """
 
     def __init__(self, session: Session, operands: Operands, cache: Path | None) -> None:
@@ -73,8 +90,10 @@ class Verifier:
         self._session = session
         self._operands = operands
         self._results = session.allocate(8 * RESULTS)
-        transposes = (int(letter == "t") for letter in operands.problem.layout)
-        layout = tuple(zip(("TRANS_A", "TRANS_B"), transposes, strict=True))
+        self._read = operands.a, operands.b, operands.bias
+        self._seeds = (0, 0, 0)  # of these
+        self._stale = True
+        problem = operands.problem
 
         def load(
             template: Template, types: tuple[ArgumentType, ...], shared: int = REDUCTION_SHARED
@@ -84,109 +103,129 @@ class Verifier:
                 raise RunnerError(f"verify.cu: {template.expression}: {program.reason}")
             return session.load(program, types, shared)
 
-        self._poison, self._randomise = (
-            load(Template("verify.cu", "fill", (("RANDOM", i),)), REGION) for i in (0, 1)
-        )
-        self._check_around, self._check_all = (
-            load(Template("verify.cu", "check", (("FIXED", i),)), (*REGION, "pointer"))
-            for i in (0, 1)
-        )
-        multiply = Template("verify.cu", "reference", layout)
+        self._fill = load(Template("verify.cu", "fill"), REGION)
+        self._check = load(Template("verify.cu", "check"), (*REGION, "pointer"))
+        multiply = Template("verify.cu", "reference", transposes(problem))
         self._reference = load(multiply, REFERENCE, REFERENCE_SHARED)
-        self._compare = load(Template("verify.cu", "compare"), COMPARE)
+        self._compare = load(Template("verify.cu", "compare", (epilogue(problem),)), COMPARE)
+
+    def refresh(self) -> None:
+        """Draws new operands and puts their product on the stream."""
+        self._seeds = secrets.randbits(62), secrets.randbits(62), secrets.randbits(62)
+        for matrix, seed in zip(self._read, self._seeds, strict=True):
+            self._elementwise(self._fill, *matrix.region, NORMAL, seed)
+        self._multiply()
+        self._stale = False
 
     def verify(
         self,
         bound: Callable[[Values], Run],
         scalings: Sequence[tuple[float, float]] = SCALINGS,
     ) -> Verdict | Failure:
-        """Runs a kernel once for each (alpha, beta); the verdict is that of the first pair.
+        """Runs a kernel for both pairs of alpha and beta; the verdict is that of the last one.
 
-        Afterwards A and B hold normal numbers and C whatever the kernel put there.
+        Afterwards A, B and the bias hold normal numbers and C whatever the kernel put there.
 
         Raises:
             pycuda.driver.Error: if a launch fails.
         """
-        operands = self._operands
-        seeds = [secrets.randbits(62) for _ in range(3)]
-        self._elementwise(self._randomise, *operands.a.region, seeds[0])
-        self._elementwise(self._randomise, *operands.b.region, seeds[1])
-        self._multiply()
-        verdicts = []
-        for alpha, beta in scalings:
-            fill = self._randomise if beta else self._poison
-            self._elementwise(fill, *operands.c.region, seeds[2])
-            self._elementwise(self._poison, *operands.workspace.region, 0)
-            bound(operands.values(alpha, beta))()
-            verdict = self._judged(alpha, beta, seeds)
-            if isinstance(verdict, Failure):
-                return verdict
-            verdicts.append(verdict)
-        return verdicts[0]
+        if self._stale:
+            self.refresh()
+        self._stale = True  # unless it ends well
+        operands, seed = self._operands, secrets.randbits(62)
+        self._session.cuda.memset_d32_async(
+            int(self._results), 0, 2 * RESULTS, self._session.stream
+        )
+        marks = []
+        for i, (alpha, beta) in enumerate(scalings):
+            self._elementwise(self._fill, *operands.c.region, NORMAL if beta else POISONED, seed)
+            self._elementwise(self._fill, *operands.workspace.region, POISONED, 0)
+            self._elementwise(self._fill, *operands.counters.region, ZERO, 0)
+            run = bound(operands.values(alpha, beta))
+            began = self._session.mark()
+            run()
+            marks.append((began, self._session.mark()))
+            self._examine(alpha, beta, seed, self._place(A_RUN * i))
+        for i, (matrix, number) in enumerate(zip(self._read, self._seeds, strict=True)):
+            place = self._place(A_RUN * len(SCALINGS) + i)
+            self._elementwise(self._check, *matrix.region, NORMAL, number, place)
+        results = np.empty(RESULTS)
+        self._session.synchronize()
+        self._session.cuda.memcpy_dtoh(results, int(self._results))
+        time_us = min(1e3 * began.time_till(ended) for began, ended in marks)
+        outcome = self._judged(results, scalings, time_us)
+        self._stale = isinstance(outcome, Failure)
+        return outcome
 
-    def _elementwise(self, kernel: Kernel, *arguments: int | float) -> None:
-        kernel.enqueue((BLOCKS, 1, 1), (THREADS, 1, 1), *arguments)
+    def _examine(self, alpha: float, beta: float, seed: int, place: int) -> None:
+        """Puts on the stream what adds up the results of one run, from `place` on."""
+        operands, problem = self._operands, self._operands.problem
+        written = (
+            (operands.c, POISONED),
+            (operands.workspace, POISONED),
+            (operands.counters, ZERO),
+        )
+        for i, (matrix, content) in enumerate(written):
+            self._elementwise(self._check, *matrix.region, content, 0, place + 8 * i)
+        self._elementwise(
+            self._compare,
+            *(int(operands.product), operands.c.address),
+            *(operands.leading_dimensions[2], operands.strides[2]),
+            *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
+            *(seed, reference.tolerance(problem, alpha, beta), place + 8 * len(written)),
+        )
+
+    def _judged(
+        self, results: NDArray[np.float64], scalings: Sequence[tuple[float, float]], time_us: float
+    ) -> Verdict | Failure:
+        problem = self._operands.problem
+        if failure := _strays(results[-len(READ) :], READ):
+            return failure
+        runs = results[: A_RUN * len(SCALINGS)].reshape(-1, A_RUN)
+        for (alpha, beta), run in zip(scalings, runs, strict=False):
+            scaling = f"(alpha={alpha:g}, beta={beta:g})"
+            if failure := _strays(run, WRITTEN, f" {scaling}"):
+                return failure
+            error, wrong, difference, square = run[len(WRITTEN) :].tolist()
+            if not error <= (tolerance := reference.tolerance(problem, alpha, beta)):
+                return Failure(
+                    "verify",
+                    f"wrong result: largest error {error:.3g}, tolerance {tolerance:.3g}, exceeded "
+                    f"by {wrong:.0f} of {problem.batch * problem.m * problem.n} elements {scaling}",
+                )
+        return Verdict(error, tolerance, math.sqrt(difference / square) if square else 0.0, time_us)
 
     def _multiply(self) -> None:
         """The float64 product of A and B, with K split where C has few tiles."""
         operands, sms = self._operands, self._session.device.sms
         problem, product = operands.problem, int(operands.product)
         tiles = -(-problem.m // TILE) * -(-problem.n // TILE)
-        splits = max(1, min(4 * sms // tiles, problem.k // 256))
+        splits = max(1, min(4 * sms // (tiles * problem.batch), problem.k // 256))
         chunk = DEPTH * math.ceil(problem.k / splits / DEPTH)
-        words = 2 * problem.m * problem.n
+        words = 2 * problem.batch * problem.m * problem.n
         self._session.cuda.memset_d32_async(product, 0, words, self._session.stream)
         self._reference.enqueue(
-            (tiles, -(-problem.k // chunk), 1),
+            (tiles, -(-problem.k // chunk), problem.batch),
             (THREADS, 1, 1),
             *(operands.a.address, operands.a.leading_dimension),
             *(operands.b.address, operands.b.leading_dimension),
             *(product, problem.m, problem.n, problem.k, chunk),
+            *(operands.strides[0], operands.strides[1]),
         )
 
-    def _judged(self, alpha: float, beta: float, seeds: Sequence[int]) -> Verdict | Failure:
-        problem = self._operands.problem
-        tolerance = reference.tolerance(problem, alpha, beta)
-        results = self._examined(alpha, beta, seeds, tolerance)
-        strays = results[: 4 * BLOCKS].reshape(4, BLOCKS).sum(axis=1)
-        parts = results[4 * BLOCKS :].reshape(BLOCKS, 4)
-        error = float(parts[:, 0].max())
-        wrong, difference, square = parts[:, 1:].sum(axis=0)
-        scaling = f"(alpha={alpha:g}, beta={beta:g})"
-        if strays.any():
-            places = ("in or around A", "in or around B", "around C", "around the workspace")
-            found = zip(strays, places, strict=True)
-            words = " and ".join(f"{count:.0f} words {place}" for count, place in found if count)
-            return Failure("verify", f"stray writes: changed {words} {scaling}")
-        if not error <= tolerance:
-            return Failure(
-                "verify",
-                f"wrong result: largest error {error:.3g}, tolerance {tolerance:.3g}, exceeded by "
-                f"{wrong:.0f} of {problem.m * problem.n} elements {scaling}",
-            )
-        return Verdict(error, tolerance, math.sqrt(difference / square) if square else 0.0)
+    def _elementwise(self, kernel: Kernel, *arguments: int | float) -> None:
+        kernel.enqueue((BLOCKS, 1, 1), (THREADS, 1, 1), *arguments)
 
-    def _examined(
-        self, alpha: float, beta: float, seeds: Sequence[int], tolerance: float
-    ) -> NDArray[np.float64]:
-        """What `check` finds in A, B, C and the workspace, and `compare` in C, by block."""
-        operands, problem = self._operands, self._operands.problem
-        start = int(self._results)
-        checks = (
-            (self._check_all, operands.a, seeds[0]),
-            (self._check_all, operands.b, seeds[1]),
-            (self._check_around, operands.c, 0),
-            (self._check_around, operands.workspace, 0),
-        )
-        for i, (check, matrix, seed) in enumerate(checks):
-            self._elementwise(check, *matrix.region, seed, start + 8 * BLOCKS * i)
-        self._elementwise(
-            self._compare,
-            *(int(operands.product), operands.c.address, operands.c.leading_dimension),
-            *(problem.m, problem.n, alpha, beta, seeds[2], tolerance),
-            start + 8 * BLOCKS * len(checks),
-        )
-        results = np.empty(RESULTS)
-        self._session.synchronize()
-        self._session.cuda.memcpy_dtoh(results, start)
-        return results
+    def _place(self, index: int) -> int:
+        return int(self._results) + 8 * index
+
+
+def _strays(
+    counts: NDArray[np.float64], places: Sequence[str], scaling: str = ""
+) -> Failure | None:
+    found = [
+        f"{count:.0f} words {place}" for count, place in zip(counts, places, strict=False) if count
+    ]
+    if not found:
+        return None
+    return Failure("verify", f"stray writes: changed {' and '.join(found)}{scaling}")

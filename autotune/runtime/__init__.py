@@ -32,34 +32,41 @@ def matmul(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
+    bias: Any = None,
+    activation: str | None = None,
     tuner: Tuner | None = None,
 ) -> Array:
-    """`out = alpha a b + beta out` in fp32, on the caller's current stream of the operands' GPU.
+    """`out = act(alpha a b + beta out + bias)` in fp32, on the caller's current stream of the
+    operands' GPU.
 
-    The operands are matrices of PyTorch, CuPy or PyCUDA, or others with
-    `__cuda_array_interface__`, row-major or transposed views of such, with gaps between rows if
-    they like. The stream is PyTorch's or CuPy's current one (by the library of `a`), for PyCUDA
-    the default stream, else the stream that the interface names or the default stream. A shape
-    that is not tuned runs with what is known of a similar one or with the model's choice, and
-    an `UntunedWarning` says so once.
+    The operands are matrices, or batches of them, of PyTorch, CuPy or PyCUDA, or others with
+    `__cuda_array_interface__`, row-major or transposed views of such, with gaps between rows and
+    between matrices if they like. One matrix is multiplied by each of a batch. The stream is
+    PyTorch's or CuPy's current one (by the library of `a`), for PyCUDA the default stream, else the
+    stream that the interface names or the default stream. A shape that is not tuned runs with what
+    is known of a similar one or with the model's choice, and an `UntunedWarning` says so once.
 
     Args:
-        a: (m, k).
-        b: (k, n).
-        out: (m, n), row-major, apart from a and b; if None, the library of `a` allocates it.
+        a: (m, k) or (batch, m, k).
+        b: (k, n) or (batch, k, n).
+        out: (m, n), or (batch, m, n) if a or b has a batch; row-major, apart from a and b; if None,
+            the library of `a` allocates it.
         alpha: factor of the product.
         beta: factor of what `out` holds, which is not read if this is 0.
+        bias: (n,), added to every row.
+        activation: `relu`, `gelu` (the exact one, with erf) or None.
         tuner: is called with the problem and the device first if the shape is not tuned.
 
     Raises:
         ArrayError: for operands that do not fit each other or that no kernel takes.
+        ProblemError: for an unknown activation or too large a batch.
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem.
     """
     product = current()
     if tuner is not None:
-        product.tune(a, b, tuner)
-    return product(a, b, out, alpha, beta)
+        product.tune(a, b, tuner, bias, activation)
+    return product(a, b, out, alpha, beta, bias, activation)
 
 
 def kernel(
@@ -69,9 +76,13 @@ def kernel(
     *,
     compute: str = "f32",
     layout: str = "nn",
+    batch: int = 1,
+    epilogue: str = "none",
     device: int | None = None,
 ) -> Kernel:
     """The product of (m, k) by (k, n) matrices, looked up, compiled and loaded.
+
+    It is called as `kernel(a, b, out, alpha, beta, bias)`; see `matmul`.
 
     Args:
         m: rows of A and C.
@@ -79,14 +90,16 @@ def kernel(
         k: columns of A, rows of B.
         compute: the precision.
         layout: how A and B lie in memory (see `Problem`).
+        batch: products at once; A and B may have that many matrices, or one for all.
+        epilogue: what is done at the end (see `Problem`); with a bias, each call gives one.
         device: a GPU's number; None takes that of the current context, else the first.
 
     Raises:
-        ProblemError: for an impossible shape, precision or layout.
+        ProblemError: for an impossible shape, precision, layout, batch or epilogue.
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem.
     """
-    problem, runtime = Problem(m, n, k, compute, layout), current().runtime
+    problem, runtime = Problem(m, n, k, compute, layout, batch, epilogue), current().runtime
     ordinal = (runtime.driver.current() or 0) if device is None else device
     return Kernel(runtime, problem, ordinal)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
@@ -15,7 +16,7 @@ class Operand:
     """An array as any framework can describe it, without its address.
 
     Attributes:
-        name: what messages call it: `A`, `B` or `out`.
+        name: what messages call it: `A`, `B`, `out` or `bias`.
         shape: its sizes.
         strides: distances between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
@@ -35,24 +36,42 @@ class Operand:
 
 @dataclass(frozen=True)
 class Window:
-    """The memory of an operand: `rows` of `columns` elements, `leading` elements apart."""
+    """The memory of an operand: `rows` of `columns` elements, `leading` elements apart, and `count`
+    such matrices, `stride` elements apart."""
 
     rows: int
     columns: int
     leading: int
+    count: int = 1
+    stride: int = 0
 
     @property
     def extent(self) -> int:
         """Bytes from its first element to the end of its last."""
-        return ((self.rows - 1) * self.leading + self.columns) * _ELEMENT_BYTES
+        return ((self.count - 1) * self.stride + self._matrix) * _ELEMENT_BYTES
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether the matrices share no element: each ends before the next begins, or their rows
+        take turns."""
+        turns = (self.count - 1) * self.stride + self.columns <= self.leading
+        return (
+            self.count == 1
+            or self._matrix <= self.stride
+            or (self.columns <= self.stride and turns)
+        )
+
+    @property
+    def _matrix(self) -> int:
+        return (self.rows - 1) * self.leading + self.columns
 
 
-def check(operand: Operand) -> int:
+def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
     """The device that holds an operand which the kernels could take, whatever its strides.
 
     Raises:
         ArrayError: for an array that is empty, on the CPU, of another type than fp32 or not of
-            2 dimensions.
+            one of the numbers of `dimensions`.
     """
     name = operand.name
     if 0 in operand.shape:
@@ -61,9 +80,10 @@ def check(operand: Operand) -> int:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
     if operand.dtype != "float32":
         raise ArrayError(f"{name} is {operand.dtype}; the kernels take float32: convert it")
-    if len(operand.shape) != 2:
+    if len(operand.shape) not in dimensions:
+        wanted = "a vector" if dimensions == (1,) else "a matrix or a batch of them"
         raise ArrayError(
-            f"{name} has {len(operand.shape)} dimensions {operand.shape}; give a matrix"
+            f"{name} has {len(operand.shape)} dimensions {operand.shape}; give {wanted}"
         )
     if operand.recorded:
         raise ArrayError(
@@ -76,16 +96,18 @@ def check(operand: Operand) -> int:
 def window(operand: Operand, layout: str | None = None) -> tuple[str, Window]:
     """How an operand lies in memory: `n`, row by row, or `t`, column by column.
 
-    An axis of size 1 has no stride that matters. Where both are possible, `layout` decides,
-    and `n` if it is None.
+    An axis of size 1 has no stride that matters, and a batch of stride 0 is one matrix. Where both
+    are possible, `layout` decides, and `n` if it is None.
 
     Raises:
         ArrayError: if its strides are neither, or not as `layout` asks.
     """
-    (rows, columns), (row_stride, column_stride) = operand.shape, operand.strides
+    (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
+    count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
+    batch = (count, stride) if count > 1 and stride else (1, 0)
     stored = {
-        "n": _window(rows, columns, row_stride, column_stride),
-        "t": _window(columns, rows, column_stride, row_stride),
+        "n": _window(rows, columns, row_stride, column_stride, batch),
+        "t": _window(columns, rows, column_stride, row_stride, batch),
     }
     for letter in layout or "nt":
         found = stored[letter]
@@ -98,8 +120,16 @@ def window(operand: Operand, layout: str | None = None) -> tuple[str, Window]:
     )
 
 
-def problem_of(a: Operand, b: Operand, layout: str | None = None, compute: str = "f32") -> Problem:
+def problem_of(
+    a: Operand,
+    b: Operand,
+    layout: str | None = None,
+    compute: str = "f32",
+    epilogue: str = "none",
+) -> Problem:
     """The problem that two operands pose; with `layout` they must lie as it says.
+
+    One matrix is multiplied by each of a batch.
 
     Raises:
         ArrayError: if they are not matrices in fp32 on one device that fit each other.
@@ -107,50 +137,85 @@ def problem_of(a: Operand, b: Operand, layout: str | None = None, compute: str =
     homes = check(a), check(b)
     if homes[0] != homes[1]:
         raise ArrayError(f"A is on CUDA device {homes[0]}, B on {homes[1]}; move one of them")
-    if a.shape[1] != b.shape[0]:
+    (m, k), (inner, n) = a.shape[-2:], b.shape[-2:]
+    if k != inner:
+        raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
+    counts = [one.shape[0] if len(one.shape) == 3 else 1 for one in (a, b)]
+    if counts[0] != counts[1] and 1 not in counts:
         raise ArrayError(
-            f"A {a.shape} times B {b.shape}: the inner sizes {a.shape[1]} and {b.shape[0]} differ"
+            f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
         )
     letters = layout or (None, None)
     stored = "".join(window(one, letter)[0] for one, letter in zip((a, b), letters, strict=True))
-    return Problem(a.shape[0], b.shape[1], a.shape[1], compute, stored)
+    return Problem(m, n, k, compute, stored, max(counts), epilogue)
 
 
-def check_out(out: Operand, problem: Problem, ordinal: int) -> Window:
-    """The memory of an output that a problem on a device can be written to.
+def product_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
+    """The shape of the product of two operands: with a batch if one of them has such an axis."""
+    batch = (problem.batch,) if 3 in (len(a.shape), len(b.shape)) else ()
+    return *batch, problem.m, problem.n
+
+
+def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> Window:
+    """The memory of an output that a product of a shape on a device can be written to.
 
     Raises:
-        ArrayError: if it is not a writable row-major fp32 matrix of the right shape there.
+        ArrayError: if it is not writable, row-major, fp32, of the right shape and there, or if
+            matrices of a batch overlap.
     """
     home = check(out)
     if home != ordinal:
         raise ArrayError(f"A is on CUDA device {ordinal}, out on {home}; move one of them")
-    if out.shape != (problem.m, problem.n):
-        raise ArrayError(f"out is {out.shape}; the product is {(problem.m, problem.n)}")
+    if out.shape != shape:
+        raise ArrayError(f"out is {out.shape}; the product is {shape}")
     if out.read_only:
         raise ArrayError("out is read-only; give a writable array")
-    return window(out, "n")[1]
+    memory = window(out, "n")[1]
+    if not memory.disjoint or (len(shape) == 3 and memory.count != shape[0]):
+        raise ArrayError(
+            f"out of shape {out.shape} has strides {out.strides}, so that its matrices overlap; "
+            "give each its own memory"
+        )
+    return memory
+
+
+def check_bias(bias: Operand, n: int, ordinal: int) -> Window:
+    """The memory of a bias for the `n` columns of a product on a device.
+
+    Raises:
+        ArrayError: if it is not a vector of n neighbouring fp32 elements there.
+    """
+    home = check(bias, (1,))
+    if home != ordinal:
+        raise ArrayError(f"A is on CUDA device {ordinal}, bias on {home}; move one of them")
+    if bias.shape != (n,):
+        raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
+    if n > 1 and bias.strides != (1,):
+        raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
+    return Window(1, n, n)
 
 
 def overlap(address: int, memory: Window, other: int, other_memory: Window) -> bool:
     """Whether two operands share an element.
 
-    Column ranges of one matrix interleave without sharing any; windows with different leading
-    dimensions count as shared as soon as their extents do.
+    Column ranges of one matrix interleave without sharing any; where nothing is known of how rows
+    lie to each other, operands count as shared as soon as their extents do.
     """
     if other < address:
         address, memory, other, other_memory = other, other_memory, address, memory
     if other >= address + memory.extent:
         return False
-    if memory.leading != other_memory.leading:
-        return True
-    column = (other - address) // _ELEMENT_BYTES % memory.leading
-    return column < memory.columns or column + other_memory.columns > memory.leading
+    # All rows of both begin at one of two columns of a matrix whose rows are so long.
+    period = gcd(memory.leading, memory.stride, other_memory.leading, other_memory.stride)
+    column = (other - address) // _ELEMENT_BYTES % period
+    return column < memory.columns or column + other_memory.columns > period
 
 
-def _window(rows: int, columns: int, row_stride: int, column_stride: int) -> Window | None:
+def _window(
+    rows: int, columns: int, row_stride: int, column_stride: int, batch: tuple[int, int]
+) -> Window | None:
     """Rows of neighbouring elements that do not overlap, if the strides describe such."""
     leading = row_stride if rows > 1 else columns
-    if (column_stride == 1 or columns == 1) and columns <= leading:
-        return Window(rows, columns, leading)
+    if (column_stride == 1 or columns == 1) and columns <= leading and batch[1] >= 0:
+        return Window(rows, columns, leading, *batch)
     return None

@@ -135,6 +135,10 @@ class Driver:
         with self._relaxed():
             return int(self._call(self._cuda.cuMemAlloc, size))
 
+    def clear(self, address: int, words: int, stream: int) -> None:
+        """Enqueues the zeroing of that many 32-bit words; a capture takes it into its graph."""
+        self._call(self._cuda.cuMemsetD32Async, address, 0, words, stream)
+
     def capture(self, stream: int) -> int:
         """The id of the capture that a stream is part of; 0 if it is in none."""
         if not self._call(self._cuda.cuStreamIsCapturing, stream):

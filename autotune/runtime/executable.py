@@ -17,17 +17,21 @@ from autotune.runtime.driver import Driver
 Values = tuple[float, ...]
 
 _FORMATS = {"pointer": "P", "i32": "i", "i64": "q", "f32": "f"}
-_SUPPLIED = ("a", "b", "c", "lda", "ldb", "ldc", "alpha", "beta", "workspace")
+_SUPPLIED = (
+    *("a", "b", "c", "bias", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"),
+    *("alpha", "beta", "workspace", "counters"),
+)
 _STREAM_PER_THREAD = 2
 
 
 class Gpu:
     """One GPU: its kernels, its scratch memory, and the lock that a launch holds.
 
-    Scratch memory is kept for each stream, where one product ends before the next begins, and
-    apart for each captured graph, which may later run beside its stream. It grows in powers of
-    two and is never freed: work that is queued or captured may still use it, and all that was
-    outgrown is together smaller than what replaced it.
+    Scratch memory, a workspace and counters, is kept for each stream, where one product ends before
+    the next begins, and apart for each captured graph, which may later run beside its stream. It
+    grows in powers of two and is never freed: work that is queued or captured may still use it, and
+    all that was outgrown is together smaller than what replaced it. Counters are zeroed when they
+    are allocated; each product leaves them zero.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
@@ -36,7 +40,8 @@ class Gpu:
         self.device = driver.probe(ordinal)
         self.lock = threading.Lock()
         self._kernels: dict[str, Any] = {}
-        self._scratch: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._workspaces: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._counters: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def kernel(self, program: Program) -> Any:
         """The program's kernel, loaded once; it may use all the shared memory there is.
@@ -56,19 +61,26 @@ class Gpu:
             self._kernels[program.key] = kernel
         return kernel
 
-    def scratch(self, context: int, stream: int, size: int) -> int:
-        """The address of at least `size` bytes for the work now queued on a stream.
+    def scratch(self, context: int, stream: int, size: int, words: int) -> tuple[int, int]:
+        """The addresses of at least `size` bytes of workspace and of `words` counters for the work
+        now queued on a stream; 0 for what none is asked of.
 
         Called with the lock held and the context current.
         """
         thread = threading.get_ident() if stream == _STREAM_PER_THREAD else 0
         place = (context, stream, thread, self.driver.capture(stream))
-        address, held = self._scratch.get(place, (0, 0))
+        workspace, held = self._workspaces.get(place, (0, 0))
         if held < size:
-            held = 1 << (size - 1).bit_length()
-            address = self.driver.allocate(held)
-            self._scratch[place] = address, held
-        return address
+            held = _power_of_two(size)
+            workspace = self.driver.allocate(held)
+            self._workspaces[place] = workspace, held
+        counters, zeros = self._counters.get(place, (0, 0))
+        if zeros < words:
+            zeros = _power_of_two(words)
+            counters = self.driver.allocate(4 * zeros)
+            self.driver.clear(counters, zeros, stream)
+            self._counters[place] = counters, zeros
+        return workspace, counters
 
 
 class Executable:
@@ -85,8 +97,9 @@ class Executable:
     def run(
         self,
         stream: int,
-        addresses: tuple[int, int, int],
+        addresses: tuple[int, int, int, int],
         leading: tuple[int, int, int],
+        strides: tuple[int, int, int],
         alpha: float,
         beta: float,
     ) -> None:
@@ -94,28 +107,35 @@ class Executable:
 
         Args:
             stream: the handle of the stream.
-            addresses: of A, B and C.
+            addresses: of A, B, C and the bias; 0 for no bias.
             leading: dimensions of A, B and C, in elements.
+            strides: from one A, B and C of a batch to the next, in elements.
             alpha: factor of A B.
             beta: factor of C, which is not read if it is 0.
 
         Raises:
             RunnerError: if the driver refuses the launch.
         """
-        gpu = self._gpu
+        gpu, plan = self._gpu, self.plan
         context = gpu.driver.context_on(gpu.ordinal)
         if context is None:
             with gpu.driver.entered(gpu.ordinal):
-                self.run(stream, addresses, leading, alpha, beta)
+                self.run(stream, addresses, leading, strides, alpha, beta)
             return
         # One lock for the whole GPU: the argument buffers are shared, and the launches of two
         # products that use the same scratch memory must not mix. The driver has such a lock too.
         with gpu.lock:
-            size = self.plan.workspace
-            workspace = gpu.scratch(context, stream, size) if size else 0
-            values = (*addresses, *leading, alpha, beta, workspace)
+            scratch = 0, 0
+            if plan.workspace or plan.counters:
+                scratch = gpu.scratch(context, stream, plan.workspace, plan.counters)
+            values = (*addresses, *leading, *strides, alpha, beta, *scratch)
             for launch in self._launches:
                 launch(stream, values)
+
+
+def _power_of_two(size: int) -> int:
+    """The smallest that is at least `size`."""
+    return 1 << (size - 1).bit_length()
 
 
 def _packed(driver: Driver, kernel: Any, launch: Launch) -> Callable[[int, Values], None]:

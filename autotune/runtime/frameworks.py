@@ -30,7 +30,7 @@ class Framework(Protocol):
         """The handle of the caller's current stream on a device (0: the default stream)."""
         ...
 
-    def empty(self, like: Any, shape: tuple[int, int]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         """A new row-major fp32 array beside another."""
         ...
 
@@ -91,7 +91,7 @@ class Torch:
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return self._stream(ordinal)
 
-    def empty(self, like: Any, shape: tuple[int, int]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         return self._torch.empty(shape, dtype=self._torch.float32, device=like.device)
 
 
@@ -113,7 +113,7 @@ class CuPy:
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return int(self._stream(ordinal).ptr)
 
-    def empty(self, like: Any, shape: tuple[int, int]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         with like.device:
             return self._cupy.empty(shape, dtype=self._cupy.float32)
 
@@ -154,7 +154,7 @@ class Interface:
             )
         return int(handles.pop()) if handles else 0
 
-    def empty(self, like: Any, shape: tuple[int, int]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         raise ArrayError(f"{type(like).__qualname__} cannot be allocated here; give out={shape}")
 
 
@@ -165,7 +165,7 @@ class PyCuda(Interface):
         super().__init__(ordinal)
         self._gpuarray = gpuarray
 
-    def empty(self, like: Any, shape: tuple[int, int]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
         return self._gpuarray.empty(shape, dtype="float32", allocator=like.allocator)
 
 

@@ -19,7 +19,7 @@ from autotune.errors import CacheError
 from autotune.evaluate import Trial
 from autotune.plan import Resources
 from autotune.runner import Failure, Measurement
-from autotune.search.axes import Axis
+from autotune.search.axes import FAMILY, Axis
 from autotune.search.studies import study_of
 from autotune.store import codec, files
 
@@ -65,11 +65,13 @@ class Journal:
             CacheError: if the disk is full or read-only.
         """
         ran = isinstance(trial.outcome, Measurement)
+        held = {FAMILY: trial.config.family, **trial.config.values}
+        shown = [name for name in self._space if name in held]
         frozen = optuna.create_trial(
             state=TrialState.COMPLETE if ran else TrialState.PRUNED,
             value=trial.time_us if ran else None,
-            params={name: trial.config.values[name] for name in self._space},
-            distributions=self._space,
+            params={name: held[name] for name in shown},
+            distributions={name: self._space[name] for name in shown},
             user_attrs=_encode(trial),
         )
         try:

@@ -13,7 +13,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from autotune.config import Value
-from autotune.search.axes import Axis
+from autotune.search.axes import FAMILY, Axis
 
 # Chosen among a few on CLBlast's Xgemm at 4096 on an RTX 3090 (17,956 configurations, no first
 # guesses). On 20 seeds that the choice had not seen the best of 200 trials was on average at
@@ -24,16 +24,16 @@ BESIDE = 0.5
 class Projected(BaseSampler):
     """Asks an inner sampler for a point of the relaxed space and takes the nearest configuration.
 
-    First comes what is queued. Then, once there is an incumbent, every second choice on average
-    is one that differs from it in the fewest parameters: constraints tie parameters together, and
-    a draw that changes one alone is mostly infeasible. Without an inner sampler, and until that
-    has seen enough, draws are even. Of configurations that are equally near a draw the first
-    counts.
+    First comes what is queued. Then, once there are incumbents, every second choice on average
+    is one that differs from one of them in the fewest parameters: constraints tie parameters
+    together, and a draw that changes one alone is mostly infeasible. Without an inner sampler,
+    and until that has seen enough, draws are even. Of configurations that are equally near a
+    draw the first counts.
 
     Attributes:
         taken: for each configuration whether it was chosen already.
         chosen: trial numbers to indices of configurations.
-        incumbent: index of the configuration to stay near to; None for none.
+        incumbents: indices of the configurations to stay near to, one a family at most.
     """
 
     def __init__(
@@ -47,8 +47,9 @@ class Projected(BaseSampler):
     ) -> None:
         self.taken = np.zeros(count, bool)
         self.chosen: dict[int, int] = {}
-        self.incumbent: int | None = None
+        self.incumbents: Sequence[int] = ()
         self._axes = axes
+        self._family = next((axis for axis in axes if axis.name == FAMILY), None)
         self._space = {axis.name: axis.distribution for axis in axes}
         self._queue = iter(queue)
         self._inner = inner
@@ -89,13 +90,25 @@ class Projected(BaseSampler):
         for index in self._queue:
             if not self.taken[index]:
                 return index
-        if self.incumbent is not None and self._random.random() < BESIDE:
-            return self._even(self._beside(self.incumbent))
+        if self.incumbents and self._random.random() < BESIDE:
+            return self._even(self._beside(self._incumbent()))
         drawn = self._inner.sample_relative(study, trial, self._space) if self._inner else {}
         return self._nearest(drawn) if drawn else self._even(~self.taken)
 
     def _even(self, among: npt.NDArray[np.bool_]) -> int:
+        """Draws evenly; where there are several families, a family first: one may be small."""
+        if self._family is not None:
+            drawn = self._random.choice(np.unique(self._family.codes[among]))
+            among = among & (self._family.codes == drawn)
         return int(self._random.choice(np.flatnonzero(among)))
+
+    def _incumbent(self) -> int:
+        """One of those whose family has something left, if there are any."""
+        if self._family is None or len(self.incumbents) == 1:
+            return self.incumbents[0]
+        left = np.unique(self._family.codes[~self.taken])
+        alive = [one for one in self.incumbents if self._family.codes[one] in left]
+        return int(self._random.choice(alive or self.incumbents))
 
     def _beside(self, index: int) -> npt.NDArray[np.bool_]:
         """What is left of the configurations that differ from one in the fewest parameters."""
@@ -105,7 +118,7 @@ class Projected(BaseSampler):
         fewest: npt.NDArray[np.bool_] = different == different.min()
         return fewest
 
-    def _nearest(self, drawn: Mapping[str, Value]) -> int:
+    def _nearest(self, drawn: Mapping[str, Value | None]) -> int:
         distances = np.where(self.taken, np.inf, np.float32(0))
         for axis in self._axes:
             distances += axis.distances(drawn[axis.name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -16,6 +15,8 @@ from autotune.runner import Evidence, Measurement
 from autotune.store.record import BEST_FIRST, Entry, Provenance, Record
 
 SCHEMA = 1
+# What a record says of its problem only where it is otherwise.
+USUAL = {"batch": 1, "epilogue": "none"}
 
 T = TypeVar("T")
 
@@ -24,7 +25,11 @@ def encode(record: Record) -> dict[str, object]:
     """The record as JSON data; times are in microseconds, sizes in bytes."""
     return {
         "schema": SCHEMA,
-        "problem": asdict(record.problem),
+        "problem": {
+            name: value
+            for name, value in asdict(record.problem).items()
+            if value != USUAL.get(name)
+        },
         "evidence": record.evidence,
         "entries": [_encode_entry(entry) for entry in record.entries],
         "baseline": record.baseline and asdict(record.baseline),
@@ -47,7 +52,7 @@ def decode(data: object) -> Record:
         raise ValueError("entries is not a list")
     baseline = given.get("baseline")
     return Record(
-        problem=_build(Problem, given.get("problem")),
+        problem=_build(Problem, USUAL | _object(given.get("problem"), "problem")),
         device=Device.from_json(_object(given.get("device"), "device")),
         evidence=_evidence(given.get("evidence")),
         entries=tuple(_decode_entry(entry) for entry in entries),
@@ -139,7 +144,7 @@ def _typed(name: str, value: object, hint: Any) -> Any:
     return value
 
 
-def _object(data: object, what: str) -> Mapping[str, object]:
+def _object(data: object, what: str) -> dict[str, object]:
     if not isinstance(data, dict):
         raise ValueError(f"{what} is not an object")
     return data

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "async_copy.cuh"
+#include "fragments.cuh"
 #include "vector.cuh"
 
 template <int EXTENT, int BK, int THREADS, int VECTOR, int ALONG_K, int ASYNC, int CHECK>

@@ -25,11 +25,3 @@ __device__ __forceinline__ void copy_vector(float* to, const float* from) {
     using Type = typename Vector<WIDTH>::Type;
     *reinterpret_cast<Type*>(to) = *reinterpret_cast<const Type*>(from);
 }
-
-// The value, computed once: without this ptxas saves a register by computing it again in the loop.
-__device__ __forceinline__ int once(int value) {
-#if !defined(AUTOTUNE_HOST)
-    asm volatile("" : "+r"(value));
-#endif
-    return value;
-}

@@ -1,0 +1,91 @@
+"""What the parameters of `simt` stand for, in threads, blocks and bytes."""
+
+from __future__ import annotations
+
+from autotune.families.base import Params
+from autotune.problem import Problem
+
+COPIES = ("staged", "async")
+ORDERS = ("rows", "columns", "snake", "row-pairs", "column-pairs")
+PACKS = ("none", "a", "b", "ab")
+REDUCTIONS = ("none", "separate", "fused", "stream")
+
+PADDING = 4
+# Registers besides the sums and fragments: addresses, counters, predicates.
+OTHER_REGISTERS = 26
+
+
+def slice_threads(p: Params) -> int:
+    """Threads that hold sums of the same tile, each its own."""
+    warps: int = (p["bm"] // p["wm"]) * (p["bn"] // p["wn"])
+    return 32 * warps
+
+
+def thread_count(p: Params) -> int:
+    """Threads a block."""
+    return slice_threads(p) * int(p["slices"])
+
+
+def tiles(p: Params, problem: Problem) -> int:
+    """Tiles of bm x bn that cover one C of the batch."""
+    rows: int = -(-problem.m // p["bm"])
+    columns: int = -(-problem.n // p["bn"])
+    return rows * columns
+
+
+def streamed(p: Params, problem: Problem) -> int:
+    """Tiles that `workers` blocks share: those of the wave that is not full and of the one before,
+    so that each worker has a tile or more and no tile more than two workers; or all of them."""
+    count, workers = tiles(p, problem), p["workers"]
+    return count if count < 2 * workers else int(count % workers + workers)
+
+
+def block_count(p: Params, problem: Problem) -> int:
+    """Blocks that multiply, over the whole batch."""
+    count = tiles(p, problem)
+    if p["reduction"] == "stream":
+        return count - streamed(p, problem) + int(p["workers"])
+    return count * int(p["split_k"]) * problem.batch
+
+
+def partial_floats(p: Params, problem: Problem) -> int:
+    """Floats of workspace that shares of K take until they are added up."""
+    tile: int = p["bm"] * p["bn"]
+    match p["reduction"]:
+        case "separate":
+            return problem.batch * int(p["split_k"]) * problem.m * pitch(problem.n)
+        case "fused":
+            return block_count(p, problem) * tile
+        case "stream":
+            return 2 * int(p["workers"]) * tile
+    return 0
+
+
+def packed_floats(p: Params, problem: Problem) -> int:
+    """Floats of workspace that packed operands take."""
+    extents = (("a", problem.m), ("b", problem.n))
+    rows = sum(pitch(extent) for name, extent in extents if name in p["pack"].replace("none", ""))
+    return problem.batch * problem.k * rows
+
+
+def pitch(extent: int) -> int:
+    """Floats of a row of `extent` that starts at a multiple of 4."""
+    return -(-extent // 4) * 4
+
+
+def register_estimate(p: Params) -> int:
+    """Registers a thread: sums, fragments, what is staged in them, and some besides."""
+    sums: int = p["tm"] * p["tn"]
+    fragments: int = p["fragments"] * (p["tm"] + p["tn"])
+    staged: int = p["bk"] * (p["bm"] + p["bn"]) // thread_count(p) if p["copy"] == "staged" else 0
+    return sums + fragments + staged + OTHER_REGISTERS
+
+
+def shared_bytes(p: Params, padded: int = 2) -> int:
+    """Bytes of the buffers, of which `padded` operands run along K, or of what slices add up; and
+    of the sums of finished chunks."""
+    row: int = p["bm"] + p["bn"] + PADDING * padded
+    buffers: int = p["stages"] * p["bk"] * row
+    slices: int = (p["slices"] - 1) * p["bm"] * p["bn"]
+    waiting: int = p["slices"] * p["bm"] * p["bn"] if p["chunks"] > 1 else 0
+    return 4 * (waiting + max(buffers, slices))

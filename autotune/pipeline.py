@@ -1,0 +1,107 @@
+"""Candidates that are prepared while others are measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+from autotune import families
+from autotune.compiler import CompileFailure, Program
+from autotune.config import Config
+from autotune.evaluate import Compile, prepare
+from autotune.plan import Template
+from autotune.problem import Problem
+from autotune.runner import Candidate, Failure, Runner
+
+Ready = tuple[Config, Candidate | Failure]
+Prepared = Generator[Ready, None, None]
+
+# Programs that are at hand without a look at the disk: those of a whole search, 50 MB.
+KEPT = 1024
+
+
+def cores() -> int:
+    """Threads that compile by default: one core is left to the process that feeds the device."""
+    return max(1, (os.cpu_count() or 1) - 1)
+
+
+def ahead(
+    configs: Iterable[Config],
+    problem: Problem,
+    runner: Runner,
+    compile: Compile,
+    *,
+    window: int,
+    ordered: bool,
+    jobs: int | None = None,
+) -> Prepared:
+    """Prepares configurations, `window` of them under way at once.
+
+    A configuration is taken from `configs` only when there is room for it. A template that
+    several of those under way share, or that was lately compiled, is compiled once. Close the
+    iterator to drop what is still queued.
+
+    Args:
+        configs: what to prepare.
+        problem: what they compute.
+        runner: says which resources it knows, and for which device to compile.
+        compile: makes a program of a template for an architecture.
+        window: how many may be under way.
+        ordered: gives them out in their order, so that what is taken follows from what the caller
+            did with the earlier ones and never from how fast compilation is. Otherwise each is
+            given out as soon as it is ready, and of several the one that was taken first: none
+            waits for another that takes long.
+        jobs: threads that compile; `cores()` by default.
+    """
+    pool = ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile")
+
+    @lru_cache(KEPT)
+    def compiling(template: Template) -> Future[Program | CompileFailure]:
+        return pool.submit(compile, template, runner.device.arch)
+
+    source = iter(configs)
+    waiting: list[_Slot] = []
+    try:
+        while True:
+            for config in islice(source, window - len(waiting)):
+                known = runner.resources(config) is not None
+                launches = () if known else families.plan(config, problem).launches
+                programs = {launch.template: compiling(launch.template) for launch in launches}
+                waiting.append(_Slot(config, programs))
+            if not waiting:
+                return
+            slot = waiting.pop(0 if ordered else _first_ready(waiting))
+            yield slot.config, prepare(slot.config, problem, runner, slot.program)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A configuration under way, and the programs of its launches."""
+
+    config: Config
+    programs: Mapping[Template, Future[Program | CompileFailure]]
+
+    @property
+    def ready(self) -> bool:
+        return all(program.done() for program in self.programs.values())
+
+    def program(self, template: Template, arch: str) -> Program | CompileFailure:
+        """Waits for the program."""
+        del arch
+        return self.programs[template].result()
+
+
+def _first_ready(waiting: Sequence[_Slot]) -> int:
+    """Waits until one is ready; of several the first."""
+    while True:
+        for place, slot in enumerate(waiting):
+            if slot.ready:
+                return place
+        programs = (program for slot in waiting for program in slot.programs.values())
+        wait([one for one in programs if not one.done()], return_when=FIRST_COMPLETED)

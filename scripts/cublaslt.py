@@ -1,0 +1,168 @@
+"""cuBLASLt's own candidates for a product: the results of its heuristic, as runs to be timed.
+
+    autotune.gpu's bench calls `cublaslt:open_rivals` in its worker process (see `suite.py`).
+
+Through ctypes on the library that PyTorch brings: nvmath-python binds it too, but would have to be
+brought along, and loads only where there is a driver. The numbers and the structure are those of
+`cublasLt.h` of cuBLAS 13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from typing import Any
+
+from autotune.errors import MissingError, RunnerError
+from autotune.gpu.operands import Operands, stored_shapes
+from autotune.gpu.session import Run, Session
+
+ASKED_FOR = 16
+WORKSPACE = 64 * 2**20
+
+SUCCESS = 0
+CUDA_R_32F = 0
+COMPUTE_32F = 68  # IEEE products and sums; the variants that may convert to TF32 are 74 and up
+OP_N, OP_T = 0, 1
+DESC_TRANSA, DESC_TRANSB = 3, 4
+PREF_MAX_WORKSPACE_BYTES = 1
+
+
+class Result(ctypes.Structure):
+    """`cublasLtMatmulHeuristicResult_t`; the first member is the `cublasLtMatmulAlgo_t`."""
+
+    _fields_ = (
+        ("algorithm", c_uint64 * 8),
+        ("workspace", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "Create": (POINTER(c_void_p),),
+    "MatmulDescCreate": (POINTER(c_void_p), c_int, c_int),
+    "MatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatrixLayoutCreate": (POINTER(c_void_p), c_int, c_uint64, c_uint64, c_int64),
+    "MatmulPreferenceCreate": (POINTER(c_void_p),),
+    "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "MatmulAlgoGetHeuristic": (*[c_void_p] * 7, c_int, POINTER(Result), POINTER(c_int)),
+    "Matmul": (*[c_void_p] * 14, c_size_t, c_void_p),
+}
+
+
+class Library:
+    """libcublasLt; whatever it makes lives as long as the process, which is one problem's."""
+
+    def __init__(self, path: str) -> None:
+        library = ctypes.CDLL(path)
+        self._functions = {name: library[f"cublasLt{name}"] for name in _SIGNATURES}
+        for name, function in self._functions.items():
+            function.argtypes = _SIGNATURES[name]
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Calls `cublasLt<name>`.
+
+        Raises:
+            RunnerError: if it returns anything but success.
+        """
+        status = self._functions[name](*arguments)
+        if status != SUCCESS:
+            raise RunnerError(f"cublasLt{name} returned status {status}")
+
+    def made(self, kind: str, *arguments: Any) -> c_void_p:
+        """A new handle, descriptor, layout or preference."""
+        handle = c_void_p()
+        self.call(f"{kind}Create", byref(handle), *arguments)
+        return handle
+
+    def layout(self, rows: int, columns: int, leading_dimension: int) -> c_void_p:
+        """A row-major matrix as cuBLASLt sees it: its transpose, column-major."""
+        return self.made("MatrixLayout", CUDA_R_32F, columns, rows, leading_dimension)
+
+    def product(self, layout: str) -> c_void_p:
+        """The description of op(B)^T op(A)^T, whose column-major result is C, row-major."""
+        made = self.made("MatmulDesc", COMPUTE_32F, CUDA_R_32F)
+        for attribute, letter in zip((DESC_TRANSA, DESC_TRANSB), reversed(layout), strict=True):
+            value = c_int(OP_T if letter == "t" else OP_N)
+            self.call("MatmulDescSetAttribute", made, attribute, byref(value), 4)
+        return made
+
+    def heuristic(self, handle: c_void_p, product: c_void_p, *layouts: c_void_p) -> list[Result]:
+        """What its heuristic proposes, the best guess first, for operands aligned to 256 bytes."""
+        preference = self.made("MatmulPreference")
+        limit = c_size_t(WORKSPACE)
+        attribute = PREF_MAX_WORKSPACE_BYTES
+        self.call("MatmulPreferenceSetAttribute", preference, attribute, byref(limit), 8)
+        results, count = (Result * ASKED_FOR)(), c_int()
+        proposed = (ASKED_FOR, results, byref(count))
+        self.call("MatmulAlgoGetHeuristic", handle, product, *layouts, preference, *proposed)
+        return [one for one in results[: count.value] if one.state == SUCCESS]
+
+
+def open_rivals(session: Session, operands: Operands) -> list[tuple[str, Run]]:
+    """C = op(A) op(B) in IEEE fp32 on the session's stream, by each result of the heuristic.
+
+    Returns:
+        At most `ASKED_FOR` runs with their names, the library's first choice first; none for a
+        batch or an epilogue. All of them share one workspace.
+
+    Raises:
+        MissingError: if the library is not there.
+        RunnerError: if the library refuses.
+    """
+    problem = operands.problem
+    if problem.batch > 1 or problem.epilogue != "none":
+        return []
+    library = Library(library_path())
+    handle, product = library.made(""), library.product(problem.layout)
+    layout_a, layout_b, layout_c = (
+        library.layout(*shape, leading_dimension)
+        for shape, leading_dimension in zip(
+            stored_shapes(problem), operands.leading_dimensions, strict=True
+        )
+    )
+    results = library.heuristic(handle, product, layout_b, layout_a, layout_c, layout_c)
+    workspace, one, zero = session.allocate(WORKSPACE), c_float(1.0), c_float(0.0)
+
+    def runner(result: Result) -> Run:
+        def run() -> None:
+            library.call(
+                "Matmul",
+                *(handle, product, byref(one)),
+                *(operands.b.address, layout_b, operands.a.address, layout_a, byref(zero)),
+                *(operands.c.address, layout_c, operands.c.address, layout_c),
+                *(byref(result), int(workspace), WORKSPACE, session.stream.handle),
+            )
+
+        return run
+
+    usable = filter(_launches, map(runner, results))
+    return [(f"cuBLASLt {rank}", run) for rank, run in enumerate(usable, 1)]
+
+
+def _launches(run: Run) -> bool:
+    """Whether the library takes a result of its own; it finds out about some only then."""
+    try:
+        run()
+    except RunnerError:
+        return False
+    return True
+
+
+def library_path() -> str:
+    """Where libcublasLt is: the one that PyTorch has loaded, or else one that is installed.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    try:
+        found = load_nvidia_dynamic_lib("cublasLt").abs_path
+    except DynamicLibNotFoundError as error:
+        raise MissingError(f"no libcublasLt ({error}); PyTorch brings it") from error
+    if found is None:
+        raise MissingError("libcublasLt is loaded from an unknown place")
+    return str(found)

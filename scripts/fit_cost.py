@@ -1,0 +1,327 @@
+"""Fits the coefficients of the cost model to recordings, and says what they are worth elsewhere.
+
+    python scripts/fit_cost.py autotune/data/recordings/h100 --out autotune/data/cost.json
+
+reads the recordings in the given folders (`record.py`, `suite.py --trials`) and fits the logarithms
+of the coefficients, by least squares of the logarithms of predicted over measured time. Weak priors
+keep what the recordings say nothing about where it was; large errors count less than their square,
+and slow configurations less than fast ones, which are the ones to be told apart.
+
+Then each shape is left out of a fit in turn, and its configurations are ranked by a model that has
+not seen it. The table shows the rank correlation and how much slower than the best known
+configuration the best of the model's first guesses is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from autotune import cost, families
+from autotune.candidates import diverse
+from autotune.config import Config
+from autotune.cost import Coefficients, Load
+from autotune.problem import Problem
+from autotune.recording import Recording
+from autotune.runner import Measurement
+
+FIRST = 10
+SAMPLE = 100.0
+"""Measurements that a shape counts for, however many there are: they are not independent."""
+# Standard deviations of the logarithms before any measurement: of a coefficient, of the factor of
+# a trait, of what a shape has in common that the model knows nothing about.
+COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
+# Of a prediction; errors from twice that on count with their size, not with its square.
+NOISE, LARGE = 0.05, 2
+ROUNDS, LEAST_GAIN, MOST_DAMPING = 40, 1e-4, 1e9
+STEP = 1e-4
+NAMES = tuple(one.name for one in fields(Coefficients) if one.name != "traits")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What ran on a shape, as the model sees it, and the logarithms of the microseconds."""
+
+    recording: Recording
+    configs: tuple[Config, ...]
+    load: Load
+    logs: Floats
+    weights: Floats
+
+    @classmethod
+    def of(cls, recording: Recording) -> Sample:
+        """The configurations of a recording that ran, with their real resources."""
+        ran = [
+            (completed(row.config, recording), row.resources, row.outcome.time_us)
+            for row in recording.rows
+            if isinstance(row.outcome, Measurement)
+        ]
+        configs, resources, measured = zip(*ran, strict=True)
+        load = Load.of(configs, recording.problem, recording.device, resources)
+        times = np.array(measured)
+        # Every shape counts the same, and a configuration that takes twice as long for half.
+        weights = times.min() / times
+        return cls(recording, configs, load, np.log(times), weights * SAMPLE / weights.sum())
+
+    def errors(self, given: Coefficients) -> Floats:
+        """Logarithms of predicted over measured time."""
+        predicted = self.load.times(self.recording.problem, self.recording.device, given)
+        return np.asarray(np.log(predicted) - self.logs)
+
+
+def completed(config: Config, recording: Recording) -> Config:
+    """The configuration with the parameters that its family had not when it was recorded: each at
+    the first of its values, which leaves out what it is for."""
+    family = families.find(config.family)
+    domain = family.domain(recording.problem, recording.device)
+    first = {name: values[0] for name, values in domain.items()}
+    return Config.of(config.family, first | config.values)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How the model ranks a shape that it was not fitted to.
+
+    Attributes:
+        problem: the shape.
+        configs: how many ran.
+        spearman: rank correlation of predicted and measured times.
+        first: best of the first guesses over the best known time, less 1.
+        error: median of the predicted over the measured times, less 1.
+    """
+
+    problem: Problem
+    configs: int
+    spearman: float
+    first: float
+    error: float
+
+
+def main(
+    folders: Annotated[list[Path], typer.Argument(help="Where the recordings are.")],
+    out: Annotated[Path | None, typer.Option(help="Writes the coefficients there.")] = None,
+    check: Annotated[bool, typer.Option(help="Leave each shape out in turn.")] = True,
+) -> None:
+    """Fits the model to the recordings in FOLDERS and checks it on shapes left out."""
+    paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
+    samples = [Sample.of(Recording.load(path)) for path in paths]
+    found = fit(samples)
+    scores = list(left_out(samples, found)) if check else []
+    if scores:
+        Console().print(table(scores))
+    if out:
+        data = {
+            "provenance": provenance(paths, samples, scores),
+            "coefficients": rounded(found),
+        }
+        out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+
+
+def fit(samples: Sequence[Sample], start: Coefficients | None = None) -> Coefficients:
+    """The coefficients that explain the samples best, by Levenberg and Marquardt's method.
+
+    `start` only saves time.
+    """
+    traits = {one for sample in samples for some in sample.load.work.traits for one in some}
+    space = _Space(tuple(sorted(traits)))
+    values, damping = space.values(start or Coefficients()), 1.0
+    residuals, slopes = space.linear(samples, values)
+    for _ in range(ROUNDS):
+        normal, gradient = slopes.T @ slopes, slopes.T @ residuals
+        step = np.linalg.solve(normal + damping * np.eye(len(values)), gradient)
+        tried, steeper = space.linear(samples, values - step)
+        gain = residuals @ residuals - tried @ tried
+        if gain < 0 and damping < MOST_DAMPING:
+            damping *= 8
+            continue
+        enough = gain < LEAST_GAIN * (residuals @ residuals)
+        values, residuals, slopes, damping = values - step, tried, steeper, damping / 8
+        if enough:
+            break
+    return space.coefficients(values)
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Where the fit looks: the logarithms of the coefficients, then those of the traits."""
+
+    traits: tuple[str, ...]
+
+    def values(self, given: Coefficients) -> Floats:
+        """The place of the coefficients."""
+        own = [getattr(given, name) for name in NAMES]
+        return np.log([*own, *(given.traits.get(trait, 1.0) for trait in self.traits)])
+
+    def coefficients(self, values: Floats) -> Coefficients:
+        """The coefficients of the place."""
+        own, factors = np.split(np.exp(values), [len(NAMES)])
+        traits = dict(zip(self.traits, factors.tolist(), strict=True))
+        return Coefficients(**dict(zip(NAMES, own.tolist(), strict=True)), traits=traits)
+
+    def linear(self, samples: Sequence[Sample], values: Floats) -> tuple[Floats, Floats]:
+        """Errors in standard deviations, and their slopes: of the samples, then of the values from
+        what was expected of them."""
+        parts = [self._of(sample, values) for sample in samples]
+        widths = np.repeat([COEFFICIENT, TRAIT], [len(NAMES), len(self.traits)])
+        away = (values - self.values(Coefficients())) / widths
+        errors, slopes = zip(*parts, (away, np.diag(1 / widths)), strict=True)
+        return np.concatenate(errors), np.concatenate(slopes)
+
+    def _of(self, sample: Sample, values: Floats) -> tuple[Floats, Floats]:
+        """The same of one sample: of its measurements, then of what they have in common."""
+        errors = sample.errors(self.coefficients(values))
+        moved = values + STEP * np.eye(len(NAMES), len(values))
+        own = [(sample.errors(self.coefficients(one)) - errors) / STEP for one in moved]
+        # A trait is a factor of the slot of those that have it.
+        slot = own[NAMES.index("slot")]
+        places = {trait: place for place, trait in enumerate(self.traits)}
+        slopes = np.column_stack([*own, np.zeros((len(errors), len(places)))])
+        for row, traits in enumerate(sample.load.work.traits):
+            for trait in traits:
+                slopes[row, len(NAMES) + places[trait]] += slot[row]
+        weights = sample.weights
+        shares = weights / (weights.sum() + (NOISE / SHAPE) ** 2)
+        common, tilt = shares @ errors, shares @ slopes
+        soft, steepness = _soft((errors - common) / NOISE)
+        root = np.sqrt(weights)
+        return (
+            np.append(root * soft, common / SHAPE),
+            np.vstack([(root * steepness / NOISE)[:, None] * (slopes - tilt), tilt / SHAPE]),
+        )
+
+
+def _soft(sizes: Floats) -> tuple[Floats, Floats]:
+    """The root of the pseudo-Huber loss and its slope: small errors count with their square, and
+    those over `LARGE` more and more with their size."""
+    long = np.sqrt(1 + np.square(sizes / LARGE))
+    root = np.sqrt((1 + long) / 2)
+    return sizes / root, 1 / root - np.square(sizes / LARGE) / (4 * root**3 * long)
+
+
+def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
+    """How each shape is ranked by a fit to all others."""
+    for sample in samples:
+        problem = sample.recording.problem
+        others = [other for other in samples if other.recording.problem != problem]
+        yield score(sample, fit(others, start))
+
+
+def score(sample: Sample, given: Coefficients) -> Score:
+    """How well the model, which knows no resources before compilation, ranks a shape."""
+    problem, device = sample.recording.problem, sample.recording.device
+    predicted = cost.times(sample.configs, problem, device, coefficients=given)
+    measured = np.exp(sample.logs)
+    order = sorted(range(len(measured)), key=lambda row: (predicted[row], sample.configs[row]))
+    known = dict(zip(sample.configs, measured, strict=True))
+    first = diverse([sample.configs[row] for row in order], problem, FIRST)
+    return Score(
+        problem=problem,
+        configs=len(measured),
+        spearman=spearman(predicted, measured),
+        first=float(min(known[config] for config in first) / measured.min() - 1),
+        error=float(np.median(predicted / measured) - 1),
+    )
+
+
+def spearman(one: Floats, other: Floats) -> float:
+    """Rank correlation; equal values share the mean of their ranks."""
+    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2)[places])
+
+
+def table(scores: Sequence[Score]) -> Table:
+    shown = Table("shape", "ran", "Spearman", f"best of {FIRST}", "median error")
+    for one in scores:
+        shown.add_row(
+            str(one.problem),
+            str(one.configs),
+            f"{one.spearman:.2f}",
+            f"{one.first:+.1%}",
+            f"{one.error:+.1%}",
+        )
+    for name, value in summary(scores).items():
+        shown.add_row(name, "", f"{value['spearman']:.2f}", f"{value['first']:+.1%}", "")
+    return shown
+
+
+def summary(scores: Sequence[Score]) -> dict[str, dict[str, float]]:
+    """Median and 90th percentile (of the correlations the 10th) over the shapes."""
+    correlations = np.array([one.spearman for one in scores])
+    first = np.array([one.first for one in scores])
+    return {
+        "median": {"spearman": float(np.median(correlations)), "first": float(np.median(first))},
+        "90 % of shapes": {
+            "spearman": float(np.percentile(correlations, 10)),
+            "first": float(np.percentile(first, 90)),
+        },
+    }
+
+
+def provenance(
+    paths: Sequence[Path], samples: Sequence[Sample], scores: Sequence[Score]
+) -> dict[str, Any]:
+    """What the coefficients were fitted to, and how well they did on shapes left out."""
+    recordings = [sample.recording for sample in samples]
+    return {
+        "made": "scripts/fit_cost.py",
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "devices": sorted({recording.device.name for recording in recordings}),
+        "recordings": [
+            {
+                "problem": str(recording.problem),
+                "source": recording.origin.source,
+                "date": recording.date,
+                "ran": len(sample.configs),
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            }
+            for path, recording, sample in zip(paths, recordings, samples, strict=True)
+        ],
+        "left out": [
+            {
+                "problem": str(one.problem),
+                "spearman": round(one.spearman, 3),
+                "first": round(one.first, 4),
+            }
+            for one in scores
+        ],
+        "summary": {
+            name: {key: round(number, 4) for key, number in values.items()}
+            for name, values in (summary(scores).items() if scores else ())
+        },
+    }
+
+
+def rounded(given: Coefficients) -> dict[str, Any]:
+    """The coefficients with four digits; factors that change nothing are left out."""
+    values = asdict(given)
+    traits = {name: _digits(value) for name, value in sorted(values.pop("traits").items())}
+    return {
+        **{name: _digits(value) for name, value in values.items()},
+        "traits": {name: value for name, value in traits.items() if value != 1},
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
