@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from autotune import cost, families, space
 from autotune.config import Config
@@ -19,7 +20,8 @@ AUTO = "auto"
 
 # First guesses of the model, and the least of each family, however much slower than another's the
 # model takes them to be; and the winners of the nearest recorded problems.
-GUESSES, EACH = 8, 2
+GUESSES, EACH = 10, 2
+A_TILE, ALIKE = 4, 2
 NEIGHBOURS = 4
 
 
@@ -96,29 +98,28 @@ def guesses(
 
 
 def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Config]:
-    """The best of each block tile of C, for the `count` tiles that come first in `ranked`.
+    """The first `count` of `ranked`, passing over what is too much like those before.
 
-    What else differs is often what the model is blind to, so the first of `ranked` are alike. And
-    what it misjudges is most likely a whole family, so each has `EACH` among them. Where there
-    are fewer tiles, the best of each number of blocks follow.
+    At most `A_TILE` have the same block tile and at most `ALIKE` the same work to do with it: what
+    else differs is often what the model is blind to. And what it misjudges is most likely a whole
+    family, so each has `EACH` among them.
     """
-    tiles: dict[str, dict[object, int]] = {}
-    grids: dict[str, dict[object, int]] = {}
+    tiles, works = Counter[object](), Counter[object]()
+    found: dict[str, list[int]] = {config.family: [] for config in ranked}
     for place, config in enumerate(ranked):
-        of_tile = tiles.setdefault(config.family, {})
-        of_grid = grids.setdefault(config.family, {})
-        if len(of_tile) < count:
-            work = families.find(config.family).work(config, problem)
-            of_tile.setdefault(work.tile, place)
-            of_grid.setdefault((work.tile, work.blocks), place)
-    sure = [
-        place
-        for name in tiles
-        for place in [*dict.fromkeys([*tiles[name].values(), *grids[name].values()])][:EACH]
-    ]
-    more = [sorted(p for one in found.values() for p in one.values()) for found in (tiles, grids)]
-    chosen = [*dict.fromkeys([*sure, *more[0], *more[1]])][: max(count, len(sure))]
-    return [ranked[place] for place in sorted(chosen)]
+        if len(found[config.family]) == count:
+            continue
+        work = families.find(config.family).work(config, problem)
+        tile = (config.family, work.tile)
+        alike = (*tile, work.turns, work.copies)
+        if tiles[tile] < A_TILE and works[alike] < ALIKE:
+            found[config.family].append(place)
+            tiles[tile] += 1
+            works[alike] += 1
+    sure = [place for places in found.values() for place in places[:EACH]]
+    more = sorted(place for places in found.values() for place in places[EACH:])
+    chosen = dict.fromkeys((*sure, *more, *range(len(ranked))))
+    return [ranked[place] for place in sorted(islice(chosen, max(count, len(sure))))]
 
 
 def todays_of(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from autotune import families
 from autotune.config import Config
-from autotune.device import Device
+from autotune.device import Device, fp32_lanes
 from autotune.families.base import Work
 from autotune.plan import Resources
 from autotune.problem import Problem
@@ -183,7 +183,7 @@ class Load:
         """Microseconds of each; infinite where no block fits an SM."""
         work, fits = self.work, self.resident > 0
         resident = np.where(fits, self.resident, 1.0)
-        compute = self._cycles(resident, device.sms, given) / device.sm_clock
+        compute = self._cycles(resident, device, given) / device.sm_clock
         l2 = work.blocks * work.turns * work.bytes / (given.l2 * device.memory_bandwidth)
         dram = _dram_bytes(work, resident, problem, device, given) / (
             given.dram * device.memory_bandwidth
@@ -194,14 +194,13 @@ class Load:
         fixed = given.launch + given.passes * work.passes + given.gather * (work.gathers > 0)
         return np.where(fits, MICRO * (product + moved + gathering) + fixed, np.inf)
 
-    def _cycles(self, resident: Floats, sms: int, given: Coefficients) -> Floats:
+    def _cycles(self, resident: Floats, device: Device, given: Coefficients) -> Floats:
         """Cycles of the SM that has most to do: waves that fill it, and what is left."""
         work = self.work
-        full, rest = np.divmod(work.blocks, sms * resident)
-        left = np.ceil(rest / sms)
-        waves = full * self._turn(resident, given) + (rest > 0) * self._turn(
-            np.maximum(left, 1.0), given
-        )
+        full, rest = np.divmod(work.blocks, device.sms * resident)
+        left = np.maximum(np.ceil(rest / device.sms), 1.0)
+        waves = full * self._turn(resident, device, given)
+        waves += (rest > 0) * self._turn(left, device, given)
         # The copies of the first turns are sent off before any of them is waited for.
         fill = work.ahead * work.copies * given.copy * resident / SCHEDULERS
         begun = full + (rest > 0) - 1 + (work.starts - 1)
@@ -210,12 +209,14 @@ class Load:
         again = begun * (given.next / resident + fill)
         return np.asarray(first + again + work.turns * waves + ends)
 
-    def _turn(self, blocks: Floats, given: Coefficients) -> Floats:
+    def _turn(self, blocks: Floats, device: Device, given: Coefficients) -> Floats:
         """Cycles of a turn of all `blocks` resident ones."""
         work = self.work
         slots = work.issue + given.copy * work.copies
         slot = given.slot * self._factors(given.traits)
-        issue = blocks * slots / SCHEDULERS * slot
+        # Where a scheduler has half a warp of fp32 units, a multiply-add takes two cycles anyway.
+        units = fp32_lanes(device.compute_capability) / (SCHEDULERS * device.warp_size)
+        issue = blocks / SCHEDULERS * np.maximum(slots * slot, work.issue / units)
         alone = slots / work.warps * given.chain + given.wait * work.waits
         shared = blocks * work.shared * given.shared
         behind = np.where(work.ahead > 0, 0.0, given.arrival)

@@ -131,9 +131,9 @@ class LaunchPlan:
     """The launches that compute a problem with a configuration, in order, on one stream.
 
     `workspace` is in bytes; the launches may read and write it freely, and it need not be
-    initialised. `product` is the index of the launch that multiplies; others copy operands before it
-    or add up its results. `counters` is how many 32-bit words the launches need that are zero at entry and
-    that they leave zero.
+    initialised. `counters` is how many 32-bit words the launches need that are zero at entry and
+    that they leave zero. `product` is the index of the launch that multiplies; others copy
+    operands before it or add up its results.
     """
 
     problem: Problem

@@ -59,7 +59,6 @@ __global__ void __launch_bounds__(32 * (BM / WM) * (BN / WN) * SLICES, MIN_BLOCK
     constexpr int LM = WM / TM, LN = WN / TN, STEPS = BK / SLICES, SUMS = TM * TN;
     static_assert(STAGES >= 2 && (ASYNC || STAGES == 2), "registers stage one tile ahead");
     static_assert(STEPS % FRAGMENTS == 0, "fragments take turns");
-    static_assert(THREADS * TN <= STAGES * BK * (BM + BN), "rows of C go through the buffers");
     using TileA = OperandTile<BM, BK, THREADS * SLICES, VA, !TRANS_A, ASYNC, CHECK>;
     using TileB = OperandTile<BN, BK, THREADS * SLICES, VB, TRANS_B, ASYNC, CHECK>;
     using Share = typename Shares<REDUCTION == STREAM>::Type;
@@ -193,36 +192,12 @@ __global__ void __launch_bounds__(32 * (BM / WM) * (BN / WN) * SLICES, MIN_BLOCK
                                              bias, x + v);
             }
         };
-        // Stores row i of every thread of the warp, 32 neighbours at a time, which rows that allow no
-        // vectors need to fill the sectors of memory; through shared memory.
-        const auto store_row = [&](int i) {
-            float* const strip = shared + thread / 32 * (LM * WN);
-            const int own = (at.thread_row / 4 % LM) * WN + at.thread_column % WN;
-#pragma unroll
-            for (int j = 0; j < TN; j += 4) copy_vector<4>(strip + own + j * LN, &sums[i][j]);
-            __syncwarp();
-            const int first_row = at.row + at.thread_row / WM * WM + i / 4 * 4 * LM + i % 4;
-            const int first_column = at.column + at.thread_column / WN * WN;
-#pragma unroll 4
-            for (int e = thread % 32; e < LM * WN; e += 32) {
-                const int y = first_row + e / WN * 4, x = first_column + e % WN;
-                if (CHECK && (y >= m || x >= n)) continue;
-                update<1, EPILOGUE>(target + y * pitch + x, strip + e, alpha, beta, bias, x);
-            }
-            __syncwarp();
-        };
         if (REDUCTION < FUSED || share.count() == 1) {
-            if constexpr (VC < 4 && !PLANES) __syncthreads();
             if (slice == 0) {
 #pragma unroll
-                for (int i = 0; i < TM; ++i) {
-                    if constexpr (VC < 4 && !PLANES) {
-                        store_row(i);
-                    } else {
+                for (int i = 0; i < TM; ++i)
 #pragma unroll
-                        for (int j = 0; j < TN; j += 4) store(i, j, &sums[i][j]);
-                    }
-                }
+                    for (int j = 0; j < TN; j += 4) store(i, j, &sums[i][j]);
             }
         } else {
             int* counter = counters + blockIdx.z * gridDim.x + share.tile();

@@ -24,6 +24,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from least_squares import minimum, soft
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -42,9 +43,8 @@ SAMPLE = 100.0
 # Standard deviations of the logarithms before any measurement: of a coefficient, of the factor of
 # a trait, of what a shape has in common that the model knows nothing about.
 COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
-# Of a prediction; errors from twice that on count with their size, not with its square.
-NOISE, LARGE = 0.05, 2
-ROUNDS, LEAST_GAIN, MOST_DAMPING = 40, 1e-4, 1e9
+# Of a prediction.
+NOISE = 0.05
 STEP = 1e-4
 NAMES = tuple(one.name for one in fields(Coefficients) if one.name != "traits")
 
@@ -113,44 +113,25 @@ class Score:
 def main(
     folders: Annotated[list[Path], typer.Argument(help="Where the recordings are.")],
     out: Annotated[Path | None, typer.Option(help="Writes the coefficients there.")] = None,
-    check: Annotated[bool, typer.Option(help="Leave each shape out in turn.")] = True,
 ) -> None:
     """Fits the model to the recordings in FOLDERS and checks it on shapes left out."""
     paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
     samples = [Sample.of(Recording.load(path)) for path in paths]
     found = fit(samples)
-    scores = list(left_out(samples, found)) if check else []
-    if scores:
-        Console().print(table(scores))
+    scores = list(left_out(samples, found))
+    Console().print(table(scores))
     if out:
-        data = {
-            "provenance": provenance(paths, samples, scores),
-            "coefficients": rounded(found),
-        }
+        made = provenance(paths, samples, scores)
+        data = {"provenance": made, "coefficients": rounded(found)}
         out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 def fit(samples: Sequence[Sample], start: Coefficients | None = None) -> Coefficients:
-    """The coefficients that explain the samples best, by Levenberg and Marquardt's method.
-
-    `start` only saves time.
-    """
+    """The coefficients that explain the samples best; `start` only saves time."""
     traits = {one for sample in samples for some in sample.load.work.traits for one in some}
     space = _Space(tuple(sorted(traits)))
-    values, damping = space.values(start or Coefficients()), 1.0
-    residuals, slopes = space.linear(samples, values)
-    for _ in range(ROUNDS):
-        normal, gradient = slopes.T @ slopes, slopes.T @ residuals
-        step = np.linalg.solve(normal + damping * np.eye(len(values)), gradient)
-        tried, steeper = space.linear(samples, values - step)
-        gain = residuals @ residuals - tried @ tried
-        if gain < 0 and damping < MOST_DAMPING:
-            damping *= 8
-            continue
-        enough = gain < LEAST_GAIN * (residuals @ residuals)
-        values, residuals, slopes, damping = values - step, tried, steeper, damping / 8
-        if enough:
-            break
+    first = space.values(start or Coefficients())
+    values = minimum(lambda values: space.linear(samples, values), first)
     return space.coefficients(values)
 
 
@@ -195,20 +176,12 @@ class _Space:
         weights = sample.weights
         shares = weights / (weights.sum() + (NOISE / SHAPE) ** 2)
         common, tilt = shares @ errors, shares @ slopes
-        soft, steepness = _soft((errors - common) / NOISE)
+        errors, steepness = soft((errors - common) / NOISE)
         root = np.sqrt(weights)
         return (
-            np.append(root * soft, common / SHAPE),
+            np.append(root * errors, common / SHAPE),
             np.vstack([(root * steepness / NOISE)[:, None] * (slopes - tilt), tilt / SHAPE]),
         )
-
-
-def _soft(sizes: Floats) -> tuple[Floats, Floats]:
-    """The root of the pseudo-Huber loss and its slope: small errors count with their square, and
-    those over `LARGE` more and more with their size."""
-    long = np.sqrt(1 + np.square(sizes / LARGE))
-    root = np.sqrt((1 + long) / 2)
-    return sizes / root, 1 / root - np.square(sizes / LARGE) / (4 * root**3 * long)
 
 
 def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
@@ -281,7 +254,6 @@ def provenance(
     """What the coefficients were fitted to, and how well they did on shapes left out."""
     recordings = [sample.recording for sample in samples]
     return {
-        "made": "scripts/fit_cost.py",
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "devices": sorted({recording.device.name for recording in recordings}),
         "recordings": [
@@ -304,7 +276,7 @@ def provenance(
         ],
         "summary": {
             name: {key: round(number, 4) for key, number in values.items()}
-            for name, values in (summary(scores).items() if scores else ())
+            for name, values in summary(scores).items()
         },
     }
 

@@ -82,7 +82,7 @@ def main(
     problems = chosen(shapes, layouts)
     wanted = [problem for problem in problems if again or problem not in sheet.rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
         shop = Shop(Path(empty), Options(budget_s=budget, seed=seed), most, trials)
         turns = in_turn(wanted, device)
         failed = [problem for problem, place in turns if not done(problem, place, shop, sheet)]

@@ -23,8 +23,11 @@ STEPS = 4, 16
 SLICED_BLOCKS_A_SM = 4
 PLAIN_SUMS = 64
 """Sums a thread from which on the order of multiplication and a fence make a difference."""
-AHEAD = 16, 64
-"""Steps of K that copies run ahead: fewer are too late, more only take shared memory."""
+STAGES = {8: (3, 4, 5), 16: (2, 3, 4), 32: (2, 3, 4), 64: (2, 3, 4)}
+"""Buffers of bk steps: fewer bring data too late, more only take shared memory."""
+AHEAD, NARROW = 64, 96
+"""Steps of K that copies run ahead at most, but for tiles of less than so many rows and columns:
+those need the depth to keep memory busy."""
 
 
 def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
@@ -44,7 +47,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
         Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
         *simt_sharing.rules(problem, device),
         Rule("copy", ("tm", "tn", "copy"), partial(_copy_fault, device)),
-        Rule("stages", ("bk", "copy", "stages"), _stages_fault),
+        Rule("stages", (*tile, "bk", "copy", "stages"), _stages_fault),
         Rule("fragments", ("tm", "tn", "slices", "bk", "fragments"), _fragments_fault),
         Rule("fence", ("tm", "tn", "fragments", "fence"), _fence_fault),
         Rule("order", ("tm", "tn", "order"), _order_fault),
@@ -105,9 +108,11 @@ def _slices_fault(problem: Problem, device: Device, p: Params) -> str | None:
 
 def _steps_fault(p: Params) -> str | None:
     steps, (least, most) = p["bk"] // p["slices"], STEPS
-    if least <= steps <= most:
-        return None
-    return f"bk={p['bk']} has {steps} steps for each of {p['slices']} slices; {least} to {most}"
+    if not least <= steps <= most:
+        return f"bk={p['bk']} has {steps} steps for each of {p['slices']} slices; {least} to {most}"
+    if p["bk"] == 64 and p["slices"] < 8:
+        return f"bk=64 is for 8 slices; {p['slices']} have steps enough in half of it"
+    return None
 
 
 def _copy_fault(device: Device, p: Params) -> str | None:
@@ -123,20 +128,21 @@ def _copy_fault(device: Device, p: Params) -> str | None:
 
 
 def _stages_fault(p: Params) -> str | None:
-    ahead, (least, most) = (p["stages"] - 1) * p["bk"], AHEAD
-    if p["copy"] == "async":
-        if least <= ahead <= most:
-            return None
-        return f"copies run {ahead} steps ahead; {least} to {most} are tried"
-    return None if p["stages"] == 2 else f"registers stage one tile ahead, not {p['stages'] - 1}"
+    wanted = STAGES[p["bk"]] if p["copy"] == "async" else (2,)
+    if p["stages"] not in wanted:
+        return f"stages={p['stages']} of bk={p['bk']} steps, {p['copy']}; {wanted} are tried"
+    ahead = (p["stages"] - 1) * p["bk"]
+    if ahead > AHEAD and p["bm"] + p["bn"] > NARROW:
+        return f"copies of {p['bm']}+{p['bn']} floats run {ahead} steps ahead; {AHEAD} are enough"
+    return None
 
 
 def _fragments_fault(p: Params) -> str | None:
     steps, sums = p["bk"] // p["slices"], p["tm"] * p["tn"]
     if steps % p["fragments"]:
         return f"{steps} steps are not a multiple of {p['fragments']} fragments"
-    if p["fragments"] == 1 and sums > PLAIN_SUMS:
-        return f"{sums} sums leave too few warps to hide the loads of one fragment"
+    if p["fragments"] == 1 and sums != PLAIN_SUMS:
+        return f"{sums} sums: fewer have registers for two fragments, more too few warps for one"
     return None
 
 
@@ -164,6 +170,8 @@ def _residency_fault(device: Device, p: Params) -> str | None:
 def _bounds_fault(device: Device, p: Params) -> str | None:
     if p["min_blocks"] == 1:
         return None
+    if p["tm"] * p["tn"] < PLAIN_SUMS or p["slices"] > 1:
+        return f"{p['tm']}x{p['tn']} sums in {p['slices']} slices need no bound"
     guess, budget = register_estimate(p), _register_budget(device, p)
     if min(2 * guess, LARGEST_THREAD_REGISTERS) > budget:
         return None

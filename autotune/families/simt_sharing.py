@@ -20,6 +20,8 @@ PACKED_ROWS = 512
 """Rows that a packed operand must serve, for its copy to be a tenth of the product or less."""
 CHUNK_TERMS = 1024
 """Terms of a sum from which on a vendor's kernel may be the more accurate by half or more."""
+GROUPED_WAVES = 4
+"""Tiles an SM from which on the order of tiles may decide what L2 still holds."""
 FULL_WAVES = 0.98
 """A share of the SMs' time above which stream-K has nothing to gain."""
 
@@ -146,8 +148,8 @@ def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if p["group"] == 1:
         return None
     rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    if rows * columns <= device.sms:
-        return f"{rows * columns} tiles run at once on {device.sms} SMs; their order is free"
+    if rows * columns <= GROUPED_WAVES * device.sms:
+        return f"{rows * columns} tiles are few for {device.sms} SMs; their order is free"
     if columns == 1 or p["group"] > rows:
         return f"{rows}x{columns} tiles have no groups of {p['group']} rows"
     return None

@@ -130,7 +130,10 @@ class Lines:
 
     def finished(self, record: Record, progress: Progress) -> None:
         best = self._speed.of(record.best.measurement.time_us)
-        self._say(f"recorded {best} after {progress.trials} trials in {progress.seconds:.1f} s")
+        took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
+        live = record.evidence == "measured" and progress.seconds > 0
+        busy = f", the device busy for {progress.busy_s / progress.seconds:.0%}" if live else ""
+        self._say(f"recorded {best} {took}{busy}")
 
     def _say(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
