@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_cuda import HOST, Case, HostFault, Program, build, check, random_case, run
+from host_case import Case, HostFault, label, random_case
+from host_cuda import HOST, Program, build, check, run
 
 from autotune.config import Config
 from autotune.families.conventions import operands
@@ -36,6 +37,14 @@ COPY_DEFECTS = {
     "copies misaligned": (4, "misaligned asynchronous copy"),
 }
 
+FUSED_DEFECTS = {
+    "leaves the counter": (1, "counter 0 is left at 3"),
+    "adds up too early": (2, "counter 0 is left at 1"),
+    "shuffles half a warp": (3, "a shuffle of the lanes 0xffff"),
+    "shuffles on two paths": (4, "divergent warp: .* others at"),
+    "shuffles without the exited": (5, "divergent warp"),
+}
+
 
 def _template(source: str, defect: int) -> Template:
     return Template(f"broken_{source}.cu", f"broken_{source}", (("DEFECT", defect),))
@@ -59,6 +68,15 @@ def _copy(defect: int) -> Case:
     return random_case(plan, (4, 4, 4))
 
 
+def _fused(defect: int) -> Case:
+    """1 x 1 x 192 in three blocks."""
+    plan = _plan(_template("fused", defect), Problem(1, 1, 192), (3, 1), (64, 1), shared=8)
+    (launch,) = plan.launches
+    more = Argument("pointer", "workspace"), Argument("pointer", "counters")
+    launch = replace(launch, arguments=launch.arguments + more)
+    return random_case(replace(plan, launches=(launch,), workspace=12, counters=1), (192, 1, 1))
+
+
 def _vector(alignment: Alignment) -> Case:
     plan = _plan(_template("vector", 0), Problem(4, 4, 4), (1, 1), (4, 1), shared=0)
     return random_case(replace(plan, alignment=alignment), (4, 4, 4))
@@ -69,12 +87,13 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     templates = [
         *(_template("tiled", defect) for defect in range(1 + len(TILED_DEFECTS))),
         *(_template("copy", defect) for defect in range(1 + len(COPY_DEFECTS))),
+        *(_template("fused", defect) for defect in range(1 + len(FUSED_DEFECTS))),
         _template("vector", 0),
     ]
     return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources=HOST)
 
 
-@pytest.mark.parametrize("sound", [_tiled(0), _copy(0)], ids=["tiled", "copy"])
+@pytest.mark.parametrize("sound", [_tiled(0), _copy(0), _fused(0)], ids=label)
 def test_a_sound_kernel_passes(program: Program, sound: Case) -> None:
     check(program, [sound])
 
@@ -91,6 +110,13 @@ def test_a_broken_asynchronous_copy_fails(program: Program, defect: str) -> None
     number, report = COPY_DEFECTS[defect]
     with pytest.raises(HostFault, match=report):
         check(program, [_copy(number)])
+
+
+@pytest.mark.parametrize("defect", FUSED_DEFECTS)
+def test_a_broken_fused_reduction_fails(program: Program, defect: str) -> None:
+    number, report = FUSED_DEFECTS[defect]
+    with pytest.raises(HostFault, match=report):
+        check(program, [_fused(number)])
 
 
 def test_an_aligned_vector_passes(program: Program) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
-from host_cuda import Program, build, case_of, check
+from host_case import case_of
+from host_cuda import Program, build, check
 
 from autotune import families
 from autotune.config import Config
 from autotune.plan import Alignment
-from autotune.problem import LAYOUTS, Problem
+from autotune.problem import EPILOGUES, LAYOUTS, Problem
 
 TILED = tuple(
     f"tiled:tile_width={width},specialized={specialized}"
@@ -19,6 +22,9 @@ TILED = tuple(
 )
 NAIVE = ("naive:mapping=coalesced,block=8", "naive:mapping=uncoalesced,block=16")
 CONFIGS = tuple(Config.parse(text) for text in (*NAIVE, *TILED))
+# The width changes nothing of where a batch lies and of what is done to an element at the end.
+BATCHED = tuple(Config.parse(text) for text in (*NAIVE, TILED[2], TILED[5]))
+FINISHED = tuple(Config.parse(text) for text in (NAIVE[0], TILED[2]))
 
 SHAPES = (
     *((1, 1, 1), (1, 37, 1), (37, 1, 1), (1, 1, 37), (2, 3, 5)),  # below every tile
@@ -31,13 +37,13 @@ ODD = (37, 53, 71)
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    problems = [Problem(*ODD, layout=layout) for layout in LAYOUTS]
+    finished = [Problem(*ODD, layout=one, epilogue=two) for one in LAYOUTS for two in EPILOGUES[1:]]
+    instances = [*product(CONFIGS, problems), *product(FINISHED, finished)]
     templates = (
         launch.template
-        for config in CONFIGS
-        for layout in LAYOUTS
-        for launch in families.find(config.family)
-        .plan(config, Problem(*ODD, layout=layout), Alignment(1, 1, 1))
-        .launches
+        for config, problem in instances
+        for launch in families.plan(config, problem, Alignment(1, 1, 1)).launches
     )
     return build(templates, Path(tmp_path_factory.getbasetemp(), "host"))
 
@@ -58,3 +64,28 @@ def test_takes_rows_that_lie_apart(program: Program, config: Config, layout: str
 def test_scales_by_alpha_and_beta(program: Program, config: Config) -> None:
     scales = ((1.5, 0.5), (-1.0, 1.0), (0.0, -2.0), (0.0, 0.0))
     check(program, [case_of(config, Problem(*ODD), alpha=a, beta=b) for a, b in scales])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", BATCHED, ids=str)
+def test_multiplies_a_batch(program: Program, config: Config, layout: str) -> None:
+    problem = Problem(*ODD, layout=layout, batch=3)
+    apart = case_of(config, problem, padding=(1, 2, 11), gaps=(5, 0, 7), beta=0.5)
+    check(program, [case_of(config, problem), apart])
+
+
+@pytest.mark.parametrize("shared", ["a", "b", "ab"])
+@pytest.mark.parametrize("config", BATCHED, ids=str)
+def test_a_batch_may_share_an_operand(program: Program, config: Config, shared: str) -> None:
+    check(program, [case_of(config, Problem(*ODD, batch=3), shared=shared)])
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES[1:])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", FINISHED, ids=str)
+def test_finishes_each_element(
+    program: Program, config: Config, layout: str, epilogue: str
+) -> None:
+    one = Problem(*ODD, layout=layout, epilogue=epilogue)
+    batch = replace(one, batch=2)
+    check(program, [case_of(config, one, alpha=0.1, beta=0.5), case_of(config, batch, alpha=0.1)])

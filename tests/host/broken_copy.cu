@@ -6,7 +6,8 @@ enum Defect { NONE, WAITS_FOR_NOTHING, WAITS_WITHOUT_BARRIER, COPIES_PAST_A, COP
 
 template <int DEFECT>
 __global__ void broken_copy(const float* a, long long lda, const float* b, long long ldb, float* c,
-                            long long ldc, int, int, int, float alpha, float) {
+                            long long ldc, int, int, int, float alpha, float,
+                            const float*, long long, long long, long long) {
     extern __shared__ float tiles[];
     const int x = threadIdx.x, y = threadIdx.y;
     if (x == 0) {

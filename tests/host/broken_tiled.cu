@@ -14,7 +14,8 @@ enum Defect {
 
 template <int DEFECT>
 __global__ void broken_tiled(const float* a, long long lda, const float* b, long long ldb, float* c,
-                             long long ldc, int m, int n, int k, float alpha, float beta) {
+                             long long ldc, int m, int n, int k, float alpha, float beta,
+                             const float*, long long, long long, long long) {
     constexpr int WIDTH = 8;
     extern __shared__ float tiles[];
     float* a_tile = tiles;

@@ -1,11 +1,13 @@
 // CUDA C++ for the host compiler: what the kernels of cuda_src/ use of it, under sanitizers.
 //
 // Force-included before a kernel file. `launcher.cpp` runs the threads of a block as fibers that
-// take turns at barriers. Dynamic shared memory (`extern __shared__ T name[]`) is the launcher's
-// arena: the generated unit equates `name` with it. Static __shared__ arrays are not supported.
+// take turns at barriers and shuffles. Dynamic shared memory (`extern __shared__ T name[]`) is the
+// launcher's arena: the generated unit equates `name` with it. Static __shared__ arrays are not
+// supported.
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 #define AUTOTUNE_HOST 1
@@ -34,11 +36,23 @@ inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 extern "C" float fmaf(float a, float b, float c) noexcept;
+extern "C" float erff(float x) noexcept;
 
 template <typename T>
 inline T __ldg(const T* address) {
     return *address;
 }
+template <typename T>
+inline T __ldcg(const T* address) {
+    return *address;
+}
+template <typename T>
+inline void __stcg(T* address, T value) {
+    *address = value;
+}
+
+// Blocks run one after the other, and a thread until it waits: all memory is in order.
+inline void __threadfence() {}
 
 template <typename T>
 inline T atomicAdd(T* address, T value) {
@@ -58,6 +72,15 @@ namespace host {
 
 // Waits for all threads of the block; aborts if some have exited or wait at another barrier.
 void barrier(const char* file, int line);
+
+// Waits like `barrier`; then says whether any thread of the block gave true.
+bool barrier_or(bool value, const char* file, int line);
+
+// Waits for all lanes of the warp, which must all come to this line; then gives the 8 bytes that
+// `lane` brought.
+unsigned long long exchange(unsigned long long mine, int lane, unsigned mask, const char* file,
+                            int line);
+int own_lane();
 
 // cp.async of 4, 8 or 16 bytes. `shared` holds NaN until a wait covers the copy.
 void copy_async(void* shared, const void* global, int bytes, bool valid);
@@ -119,4 +142,35 @@ struct Kernel<KERNEL> {
     }
 };
 
+template <typename T>
+T shuffle(T value, int lane, unsigned mask, const char* file, int line) {
+    unsigned long long bits = 0;
+    static_assert(sizeof value <= sizeof bits, "a shuffle moves up to 8 bytes");
+    std::memcpy(&bits, &value, sizeof value);
+    bits = exchange(bits, lane, mask, file, line);
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// The lane itself if `lane` lies outside of its own group of `width` lanes.
+inline int within(int lane, int width) {
+    return lane >= 0 && lane / width == own_lane() / width ? lane : own_lane();
+}
+
 }  // namespace host
+
+#define __syncthreads_or(value) host::barrier_or(value, __FILE__, __LINE__)
+#define __syncwarp() host::exchange(0, host::own_lane(), 0xffffffff, __FILE__, __LINE__)
+
+// The builtins name the caller's place: lanes that shuffle at different lines have diverged.
+#define HOST_SHUFFLE(NAME, SOURCE)                                                            \
+    template <typename T>                                                                     \
+    T NAME(unsigned mask, T value, int lane, int width = 32,                                  \
+           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {                \
+        return host::shuffle(value, SOURCE, mask, file, line);                                \
+    }
+HOST_SHUFFLE(__shfl_sync, host::own_lane() / width * width + lane % width)
+HOST_SHUFFLE(__shfl_xor_sync, host::within(host::own_lane() ^ lane, width))
+HOST_SHUFFLE(__shfl_down_sync, host::within(host::own_lane() + lane, width))
+HOST_SHUFFLE(__shfl_up_sync, host::within(host::own_lane() - lane, width))
+#undef HOST_SHUFFLE

@@ -1,8 +1,9 @@
 // Runs kernel launches that a Python process describes on standard input (see host_cuda.py).
 //
-// Each case has four buffers (a, b, c, workspace) of exactly the sizes given, at the least
-// alignment promised, amid poisoned margins; its launches run one after the other; the bytes of c
-// go to standard output. Whatever is wrong ends the process with a report on standard error.
+// Each case has a buffer for each of NAMES, of exactly the size given, at the least alignment
+// promised, amid poisoned margins; its launches run one after the other; the counters must be zero
+// again; the bytes of c go to standard output. Whatever is wrong ends the process with a report on
+// standard error.
 #include "cuda_host.h"
 
 #include <sanitizer/asan_interface.h>
@@ -16,8 +17,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -39,6 +42,12 @@ namespace host {
 namespace {
 
 constexpr unsigned char NAN_BYTE = 0xFF;  // floats of these bytes are NaN
+constexpr size_t WARP_SIZE = 32;
+
+// The buffers of a case, in the order in which they come.
+constexpr const char* NAMES[] = {"a", "b", "c", "bias", "workspace", "counters"};
+constexpr size_t BUFFERS = std::size(NAMES), C = 2, COUNTERS = BUFFERS - 1;
+constexpr uint32_t NULL_POINTER = 0xFFFFFFFF;  // instead of a buffer's number
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...) {
     std::fprintf(stderr, "host: ");
@@ -92,6 +101,9 @@ UNSANITIZED void jump(Place& from, ucontext_t& to) {
 // A CUDA thread: a fiber that runs one kernel invocation after another.
 class Thread {
 public:
+    // Waiting for its warp or for its block, ready to run, or done.
+    enum State { WARP, BLOCK, READY, EXITED };
+
     explicit Thread(const Launch* const& launch) : launch_(launch) {
         stack_ = mmap(nullptr, STACK, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -103,12 +115,13 @@ public:
     // Begins the kernel anew.
     void start(dim3 index) {
         index_ = index;
-        exited = false;
+        state = READY;
+        count_[WARP] = count_[BLOCK] = 0;
         open_.clear();
         groups_.clear();
     }
 
-    // Runs up to the next barrier or the end of the kernel.
+    // Runs up to where the thread waits next, or to the end of the kernel.
     void resume() {
         current = this;
         threadIdx = index_;
@@ -128,6 +141,21 @@ public:
         __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
     }
 
+    // Brings a value and stops until the scheduler finds that all have come who are waited for.
+    // The value brought before stays readable: who still wants it has not come here yet.
+    void wait(State whom, unsigned long long value, const char* at_file, int at_line) {
+        brought_[whom][++count_[whom] % 2] = value;
+        state = whom;
+        file = at_file;
+        line = at_line;
+        yield();
+    }
+
+    // What `other` brought to where this thread last waited.
+    unsigned long long from(const Thread& other, State whom) const {
+        return other.brought_[whom][count_[whom] % 2];
+    }
+
     void yield() {
         void* fake_stack;
         __sanitizer_start_switch_fiber(&fake_stack, scheduler_stack_, scheduler_stack_size_);
@@ -137,7 +165,7 @@ public:
 
     void queue(const Copy& copy) { open_.push_back(copy); }
     void commit() { groups_.push_back(std::exchange(open_, {})); }
-    void wait(size_t allowed_pending) {
+    void wait_copies(size_t allowed_pending) {
         const size_t due = groups_.size() - std::min(groups_.size(), allowed_pending);
         for (size_t group = 0; group < due; ++group)
             for (const Copy& copy : groups_[group]) std::memcpy(copy.to, copy.value, copy.bytes);
@@ -145,8 +173,8 @@ public:
     }
 
     static inline Thread* current;
-    bool exited = true;
-    const char* file = nullptr;  // the barrier at which the thread waits
+    State state = EXITED;
+    const char* file = nullptr;  // where the thread waits
     int line = 0;
 
 private:
@@ -157,7 +185,7 @@ private:
         Thread* const self = current;
         for (;;) {
             self->launch_->run(self->launch_->arguments.data(), self->launch_->arguments.size());
-            self->exited = true;
+            self->state = EXITED;
             self->yield();
         }
     }
@@ -171,6 +199,8 @@ private:
     bool started_ = false;
     Place place_;
     dim3 index_;
+    unsigned count_[2];
+    unsigned long long brought_[2][2];
     std::vector<Copy> open_;
     std::vector<std::vector<Copy>> groups_;
 };
@@ -184,15 +214,24 @@ public:
         blockDim = launch.block;
         const size_t count = launch.block.x * launch.block.y * launch.block.z;
         while (threads_.size() < count) threads_.push_back(std::make_unique<Thread>(launch_));
-        order_.resize(count);
-        for (size_t i = 0; i < count; ++i) order_[i] = threads_[i].get();
+        block.resize(count);
+        for (size_t i = 0; i < count; ++i) block[i] = threads_[i].get();
+        order_ = block;
         __asan_poison_memory_region(host_shared + launch.shared,
                                     sizeof host_shared - launch.shared);
-        for (blockIdx.z = 0; blockIdx.z < gridDim.z; ++blockIdx.z)
-            for (blockIdx.y = 0; blockIdx.y < gridDim.y; ++blockIdx.y)
-                for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) run_block();
+        // In a fresh order each time: nothing says which block of a tile is the last.
+        std::vector<unsigned> blocks(gridDim.x * gridDim.y * gridDim.z);
+        std::iota(blocks.begin(), blocks.end(), 0);
+        std::shuffle(blocks.begin(), blocks.end(), random_);
+        for (const unsigned at : blocks) {
+            blockIdx = {at % gridDim.x, at / gridDim.x % gridDim.y, at / (gridDim.x * gridDim.y)};
+            run_block();
+        }
         __asan_unpoison_memory_region(host_shared, sizeof host_shared);
     }
+
+    // The threads of the block that runs, in CUDA's order.
+    static inline std::vector<Thread*> block;
 
 private:
     static void check(const Launch& launch) {
@@ -206,30 +245,54 @@ private:
 
     void run_block() {
         std::memset(host_shared, NAN_BYTE, launch_->shared);
-        for (size_t i = 0; i < order_.size(); ++i) {
+        for (size_t i = 0; i < block.size(); ++i) {
             const unsigned x = i % blockDim.x, y = i / blockDim.x % blockDim.y;
-            threads_[i]->start({x, y, static_cast<unsigned>(i) / (blockDim.x * blockDim.y)});
+            block[i]->start({x, y, static_cast<unsigned>(i) / (blockDim.x * blockDim.y)});
         }
         do {
             // A fresh order each time, so that a missing barrier meets readers before writers.
             std::shuffle(order_.begin(), order_.end(), random_);
-            for (Thread* thread : order_) thread->resume();
-        } while (all_wait());
+            for (Thread* thread : order_)
+                if (thread->state == Thread::READY) thread->resume();
+        } while (let_warps_go_on() || let_block_go_on());
     }
 
-    // True if all threads wait at one barrier, false if all have exited.
-    bool all_wait() const {
-        const Thread* first = order_[0];
-        for (const Thread* thread : order_) {
-            if (thread->exited != first->exited)
-                fail("divergent barrier: some threads have exited, others wait at %s:%d",
-                     (thread->exited ? first : thread)->file,
-                     (thread->exited ? first : thread)->line);
-            if (!thread->exited && (thread->line != first->line || thread->file != first->file))
-                fail("divergent barrier: some threads wait at %s:%d, others at %s:%d", first->file,
-                     first->line, thread->file, thread->line);
+    // Whether any warp waited for its own lanes only; they have all met then.
+    static bool let_warps_go_on() {
+        bool any = false;
+        for (size_t first = 0; first < block.size(); first += WARP_SIZE) {
+            const auto begin = block.begin() + first;
+            const auto end = begin + std::min<size_t>(WARP_SIZE, block.end() - begin);
+            const auto waits = [](const Thread* lane) { return lane->state == Thread::WARP; };
+            if (std::none_of(begin, end, waits)) continue;
+            any = true;
+            let_go_on(begin, end, "warp");
         }
-        return !first->exited;
+        return any;
+    }
+
+    // Whether all threads waited for the block, which have met then; false if all have exited.
+    static bool let_block_go_on() {
+        const auto exited = [](const Thread* thread) { return thread->state == Thread::EXITED; };
+        if (std::all_of(block.begin(), block.end(), exited)) return false;
+        let_go_on(block.begin(), block.end(), "barrier");
+        return true;
+    }
+
+    using Iterator = std::vector<Thread*>::const_iterator;
+    static void let_go_on(Iterator begin, Iterator end, const char* what) {
+        const auto exited = [](const Thread* thread) { return thread->state == Thread::EXITED; };
+        const Thread* first = *std::find_if_not(begin, end, exited);
+        for (Iterator at = begin; at != end; ++at) {
+            Thread* thread = *at;
+            if (thread->state == Thread::EXITED)
+                fail("divergent %s: some threads have exited, others wait at %s:%d", what,
+                     first->file, first->line);
+            if (thread->line != first->line || thread->file != first->file)
+                fail("divergent %s: some threads wait at %s:%d, others at %s:%d", what, first->file,
+                     first->line, thread->file, thread->line);
+            thread->state = Thread::READY;
+        }
     }
 
     const Launch* launch_ = nullptr;
@@ -297,7 +360,11 @@ Argument read_argument(const std::vector<std::unique_ptr<Buffer>>& buffers) {
     Argument argument{};
     argument.type = read<char>();
     switch (argument.type) {
-        case 'p': argument.pointer = buffers.at(read<uint32_t>())->data(); break;
+        case 'p': {
+            const auto index = read<uint32_t>();
+            argument.pointer = index == NULL_POINTER ? nullptr : buffers.at(index)->data();
+            break;
+        }
         case 'i': argument.i32 = read<int32_t>(); break;
         case 'l': argument.i64 = read<int64_t>(); break;
         case 'f': argument.f32 = read<float>(); break;
@@ -319,11 +386,13 @@ Launch read_launch(const std::vector<std::unique_ptr<Buffer>>& buffers) {
 void run_case(Machine& machine) {
     std::vector<std::unique_ptr<Buffer>> buffers;
     const auto launches = read<uint32_t>();
-    for (int i = 0; i < 4; ++i) buffers.push_back(read_buffer());
+    for (size_t i = 0; i < BUFFERS; ++i) buffers.push_back(read_buffer());
     for (uint32_t i = 0; i < launches; ++i) machine.run(read_launch(buffers));
-    const char* const names[] = {"a", "b", "c", "workspace"};
-    for (int i = 0; i < 4; ++i) buffers[i]->check_front(names[i]);
-    std::fwrite(buffers[2]->data(), 1, buffers[2]->size(), stdout);
+    for (size_t i = 0; i < BUFFERS; ++i) buffers[i]->check_front(NAMES[i]);
+    const auto* counters = reinterpret_cast<const uint32_t*>(buffers[COUNTERS]->data());
+    for (size_t i = 0; i < buffers[COUNTERS]->size() / sizeof *counters; ++i)
+        if (counters[i]) fail("counter %zu is left at %u", i, counters[i]);
+    std::fwrite(buffers[C]->data(), 1, buffers[C]->size(), stdout);
     std::fflush(stdout);
 }
 
@@ -341,10 +410,31 @@ void expect(const Argument* arguments, size_t count, const char* taken) {
 }
 
 void barrier(const char* file, int line) {
-    Thread* self = Thread::current;
-    self->file = file;
-    self->line = line;
-    self->yield();
+    Thread::current->wait(Thread::BLOCK, 0, file, line);
+}
+
+bool barrier_or(bool value, const char* file, int line) {
+    Thread* const self = Thread::current;
+    self->wait(Thread::BLOCK, value, file, line);
+    return std::any_of(Machine::block.begin(), Machine::block.end(), [self](const Thread* one) {
+        return self->from(*one, Thread::BLOCK) != 0;
+    });
+}
+
+int linear_index() {
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+int own_lane() { return linear_index() % WARP_SIZE; }
+
+unsigned long long exchange(unsigned long long mine, int lane, unsigned mask, const char* file,
+                            int line) {
+    if (mask != 0xffffffff) fail("a shuffle of the lanes %#x; only whole warps are emulated", mask);
+    Thread* const self = Thread::current;
+    const size_t other = linear_index() - own_lane() + lane;
+    if (other >= Machine::block.size()) fail("a shuffle from lane %d, which has no thread", lane);
+    self->wait(Thread::WARP, mine, file, line);
+    return self->from(*Machine::block[other], Thread::WARP);
 }
 
 void copy_async(void* shared, const void* global, int bytes, bool valid) {
@@ -359,7 +449,7 @@ void copy_async(void* shared, const void* global, int bytes, bool valid) {
 
 void copy_commit() { Thread::current->commit(); }
 
-void copy_wait(int allowed_pending) { Thread::current->wait(allowed_pending); }
+void copy_wait(int allowed_pending) { Thread::current->wait_copies(allowed_pending); }
 
 }  // namespace host
 
