@@ -1,20 +1,27 @@
-// C = alpha A B + beta C, one thread an element, with one fault (the order is that of FAULTS in
-// gpu_cases.py).
+// C = alpha A B + beta C + bias, one thread an element, with one fault (the order is that of FAULTS
+// in gpu_cases.py), at the last element of the last matrix where it is one of an element.
 template <int FAULT>
 __global__ void broken(const float* a, long long lda, const float* b, long long ldb, float* c,
-                       long long ldc, int m, int n, int k, float alpha, float beta) {
+                       long long ldc, int m, int n, int k, float alpha, float beta,
+                       const float* bias, long long stride_a, long long stride_b,
+                       long long stride_c, unsigned* counters) {
     const int row = blockIdx.y * blockDim.y + threadIdx.y;
     const int column = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= m || column >= n) return;
-    const bool last = row == m - 1 && column == n - 1;
+    const bool last = row == m - 1 && column == n - 1 && blockIdx.z == gridDim.z - 1;
+    a += blockIdx.z * stride_a;
+    b += blockIdx.z * stride_b;
+    c += blockIdx.z * stride_c;
 
     float sum = 0.0f;
     for (int p = 0; p < k; ++p) sum = fmaf(a[row * lda + p], b[p * ldb + column], sum);
     if (FAULT == 10 && last) sum += 0.0f * a[row * lda + k];
+    if (FAULT == 14) sum *= 1.0f + 7e-7f;
     const bool reads = FAULT == 4 || (FAULT != 5 && beta != 0.0f);
     float result = alpha * sum;
     float* const element = c + row * ldc + column;
     if (reads) result += beta * *element;
+    if (bias && !(FAULT == 15 && last)) result += bias[column];
     if (FAULT == 3 && last) return;
     *element = result;
 
@@ -29,4 +36,6 @@ __global__ void broken(const float* a, long long lda, const float* b, long long 
     if (FAULT == 12)
         while (*static_cast<volatile float*>(element) == *static_cast<volatile float*>(element)) {
         }
+    if (FAULT == 13) counters[2] = 1;
+    if (FAULT == 16) const_cast<float*>(bias)[0] = 0.0f;
 }

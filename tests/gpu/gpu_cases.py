@@ -14,35 +14,54 @@ from autotune.compiler import CompileFailure, compile
 from autotune.config import Config
 from autotune.device import Device
 from autotune.families.conventions import operands
-from autotune.plan import Alignment, Launch, LaunchPlan, Resources, Template
-from autotune.problem import LAYOUTS, Problem
+from autotune.gpu.operands import stored_shapes
+from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
+from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.runner import Candidate
 
-LARGE = Problem(1023, 1025, 1027)
+LARGE, SMALL, FLAT = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
 A_FAMILY = 4
 """Configurations of each family that a case runs."""
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "reads C for beta 0", "ignores beta"),
     *("writes before C", "writes past C", "writes A", "writes between rows", "reads past A"),
-    *("illegal access", "endless loop"),
+    *("illegal access", "endless loop", "leaves a counter", "is not accurate", "forgets the bias"),
+    "writes the bias",
 )
+COUNTERS = 4
+"""What the broken kernels ask for; they have no use for them."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A problem and the gaps after the rows of A, B and C, in elements."""
+    """A problem and how its operands lie: elements after the rows of A, B and C, and between the
+    matrices of a batch; the batch has one of each operand named in `shared`."""
 
     problem: Problem
-    gaps: tuple[int, int, int]
+    gaps: tuple[int, int, int] = (0, 0, 0)
+    between: tuple[int, int, int] = (0, 0, 0)
+    shared: str = ""
 
     def __str__(self) -> str:
-        return f"{self.problem.shape}-{self.problem.layout}-{''.join(map(str, self.gaps))}"
+        laid = "".join(map(str, (*self.gaps, *self.between))) + self.shared
+        return f"{self.problem.slug}-{laid}"
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:
         lda, ldb, ldc = self.problem.leading_dimensions
         return lda + self.gaps[0], ldb + self.gaps[1], ldc + self.gaps[2]
+
+    @property
+    def strides(self) -> tuple[int, int, int]:
+        stored = zip(
+            *("abc", stored_shapes(self.problem), self.leading_dimensions, self.between),
+            strict=True,
+        )
+        a, b, c = (
+            0 if name in self.shared else rows * ld + gap for name, (rows, _), ld, gap in stored
+        )
+        return a, b, c
 
 
 _PRIMES = [(2, 3, 5), (7, 11, 13), (17, 19, 23), (31, 37, 41), (53, 61, 67), (71, 73, 79)]
@@ -65,6 +84,31 @@ CASES = tuple(
     for i, shape in enumerate(SHAPES)
 )
 
+_BATCHES = [(1, 1, 1, 2), (33, 65, 17, 3), (64, 64, 64, 7), (128, 96, 256, 5), (1, 129, 100, 64)]
+_BATCHES += [(5, 3, 2, 65535), (257, 255, 8, 2), (16, 16, 4099, 4), (200, 100, 50, 11)]
+_BATCHES += [(127, 129, 131, 3), (96, 1536, 384, 2), (333, 444, 55, 2)]
+_APART = [((0, 0, 0), (0, 0, 0), ""), ((4, 4, 4), (8, 4, 12), ""), ((1, 2, 3), (5, 0, 7), "")]
+_APART += [((0, 0, 0), (0, 0, 0), "b"), ((0, 1, 0), (0, 0, 1), "a")]
+
+BATCHED = tuple(
+    Case(
+        Problem(
+            *(m, n, k, "f32", LAYOUTS[i % len(LAYOUTS)], batch, EPILOGUES[i % len(EPILOGUES)]),
+        ),
+        *_APART[i % len(_APART)],
+    )
+    for i, (m, n, k, batch) in enumerate(_BATCHES)
+)
+FINISHED = tuple(
+    Case(Problem(*shape, layout=layout, epilogue=epilogue), gaps)
+    for epilogue in EPILOGUES[1:]
+    for shape, layout, gaps in (
+        ((129, 257, 65), "nn", (0, 0, 0)),
+        ((64, 128, 4096), "tn", (0, 0, 0)),
+        ((31, 33, 512), "nt", (1, 2, 3)),
+    )
+)
+
 
 def configs(case: Case, family: str, device: Device) -> list[Config]:
     """A few configurations that are legal for the case, other ones for other cases."""
@@ -82,7 +126,8 @@ def compiled(plans: Iterable[LaunchPlan], device: Device, programs: Path) -> Non
 
 
 def plan_of(config: Config, case: Case) -> LaunchPlan:
-    alignment = Alignment.of(case.leading_dimensions, (0, 0, 0))
+    strides = case.strides if case.problem.batch > 1 else (0, 0, 0)
+    alignment = Alignment.of(case.leading_dimensions, (0, 0, 0), strides=strides)
     return families.find(config.family).plan(config, case.problem, alignment)
 
 
@@ -99,7 +144,7 @@ def candidate(
         program = compile(launch.template, device.arch, cache=programs, sources=sources)
         assert not isinstance(program, CompileFailure), f"{plan.config}: {program.reason}"
         made.append(program)
-    first, launch = made[0], plan.launches[0]
+    first, launch = made[plan.product], plan.main
     resources = Resources(
         launch.threads, first.registers, first.shared + launch.shared, first.local, first.barriers
     )
@@ -109,14 +154,16 @@ def candidate(
 def broken(fault: str, problem: Problem, device: Device, programs: Path) -> Candidate:
     """A naive product that does what `fault` says besides; `none` is a correct one."""
     template = Template("broken.cu", "broken", (("FAULT", FAULTS.index(fault)),))
-    grid = (-(-problem.n // 16), -(-problem.m // 16), 1)
-    launch = Launch(template, grid, (16, 16, 1), 0, operands(problem))
+    grid = (-(-problem.n // 16), -(-problem.m // 16), problem.batch)
+    arguments = (*operands(problem), Argument("pointer", "counters"))
+    launch = Launch(template, grid, (16, 16, 1), 0, arguments)
     config = Config.of("broken", {"fault": fault})
-    plan = LaunchPlan(problem, config, Alignment(1, 1, 1), (launch,))
+    plan = LaunchPlan(problem, config, Alignment(1, 1, 1), (launch,), counters=COUNTERS)
     return candidate(plan, device, programs, Path(__file__).parent)
 
 
 @lru_cache
 def _sample(family: str, device: Device) -> tuple[Config, ...]:
-    legal = space.feasible(LARGE, device, family).configs
-    return tuple(random.Random(family).sample(legal, min(400, len(legal))))
+    draw = random.Random(family)
+    pools = (space.feasible(problem, device, family).configs for problem in (LARGE, SMALL, FLAT))
+    return tuple(one for pool in pools for one in draw.sample(pool, min(300, len(pool))))

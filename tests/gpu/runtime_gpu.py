@@ -18,8 +18,9 @@ from autotune.runtime.state import Runtime
 
 def _simt(tile: int, warp: str, split_k: int, stages: int) -> Config:
     return Config.parse(
-        f"simt:bm={tile},bn={tile},{warp},bk=16,split_k={split_k},group=1,copy=async,"
-        f"stages={stages},fragments=2,min_blocks=1,order=snake"
+        f"simt:bm={tile},bn={tile},{warp},slices=1,bk=16,copy=async,stages={stages},fragments=2,"
+        f"min_blocks=1,split_k={split_k},reduction={'fused' if split_k > 1 else 'none'},workers=0,"
+        f"chunks=1,pack=none,group=1,fence=0,order={'columns' if tile > 64 else 'rows'}"
     )
 
 

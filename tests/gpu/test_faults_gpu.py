@@ -20,11 +20,17 @@ from autotune.runner import Failure, Measurement
 
 PROBLEM = Problem(120, 130, 140)
 GAPPED = (150, 140, 160)
+BATCH = replace(PROBLEM, batch=3, epilogue="bias")
 
 
 @pytest.fixture(scope="module")
 def bench(session: Session, programs: Path) -> Bench:
     return Bench(session, PROBLEM, leading_dimensions=GAPPED, cache=programs)
+
+
+@pytest.fixture(scope="module")
+def batched(session: Session, programs: Path) -> Bench:
+    return Bench(session, BATCH, leading_dimensions=GAPPED, cache=programs)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +54,7 @@ def runner(device: Device) -> Iterator[GpuRunner]:
     [
         ("wrong element", "wrong result: largest error 1, tolerance"),
         ("nan", "wrong result: largest error nan, tolerance"),
-        ("unwritten element", "exceeded by 1 of 15600 elements (alpha=1, beta=0)"),
+        ("unwritten element", "exceeded by 1 of 15600 elements"),
         ("reads C for beta 0", "exceeded by 15600 of 15600 elements (alpha=1, beta=0)"),
         ("ignores beta", "(alpha=0.75, beta=-0.5)"),
         ("writes before C", "stray writes: changed 1 words around C"),
@@ -56,6 +62,7 @@ def runner(device: Device) -> Iterator[GpuRunner]:
         ("writes between rows", "stray writes: changed 1 words around C"),
         ("writes A", "stray writes: changed 1 words in or around A"),
         ("reads past A", "wrong result: largest error nan"),
+        ("leaves a counter", "stray writes: changed 1 words in or around the counters"),
     ],
 )
 def test_a_wrong_kernel_fails_verification(
@@ -73,11 +80,78 @@ def test_a_right_kernel_passes(bench: Bench, programs: Path) -> None:
     assert outcome.relative == pytest.approx(0.3 * 2**-24 * PROBLEM.k**0.5, rel=0.5)
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong element", "exceeded by 1 of 46800 elements"),
+        ("unwritten element", "exceeded by 1 of 46800 elements"),
+        ("writes past C", "stray writes: changed 1 words around C"),
+        ("writes between rows", "stray writes: changed 1 words around C"),
+        ("forgets the bias", "exceeded by 1 of 46800 elements"),
+        ("writes the bias", "stray writes: changed 1 words in or around the bias"),
+        ("leaves a counter", "stray writes: changed 1 words in or around the counters"),
+    ],
+)
+def test_a_fault_in_the_last_matrix_of_a_batch_is_seen(
+    batched: Bench, programs: Path, fault: str, reason: str
+) -> None:
+    outcome = batched.verify(broken(fault, BATCH, batched.device, programs))
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, reason in outcome.reason) == ("verify", True), outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("leading_dimensions", "strides"),
+    [
+        (None, None),
+        (GAPPED, None),
+        (GAPPED, (150 * 120 + 4, 140 * 140 + 2, 160 * 120 + 1)),
+        ((420, 390, 390), (140, 130, 130)),
+        (None, (0, 18200, 15600)),
+        (None, (16800, 0, 15600)),
+    ],
+    ids=["dense", "gaps in rows", "gaps everywhere", "side by side", "one A", "one B"],
+)
+def test_a_right_batch_passes_however_it_lies(
+    session: Session,
+    programs: Path,
+    leading_dimensions: tuple[int, int, int] | None,
+    strides: tuple[int, int, int] | None,
+) -> None:
+    bench = Bench(
+        session, BATCH, leading_dimensions=leading_dimensions, strides=strides, cache=programs
+    )
+    assert isinstance(bench.verify(broken("none", BATCH, bench.device, programs)), Verdict)
+
+
+def test_a_wrong_kernel_does_not_spoil_the_next_ones(bench: Bench, programs: Path) -> None:
+    outcomes = [
+        type(bench.verify(broken(fault, PROBLEM, bench.device, programs)))
+        for fault in ("none", "writes A", "none", "nan", "none", "leaves a counter", "none")
+    ]
+    assert outcomes == [Verdict, Failure, Verdict, Failure, Verdict, Failure, Verdict]
+
+
+def test_an_inaccurate_kernel_falls_beside_the_vendors_library(
+    bench: Bench, programs: Path
+) -> None:
+    vendor = bench.baseline()
+    if vendor is None:
+        pytest.skip("neither PyTorch nor CuPy with a GPU")
+    outcomes = [
+        bench.measure(broken(fault, PROBLEM, bench.device, programs), None, vendor.relative_error)
+        for fault in ("none", "is not accurate")
+    ]
+    assert isinstance(outcomes[0], Measurement), outcomes[0]
+    assert isinstance(outcomes[1], Failure)
+    assert outcomes[1].stage == "accuracy"
+
+
 def test_a_launch_that_the_driver_refuses_is_a_failure(bench: Bench, programs: Path) -> None:
     good = broken("none", PROBLEM, bench.device, programs)
     launch = replace(good.plan.launches[0], block=(64, 64, 1))
     refused = replace(good, plan=replace(good.plan, launches=(launch,)))
-    outcome = bench.measure(refused, None)
+    outcome = bench.measure(refused, None, None)
     assert isinstance(outcome, Failure)
     assert outcome.stage == "launch"
 
