@@ -1,6 +1,11 @@
+import json
 import math
+from dataclasses import asdict, replace
 from functools import lru_cache
+from importlib import resources
+from typing import Any
 
+import numpy as np
 import pytest
 
 from autotune import cost, space
@@ -13,18 +18,29 @@ from autotune.roofline import least_seconds
 H100 = find("h100")
 feasible = lru_cache(space.feasible)
 BIG = Config.parse(
-    "simt:bm=128,bn=256,wm=64,wn=64,tm=8,tn=16,bk=8,split_k=1,group=8,copy=async,stages=3,"
-    "fragments=2,min_blocks=1,order=snake"
+    "simt:bm=128,bn=256,wm=64,wn=64,tm=8,tn=16,slices=1,bk=8,copy=async,stages=3,fragments=2,"
+    "min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=8,fence=1,"
+    "order=snake"
 )
+SQUARE = Problem(4096, 4096, 4096)
+
+
+def but(config: Config, **values: int | str) -> Config:
+    return Config.of(config.family, config.values | values)
+
+
+def predict(config: Config, problem: Problem = SQUARE, **given: Any) -> float:
+    coefficients = replace(cost.fitted(), **given)
+    return float(cost.times([config], problem, H100, coefficients=coefficients)[0])
 
 
 @pytest.mark.parametrize("shape", ["4096x4096x4096", "64x4096x4096", "37x53x71"])
 @pytest.mark.parametrize("family", ["naive", "tiled", "simt"])
-def test_no_prediction_beats_the_roofline(shape: str, family: str) -> None:
-    problem = Problem.parse(shape)
-    configs = feasible(problem, H100, family).configs[::53]
-    fastest = min(cost.predict(config, problem, H100) for config in configs)
-    assert fastest >= 1e6 * least_seconds(problem, H100)
+@pytest.mark.parametrize("device", ["h100", "a100", "t4"])
+def test_no_prediction_beats_the_roofline(shape: str, family: str, device: str) -> None:
+    problem, where = Problem.parse(shape), find(device)
+    configs = feasible(problem, where, family).configs[::53]
+    assert cost.times(configs, problem, where).min() >= 1e6 * least_seconds(problem, where)
 
 
 def test_the_ladder_of_the_texts_is_predicted_in_order() -> None:
@@ -66,3 +82,70 @@ def test_ranking_does_not_depend_on_the_order_of_the_candidates() -> None:
     problem = Problem(37, 53, 71)
     configs = feasible(problem, H100).configs[:300]
     assert cost.rank(configs, problem, H100) == cost.rank(configs[::-1], problem, H100)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    ["1x1x1", "16x4096x4096:batch=3:bias_gelu", "1023x1025x1027:tt"],
+)
+@pytest.mark.parametrize("family", ["naive", "tiled", "simt", "gemv"])
+def test_every_prediction_is_a_positive_time(problem: str, family: str) -> None:
+    asked = Problem.parse(problem)
+    configs = feasible(asked, H100, family).configs[::97]
+    assert np.all(cost.times(configs, asked, H100) > 0)
+
+
+def test_one_prediction_is_the_one_among_many() -> None:
+    problem = Problem(200, 300, 5000)
+    configs = feasible(problem, H100).configs[::997]
+    alone = [cost.predict(config, problem, H100) for config in configs]
+    assert cost.times(configs, problem, H100).tolist() == alone
+
+
+def test_a_wave_that_one_block_begins_takes_as_long_as_a_full_one() -> None:
+    one, more, two = (predict(BIG, Problem(128 * blocks, 256, 4096)) for blocks in (132, 133, 264))
+    assert more == pytest.approx(two, rel=0.01)
+    assert more > 1.8 * one
+
+
+def test_warps_too_few_to_hide_latency_cost_time() -> None:
+    # Two warps are on two of the four schedulers, eight on all.
+    tile, deep = Problem(64, 128, 8192), but(BIG, bm=64, bn=128, bk=32, wn=64)
+    assert predict(but(deep, slices=4), tile) < 0.6 * predict(deep, tile)
+
+
+def test_a_share_of_k_that_others_add_up_costs_a_launch_or_a_wait() -> None:
+    deep = Problem(128, 256, 16384)
+    split = but(BIG, split_k=8)
+    separate, fused = but(split, reduction="separate"), but(split, reduction="fused")
+    assert predict(separate, deep, passes=9.0) - predict(separate, deep, passes=1.0) == 8.0
+    assert predict(fused, deep, gather=9.0) - predict(fused, deep, gather=1.0) == 8.0
+
+
+def test_a_packed_operand_is_paid_for_by_its_bytes() -> None:
+    packed, seconds = but(BIG, pack="a"), 2 * 4 * 4096 * 4096 / H100.memory_bandwidth
+    slow, fast = (predict(packed, moved=moved) for moved in (0.5, 1.0))
+    assert slow - fast == pytest.approx(1e6 * seconds)
+
+
+def test_what_l2_keeps_is_not_read_again() -> None:
+    wide = Problem(64, 8192, 8192)
+    assert predict(BIG, wide, cached=10.0, dram=0.01) < predict(BIG, wide, cached=0.1, dram=0.01)
+
+
+def test_a_trait_is_a_factor_of_the_loops_that_have_it() -> None:
+    other = but(BIG, tm=16, tn=8)
+    assert predict(BIG, traits={"8x16": 2.0}) > 1.5 * predict(BIG, traits={})
+    assert predict(other, traits={"8x16": 2.0}) == predict(other, traits={})
+
+
+def test_the_coefficients_say_what_they_were_fitted_to() -> None:
+    data = json.loads(resources.files("autotune").joinpath("data/cost.json").read_text())
+    assert data["provenance"].keys() >= {"date", "devices", "recordings", "summary"}
+    assert data["provenance"]["recordings"]
+
+
+def test_the_coefficients_are_positive_and_finite() -> None:
+    values = asdict(cost.fitted())
+    numbers = [*values.pop("traits").values(), *values.values()]
+    assert all(0 < number < math.inf for number in numbers)

@@ -57,7 +57,7 @@ class Simt:
             "stages": (2, 3, 4, 5),
             "fragments": (1, 2),
             "min_blocks": (1, 2),
-            "split_k": (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256),
+            "split_k": (1, 2, 3, 4, 8, 16, 32, 64, 128),
             "reduction": REDUCTIONS,
             "workers": (0, *(blocks * device.sms for blocks in (1, 2))),
             "chunks": (1, 2),
