@@ -10,8 +10,10 @@ shape. A run that is broken off goes on where it was: shapes that OUT holds of t
 sources and device are passed over unless `--again` is given, and rows of others are dropped.
 
 Tuning begins with an empty cache. Within one run, shapes share compiled programs, and the winners
-of shapes that were tuned before are among the first guesses of a new one. `--trials` keeps every
-configuration that was tried, in a recording for each shape (`values.py` reads them).
+of shapes that were tuned before are among the first guesses of a new one. The worker process of
+the next shape starts while one is tuned: with less than 10 s of tuning it may still be at it in the
+last round, where it then costs single launches dearly. `--trials` keeps every configuration that
+was tried, in a recording for each shape (`values.py` reads them).
 """
 
 from __future__ import annotations
