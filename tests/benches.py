@@ -35,11 +35,15 @@ class Fake:
     def warm_up(self) -> None:
         self._warm = True
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> object:
+    def measure(
+        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+    ) -> object:
         self._requests += 1
         match str(candidate.config.values["act"]):
             case "count":
                 return Measurement(float(self._requests), samples=os.getpid())
+            case "vendor":
+                return Measurement(1.0, relative_error=vendor_error)
             case "warm":
                 return Measurement(1.0, samples=int(self._warm))
             case "raise":
@@ -67,16 +71,25 @@ class Fake:
         if any(candidate.config.values.get("act") == "kill" for candidate in candidates):
             os.kill(os.getpid(), signal.SIGKILL)
         vendor = Measurement(20.0, samples=25) if against_vendor else None
-        return [self.measure(candidate, None) for candidate in candidates], vendor
+        return [self.measure(candidate, None, None) for candidate in candidates], vendor
+
+    def compare(self, candidates: Sequence[Candidate], rivals: Sequence[str]) -> dict[str, object]:
+        names = [str(candidate.config) for candidate in candidates]
+        return {
+            name: self.measure(candidate, None, None)
+            for name, candidate in zip(names, candidates, strict=True)
+        } | {rival: Measurement(30.0) for rival in rivals}
 
     def baseline(self) -> Measurement | None:
-        return Measurement(10.0)
+        return Measurement(10.0, relative_error=1e-6)
 
 
 class Tireless(Fake):
     """A bench for which every candidate is right, and as fast as its block is wide."""
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement:
+    def measure(
+        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+    ) -> Measurement:
         return Measurement(float(candidate.resources.threads), error=0.0, tolerance=1.0)
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
+from math import erf
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,6 +96,7 @@ class FakeCuda:
         self.launches: list[Launch] = []
         self.allocations: dict[int, Matrix] = {}
         self.limits: dict[str, int] = {}
+        self.zeroed: list[int] = []
         self.captures: dict[int, int] = {}
         self.refuse: Status = Status.CUDA_SUCCESS
         self._contexts: dict[int, int] = {}
@@ -213,6 +215,12 @@ class FakeCuda:
         return 0, block.ctypes.data
 
     @_recorded
+    def cuMemsetD32Async(self, address: int, value: int, words: int, stream: int) -> Any:
+        self.zeroed.append(stream)
+        self.allocations[address][:words].view(np.uint32)[:] = value
+        return (0,)
+
+    @_recorded
     def cuStreamIsCapturing(self, stream: int) -> Any:
         return 0, int(stream in self.captures)
 
@@ -235,7 +243,9 @@ class FakeCuda:
         self.launches.append(
             Launch(symbol, grid, block, shared, stream, self._stack[-1], arguments)
         )
-        run(*arguments, *(int(flag) for flag in symbol.partition("<")[2].rstrip(">").split(", ")))
+        flags = [int(flag) for flag in symbol.partition("<")[2].rstrip(">").split(", ")]
+        for z in range(grid[2]):
+            run(z, *arguments, *flags)
         return (0,)
 
 
@@ -261,37 +271,57 @@ def _matrix(address: int, rows: int, columns: int, ld: int, transposed: int = 0)
     return matrix.T if transposed else matrix
 
 
-def _finish(c: Matrix, product: Matrix, alpha: float, beta: float) -> None:
+def _words(address: int, count: int) -> npt.NDArray[np.uint32]:
+    return np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
+
+
+def _finish(c: Matrix, product: Matrix, alpha: float, beta: float) -> Matrix:
     c[:] = alpha * product + (beta * c if beta else 0)
+    return c
 
 
 def _naive(
-    a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
-    alpha: float, beta: float, _coalesced: int, trans_a: int, trans_b: int,
+    z: int, a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
+    alpha: float, beta: float, bias: int | None, stride_a: int, stride_b: int, stride_c: int,
+    _coalesced: int, trans_a: int, trans_b: int, epilogue: int,
 ) -> None:  # fmt: skip
-    product = _matrix(a, m, k, lda, trans_a) @ _matrix(b, k, n, ldb, trans_b)
-    _finish(_matrix(c, m, n, ldc), product, alpha, beta)
+    left = _matrix(a + 4 * z * stride_a, m, k, lda, trans_a)
+    right = _matrix(b + 4 * z * stride_b, k, n, ldb, trans_b)
+    result = _finish(_matrix(c + 4 * z * stride_c, m, n, ldc), left @ right, alpha, beta)
+    if epilogue % 2:
+        assert bias is not None
+        result += _matrix(bias, 1, n, n)
+    if epilogue // 2 == 1:
+        np.maximum(result, 0, out=result)
+    if epilogue // 2 == 2:
+        result *= (1 + np.vectorize(erf)(result / 2**0.5)) / 2
 
 
 def _partial(
-    a: int, lda: int, b: int, ldb: int, workspace: int, m: int, n: int, k: int, split: int, _: int
-) -> None:
+    _z: int, a: int, lda: int, b: int, ldb: int, workspace: int, m: int, n: int, k: int,
+    split: int, counters: int, _: int,
+) -> None:  # fmt: skip
     """The sums of the first `split` and of the remaining elements of K."""
     whole_a, whole_b = _matrix(a, m, k, lda), _matrix(b, k, n, ldb)
     parts = _matrix(workspace, 2 * m, n, n)
     parts[:m] = whole_a[:, :split] @ whole_b[:split]
     parts[m:] = whole_a[:, split:] @ whole_b[split:]
+    count = _words(counters, 1)
+    assert count[0] == 0, "counters are zero at entry"
+    count[0] = 2
 
 
 def _reduce(
-    workspace: int, c: int, ldc: int, m: int, n: int, alpha: float, beta: float, _: int
-) -> None:
+    _z: int, workspace: int, c: int, ldc: int, m: int, n: int, alpha: float, beta: float,
+    counters: int, _: int,
+) -> None:  # fmt: skip
     parts = _matrix(workspace, 2 * m, n, n)
     _finish(_matrix(c, m, n, ldc), parts[:m] + parts[m:], alpha, beta)
+    _words(counters, 1)[0] = 0
 
 
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
-    "naive": (_naive, "PqPqPqiiiff"),
-    "partial": (_partial, "PqPqPiiii"),
-    "reduce": (_reduce, "PPqiiff"),
+    "naive": (_naive, "PqPqPqiiiffPqqq"),
+    "partial": (_partial, "PqPqPiiiiP"),
+    "reduce": (_reduce, "PPqiiffP"),
 }

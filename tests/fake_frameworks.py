@@ -62,7 +62,7 @@ class FakeTorch(ModuleType):
     def is_grad_enabled(self) -> bool:
         return self.records
 
-    def empty(self, shape: tuple[int, int], *, dtype: str, device: _Device) -> Tensor:
+    def empty(self, shape: tuple[int, ...], *, dtype: str, device: _Device) -> Tensor:
         assert dtype == "float32"
         assert device.index is not None
         host = np.full(shape, np.nan, np.float32)
@@ -97,7 +97,7 @@ class FakeCuPy(ModuleType):
             get_current_stream=lambda ordinal: SimpleNamespace(ptr=self.streams.get(ordinal, 0))
         )
 
-    def empty(self, shape: tuple[int, int], dtype: Any) -> CuPyArray:
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> CuPyArray:
         return CuPyArray(self.cuda_.hold(np.full(shape, np.nan, dtype)))
 
 
@@ -117,5 +117,5 @@ class FakePyCuda(ModuleType):
         self.GPUArray = GPUArray
         self.cuda_ = cuda
 
-    def empty(self, shape: tuple[int, int], dtype: str, allocator: str) -> GPUArray:
+    def empty(self, shape: tuple[int, ...], dtype: str, allocator: str) -> GPUArray:
         return GPUArray(self.cuda_.hold(np.full(shape, np.nan, dtype)), allocator)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
-from autotune.problem import COMPUTES, LAYOUTS, Problem
+from autotune.problem import COMPUTES, EPILOGUES, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.runner import Evidence, Measurement
 from autotune.store import Entry, Provenance, Record
 
@@ -95,7 +95,12 @@ def records() -> st.SearchStrategy[Record]:
     return st.builds(
         Record,
         problem=st.builds(
-            Problem, _sizes, _sizes, _sizes, st.sampled_from(COMPUTES), st.sampled_from(LAYOUTS)
+            Problem,
+            *(_sizes, _sizes, _sizes),
+            st.sampled_from(COMPUTES),
+            st.sampled_from(LAYOUTS),
+            st.integers(1, LARGEST_BATCH),
+            st.sampled_from(EPILOGUES),
         ),
         device=st.sampled_from((H100, replace(H100, name="É" * 50, granularity=1))),
         evidence=st.sampled_from(("measured", "replayed", "predicted")),

@@ -42,15 +42,15 @@ class Case:
         self.runtime = Runtime(Driver(self.cuda), self._find, self._plan, self._build)
         self.product = Product(self.runtime)
 
-    def matrix(self, rows: int, columns: int, ordinal: int = 0) -> Matrix:
+    def matrix(self, *shape: int, ordinal: int = 0) -> Matrix:
         """Random memory of a device."""
         self.seed += 1
-        values = np.random.default_rng(self.seed).standard_normal((rows, columns), np.float32)
+        values = np.random.default_rng(self.seed).standard_normal(shape, np.float32)
         return self.cuda.hold(values, ordinal)
 
-    def array(self, rows: int, columns: int, ordinal: int = 0) -> Interface:
+    def array(self, *shape: int, ordinal: int = 0) -> Interface:
         """The same, as an array of no particular library."""
-        return Interface(self.matrix(rows, columns, ordinal))
+        return Interface(self.matrix(*shape, ordinal=ordinal))
 
     def operands(self, m: int, n: int, k: int) -> tuple[Interface, Interface, Interface]:
         return self.array(m, k), self.array(k, n), self.array(m, n)
@@ -86,7 +86,7 @@ class Case:
 
 
 def split_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
-    """Two halves of K into the workspace, then their sum into C."""
+    """Two halves of K into the workspace, counted as they come, then their sum into C."""
 
     def pointers(*names: str) -> tuple[Argument, ...]:
         return tuple(Argument("i64" if name[0] == "l" else "pointer", name) for name in names)
@@ -95,11 +95,15 @@ def split_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
         return tuple(Argument("i32", value) for value in values)
 
     m, n, k = problem.m, problem.n, problem.k
-    halves = pointers("a", "lda", "b", "ldb", "workspace") + sizes(m, n, k, k // 2)
+    halves = (
+        pointers("a", "lda", "b", "ldb", "workspace")
+        + sizes(m, n, k, k // 2)
+        + pointers("counters")
+    )
     total = pointers("workspace", "c", "ldc") + sizes(m, n)
-    scale = Argument("f32", "alpha"), Argument("f32", "beta")
+    scale = Argument("f32", "alpha"), Argument("f32", "beta"), *pointers("counters")
     template = Template("split.cu", "partial", (("VECTOR", 1),))
     launch = Launch(template, (2, 1, 1), (32, 1, 1), 65536, halves)
     template = replace(template, kernel="reduce")
     reduction = Launch(template, (1, 1, 1), (64, 1, 1), 0, total + scale)
-    return LaunchPlan(problem, SPLIT, alignment, (launch, reduction), 2 * m * n * 4)
+    return LaunchPlan(problem, SPLIT, alignment, (launch, reduction), 2 * m * n * 4, 1)

@@ -20,8 +20,9 @@ DEVICE = f"replay:{NAME}"
 PROBLEM = Problem(256, 256, 256)
 VENDOR_US = 6.0
 FASTEST = Config.parse(
-    "simt:bm=64,bn=128,wm=32,wn=64,tm=8,tn=8,bk=16,split_k=1,group=1,copy=async,stages=3,"
-    "fragments=2,min_blocks=1,order=columns"
+    "simt:bm=128,bn=128,wm=32,wn=64,tm=8,tn=8,slices=1,bk=16,copy=async,stages=3,fragments=2,"
+    "min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=1,fence=0,"
+    "order=columns"
 )
 FASTEST_US = 8.0
 
@@ -29,7 +30,7 @@ FASTEST_US = 8.0
 def recorded() -> Recording:
     """Every step of the ladder, and 24 `simt` kernels of which one is wrong."""
     rows = [_row(config, 100.0 / number) for number, config in enumerate(STEPS.values(), start=1)]
-    choices = product((8, 16, 32), (1, 2), (1, 2), ("rows", "columns"))
+    choices = product((8, 16), (1, 2), (1, 2), ("columns", "snake", "column-pairs"))
     for number, (bk, fragments, blocks, order) in enumerate(choices):
         values: dict[str, Value] = {"bk": bk, "fragments": fragments, "min_blocks": blocks}
         config = Config.of("simt", FASTEST.values | values | {"order": order})

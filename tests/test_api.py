@@ -16,11 +16,11 @@ import autotune
 from autotune import api, gpu, runtime, settings, targets
 from autotune.config import Config
 from autotune.device import Device, find
-from autotune.errors import DeviceError, NotFoundError, ProblemError, UsageError
+from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.ladder import BEST
 from autotune.problem import Problem
 from autotune.runner import Evidence, Runner
-from autotune.store import Store
+from autotune.store import Record, Store
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
 
@@ -192,6 +192,15 @@ def test_best_of_another_layout_is_not_found() -> None:
         api.best(4096, 4096, 4096, layout="tn", device="h100")
 
 
+@pytest.mark.parametrize("given", [{"batch": 8}, {"epilogue": "bias_gelu"}])
+def test_batch_and_epilogue_are_tuned_and_found_by(given: dict[str, Any]) -> None:
+    tuned = api.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
+    assert tuned.problem == Problem(64, 64, 64, **given)
+    assert api.best(64, 64, 64, **given, device="h100") == tuned
+    with pytest.raises(NotFoundError):
+        api.best(64, 64, 64, device="h100")
+
+
 def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
     with pytest.raises(ProblemError, match="N is 0"):
         api.tune(1, 0, 1, device=DEVICE)
@@ -202,6 +211,27 @@ def test_the_ladder_takes_the_recorded_winner() -> None:
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
     Store(settings.cache_dir()).save(record(tiled, winner, problem=PROBLEM, device=find("h100")))
     assert api.ladder(256, device="h100").steps[BEST].config == winner.config
+
+
+def test_the_ladder_searches_among_simt_kernels_where_none_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other, simt = entry(16, 1.0), replace(entry(16, 2.0), config=FASTEST)
+    asked: list[str] = []
+
+    def search(problem: Problem, _options: Any, *, family: str, **_given: Any) -> Record:
+        asked.append(family)
+        return record(other, simt, problem=problem)
+
+    monkeypatch.setattr(api, "search", search)
+    assert api.ladder(256, device="h100").steps[BEST].config == FASTEST
+    assert asked == ["simt"]
+
+
+def test_a_ladder_so_small_that_other_families_win_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "search", lambda problem, *_, **__: record(problem=problem))
+    with pytest.raises(AutotuneError, match="8x8x8:f32:nn are no simt kernels"):
+        api.ladder(8, device="h100")
 
 
 def test_matmul_tunes_on_the_gpu_that_holds_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +251,8 @@ def test_matmul_tunes_on_the_gpu_that_holds_the_arrays(monkeypatch: pytest.Monke
 
 def test_matmul_does_not_tune_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "matmul", lambda _a, _b, _out, **given: given)
-    assert api.matmul("a", "b", alpha=2.0) == {"alpha": 2.0, "beta": 0.0, "tuner": None}
+    plain = {"alpha": 2.0, "beta": 0.0, "bias": None, "activation": None, "tuner": None}
+    assert api.matmul("a", "b", alpha=2.0) == plain
 
 
 def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

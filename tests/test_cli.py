@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from records import H100
 from synthetic import DEVICE, FASTEST, PROBLEM, VENDOR_US, ship
 
-from autotune import __version__, cli, device, gpu, runtime
+from autotune import __version__, cli, device, families, gpu, runtime, space
 from autotune.cli.tuning import parse_seconds
 from autotune.config import Config
 from autotune.device import Device
@@ -186,15 +187,23 @@ def test_tune_tries_the_family_asked_for(capsys: pytest.CaptureFixture[str]) -> 
     assert config.family == "tiled"
 
 
-def test_tune_explains_what_fell(capsys: pytest.CaptureFixture[str]) -> None:
-    told = answer(capsys, *TUNE, "--explain")
-    assert told["failed"] == {"verify": 1}
-
-
 def test_tune_explains_why_configurations_are_illegal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "divisibility" in printed(capsys, *TUNE, "--explain")
+    assert "divisibility" in printed(capsys, *TUNE, "--explain", "--family", "simt")
+
+
+def test_tune_explains_what_fell_of_all_the_families_that_it_chose_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = answer(capsys, *TUNE, "--explain")
+    spaces = [space.feasible(PROBLEM, H100, name) for name in families.TUNED]
+    legal = sum(len(one.configs) for one in spaces)
+    rejected = told["rejected"]
+    assert isinstance(rejected, dict)
+    assert rejected.pop("not recorded") == legal - 25
+    assert sum(rejected.values()) == sum(sum(one.rejected.values()) for one in spaces)
+    assert told["failed"] == {"verify": 1}
 
 
 def test_best_finds_what_tune_recorded(capsys: pytest.CaptureFixture[str]) -> None:

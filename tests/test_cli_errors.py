@@ -18,6 +18,8 @@ from autotune.gpu import session
 from autotune.store import Store
 
 SHAPE = PROBLEM.shape
+EPILOGUES = "none, bias, relu, bias_relu, gelu, bias_gelu"
+PARTS = f"give f32, nn, nt, tn, tt, {EPILOGUES} or batch=8"
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +56,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         ),
         ("16x-4x16", "N is -4; give 1 to 2147483647"),
         ("16x16x2147483648", "K is 2147483648; give 1 to 2147483647"),
-        ("16x16x16:f64", "unknown compute 'f64'; give one of f32"),
-        ("16x16x16:f32:xx", "unknown layout 'xx'; give one of nn, nt, tn, tt"),
+        ("16x16x16:f64", f"unknown 'f64' after the shape; {PARTS}"),
+        ("16x16x16:f32:xx", f"unknown 'xx' after the shape; {PARTS}"),
+        ("16x16x16:batch=0", "batch is 0; give 1 to 65535"),
     ],
 )
 def test_a_problem_that_is_none(
@@ -69,8 +72,10 @@ def test_a_problem_that_is_none(
     [
         ("--compute", "f8", "unknown compute 'f8'; give one of f32"),
         ("--layout", "cc", "unknown layout 'cc'; give one of nn, nt, tn, tt"),
+        ("--batch", "0", "batch is 0; give 1 to 65535"),
+        ("--epilogue", "tanh", f"unknown epilogue 'tanh'; give one of {EPILOGUES}"),
         ("--sampler", "best", "unknown sampler 'best'; give one of tpe, random, exhaustive"),
-        ("--family", "wgmma", "unknown family 'wgmma'; give one of naive, tiled, simt"),
+        ("--family", "wgmma", "unknown family 'wgmma'; give one of naive, tiled, simt, gemv"),
         ("--budget", "soon", "malformed budget 'soon'; give 60s, 2m or 90 (seconds)"),
         ("--budget", "0", "budget is 0 s; give more than 0"),
         ("--trials", "0", "trials is 0; give at least 1"),
@@ -250,3 +255,14 @@ def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
     assert said in warning
     assert error.startswith("error: ")
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "given", [("32x32x32:batch=8:bias",), ("32x32x32", "--batch", "8", "--epilogue", "bias")]
+)
+def test_batch_and_epilogue_are_part_of_the_problem(
+    given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = refused(capsys, "best", *given, "--device", "h100")
+    assert status == 3
+    assert "`autotune tune 32x32x32:f32:nn:batch=8:bias --device h100`" in said

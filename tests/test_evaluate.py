@@ -1,24 +1,22 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import closing
-from time import sleep
-
 import pytest
 from fakes import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
-from autotune.evaluate import Trial, ahead, prepare
+from autotune.evaluate import Trial, prepare
 from autotune.plan import Template
 from autotune.runner import Candidate, Failure, Measurement
 
 SPLIT = Config.parse(
-    "simt:bm=64,bn=64,wm=32,wn=32,tm=4,tn=4,bk=8,split_k=2,group=1,copy=staged,stages=2,"
-    "fragments=1,min_blocks=1,order=rows"
+    "simt:bm=64,bn=64,wm=32,wn=16,tm=4,tn=4,slices=1,bk=8,copy=staged,stages=2,fragments=1,"
+    "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=none,group=1,fence=0,"
+    "order=rows"
 )
+# Copies of both operands come before the product.
+PACKED = Config.of("simt", SPLIT.values | {"pack": "ab"})
 
 
 def candidate(config: Config) -> Candidate:
@@ -37,6 +35,16 @@ def test_every_launch_gets_its_program() -> None:
     templates = [launch.template for launch in two.plan.launches]
     assert [one.template for one in two.programs] == templates
     assert len(templates) == 2
+
+
+def test_the_resources_are_those_of_the_launch_that_multiplies() -> None:
+    def build(template: Template, arch: str) -> Program:
+        return program(template, arch, registers=90 if template.kernel == "simt" else 30)
+
+    prepared = prepare(PACKED, SQUARE, FakeRunner(), build)
+    assert isinstance(prepared, Candidate)
+    assert [one.template.kernel for one in prepared.programs] == ["pack", "pack", "simt", "split_k"]
+    assert prepared.resources.registers == 90
 
 
 def test_known_resources_need_no_compiler() -> None:
@@ -81,74 +89,6 @@ def test_the_trial_of_a_measurement_can_be_recorded() -> None:
 
 def test_the_trial_of_a_failure_cannot() -> None:
     assert trial(crash(tiled(16))).entry is None
-
-
-def slow_first(template: Template, arch: str) -> Program:
-    sleep(0.05 if "4" in template.expression else 0)
-    return program(template, arch)
-
-
-def test_candidates_come_in_order_however_long_they_compile() -> None:
-    configs = [tiled(width) for width in (4, 5, 6, 7)]
-    came = [config for config, _ in ahead(configs, SQUARE, FakeRunner(), slow_first, window=4)]
-    assert came == configs
-
-
-def test_no_more_are_taken_than_the_window_holds() -> None:
-    taken: list[Config] = []
-
-    def source() -> Iterator[Config]:
-        for width in range(4, 33):
-            taken.append(tiled(width))
-            yield taken[-1]
-
-    with closing(ahead(source(), SQUARE, FakeRunner(), compiled, window=3)) as prepared:
-        seen = [len(taken) for _ in zip(range(4), prepared, strict=False)]
-    assert seen == [3, 4, 5, 6]
-
-
-def test_a_shared_template_is_compiled_once() -> None:
-    built: list[str] = []
-
-    def build(template: Template, arch: str) -> Program:
-        built.append(template.expression)
-        return program(template, arch)
-
-    generic = [tiled(width, specialized=0) for width in range(4, 33)]
-    assert len(list(ahead(generic, SQUARE, FakeRunner(), build, window=4))) == 29
-    assert len(built) == 1
-
-
-def test_templates_compile_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=10)
-
-    def build(template: Template, arch: str) -> Program:
-        both.wait()
-        return program(template, arch)
-
-    pair = [tiled(4), tiled(5)]
-    prepared = list(ahead(pair, SQUARE, FakeRunner(), build, window=2, jobs=2))
-    assert all(isinstance(one, Candidate) for _, one in prepared)
-
-
-def test_closing_drops_what_is_queued() -> None:
-    built: list[str] = []
-
-    def build(template: Template, arch: str) -> Program:
-        sleep(0.02)
-        built.append(template.expression)
-        return program(template, arch)
-
-    configs = [tiled(width) for width in range(4, 33)]
-    with closing(ahead(configs, SQUARE, FakeRunner(), build, window=29, jobs=1)) as prepared:
-        next(prepared)
-    sleep(0.1)
-    assert len(built) <= 2
-
-
-def test_what_the_compiler_raises_reaches_the_caller() -> None:
-    with pytest.raises(AssertionError, match="was compiled"):
-        list(ahead([tiled(4)], SQUARE, FakeRunner(), uncompiled, window=2))
 
 
 def test_a_failure_has_no_time() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import device, settings, space
+from autotune import device, settings, space, targets
 from autotune.config import Config
 from autotune.errors import DeviceError
 from autotune.families import FAMILIES
@@ -103,7 +103,7 @@ def test_one_kernel_serves_every_width_chosen_at_launch() -> None:
 
 def test_a_specialized_kernel_is_compiled_for_its_width() -> None:
     (launch,) = _plan("tiled:tile_width=12,specialized=1", SQUARE).launches
-    assert launch.template.expression == "tiled<12, 0, 0>"
+    assert launch.template.expression == "tiled<12, 0, 0, 0>"
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,20 @@ def test_the_layout_is_compiled_in(layout: str, transposed: tuple[int, int]) -> 
     assert (arguments["TRANS_A"], arguments["TRANS_B"]) == transposed
 
 
+@pytest.mark.parametrize(("epilogue", "compiled"), [("none", 0), ("bias_relu", 3), ("gelu", 4)])
+def test_the_epilogue_is_compiled_in(epilogue: str, compiled: int) -> None:
+    plan = _plan("tiled:tile_width=16,specialized=0", replace(SQUARE, epilogue=epilogue))
+    assert dict(plan.launches[0].template.arguments)["EPILOGUE"] == compiled
+
+
+@pytest.mark.parametrize(
+    "text", ["naive:mapping=coalesced,block=16", "tiled:tile_width=16,specialized=1"]
+)
+def test_each_matrix_of_a_batch_has_a_layer_of_the_grid(text: str) -> None:
+    (launch,) = _plan(text, Problem(64, 32, 8, batch=5)).launches
+    assert launch.grid == (8, 1, 5)
+
+
 @pytest.mark.parametrize("family", [NAIVE, TILED], ids=lambda family: family.name)
 def test_the_estimate_is_what_the_plan_launches(family: Family) -> None:
     for config in space.feasible(SQUARE, H100, family.name).configs:
@@ -123,10 +137,26 @@ def test_the_estimate_is_what_the_plan_launches(family: Family) -> None:
         assert (estimate.threads, estimate.shared) == (launch.threads, launch.shared)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_template_arguments_are_named_as_in_the_source(family: str) -> None:
-    config = next(iter(space.feasible(Problem(64, 64, 64), H100, family).configs))
-    for launch in _plan(str(config), Problem(64, 64, 64)).launches:
+# Between them they launch every kernel.
+LAUNCHED = (
+    "naive:mapping=coalesced,block=16",
+    "tiled:tile_width=16,specialized=1",
+    "gemv:rows=8,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3",
+    "simt:bm=32,bn=64,wm=16,wn=32,tm=4,tn=4,slices=1,bk=8,copy=async,stages=3,fragments=2,"
+    "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=ab,group=1,fence=0,"
+    "order=rows",
+)
+
+
+def test_every_kernel_is_launched() -> None:
+    plans = [_plan(text, Problem(8, 512, 512)) for text in LAUNCHED]
+    sources = {launch.template.source for plan in plans for launch in plan.launches}
+    assert sources == set(targets.KERNEL_SOURCES)
+
+
+@pytest.mark.parametrize("text", LAUNCHED)
+def test_template_arguments_are_named_as_in_the_source(text: str) -> None:
+    for launch in _plan(text, Problem(8, 512, 512)).launches:
         template = launch.template
         source = (settings.source_dir() / template.source).read_text()
         declared = re.search(

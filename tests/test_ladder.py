@@ -56,6 +56,12 @@ def test_a_recording_without_a_competitor_is_no_ladder() -> None:
         ladder.recorded(replace(recorded(), rows=rows))
 
 
+def test_a_kernel_of_another_version_is_no_competitor() -> None:
+    first, *_ = rows = recorded().rows
+    older = replace(first, config=Config.parse("simt:bm=64,bn=64"), outcome=Measurement(1.0))
+    assert ladder.recorded(replace(recorded(), rows=(older, *rows))).steps[BEST].config == FASTEST
+
+
 def test_a_climb_times_all_steps_side_by_side() -> None:
     runner = FakeRunner(times)
     climb(PROBLEM, FASTEST, runner, compiled)

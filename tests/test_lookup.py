@@ -174,6 +174,28 @@ def test_an_entry_that_fits_no_multiprocessor_is_passed_over(store: Store, model
     assert _width(_ask(store)) == 16
 
 
+def test_a_record_without_the_epilogue_is_near_and_named(store: Store) -> None:
+    saved = store.save(record(problem=NEAR))
+    answer = _ask(store, replace(NEAR, epilogue="bias_relu"))
+    assert (answer.how, answer.record) == ("nearest", saved)
+    assert "4096x4096x2048:f32:nn:bias_relu is not tuned" in answer.note
+    assert "a configuration of 4096x4096x2048; `autotune tune" in answer.note
+
+
+def test_of_those_as_near_the_one_with_the_epilogue_comes_first(store: Store) -> None:
+    for shape in ((2048, 4096, 4096), (4096, 2048, 4096), (4096, 4096, 2048)):
+        store.save(record(entry(8, 1000.0), problem=Problem(*shape)))
+    same = store.save(record(problem=Problem(8192, 4096, 4096, epilogue="gelu")))
+    assert _ask(store, replace(SQUARE, epilogue="gelu")).record == same
+
+
+def test_a_batch_counts_as_a_size(store: Store) -> None:
+    store.save(record(problem=Problem(64, 64, 64, batch=512)))
+    near = _ask(store, Problem(64, 64, 64, batch=64))
+    far = _ask(store, Problem(64, 64, 64, batch=32))
+    assert (near.how, far.how) == ("nearest", "predicted")
+
+
 def test_only_the_nearest_three_are_asked(store: Store) -> None:
     for number, k in enumerate((4097, 4098, 4099, 4100)):
         width, time_us = (32, 1.0) if k == 4100 else (16, 900.0 + number)

@@ -6,28 +6,82 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import ProblemError
-from autotune.problem import COMPUTES, LARGEST_DIMENSION, LAYOUTS, Problem
+from autotune.problem import (
+    COMPUTES,
+    EPILOGUES,
+    LARGEST_BATCH,
+    LARGEST_DIMENSION,
+    LAYOUTS,
+    Problem,
+    distance,
+    epilogue_of,
+)
 
 sizes = st.integers(1, LARGEST_DIMENSION)
+problems = st.builds(
+    Problem,
+    *(sizes, sizes, sizes),
+    st.sampled_from(COMPUTES),
+    st.sampled_from(LAYOUTS),
+    st.integers(1, LARGEST_BATCH),
+    st.sampled_from(EPILOGUES),
+)
 
 
-@given(sizes, sizes, sizes, st.sampled_from(COMPUTES), st.sampled_from(LAYOUTS))
-def test_text_form_reads_back(m: int, n: int, k: int, compute: str, layout: str) -> None:
-    problem = Problem(m, n, k, compute, layout)
+@given(problems)
+def test_text_form_reads_back(problem: Problem) -> None:
     assert Problem.parse(str(problem)) == problem
+
+
+@given(problems)
+def test_a_slug_is_the_text_without_colons(problem: Problem) -> None:
+    assert problem.slug.replace("-", ":") == str(problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (Problem(2, 3, 4), "2x3x4:f32:nn"),
+        (Problem(2, 3, 4, batch=8), "2x3x4:f32:nn:batch=8"),
+        (Problem(2, 3, 4, layout="nt", epilogue="relu"), "2x3x4:f32:nt:relu"),
+        (Problem(2, 3, 4, batch=8, epilogue="bias_gelu"), "2x3x4:f32:nn:batch=8:bias_gelu"),
+    ],
+)
+def test_a_text_leaves_out_what_most_problems_lack(problem: Problem, text: str) -> None:
+    assert str(problem) == text
+
+
+def test_the_parts_of_a_text_come_in_any_order() -> None:
+    parsed = Problem.parse("2x3x4:bias_relu:tn:batch=8:f32")
+    assert parsed == Problem(2, 3, 4, "f32", "tn", 8, "bias_relu")
+
+
+def test_a_text_that_says_two_things_is_refused() -> None:
+    with pytest.raises(ProblemError, match="'4x4x4:nn:tn' says nn and tn; give one layout"):
+        Problem.parse("4x4x4:nn:tn")
+
+
+@pytest.mark.parametrize("part", ["x", "f64", "batch", "batch=", "batch=2.5", ""])
+def test_an_unknown_part_is_named_with_the_known_ones(part: str) -> None:
+    with pytest.raises(ProblemError, match=f"unknown '{part}' after the shape; give f32, nn, .*=8"):
+        Problem.parse(f"4x4x4:{part}")
 
 
 def test_a_bare_shape_takes_the_given_compute_and_layout() -> None:
     assert Problem.parse("2x3x4", compute="f32", layout="tn") == Problem(2, 3, 4, "f32", "tn")
 
 
+def test_a_bare_shape_takes_the_given_batch_and_epilogue() -> None:
+    assert Problem.parse("2x3x4", batch=8, epilogue="gelu") == Problem(
+        2, 3, 4, batch=8, epilogue="gelu"
+    )
+
+
 def test_what_the_text_says_goes_before_what_is_given() -> None:
     assert Problem.parse("2x3x4:f32:nt", layout="tn").layout == "nt"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "4096", "4096x4096", "4x4x4x4", "4 x4x4", "axbxc", "4x4x4:f32:nn:x", "4x4x4.0"]
-)
+@pytest.mark.parametrize("text", ["", "4096", "4096x4096", "4x4x4x4", "4 x4x4", "axbxc", "4x4x4.0"])
 def test_a_malformed_shape_is_named_with_an_example(text: str) -> None:
     with pytest.raises(ProblemError, match="give MxNxK, such as 4096x4096x4096"):
         Problem.parse(text)
@@ -39,6 +93,12 @@ def test_a_malformed_shape_is_named_with_an_example(text: str) -> None:
 def test_a_size_out_of_range_is_named_with_the_range(text: str, name: str) -> None:
     with pytest.raises(ProblemError, match=f"^{name} is .*; give 1 to 2147483647$"):
         Problem.parse(text)
+
+
+@pytest.mark.parametrize("batch", [0, 65536])
+def test_a_batch_out_of_range_is_named_with_the_range(batch: int) -> None:
+    with pytest.raises(ProblemError, match=f"^batch is {batch}; give 1 to 65535$"):
+        Problem(4, 4, 4, batch=batch)
 
 
 @pytest.mark.parametrize("size", [4.0, True, "4", None])
@@ -62,12 +122,62 @@ def test_an_unknown_layout_lists_the_known_ones() -> None:
         Problem(4, 4, 4, "f32", "xx")
 
 
+def test_an_unknown_epilogue_lists_the_known_ones() -> None:
+    with pytest.raises(ProblemError, match="unknown epilogue 'tanh'; give one of none, bias, relu"):
+        Problem(4, 4, 4, epilogue="tanh")
+
+
+@pytest.mark.parametrize(
+    ("bias", "activation", "epilogue"),
+    [
+        *((False, None, "none"), (True, None, "bias")),
+        *((False, "relu", "relu"), (True, "relu", "bias_relu")),
+        *((False, "gelu", "gelu"), (True, "gelu", "bias_gelu")),
+    ],
+)
+def test_an_epilogue_is_a_bias_and_an_activation(
+    bias: bool, activation: str | None, epilogue: str
+) -> None:
+    problem = Problem(4, 4, 4, epilogue=epilogue_of(bias, activation))
+    assert (problem.epilogue, problem.has_bias, problem.activation) == (epilogue, bias, activation)
+
+
+def test_an_unknown_activation_lists_the_known_ones() -> None:
+    with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu or"):
+        epilogue_of(True, "tanh")
+
+
+def test_the_place_of_an_epilogue_is_its_bits() -> None:
+    bits = [int(one.startswith("bias")) + 2 * one.endswith("relu") + 4 * one.endswith("gelu")
+            for one in EPILOGUES]  # fmt: skip
+    assert bits == list(range(6))
+
+
 def test_operations_count_multiply_and_add() -> None:
     assert Problem(2, 3, 4).flops == 48
 
 
+def test_operations_count_each_product_of_a_batch() -> None:
+    assert Problem(2, 3, 4, batch=5).flops == 5 * 48
+
+
 def test_least_traffic_reads_each_operand_once_and_writes_the_result_once() -> None:
     assert Problem(2, 3, 4).bytes == 4 * (2 * 4 + 4 * 3 + 2 * 3)
+
+
+def test_least_traffic_of_a_batch_reads_the_bias_once() -> None:
+    assert Problem(2, 3, 4, batch=5, epilogue="bias").bytes == 4 * (5 * (8 + 12 + 6) + 3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dense_matrices_follow_each_other(layout: str) -> None:
+    problem = Problem(2, 3, 4, layout=layout)
+    pairs = zip(problem.stored_rows, problem.leading_dimensions, strict=True)
+    assert problem.strides == tuple(rows * ld for rows, ld in pairs) == (8, 12, 6)
+
+
+def test_a_batch_twice_as_large_is_an_octave_away() -> None:
+    assert distance(Problem(2, 3, 4, batch=8), Problem(2, 3, 4, batch=4)) == 1.0
 
 
 @pytest.mark.parametrize(

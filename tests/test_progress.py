@@ -43,7 +43,8 @@ def tell(observer: Observer, *told: tuple[Trial, Progress]) -> None:
     for trial, progress in told:
         observer.trial(trial, progress)
     observer.rematch([timed(50.0)])
-    observer.finished(record(entry(16, 50.0), problem=PROBLEM), Progress(3, 1, timed(50.0), 2.5))
+    found = record(entry(16, 50.0), problem=PROBLEM)
+    observer.finished(found, Progress(3, 1, timed(50.0), 2.5, busy_s=2.0))
 
 
 def lines(*told: tuple[Trial, Progress], limits: Limits = NO_LIMITS) -> list[str]:
@@ -77,7 +78,17 @@ def test_a_long_search_without_success_is_not_silent() -> None:
 
 
 def test_the_last_line_is_what_was_recorded() -> None:
-    assert lines()[-1] == "recorded 40.00 TFLOP/s, 80.0% of cuBLAS after 3 trials in 2.5 s"
+    said = "recorded 40.00 TFLOP/s, 80.0% of cuBLAS after 3 trials in 2.5 s"
+    assert lines()[-1] == f"{said}, the device busy for 80%"
+
+
+def test_a_recording_keeps_no_device_busy() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    found = record(entry(16, 50.0), problem=PROBLEM, evidence="replayed")
+    with observing(PROBLEM, NO_LIMITS, console, plain=True) as observer:
+        observer.finished(found, Progress(3, 1, timed(50.0), 2.5))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "recorded 40.00 TFLOP/s after 3 trials in 2.5 s\n"
 
 
 def test_quiet_gives_lines_on_a_terminal() -> None:

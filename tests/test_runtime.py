@@ -122,7 +122,7 @@ def test_arguments_are_addresses_leading_dimensions_and_sizes(case: Case) -> Non
     out = case.matrix(5, 8)[:, :7]
     case.product(Interface(a), Interface(b), Interface(out), alpha=2.0, beta=0.5)
     assert case.cuda.launches[0].arguments == (
-        a.ctypes.data, 10, b.ctypes.data, 7, out.ctypes.data, 8, 5, 7, 3, 2.0, 0.5
+        a.ctypes.data, 10, b.ctypes.data, 7, out.ctypes.data, 8, 5, 7, 3, 2.0, 0.5, None, 0, 0, 0
     )  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def test_a_problem_that_nothing_can_run(case: Case) -> None:
 
 def test_a_kernel_that_does_not_compile(case: Case) -> None:
     case.reason = "error: too many registers"
-    with pytest.raises(AutotuneError, match=r"naive<1, 0, 0> does not compile for sm_90: error"):
+    with pytest.raises(AutotuneError, match=r"naive<1, 0, 0, 0> does not compile for sm_90: error"):
         case.product(*case.operands(5, 7, 3))
 
 

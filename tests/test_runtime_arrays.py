@@ -59,20 +59,20 @@ def test_memory_of_the_cpu(case: Case, name: str) -> None:
 
 
 def test_operands_on_two_devices(case: Case) -> None:
-    message = refused(case, case.array(5, 3), case.array(3, 7, 1), case.array(5, 7))
+    message = refused(case, case.array(5, 3), case.array(3, 7, ordinal=1), case.array(5, 7))
     assert message == "A is on CUDA device 0, B on 1; move one of them"
 
 
 def test_out_on_another_device(case: Case) -> None:
-    message = refused(case, case.array(5, 3), case.array(3, 7), case.array(5, 7, 1))
+    message = refused(case, case.array(5, 3), case.array(3, 7), case.array(5, 7, ordinal=1))
     assert message == "A is on CUDA device 0, out on 1; move one of them"
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 3)])
-def test_other_than_two_dimensions(case: Case, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2, 3, 3)])
+def test_other_than_two_or_three_dimensions(case: Case, shape: tuple[int, ...]) -> None:
     a = Interface(case.cuda.hold(np.zeros(shape, np.float32)))
     message = refused(case, a, case.array(3, 3), case.array(3, 3))
-    assert message == f"A has {len(shape)} dimensions {shape}; give a matrix"
+    assert message == f"A has {len(shape)} dimensions {shape}; give a matrix or a batch of them"
 
 
 @pytest.mark.parametrize("shape", [(0, 7, 3), (5, 0, 3), (5, 7, 0)])
@@ -169,20 +169,46 @@ def test_out_may_be_other_columns_of_an_inputs_memory(case: Case) -> None:
 
 
 windows = st.builds(
-    lambda rows, columns, gap: Window(rows, columns, columns + gap),
-    st.integers(1, 5), st.integers(1, 5), st.integers(0, 6),
+    lambda rows, columns, gap, count, stride: Window(rows, columns, columns + gap, count, stride),
+    st.integers(1, 5), st.integers(1, 5), st.integers(0, 6), st.integers(1, 3), st.integers(1, 40),
 )  # fmt: skip
 
 
-def elements(address: int, window: Window) -> set[int]:
-    rows, columns = range(window.rows), range(window.columns)
-    return {address + 4 * (row * window.leading + column) for row in rows for column in columns}
+def elements(address: int, window: Window) -> list[int]:
+    return [
+        address + 4 * (matrix * window.stride + row * window.leading + column)
+        for matrix in range(window.count)
+        for row in range(window.rows)
+        for column in range(window.columns)
+    ]
 
 
 @given(st.integers(0, 60), windows, st.integers(0, 60), windows)
 def test_an_overlap_is_never_missed(at: int, one: Window, other_at: int, other: Window) -> None:
-    shared = elements(4 * at, one) & elements(4 * other_at, other)
+    shared = {*elements(4 * at, one)} & {*elements(4 * other_at, other)}
     assert overlap(4 * at, one, 4 * other_at, other) or not shared
+
+
+@given(windows)
+def test_the_extent_of_matrices_ends_behind_their_last_element(window: Window) -> None:
+    assert window.extent == max(elements(0, window)) + 4
+
+
+@given(windows)
+def test_matrices_that_share_an_element_are_never_disjoint(window: Window) -> None:
+    shared = elements(0, window)
+    assert not window.disjoint or len(set(shared)) == len(shared)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        pytest.param(Window(5, 7, 8, 3, 39), id="one behind the other"),
+        pytest.param(Window(5, 7, 24, 3, 8), id="rows that take turns"),
+    ],
+)
+def test_matrices_without_a_gap_to_spare_are_disjoint(window: Window) -> None:
+    assert window.disjoint
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))

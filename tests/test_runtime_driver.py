@@ -103,17 +103,43 @@ def test_a_workspace_that_grows_leaves_the_old_one_to_queued_work(case: Case) ->
     small = launched(case, 5)
     large = launched(case, 5, Problem(64, 64, 16))
     assert small != large
-    assert set(case.cuda.allocations) == {small, large}
+    assert {small, large} <= set(case.cuda.allocations)
 
 
 def test_workspaces_grow_in_powers_of_two(case: Case) -> None:
     launched(case, 5, Problem(5, 7, 16))
-    (block,) = case.cuda.allocations.values()
-    assert block.nbytes == 512  # 2 x 5 x 7 x 4 = 280 bytes are needed.
+    workspace, _counters = case.cuda.allocations.values()
+    assert workspace.nbytes == 512  # 2 x 5 x 7 x 4 = 280 bytes are needed.
 
 
 def test_a_smaller_workspace_fits_into_a_larger_one(case: Case) -> None:
     assert launched(case, 5, Problem(64, 64, 16)) == launched(case, 5)
+
+
+def counters(case: Case) -> int:
+    """The counters that the last product was given."""
+    address = case.cuda.launches[-1].arguments[-1]
+    assert isinstance(address, int)
+    return address
+
+
+def test_a_stream_keeps_its_counters_which_are_zeroed_once(case: Case) -> None:
+    found = {counters(case) for _ in range(3) if launched(case, 5)}
+    assert (len(found), case.cuda.calls.count("cuMemsetD32Async")) == (1, 1)
+
+
+def test_streams_have_counters_each(case: Case) -> None:
+    assert len({counters(case) for stream in (5, 6) if launched(case, stream)}) == 2
+
+
+def test_counters_are_apart_from_the_workspace(case: Case) -> None:
+    launched(case, 5)
+    assert counters(case) != case.cuda.launches[-1].arguments[0]
+
+
+def test_counters_are_zeroed_on_the_stream_that_uses_them(case: Case) -> None:
+    launched(case, 5)
+    assert case.cuda.zeroed == [5]
 
 
 def test_a_first_product_can_be_captured(case: Case) -> None:

@@ -44,7 +44,7 @@ def _close(result: Matrix, expected: Matrix) -> bool:
 
 def test_pytorch_allocates_out_and_gives_its_current_stream(case: Case, torch: FakeTorch) -> None:
     torch.current = 33
-    a, b = (torch.on("cuda:1", case.matrix(*shape, 1)) for shape in ((5, 3), (3, 7)))
+    a, b = (torch.on("cuda:1", case.matrix(*shape, ordinal=1)) for shape in ((5, 3), (3, 7)))
     out: Any = case.product(a, b)
     assert isinstance(out, Tensor)
     assert _close(out.host, a.host @ b.host)

@@ -9,6 +9,7 @@ import random
 import statistics
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
 
@@ -75,6 +76,111 @@ def run(search: Search, trials: int, seed: int = 0) -> list[Trial]:
 def share(trials: list[Trial]) -> float:
     """True time of the optimum over that of the configuration with the best measured time."""
     return min(map(cost, synthetic())) / cost(min(trials, key=lambda one: one.time_us).config)
+
+
+def thin() -> list[Config]:
+    """Another family, which shares one parameter with the synthetic one."""
+    choices = itertools.product((16, 32, 64, 128), (1, 2, 4, 8, 16), (2, 3, 4), ("near", "far"))
+    names = ("bk", "splits", "unroll", "store")
+    return [Config("thin", tuple(zip(names, c, strict=True))) for c in choices]
+
+
+THIN = {"best_us": 800.0}
+
+
+def thin_cost(config: Config) -> float:
+    """Microseconds; at its best a fifth faster than the synthetic family."""
+    off = sum(
+        abs(math.log2(config.integer(name) / best)) for name, best in (("bk", 64), ("splits", 8))
+    )
+    return THIN["best_us"] * (1 + 0.3 * off + 0.1 * (config.values["store"] == "far"))
+
+
+def of_either(config: Config) -> float:
+    """The time of a configuration of either family."""
+    return thin_cost(config) if config.family == "thin" else cost(config)
+
+
+def asked(search: Search, trials: int) -> list[Config]:
+    """Asks and tells over both families."""
+    given: list[Config] = []
+    while len(given) < trials and (config := search.ask()) is not None:
+        given.append(config)
+        search.tell(Trial(config, Measurement(of_either(config))))
+    return given
+
+
+def both() -> list[Config]:
+    """1,488 configurations of one family and 120 of the other, in turns."""
+    mixed = synthetic()
+    for place, config in enumerate(thin()):
+        mixed.insert(7 * place, config)
+    return mixed
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_families_are_searched_together(sampler: Sampler) -> None:
+    configs = both()[::6]
+    assert sorted(asked(Search(configs, sampler=sampler), 1000)) == sorted(configs)
+
+
+def test_a_small_family_that_is_better_is_found() -> None:
+    found = [min(map(of_either, asked(Search(both(), seed=seed), 60))) for seed in range(3)]
+    assert found == [min(map(thin_cost, thin()))] * 3
+
+
+def test_a_large_family_overtakes_a_small_one_that_is_soon_at_its_optimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(THIN, "best_us", 1280.0)  # the other family's best takes 1000
+    found = [min(map(of_either, asked(Search(both(), seed=seed), 120))) for seed in range(3)]
+    assert statistics.median(found) < 1100
+
+
+def test_a_family_is_an_axis_and_what_one_lacks_is_absent() -> None:
+    axes = {axis.name: axis for axis in axes_of(both())}
+    assert axes["family"].values == ("synthetic", "thin")
+    assert axes["bk"].values == (8, 16, 32, 64, 128)
+    assert axes["bm"].values == (None, 32, 64, 128, 256)
+    assert axes["store"].values == (None, "far", "near")
+
+
+def test_a_single_family_has_no_axis_of_its_own() -> None:
+    assert "family" not in {axis.name for axis in axes_of(thin())}
+
+
+def test_a_draw_of_a_family_is_taken_for_it() -> None:
+    configs = both()
+    axes = {axis.name: axis for axis in axes_of(configs)}
+    away = axes["family"].distances("thin")
+    others = [axis for axis in axes.values() if axis.name != "family"]
+    farthest = sum(float(axis.distances(axis.param(0)).max()) for axis in others)
+    of_thin = np.array([config.family == "thin" for config in configs])
+    assert away[of_thin].max() == 0
+    assert away[~of_thin].min() > farthest
+
+
+def test_nothing_is_away_from_what_is_absent() -> None:
+    configs = [*synthetic()[:1], *thin()[:1], *synthetic()[-1:]]
+    bm = next(axis for axis in axes_of(configs) if axis.name == "bm")
+    assert bm.distances(bm.param(0)).tolist() == [0, 0, 1]
+    assert bm.distances(bm.param(1)).tolist() == [0, 0, 0]
+
+
+def test_a_journal_holds_trials_of_several_families(tmp_path: Path) -> None:
+    axes = axes_of(both())
+    trials = [Trial(one, Measurement(5.0)) for one in (synthetic()[3], thin()[4])]
+    opened = Journal(tmp_path / "study.log", "both", axes)
+    for trial in trials:
+        opened.add(trial)
+    assert Journal(tmp_path / "study.log", "both", axes).told == trials
+
+
+def test_a_search_over_families_goes_on_from_what_was_told() -> None:
+    configs = both()
+    told = [Trial(one, Measurement(of_either(one))) for one in asked(Search(configs, seed=4), 40)]
+    again = asked(Search(configs, seed=4, told=told), 40)
+    assert not {one.config for one in told} & set(again)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

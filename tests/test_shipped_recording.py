@@ -32,7 +32,7 @@ def fastest_us(recorded: Recording) -> float:
 
 @pytest.mark.parametrize(
     ("problem", "least"),
-    [(SQUARE, 2000), (Problem(1024, 1024, 1024), 500), (Problem(128, 4096, 14336), 500)],
+    [(SQUARE, 400), (Problem(1024, 1024, 1024), 250), (Problem(128, 4096, 14336), 250)],
     ids=str,
 )
 def test_it_holds_enough_simt_configurations(problem: Problem, least: int) -> None:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -46,7 +47,7 @@ def test_enumeration_agrees_with_checking_one_by_one(family: str) -> None:
 
 @pytest.mark.parametrize("device", ["t4", "a100", "rtx-4090", "h100"])
 def test_every_device_since_turing_has_configurations(device: str) -> None:
-    assert len(space.feasible(Problem(1024, 1024, 1024), find(device)).configs) > 500
+    assert len(space.feasible(SQUARE, find(device)).configs) > 500
 
 
 def test_a_device_without_cp_async_gets_none() -> None:
@@ -61,31 +62,44 @@ def test_no_legal_block_needs_more_shared_memory_than_the_device_allows() -> Non
         families.find("simt").plan(config, problem, Alignment.dense(problem))
         for config in space.feasible(problem, t4).configs
     )
-    assert max(plan.launches[0].shared for plan in plans) <= t4.shared_per_block_optin
+    taken = (launch.shared for plan in plans for launch in plan.launches)
+    assert max(taken) <= t4.shared_per_block_optin
+
+
+TILES = {"bm": 128, "bn": 256, "wm": 64, "wn": 64, "tm": 16, "tn": 8, "bk": 16}
+
+
+def large_tiles() -> Config:
+    """128 x 256 tiles, which 50,176 bytes of shared memory hold in two stages."""
+    first = {name: some[0] for name, some in families.find("simt").domain(SQUARE, H100).items()}
+    return Config.of("simt", {**first, **TILES, "copy": "async", "fragments": 2})
 
 
 @pytest.mark.parametrize(
     ("values", "reason", "numbers"),
     [
-        ({"bm": 128, "bk": 32, "stages": 5}, "shared memory", "250880 .* 232448"),
-        ({"copy": "staged", "stages": 3}, "stages", "one tile ahead, not 2"),
+        ({"copy": "staged", "stages": 3}, "stages", "stages=3 of bk=16 steps, staged"),
         ({"bm": 32, "wm": 64}, "divisibility", "wm=64 does not divide bm=32"),
-        ({"split_k": 192}, "split-K", "512 tiles of bk=8 .* 192 shares"),
-        ({"tm": 16, "tn": 16}, "thread tile", "256 of 255"),
-        ({"bm": 96}, "value", "bm=96 is none of 32, 64, 128, 256"),
+        ({"split_k": 128}, "split-K", "512 tiles fill 132 SMs as well with less than 128 shares"),
+        ({"tn": 4}, "thread tile", "16x4 loads 20 values for 64 products"),
+        ({"bm": 96}, "value", "bm=96 is none of .*64, 128"),
     ],
 )
 def test_a_rejection_has_its_reason_and_its_numbers(
     values: dict[str, int | str], reason: str, numbers: str
 ) -> None:
-    base = Config.parse(
-        "simt:bm=256,bn=256,wm=64,wn=64,tm=16,tn=8,bk=8,split_k=1,group=1,copy=async,stages=2,"
-        "fragments=1,min_blocks=1,order=rows"
-    )
-    found = space.rejection(changed(base, **values), SQUARE, H100)
+    assert space.rejection(large_tiles(), SQUARE, H100) is None
+    found = space.rejection(changed(large_tiles(), **values), SQUARE, H100)
     assert found is not None
     assert found.reason == reason
     assert re.search(numbers, found.detail)
+
+
+def test_what_no_block_of_the_device_can_have_is_said_in_bytes() -> None:
+    small = replace(H100, shared_per_block_optin=49152)
+    found = space.rejection(large_tiles(), SQUARE, small)
+    assert str(found).startswith("shared memory: needs 50176 bytes a block, ")
+    assert str(found).endswith("allows 49152")
 
 
 def test_a_missing_parameter_is_named() -> None:
@@ -112,7 +126,7 @@ def test_few_configurations_are_all_spread() -> None:
 
 
 def test_a_spread_is_small_and_sees_every_value() -> None:
-    configs = space.feasible(Problem(512, 512, 512), H100).configs
+    configs = space.feasible(Problem(1024, 1024, 1024), find("t4")).configs
     some = space.spread(configs, 6000)
     assert len(some) <= 6000
     for name, _ in configs[0].params:

@@ -22,6 +22,7 @@ from autotune.runner import Evidence, Measurement
 from autotune.store import Record, Store, files
 from autotune.store.codec import dumps, loads
 
+BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 FORK = multiprocessing.get_context("fork")
 
 
@@ -57,6 +58,17 @@ def test_a_reader_finds_the_configuration_in_text_and_in_parts(store: Store) -> 
     store.save(record(entry(16, 900.0)))
     (kept,) = json.loads(store.path(H100, SQUARE).read_text())["entries"]
     assert (kept["config"], kept["params"]) == ("tiled:tile_width=16", {"tile_width": 16})
+
+
+def test_a_record_names_batch_and_epilogue_only_where_there_are_any(store: Store) -> None:
+    saved = [store.save(record(problem=one)) for one in (SQUARE, BATCHED)]
+    paths = [store.path(H100, one.problem) for one in saved]
+    assert [json.loads(path.read_text())["problem"] for path in paths] == [
+        {"m": 4096, "n": 4096, "k": 4096, "compute": "f32", "layout": "nn"},
+        {"m": 64, "n": 64, "k": 64, "compute": "f32", "layout": "nn", "batch": 8,
+         "epilogue": "bias"},
+    ]  # fmt: skip
+    assert [store.load(H100, one.problem) for one in saved] == saved
 
 
 def test_a_record_without_entries_is_refused() -> None:

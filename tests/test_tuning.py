@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,9 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
+from autotune import families
 from autotune import tuning as loop
+from autotune.candidates import GUESSES
 from autotune.compiler import Program
 from autotune.config import Config
 from autotune.errors import AutotuneError, ConfigError, RunnerError
@@ -24,8 +27,9 @@ from autotune.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Failure, Measurement, Stage
+from autotune.standings import LEADERS
 from autotune.store import Record, Store
-from autotune.tuning import GUESSES, LEADERS, Options, tune
+from autotune.tuning import Options, tune
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -44,6 +48,7 @@ def go(
     compile: Compile = compiled,
     origin: Origin = ORIGIN,
     observer: Observer | None = None,
+    family: str = "tiled",
 ) -> Record:
     return tune(
         problem,
@@ -53,7 +58,7 @@ def go(
         compile=compile,
         origin=origin,
         observer=observer,
-        family="tiled",
+        family=family,
     )
 
 
@@ -260,7 +265,7 @@ def test_a_replayed_crash_says_nothing_of_the_device(store: Store) -> None:
 
 def test_nothing_to_try_is_said_with_the_reasons(store: Store) -> None:
     with pytest.raises(
-        AutotuneError, match=r"no tiled configuration can run .*it knows none of that family"
+        AutotuneError, match=r"no tiled configuration can run .*it knows none of that kind"
     ):
         go(FakeRunner(known=()), store)
 
@@ -285,7 +290,7 @@ def test_what_won_on_a_similar_problem_is_among_the_first(store: Store) -> None:
         )
 
     winner = go(FakeRunner(wide), store, problem=Problem(4096, 4096, 8192)).best.config
-    go(runner := FakeRunner(), store, Options(trials=loop.GUESSES + 1))
+    go(runner := FakeRunner(), store, Options(trials=GUESSES + 1))
     assert winner in runner.measured
 
 
@@ -297,10 +302,107 @@ def test_a_runner_that_knows_its_configurations_needs_no_compiler(store: Store) 
 
 
 def test_the_same_seed_tries_the_same(tmp_path: Path) -> None:
-    first, second = FakeRunner(), FakeRunner()
+    first, second = (FakeRunner(evidence="predicted") for _ in range(2))
     go(first, Store(tmp_path / "a"), Options(trials=40, seed=3, jobs=1))
     go(second, Store(tmp_path / "b"), Options(trials=40, seed=3, jobs=4))
     assert first.measured == second.measured
+
+
+NAIVE = Config.parse("naive:mapping=coalesced,block=32")
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `auto` stand for two families that are small."""
+    monkeypatch.setattr(families, "TUNED", ("tiled", "naive"))
+
+
+def naive_wins(config: Config) -> Measurement:
+    return Measurement(50.0) if config == NAIVE else Measurement(200.0)
+
+
+@pytest.mark.usefixtures("two")
+def test_auto_finds_the_best_of_all_families(store: Store) -> None:
+    runner = FakeRunner(naive_wins)
+    assert go(runner, store, family="auto").best.config == NAIVE
+    assert {config.family for config in runner.measured} == {"tiled", "naive"}
+
+
+@pytest.mark.usefixtures("two")
+def test_every_family_is_among_the_first_guesses(store: Store) -> None:
+    runner = FakeRunner(naive_wins)
+    go(runner, store, Options(trials=GUESSES), family="auto")
+    often = Counter(config.family for config in runner.measured)
+    assert min(often["tiled"], often["naive"]) >= 2
+
+
+@pytest.mark.usefixtures("two")
+def test_what_was_tried_of_one_family_is_no_part_of_a_search_over_several(store: Store) -> None:
+    runner = FakeRunner(naive_wins)
+    go(FakeRunner(naive_wins), store)
+    go(runner, store, family="auto")
+    assert {config.family for config in runner.measured} == {"tiled", "naive"}
+    assert len([config for config in runner.measured if config.family == "tiled"]) == SPACE
+
+
+@pytest.mark.usefixtures("two")
+def test_a_search_over_several_goes_on_where_it_stopped(store: Store) -> None:
+    second = FakeRunner(naive_wins)
+    go(FakeRunner(naive_wins), store, family="auto")
+    go(second, store, family="auto")
+    assert second.measured == []
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.2])
+@pytest.mark.usefixtures("two")
+def test_the_best_of_another_family_is_timed_again_if_it_is_near(
+    store: Store, factor: float
+) -> None:
+    def outcome(config: Config) -> Measurement:
+        return Measurement(100.0 * factor if config.family == "naive" else 100.0)
+
+    runner = FakeRunner(outcome)
+    go(runner, store, family="auto")
+    assert len(runner.rematched) == LEADERS
+    assert (runner.rematched[-1].family == "naive") == (factor < 1.1)
+
+
+def test_a_slow_compilation_does_not_keep_the_device_waiting(store: Store) -> None:
+    released, others = threading.Event(), iter(range(SPACE))
+
+    def stalled(template: Template, arch: str) -> Program:
+        if next(others) == 0:
+            assert released.wait(10)
+        return program(template, arch)
+
+    def outcome(config: Config) -> Measurement:
+        if len(runner.measured) == 20:
+            released.set()
+        return by_width(config)
+
+    runner = FakeRunner(outcome)
+    assert go(runner, store, Options(jobs=2), compile=stalled).provenance.trials == SPACE
+
+
+def test_progress_says_how_long_the_device_was_busy(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def outcome(config: Config) -> Measurement:
+        now[0] += 2.0
+        return by_width(config)
+
+    class Slow(Seen):
+        def trial(self, trial: Trial, progress: Progress) -> None:
+            super().trial(trial, progress)
+            now[0] += 1.0
+
+    monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    seen = Slow()
+    go(FakeRunner(outcome), store, Options(trials=3), observer=seen)
+    assert seen.last is not None
+    assert (seen.last.busy_s, seen.last.seconds) == (6.0, 8.0)
 
 
 class Seen:

@@ -7,43 +7,75 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_cuda import CUDA_SRC, Case, Matrix, Program, build, run
+from host_case import Case, Matrix
+from host_cuda import CUDA_SRC, Program, build, run
 from numpy.typing import NDArray
 
 from autotune import compiler
 from autotune.config import Config
-from autotune.gpu.verify import REDUCTION_SHARED, REFERENCE_SHARED, THREADS
+from autotune.errors import RunnerError
+from autotune.families.conventions import epilogue
+from autotune.gpu import operands
+from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
 from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.problem import LAYOUTS, Problem
+from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.reference import product
 
-GUARD, ROWS, COLUMNS, LD = 16, 40, 50, 64
-WORDS = (ROWS - 1) * LD + COLUMNS
-TOTAL = WORDS + 2 * GUARD
+GUARD = 16
+ROWS, COLUMNS, LD = 40, 50, 64
 POISON = 0x7FFFDEAD
 BLOCKS = 3
 NOTHING = np.zeros((1, 4), np.float32)
+
+Shape = operands.Matrix
+ONE = Shape(ROWS, COLUMNS, LD)
+# How the matrices of a batch may lie: one after the other, with gaps, with rows side by side.
+SHAPES = {
+    "one": ONE,
+    "dense": Shape(7, 5, 5, batch=3, stride=35),
+    "gaps": Shape(7, 5, 8, batch=3, stride=60),
+    "tight": Shape(7, 5, 8, batch=3, stride=6 * 8 + 5),
+    "beside": Shape(7, 5, 20, batch=3, stride=6),
+    "packed": Shape(7, 5, 15, batch=3, stride=5),
+    "vector": Shape(1, 11, 11),
+    "nothing": Shape(1, 0, 0),
+}
 
 
 def template(name: str, **values: int) -> Template:
     return Template("verify.cu", name, tuple(values.items()))
 
 
-FILL = [template("fill", RANDOM=i) for i in (0, 1)]
-CHECK = [template("check", FIXED=i) for i in (0, 1)]
+FILL, CHECK = template("fill"), template("check")
 REFERENCE = {
     layout: template("reference", TRANS_A=int(layout[0] == "t"), TRANS_B=int(layout[1] == "t"))
     for layout in LAYOUTS
 }
-COMPARE = template("compare")
-TEMPLATES = (*FILL, *CHECK, *REFERENCE.values(), COMPARE)
+COMPARE = {
+    name: template("compare", EPILOGUE=epilogue(Problem(1, 1, 1, epilogue=name))[1])
+    for name in EPILOGUES
+}
+TEMPLATES = (FILL, CHECK, *REFERENCE.values(), *COMPARE.values())
+
+# What the host compiler's CUDA lacks; blocks and threads run one after the other there.
+ON_THE_HOST = """#include <cmath>
+#include <cstring>
+static float cospif(float x) { return cos(M_PI * x); }
+static long long __double_as_longlong(double x) {
+    long long bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static void atomicMax(unsigned long long* at, unsigned long long value) {
+    if (*at < value) *at = value;
+}
+"""
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     sources = tmp_path_factory.mktemp("sources")
-    mathematics = "#include <cmath>\nstatic float cospif(float x) { return cos(M_PI * x); }\n"
-    (sources / "verify.cu").write_text(mathematics + (CUDA_SRC / "verify.cu").read_text())
+    (sources / "verify.cu").write_text(ON_THE_HOST + (CUDA_SRC / "verify.cu").read_text())
     return build(TEMPLATES, Path(tmp_path_factory.getbasetemp(), "host"), sources)
 
 
@@ -53,10 +85,11 @@ def launch(
     *arguments: str | int | float,
     grid: int = BLOCKS,
     splits: int = 1,
+    batch: int = 1,
 ) -> Launch:
     """Names are pointers, numbers i64 or f32, and digits as text i32."""
     return Launch(
-        kernel, (grid, splits, 1), (THREADS, 1, 1), shared, tuple(map(argument, arguments))
+        kernel, (grid, splits, batch), (THREADS, 1, 1), shared, tuple(map(argument, arguments))
     )
 
 
@@ -70,37 +103,75 @@ def argument(value: str | int | float) -> Argument:
     return Argument("pointer", value)
 
 
-def execute(program: Program, launches: list[Launch], a: Matrix, b: Matrix, c: Matrix) -> Matrix:
+def execute(
+    program: Program,
+    launches: list[Launch],
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    bias: Matrix | None = None,
+) -> Matrix:
     plan = LaunchPlan(Problem(1, 1, 1), Config("verify"), Alignment(4, 4, 4), tuple(launches))
-    lds = (a.shape[1], b.shape[1], c.shape[1])
-    return run(program, [Case(plan, a, b, c, lds)])[0].reshape(-1)
+    lds = (a.shape[-1], b.shape[-1], c.shape[-1])
+    strides = tuple(one[0].size if one.ndim == 3 else 0 for one in (a, b, c))
+    case = Case(plan, a, b, c, lds, strides=(strides[0], strides[1], strides[2]), bias=bias)
+    return run(program, [case])[0].reshape(-1)
 
 
 def doubles(count: int) -> Matrix:
     return np.zeros((1, 2 * count), np.float32)
 
 
-def region(where: str, columns: int = COLUMNS, seed: int = 7) -> tuple[str | int, ...]:
-    return where, GUARD, WORDS, columns, LD, seed
+def memory(shape: Shape) -> Matrix:
+    return np.zeros((1, shape.words + 2 * GUARD), np.float32)
 
 
-def filled(program: Program, random: int, seed: int = 7) -> Matrix:
-    step = launch(FILL[random], 0, *region("c", seed=seed))
-    return execute(program, [step], NOTHING, NOTHING, np.zeros((1, TOTAL), np.float32))
+def region(where: str, shape: Shape, content: int, seed: int = 7) -> tuple[str | int, ...]:
+    return where, GUARD, shape.words, shape.columns, *shape.groups, str(content), seed
 
 
-def is_element() -> NDArray[np.bool_]:
-    place = np.arange(TOTAL) - GUARD
-    return (place >= 0) & (place < WORDS) & (place % LD < COLUMNS)
+def filled(program: Program, content: int, seed: int = 7, shape: Shape = ONE) -> Matrix:
+    step = launch(FILL, 0, *region("c", shape, content, seed))
+    return execute(program, [step], NOTHING, NOTHING, memory(shape))
 
 
-def test_fill_poisons_guards_and_gaps(program: Program) -> None:
-    words = filled(program, random=1).view(np.uint32)
-    assert ((words == POISON) == ~is_element()).all()
+def counted(program: Program, *steps: Launch, shape: Shape = ONE) -> float:
+    """What the last of the steps counts in A."""
+    found = execute(program, list(steps), memory(shape), NOTHING, doubles(1))
+    return float(found.view(np.float64)[0])
 
 
-def test_fill_poisons_everything_without_random_elements(program: Program) -> None:
-    assert (filled(program, random=0).view(np.uint32) == POISON).all()
+def check(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
+    return launch(CHECK, REDUCTION_SHARED, *region("a", shape, content, seed), "c")
+
+
+def fill(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
+    return launch(FILL, 0, *region("a", shape, content, seed))
+
+
+def elements(shape: Shape) -> NDArray[np.bool_]:
+    """The words of a buffer that are elements, found one by one."""
+    found = np.zeros(shape.words + 2 * GUARD, bool)
+    for matrix, row in np.ndindex(shape.batch, shape.rows):
+        start = GUARD + matrix * shape.stride + row * shape.leading_dimension
+        found[start : start + shape.columns] = True
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_fill_poisons_guards_and_gaps(program: Program, shape: Shape) -> None:
+    words = filled(program, NORMAL, shape=shape).view(np.uint32)
+    assert ((words == POISON) == ~elements(shape)).all()
+
+
+def test_fill_poisons_everything_without_input(program: Program) -> None:
+    assert (filled(program, POISONED).view(np.uint32) == POISON).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_fill_puts_zeros_amid_poison(program: Program, shape: Shape) -> None:
+    words = filled(program, ZERO, shape=shape).view(np.uint32)
+    assert (words == np.where(elements(shape), 0, POISON)).all()
 
 
 def test_poison_is_nan() -> None:
@@ -108,7 +179,7 @@ def test_poison_is_nan() -> None:
 
 
 def test_random_elements_are_normal(program: Program) -> None:
-    values = np.sort(filled(program, random=1)[is_element()].astype(np.float64))
+    values = np.sort(filled(program, NORMAL)[elements(ONE)].astype(np.float64))
     # Kolmogorov and Smirnov's distance to N(0, 1); 1.95 / sqrt(n) is exceeded once in 1000.
     law = np.array([(1 + erf(value / 2**0.5)) / 2 for value in values])
     steps = np.arange(len(values) + 1) / len(values)
@@ -117,70 +188,107 @@ def test_random_elements_are_normal(program: Program) -> None:
 
 
 def test_seeds_give_different_numbers(program: Program) -> None:
-    first, second = (filled(program, 1, seed)[is_element()] for seed in (7, 8))
+    first, second = (filled(program, NORMAL, seed)[elements(ONE)] for seed in (7, 8))
     assert (first != second).all()
 
 
-@pytest.mark.parametrize("fixed", [0, 1])
-def test_check_finds_nothing_after_fill(program: Program, fixed: int) -> None:
-    steps = [
-        launch(FILL[1], 0, *region("a")),
-        launch(CHECK[fixed], REDUCTION_SHARED, *region("a"), "c"),
-    ]
-    counts = execute(program, steps, np.zeros((1, TOTAL), np.float32), NOTHING, doubles(BLOCKS))
-    assert counts.view(np.float64).tolist() == [0.0] * BLOCKS
+@pytest.mark.parametrize("content", [POISONED, NORMAL, ZERO])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_check_finds_nothing_after_fill(program: Program, shape: Shape, content: int) -> None:
+    assert counted(program, fill(content, shape), check(content, shape), shape=shape) == 0
+
+
+@pytest.mark.parametrize("content", [NORMAL, ZERO])
+def test_check_leaves_elements_alone_where_they_may_change(program: Program, content: int) -> None:
+    assert counted(program, fill(content), check(POISONED)) == 0
 
 
 def test_check_counts_words_changed_in_gaps(program: Program) -> None:
-    steps = [
-        launch(FILL[1], 0, *region("a", columns=COLUMNS + 1)),
-        launch(CHECK[0], REDUCTION_SHARED, *region("a"), "c"),
-    ]
-    counts = execute(program, steps, np.zeros((1, TOTAL), np.float32), NOTHING, doubles(BLOCKS))
-    assert counts.view(np.float64).sum() == ROWS - 1  # the last row has no gap behind it
+    groups = Shape(ROWS, COLUMNS + 1, LD).groups
+    wider = launch(FILL, 0, "a", GUARD, ONE.words, COLUMNS + 1, *groups, str(NORMAL), 7)
+    # The last row has no gap behind it.
+    assert counted(program, wider, check(POISONED)) == ROWS - 1
 
 
 def test_check_counts_changed_elements_and_guards(program: Program) -> None:
-    step = launch(CHECK[1], REDUCTION_SHARED, *region("a"), "c")
-    zeros = np.zeros((1, TOTAL), np.float32)
-    counts = execute(program, [step], zeros, NOTHING, doubles(BLOCKS))
-    assert counts.view(np.float64).sum() == TOTAL
+    assert counted(program, check(NORMAL)) == ONE.words + 2 * GUARD
+
+
+def test_check_counts_what_is_not_zero_again(program: Program) -> None:
+    vector = SHAPES["vector"]
+    steps = fill(NORMAL, vector), check(ZERO, vector)
+    assert counted(program, *steps, shape=vector) == vector.columns
+
+
+@pytest.mark.parametrize(("ld", "stride"), [(5, 34), (8, 52), (20, 4), (14, 5)])
+def test_matrices_that_overlap_are_refused(ld: int, stride: int) -> None:
+    with pytest.raises(RunnerError, match="overlap"):
+        Shape(7, 5, ld, batch=3, stride=stride)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (65, 63, 33), (70, 130, 47)])
+@pytest.mark.parametrize(
+    ("shape", "batch"), [((1, 1, 1), 1), ((65, 63, 33), 1), ((70, 130, 47), 1), ((9, 66, 40), 3)]
+)
 def test_reference_is_the_float64_product(
-    program: Program, shape: tuple[int, int, int], layout: str
+    program: Program, shape: tuple[int, int, int], batch: int, layout: str
 ) -> None:
-    problem = Problem(*shape, layout=layout)
+    problem = Problem(*shape, layout=layout, batch=batch)
     m, n, k = shape
     rng = np.random.default_rng(1)
-    a, b = (rng.standard_normal(size, dtype=np.float32) for size in ((m, k), (k, n)))
-    a = a if layout[0] == "n" else np.ascontiguousarray(a.T)
-    b = b if layout[1] == "n" else np.ascontiguousarray(b.T)
+    a, b = (
+        rng.standard_normal((batch, *size), dtype=np.float32)
+        for size in ((m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k))
+    )
     tiles, chunk = -(-m // 64) * -(-n // 64), 16
     step = launch(
         REFERENCE[layout],
         REFERENCE_SHARED,
-        *("a", a.shape[1], "b", b.shape[1], "c", str(m), str(n), str(k), chunk),
+        *("a", a.shape[-1], "b", b.shape[-1], "c", str(m), str(n), str(k), chunk, m * k, k * n),
         grid=tiles,
         splits=-(-k // chunk),
+        batch=batch,
     )
-    result = execute(program, [step], a, b, doubles(m * n)).view(np.float64)
-    np.testing.assert_allclose(result.reshape(m, n), product(problem, a, b), rtol=1e-13, atol=1e-13)
+    result = execute(program, [step], a, b, doubles(batch * m * n)).view(np.float64)
+    wanted = product(problem, a, b)
+    np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=1e-13, atol=1e-13)
 
 
-def verdict(program: Program, c: Matrix, expected: NDArray[np.float64], tolerance: float) -> Matrix:
-    """Largest difference, elements beyond tolerance, squares of the difference and of alpha E."""
+def test_one_operand_serves_a_whole_batch(program: Program) -> None:
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((5, 20), dtype=np.float32)
+    b = rng.standard_normal((3, 20, 7), dtype=np.float32)
     step = launch(
-        COMPARE,
+        REFERENCE["nn"],
+        REFERENCE_SHARED,
+        *("a", 20, "b", 7, "c", "5", "7", "20", 32, 0, 140),
+        grid=1,
+        batch=3,
+    )
+    result = execute(program, [step], a, b, doubles(3 * 35)).view(np.float64)
+    wanted = product(Problem(5, 7, 20, batch=3), a, b)
+    np.testing.assert_allclose(result.reshape(3, 5, 7), wanted, rtol=1e-13, atol=1e-13)
+
+
+def verdict(
+    program: Program,
+    c: Matrix,
+    expected: NDArray[np.float64],
+    tolerance: float,
+    epilogue: str = "none",
+    bias: Matrix | None = None,
+) -> Matrix:
+    """Largest difference, elements beyond tolerance, squares of the difference and of what is
+    expected: twice `expected`, before the epilogue."""
+    *batch, m, n = c.shape
+    sizes = n, m * n, str(m), str(n), str(batch[0] if batch else 1)
+    step = launch(
+        COMPARE[epilogue],
         REDUCTION_SHARED,
-        *("a", "b", c.shape[1], str(c.shape[0]), str(c.shape[1]), 2.0, 0.0, 0, tolerance, "c"),
+        *("a", "b", *sizes, 2.0, 0.0, "bias", 0, tolerance, "c"),
     )
     flat = expected.reshape(1, -1).view(np.float32)
-    blocks = execute(program, [step], flat, c, doubles(4 * BLOCKS)).view(np.float64)
-    parts = blocks.reshape(BLOCKS, 4)
-    result: Matrix = np.concatenate([[parts[:, 0].max()], parts[:, 1:].sum(axis=0)])
+    result: Matrix = execute(program, [step], flat, c, doubles(4), bias).view(np.float64)
     return result
 
 
@@ -194,7 +302,26 @@ def test_compare_measures_the_difference(program: Program) -> None:
     np.testing.assert_allclose(verdict(program, c, expected, 0.5), wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_compare_looks_at_every_matrix_of_a_batch(program: Program) -> None:
+    expected = np.random.default_rng(2).standard_normal((4, 13, 11))
+    c = (2 * expected).astype(np.float32)
+    c[3, 12, 10] += 1
+    c[0, 0, 0] -= 2
+    assert verdict(program, c, expected, 0.5)[:2].tolist() == pytest.approx([2, 2], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((2, *size), dtype=np.float32) for size in ((13, 1), (1, 11)))
+    bias = rng.standard_normal(11, dtype=np.float32)
+    problem = Problem(13, 11, 1, batch=2, epilogue=name)
+    c = product(problem, a, b, bias=bias, alpha=2.0).astype(np.float32)
+    found = verdict(program, c, a.astype(np.float64) @ b, 1e-6, name, bias)
+    assert (found[0] < 1e-6, found[1]) == (True, 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
 def test_compare_lets_no_bad_number_pass(program: Program, bad: float) -> None:
     expected = np.ones((5, 7))
     c = np.full((5, 7), 2, np.float32)
@@ -203,19 +330,31 @@ def test_compare_lets_no_bad_number_pass(program: Program, bad: float) -> None:
     assert (not largest <= 1e30, wrong) == (True, 1)
 
 
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_no_epilogue_hides_nan(program: Program, name: str) -> None:
+    c = np.full((5, 7), np.nan, np.float32)
+    found = verdict(program, c, -np.ones((5, 7)), 1e30, name, np.zeros(7, np.float32))
+    assert (np.isnan(found[0]), found[1]) == (True, 35)
+
+
 def test_compare_knows_what_c_was(program: Program) -> None:
-    m, n = 30, 20
+    m, n, batch = 30, 20, 2
+    shape = Shape(m, n, n, batch, m * n)
     steps = [
-        launch(FILL[1], 0, "b", 0, m * n, n, n, 9),
-        launch(COMPARE, REDUCTION_SHARED, "a", "b", n, str(m), str(n), 1.0, 1.0, 9, 0.0, "c"),
+        launch(FILL, 0, "b", 0, shape.words, n, *shape.groups, str(NORMAL), 9),
+        launch(
+            COMPARE["none"],
+            REDUCTION_SHARED,
+            *("a", "b", n, m * n, str(m), str(n), str(batch), 1.0, 1.0, "bias", 9, 0.0, "c"),
+        ),
     ]
-    zeros = np.zeros((1, m * n), np.float32)
-    parts = execute(program, steps, doubles(m * n), zeros, doubles(4 * BLOCKS)).view(np.float64)
-    assert parts.reshape(BLOCKS, 4)[:, :2].tolist() == [[0.0, 0.0]] * BLOCKS
+    zeros = np.zeros((1, batch * m * n), np.float32)
+    found = execute(program, steps, doubles(batch * m * n), zeros, doubles(4)).view(np.float64)
+    assert (found[:3].tolist(), found[3] > 0) == ([0.0, 0.0, 0.0], True)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_compiles(arch: str) -> None:
-    kernels = (CHECK[1], REFERENCE["nn"], COMPARE)
+    kernels = (FILL, CHECK, REFERENCE["nn"], COMPARE["bias_gelu"])
     programs = [compiler.compile(kernel, arch, cache=None) for kernel in kernels]
     assert {type(program) for program in programs} == {compiler.Program}

@@ -155,7 +155,31 @@ def test_rematch_falls_back_to_one_by_one(fake: GpuRunner) -> None:
 def test_baseline_is_that_of_the_rematch_once_there_was_one(fake: GpuRunner) -> None:
     before = fake.baseline()
     fake.rematch([candidate("count")])
-    assert (before, fake.baseline()) == (Measurement(10.0), Measurement(20.0, samples=25))
+    assert (before and before.time_us, fake.baseline()) == (10.0, Measurement(20.0, samples=25))
+
+
+def test_a_candidate_is_held_against_the_baseline_once_that_is_known(fake: GpuRunner) -> None:
+    before = fake.measure(candidate("vendor"), None)
+    fake.baseline()
+    after = fake.measure(candidate("vendor"), None)
+    assert [before, after] == [Measurement(1.0), Measurement(1.0, relative_error=1e-6)]
+
+
+def test_a_new_worker_knows_the_baselines_accuracy(fake: GpuRunner) -> None:
+    fake.baseline()
+    fake.measure(candidate("kill"), None)
+    assert fake.measure(candidate("vendor"), None) == Measurement(1.0, relative_error=1e-6)
+
+
+def test_compare_answers_by_name(fake: GpuRunner) -> None:
+    outcomes = fake.compare([candidate("count")], ["rivals:others"])
+    times = {name: one.time_us for name, one in outcomes.items() if isinstance(one, Measurement)}
+    assert times == {"fake:act=count": 1.0, "rivals:others": 30.0}
+
+
+def test_a_crash_while_comparing_is_an_error(fake: GpuRunner) -> None:
+    with pytest.raises(RunnerError, match=r"comparing on 64x64x64:f32:nn failed: .*SIGKILL"):
+        fake.compare([candidate("count"), candidate("kill")])
 
 
 def test_close_ends_the_worker_and_may_be_called_twice(fake: GpuRunner) -> None:

@@ -1,0 +1,218 @@
+"""What the bench makes of verdicts and times; verification and timing are fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.config import Config
+from autotune.gpu import bench as module
+from autotune.gpu.bench import VENDOR, Bench
+from autotune.gpu.session import Run
+from autotune.gpu.timing import Contestant, Samples
+from autotune.gpu.verify import Verdict
+from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.problem import Problem
+from autotune.runner import Candidate, Failure, Measurement
+
+PROBLEM = Problem(64, 64, 64)
+VENDOR_ERROR = 5.7e-7
+
+
+class Error(Exception):
+    """PyCUDA's."""
+
+
+class Named:
+    """A run with a name; its error and time are in it."""
+
+    def __init__(self, name: str, error: float = VENDOR_ERROR, time_us: float = 100.0) -> None:
+        self.name, self.error, self.time_us = name, error, time_us
+
+    def __call__(self) -> None:
+        """Runs in no time."""
+
+
+class FakeSession:
+    """Binds a candidate to what its parameters say."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.cuda = SimpleNamespace(Error=Error)
+
+    def bind(self, candidate: Candidate) -> Callable[[Any], Run]:
+        values = candidate.config.values
+        if values["act"] == "refused":
+            raise Error("invalid argument")
+        run = Named(str(values["act"]), float(values["error"]) * 1e-9)
+        return lambda _: run
+
+    def broken(self) -> bool:
+        return False
+
+
+class FakeOperands:
+    def __init__(self, session: FakeSession, problem: Problem, *_: object) -> None:
+        self.problem, self._log = problem, session.log
+
+    def reserve(self, workspace: int, counters: int) -> None:
+        self._log.append(f"reserve {workspace} {counters}")
+
+    def clear_counters(self) -> None:
+        self._log.append("clear counters")
+
+    def values(self, alpha: float, beta: float) -> tuple[float, float]:
+        return alpha, beta
+
+
+class FakeVerifier:
+    def __init__(self, session: FakeSession, *_: object) -> None:
+        self._log = session.log
+
+    def refresh(self) -> None:
+        self._log.append("refresh")
+
+    def verify(self, bound: Callable[[Any], Run], *_: object) -> Verdict | Failure:
+        run = bound(None)
+        assert isinstance(run, Named)
+        self._log.append(f"verify {run.name}")
+        if run.name == "wrong":
+            return Failure("verify", "wrong result")
+        return Verdict(1e-5, 1e-3, run.error, run.time_us)
+
+
+class FakeTimer:
+    def __init__(self, session: FakeSession) -> None:
+        self._log = session.log
+
+    def time(self, contestant: Contestant, _: float | None) -> Samples:
+        assert isinstance(contestant.run, Named)
+        self._log.append(f"time {contestant.run.name}")
+        return Samples((contestant.run.time_us,))
+
+    def interleave(self, contestants: Sequence[Contestant]) -> list[Samples]:
+        self._log.append(f"race {len(contestants)}")
+        return [Samples((one.first_us,), (2 * one.first_us,)) for one in contestants]
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Bench:
+    monkeypatch.setattr(module, "Operands", FakeOperands)
+    monkeypatch.setattr(module, "Verifier", FakeVerifier)
+    monkeypatch.setattr(module, "Timer", FakeTimer)
+    monkeypatch.setattr(module, "baseline", lambda *_: Named("vendor", time_us=50.0))
+    session: Any = FakeSession(log)
+    return Bench(session, PROBLEM, cache=None)
+
+
+def candidate(act: str, error: int = 570, workspace: int = 0, counters: int = 0) -> Candidate:
+    """The error is in billionths."""
+    config = Config.of("fake", {"act": act, "error": error})
+    plan = LaunchPlan(PROBLEM, config, Alignment(1, 1, 1), (), workspace, counters)
+    return Candidate(config, plan, (), Resources(32, 32, 0))
+
+
+def open_rivals(session: FakeSession, operands: FakeOperands) -> list[tuple[str, Run]]:
+    assert (operands.problem, session.log[0]) == (PROBLEM, "reserve 0 0")
+    return [("rival 1", Named("rival 1", time_us=40.0)), ("rival 2", Named("wrong"))]
+
+
+def test_a_measurement_tells_its_relative_error(bench: Bench) -> None:
+    outcome = bench.measure(candidate("right"), None, None)
+    assert isinstance(outcome, Measurement)
+    assert outcome.relative_error == pytest.approx(570e-9)
+
+
+def test_an_inaccurate_candidate_falls_with_the_numbers(bench: Bench) -> None:
+    assert bench.measure(candidate("coarse", 1200), None, VENDOR_ERROR) == Failure(
+        "accuracy",
+        "relative error 1.2e-06 is 2.1 times the vendor library's 5.7e-07; 8.6e-07 is allowed",
+    )
+
+
+def test_an_inaccurate_candidate_is_not_timed(bench: Bench, log: list[str]) -> None:
+    bench.measure(candidate("coarse", 1200), None, VENDOR_ERROR)
+    assert "time coarse" not in log
+
+
+@pytest.mark.parametrize("error", [0, 570, 854])
+def test_up_to_one_and_a_half_of_the_vendors_error_is_accurate(bench: Bench, error: int) -> None:
+    assert isinstance(bench.measure(candidate("right", error), None, VENDOR_ERROR), Measurement)
+
+
+def test_an_exact_vendor_is_told_of(bench: Bench) -> None:
+    outcome = bench.measure(candidate("coarse", 200), None, 0.0)
+    assert outcome == Failure(
+        "accuracy",
+        "relative error 2e-07 is more than the vendor library's 0; 1.2e-07 is allowed",
+    )
+
+
+def test_without_a_vendor_accuracy_is_not_judged(bench: Bench) -> None:
+    assert isinstance(bench.measure(candidate("coarse", 1200), None, None), Measurement)
+
+
+def test_a_refused_launch_is_a_failure(bench: Bench) -> None:
+    outcome = bench.measure(candidate("refused"), None, None)
+    assert outcome == Failure("launch", "invalid argument")
+
+
+def test_measuring_keeps_the_operands(bench: Bench, log: list[str]) -> None:
+    bench.measure(candidate("right"), None, None)
+    assert "refresh" not in log
+
+
+def test_a_rematch_begins_with_new_operands_and_room_for_all(bench: Bench, log: list[str]) -> None:
+    both = [candidate("a", workspace=8, counters=1), candidate("b", workspace=4, counters=9)]
+    bench.rematch(both, against_vendor=True)
+    assert log[:3] == ["reserve 8 9", "refresh", "verify vendor"]
+
+
+def test_counters_are_cleared_between_verification_and_the_race(
+    bench: Bench, log: list[str]
+) -> None:
+    bench.rematch([candidate("a", counters=1), candidate("b", counters=9)], against_vendor=False)
+    assert log[-2:] == ["clear counters", "race 2"]
+
+
+def test_a_rematch_judges_by_the_vendors_error_of_the_moment(bench: Bench) -> None:
+    outcomes, vendor = bench.rematch(
+        [candidate("right"), candidate("coarse", 1200), candidate("wrong")], against_vendor=True
+    )
+    stages = [one.stage if isinstance(one, Failure) else None for one in outcomes]
+    assert (stages, vendor and vendor.time_us) == ([None, "accuracy", "verify"], 50.0)
+
+
+def test_a_rematch_without_the_vendor_has_no_time_of_it(bench: Bench) -> None:
+    outcomes, vendor = bench.rematch([candidate("coarse", 1200)], against_vendor=False)
+    assert ([type(one) for one in outcomes], vendor) == ([Measurement], None)
+
+
+def test_a_comparison_has_everyone_by_name(bench: Bench) -> None:
+    ours = [candidate("ours", 1200)]
+    outcomes = bench.compare(ours, ["test_bench:open_rivals"])
+    times = {
+        name: one.time_us if isinstance(one, Measurement) else one.stage
+        for name, one in outcomes.items()
+    }
+    wanted = {str(ours[0].config): 100.0, VENDOR: 50.0, "rival 1": 40.0, "rival 2": "verify"}
+    assert times == wanted
+
+
+def test_a_comparison_races_all_that_is_right(bench: Bench, log: list[str]) -> None:
+    bench.compare([candidate("ours"), candidate("wrong")], ["test_bench:open_rivals"])
+    assert log[-1] == "race 3"
+
+
+def test_the_baseline_tells_its_relative_error(bench: Bench) -> None:
+    baseline = bench.baseline()
+    assert baseline is not None
+    assert baseline.relative_error == VENDOR_ERROR

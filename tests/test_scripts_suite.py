@@ -1,0 +1,193 @@
+"""The suite and the sweep, on a recording and on a catalogued device."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import record
+import records
+import suite
+import synthetic
+from fakes import ORIGIN, FakeRunner, compiled, crash, tiled
+from records import H100
+from synthetic import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+from autotune import families
+from autotune.config import Config
+from autotune.errors import AutotuneError, RunnerError
+from autotune.evaluate import Trial
+from autotune.gpu.bench import VENDOR
+from autotune.observer import Progress
+from autotune.problem import LAYOUTS, Problem
+from autotune.recording import Recording
+from autotune.runner import Candidate, Failure, Measurement
+
+SHAPE = PROBLEM.shape
+ENTRY = records.entry(16, 90.0)
+RECORD = records.record(ENTRY)
+
+
+@pytest.fixture(autouse=True)
+def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    synthetic.ship(tmp_path / "recordings", monkeypatch)
+    monkeypatch.setattr(record, "SURVEY", 500)
+
+
+def run(out: Path, *options: object, shapes: tuple[str, ...] = (SHAPE,)) -> Result:
+    app = Typer()
+    app.command()(suite.main)
+    named = [word for shape in shapes for word in ("--shapes", shape)]
+    words = (out, "--device", DEVICE, "--budget", 1, *named, *options)
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    made = json.loads(out.read_text())
+    return list(made["rows"])
+
+
+def test_the_suite_is_the_27_shapes() -> None:
+    problems = suite.chosen(None, False)
+    assert len({*problems}) == 27
+    assert {problem.layout for problem in problems} == {"nn"}
+
+
+def test_layouts_are_three_shapes_in_four_layouts() -> None:
+    problems = suite.chosen(None, True)
+    assert [problem.layout for problem in problems] == [*LAYOUTS] * 3
+    assert len({problem.shape for problem in problems}) == 3
+
+
+def test_a_row_has_the_winner_beside_cublas(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert run(out).exit_code == 0
+    (row,) = rows(out)
+    assert (row["shape"], row["config"]) == ([256, 256, 256], str(FASTEST))
+    assert row["ratio"] == pytest.approx(VENDOR_US / FASTEST_US, rel=0.02)
+
+
+def test_what_is_there_already_is_not_tuned_again(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run(out)
+    before = out.read_bytes()
+    assert "1 of 1 shapes are there already" in run(out).output
+    assert out.read_bytes() == before
+
+
+def test_again_tunes_it_again(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run(out)
+    made = json.loads(out.read_text())
+    made["rows"][0]["config"] = "of yesterday"
+    out.write_text(json.dumps(made))
+    run(out, "--again")
+    assert [row["config"] for row in rows(out)] == [str(FASTEST)]
+
+
+def test_a_shape_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    ran = run(out, shapes=("5x5x5", SHAPE))
+    assert (ran.exit_code, len(rows(out))) == (1, 1)
+    assert "no result: 5x5x5" in ran.output
+
+
+def test_every_trial_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "trials"
+    run(tmp_path / "out.json", "--trials", folder)
+    kept = Recording.load(folder / f"{PROBLEM.slug}.json.gz")
+    failures = [row for row in kept.rows if isinstance(row.outcome, Failure)]
+    simt = [row for row in synthetic.recorded().rows if row.config.family == "simt"]
+    assert ({row.config for row in kept.rows}, len(failures)) == ({row.config for row in simt}, 1)
+    assert kept.baseline is not None
+
+
+def test_trials_of_leaders_have_their_last_times_and_no_failed_ones() -> None:
+    fallen, slow = tiled(8), tiled(32)
+    keeper = suite.Keeper()
+    for config in (tiled(16), fallen, slow):
+        keeper.trial(Trial(config, Measurement(100.0)), Progress(1, 0, None, 0.0))
+    keeper.rematch([Trial(config, Measurement(100.0)) for config in (tiled(16), fallen)])
+    kept = keeper.recording(replace(RECORD, entries=(replace(ENTRY, config=tiled(16)),)), ORIGIN)
+    assert {row.config: row.outcome for row in kept.rows} == {
+        tiled(16): ENTRY.measurement,
+        slow: Measurement(100.0),
+    }
+
+
+def test_the_ceiling_can_be_given(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run(out, "--ffma", 1e12)
+    (row,) = rows(out)
+    assert row["roofline_share"] == pytest.approx(PROBLEM.flops / 1e12 / row["ours_us"] * 1e6)
+
+
+class Rivalling(FakeRunner):
+    """Times rivals besides, unless there are no libraries for it."""
+
+    libraries = True
+
+    def compare(
+        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+    ) -> dict[str, Measurement | Failure]:
+        if rivals and not self.libraries:
+            raise RunnerError("no libcublasLt")
+        outcomes: dict[str, Measurement | Failure] = {VENDOR: Measurement(15.0)}
+        for candidate, outcome in zip(candidates, self.rematch(candidates), strict=True):
+            outcomes[str(candidate.config)] = outcome
+        if rivals == ["cublaslt:open_rivals"]:
+            outcomes["cuBLASLt 1"] = Failure("verify", "wrong result")
+            outcomes["cuBLASLt 2"] = Measurement(12.0)
+        return outcomes
+
+
+def test_the_last_round_has_the_rivals_that_are_right() -> None:
+    runner = Rivalling(lambda _: Measurement(10.0))
+    last = suite.finals(tiled(16), PROBLEM, runner, compiled)
+    assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
+    assert [*last.rivals] == ["cuBLASLt 2"]
+
+
+def test_a_winner_that_fails_in_the_last_round_has_no_row() -> None:
+    with pytest.raises(AutotuneError, match="illegal access"):
+        suite.finals(tiled(16), PROBLEM, Rivalling(crash), compiled)
+
+
+def test_without_the_library_the_last_round_is_against_cublas_alone() -> None:
+    runner = Rivalling(lambda _: Measurement(10.0))
+    runner.libraries = False
+    last = suite.finals(tiled(16), PROBLEM, runner, compiled)
+    assert (last.cublas, last.cublaslt_us) == (Measurement(15.0), None)
+
+
+def sweep(*names: str, problem: Problem = PROBLEM, seed: int = 0) -> list[Config]:
+    return record.choose(problem, H100, names, 30, 60, seed)
+
+
+def test_a_sweep_takes_from_large_families_what_small_ones_leave() -> None:
+    chosen = sweep("simt", "naive", "tiled")
+    programs = {families.plan(config, PROBLEM).launches[0].template for config in chosen}
+    counts = Counter(config.family for config in chosen)
+    assert len(programs) == 30
+    assert min(counts[name] for name in ("naive", "tiled", "simt")) >= 2
+
+
+def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
+    deep = Problem(64, 64, 65536)  # dozens of configurations a program, which split K differently
+    chosen = sweep("simt", problem=deep)
+    programs = {families.plan(config, deep).launches[0].template for config in chosen}
+    assert len(programs) == 30
+    assert len(chosen) <= 60
+    assert len({*chosen}) == len(chosen)
+
+
+def test_a_sweep_follows_from_its_seed() -> None:
+    assert sweep("simt") == sweep("simt") != sweep("simt", seed=1)

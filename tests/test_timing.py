@@ -1,0 +1,152 @@
+"""How many runs a measurement takes, on a device that is a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.gpu.session import Run
+from autotune.gpu.timing import Contestant, Samples, Timer
+
+FLUSH_US = 40.0
+LAUNCH_US = 2.0
+
+
+class Event:
+    """A point in the device's time."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def time_till(self, later: Event) -> float:
+        """Milliseconds."""
+        return (later._now - self._now) / 1e3
+
+    def synchronize(self) -> None:
+        """Everything has run already."""
+
+
+class Clock:
+    """A session whose device does nothing but spend time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.stream = None
+        self.device = SimpleNamespace(l2_bytes=50 * 2**20)
+        self.cuda = SimpleNamespace(memset_d8_async=self._memset)
+
+    def mark(self) -> Event:
+        return Event(self.now)
+
+    def synchronize(self) -> None:
+        """Everything has run already."""
+
+    def allocate(self, size: int) -> int:
+        return size
+
+    def _memset(self, *_: Any) -> None:
+        self.now += FLUSH_US
+
+
+class Counting(Timer):
+    """A timer whose graphs are runs one after the other, with a gap in front."""
+
+    @contextmanager
+    def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
+        def replay() -> None:
+            self._session.now += LAUNCH_US  # type: ignore[attr-defined]
+            for _ in range(runs):
+                run()
+
+        yield replay
+
+
+class Kernel:
+    """Takes a while, and counts its runs."""
+
+    def __init__(self, clock: Clock, time_us: float) -> None:
+        self._clock, self._time_us = clock, time_us
+        self.runs = 0
+
+    def __call__(self) -> None:
+        self._clock.now += self._time_us
+        self.runs += 1
+
+    def contestant(self) -> Contestant:
+        """As verification leaves it: launched on an idle device, L2 without its operands."""
+        return Contestant(self, self._time_us + 25.0)
+
+
+def timed(time_us: float, best_us: float | None) -> tuple[Samples, int, float]:
+    """The samples, how many runs there were, and the milliseconds on the device."""
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    kernel, began = Kernel(clock, time_us), clock.now
+    samples = timer.time(kernel.contestant(), best_us)
+    return samples, kernel.runs, (clock.now - began) / 1e3
+
+
+@pytest.mark.parametrize(("time_us", "best_us"), [(21_000, 19_000), (2_600, 2_200), (400, 280)])
+def test_a_long_loser_is_not_run_again(time_us: float, best_us: float) -> None:
+    samples, runs, _ = timed(time_us, best_us)
+    assert (len(samples.hot), samples.cold, runs) == (1, (), 0)
+
+
+def test_a_long_contender_takes_few_runs() -> None:
+    samples, runs, _ = timed(21_000, 20_500)
+    assert (len(samples.hot), len(samples.cold), runs) == (3, 1, 4)
+
+
+@pytest.mark.parametrize("time_us", [1.5, 5.0, 50.0, 150.0])
+def test_a_short_loser_takes_two_milliseconds(time_us: float) -> None:
+    samples, _, milliseconds = timed(time_us, time_us / 1.5)
+    assert (len(samples.hot), samples.cold, milliseconds < 2) == (3, (), True)
+
+
+@pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
+def test_one_that_is_not_quite_a_contender_is_not_timed_cold(time_us: float) -> None:
+    samples, _, milliseconds = timed(time_us, time_us / 1.2)
+    assert (len(samples.hot), samples.cold, milliseconds < 5) == (3, (), True)
+
+
+@pytest.mark.parametrize("time_us", [1.5, 5.0, 50.0, 250.0, 2_600.0])
+def test_a_contender_is_timed_within_a_few_milliseconds(time_us: float) -> None:
+    samples, _, milliseconds = timed(time_us, time_us)
+    assert (len(samples.hot) >= 3, len(samples.cold) >= 1, milliseconds < 18) == (True, True, True)
+
+
+@pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0, 2_600.0])
+def test_the_gap_between_graphs_is_lost_in_them(time_us: float) -> None:
+    samples, *_ = timed(time_us, None)
+    assert sorted(samples.hot)[len(samples.hot) // 2] == pytest.approx(time_us, rel=0.01)
+
+
+def test_interleaved_runs_alternate_who_goes_first() -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    order: list[str] = []
+
+    def named(name: str, time_us: float) -> Contestant:
+        def run() -> None:
+            order.append(name)
+            clock.now += time_us
+
+        return Contestant(run, time_us)
+
+    timer.interleave([named("a", 1_000.0), named("b", 2_000.0)])
+    assert "".join(order).startswith("ab" + "abbaabba")
+
+
+def test_interleaved_times_are_each_ones_own() -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    kernels = [Kernel(clock, time_us) for time_us in (5.0, 60.0, 2_600.0)]
+    samples = timer.interleave([kernel.contestant() for kernel in kernels])
+    for kernel, times in zip(kernels, samples, strict=True):
+        assert min(len(times.hot), len(times.cold)) >= 5
+        assert times.hot[0] == pytest.approx(kernel._time_us, rel=0.01)
+        assert times.cold[0] == kernel._time_us
