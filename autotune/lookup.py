@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune import cost, space
+from autotune import cost, families, space
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import ConfigError
@@ -117,7 +117,8 @@ def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
 
 
 def _chosen(problem: Problem, device: Device) -> Answer | None:
-    some = space.spread(space.feasible(problem, device).configs, SURVEY)
+    spaces = (space.feasible(problem, device, name) for name in families.TUNED)
+    some = [config for one in spaces for config in space.spread(one.configs, SURVEY)]
     ranked = cost.rank(some, problem, device)
     if not ranked or not math.isfinite(ranked[0][0]):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,10 @@ from autotune.config import Config
 from autotune.device import find
 from autotune.families.gemv import GEMV
 from autotune.families.gemv_rules import shared_bytes
+from autotune.lookup import lookup
 from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import LAYOUTS, Problem
+from autotune.store import Store
 
 H100 = find("h100")
 CONFIG = Config.parse("gemv:rows=8,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3")
@@ -235,3 +238,10 @@ def test_loads_of_a_batch_are_under_way_together() -> None:
     program = compile(launch.template, H100.arch, cache=None)
     assert isinstance(program, Program)
     assert program.registers >= 64
+
+
+@pytest.mark.parametrize("shape", [(1, 4096, 4096), (4096, 8, 4096)])
+def test_an_untuned_flat_product_is_run_by_it(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    answer = lookup(Problem(*shape), H100, Store(tmp_path))
+    assert answer is not None
+    assert answer.config.family == GEMV.name
