@@ -17,17 +17,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from least_squares import minimum, soft
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from scipy.optimize import least_squares
+from scipy.stats import spearmanr
 
 from autotune import cost, families
 from autotune.candidates import diverse
@@ -45,7 +47,9 @@ SAMPLE = 100.0
 COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
 # Of a prediction.
 NOISE = 0.05
-STEP = 1e-4
+STEP, GAIN = 1e-4, 1e-4
+# Standard deviations from which on an error counts with its size, not with its square.
+LARGE = 2.0
 NAMES = tuple(one.name for one in fields(Coefficients) if one.name != "traits")
 
 Floats = NDArray[np.float64]
@@ -131,8 +135,15 @@ def fit(samples: Sequence[Sample], start: Coefficients | None = None) -> Coeffic
     traits = {one for sample in samples for some in sample.load.work.traits for one in some}
     space = _Space(tuple(sorted(traits)))
     first = space.values(start or Coefficients())
-    values = minimum(lambda values: space.linear(samples, values), first)
-    return space.coefficients(values)
+    # The slopes come with the errors, and both are asked for at the same place.
+    linear = lru_cache(1)(lambda place: space.linear(samples, np.frombuffer(place)))
+    found = least_squares(
+        lambda values: linear(values.tobytes())[0],
+        first,
+        jac=lambda values: linear(values.tobytes())[1],
+        ftol=GAIN,
+    )
+    return space.coefficients(found.x)
 
 
 @dataclass(frozen=True)
@@ -203,21 +214,19 @@ def score(sample: Sample, given: Coefficients) -> Score:
     return Score(
         problem=problem,
         configs=len(measured),
-        spearman=spearman(predicted, measured),
+        spearman=float(spearmanr(predicted, measured).statistic),
         first=float(min(known[config] for config in first) / measured.min() - 1),
         error=float(np.median(predicted / measured) - 1),
     )
 
 
-def spearman(one: Floats, other: Floats) -> float:
-    """Rank correlation; equal values share the mean of their ranks."""
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
-
-
-def _ranks(values: Floats) -> Floats:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2)[places])
+def soft(sizes: Floats) -> tuple[Floats, Floats]:
+    """The root of the pseudo-Huber loss and its slope: small errors count with their square, those
+    over `LARGE` more and more with their size."""
+    ratio = np.square(sizes / LARGE)
+    long = np.sqrt(1 + ratio)
+    root = np.sqrt((1 + long) / 2)
+    return np.asarray(sizes / root), np.asarray(1 / root - ratio / (4 * root**3 * long))
 
 
 def table(scores: Sequence[Score]) -> Table:
@@ -274,25 +283,15 @@ def provenance(
             }
             for one in scores
         ],
-        "summary": {
-            name: {key: round(number, 4) for key, number in values.items()}
-            for name, values in summary(scores).items()
-        },
+        "summary": summary(scores),
     }
 
 
 def rounded(given: Coefficients) -> dict[str, Any]:
     """The coefficients with four digits; factors that change nothing are left out."""
-    values = asdict(given)
-    traits = {name: _digits(value) for name, value in sorted(values.pop("traits").items())}
-    return {
-        **{name: _digits(value) for name, value in values.items()},
-        "traits": {name: value for name, value in traits.items() if value != 1},
-    }
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.4g}")
+    values = {name: float(f"{getattr(given, name):.4g}") for name in NAMES}
+    traits = {name: float(f"{value:.4g}") for name, value in sorted(given.traits.items())}
+    return {**values, "traits": {name: value for name, value in traits.items() if value != 1}}
 
 
 if __name__ == "__main__":

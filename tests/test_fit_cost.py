@@ -101,19 +101,6 @@ def with_traits(sample: fit_cost.Sample, known: tuple[str, ...]) -> cost.Load:
     return replace(sample.load, work=type(work)(**{**vars(work), "traits": kept}))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ([1, 2, 3, 4], [10, 20, 30, 40], 1.0),
-        ([1, 2, 3, 4], [4, 3, 2, 1], -1.0),
-        # ranks 1, 2.5, 2.5, 4 and 3, 1, 2, 4: 1.5 / sqrt(4.5 * 5)
-        ([1, 2, 2, 4], [3, 1, 2, 5], 1.5 / (4.5 * 5) ** 0.5),
-    ],
-)
-def test_rank_correlation(one: list[float], other: list[float], expected: float) -> None:
-    assert fit_cost.spearman(np.array(one), np.array(other)) == pytest.approx(expected)
-
-
 def test_the_file_has_what_the_model_reads_and_where_it_is_from(tmp_path: Path) -> None:
     for problem in SHAPES[:2]:
         recorded(problem).save(tmp_path / f"{problem.slug}.json.gz")
