@@ -9,9 +9,6 @@ from autotune.problem import EPILOGUES, Problem
 LARGEST_GRID_X, LARGEST_GRID_YZ = 2**31 - 1, 65535
 """Blocks along x, and along y or z, of a grid (CUDA programming guide)."""
 
-SLOTS_A_CYCLE = 4
-"""Instructions that an SM's four schedulers could issue while its one load path serves a warp."""
-
 
 def operands(problem: Problem) -> tuple[Argument, ...]:
     """The arguments that every kernel which computes C takes first, in order."""
@@ -37,6 +34,11 @@ def operands(problem: Problem) -> tuple[Argument, ...]:
 def transposes(problem: Problem) -> tuple[tuple[str, int], ...]:
     """The template arguments of the layout: 1 for an operand that is stored transposed."""
     return ("TRANS_A", int(problem.layout[0] == "t")), ("TRANS_B", int(problem.layout[1] == "t"))
+
+
+def along_k(problem: Problem, operand: str) -> bool:
+    """Whether the rows of `a` or `b` run along K as it is stored."""
+    return problem.layout[0] == "n" if operand == "a" else problem.layout[1] == "t"
 
 
 def epilogue(problem: Problem) -> tuple[str, int]:

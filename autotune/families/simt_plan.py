@@ -7,10 +7,11 @@ from math import gcd
 
 from autotune.config import Config
 from autotune.families.base import Params
-from autotune.families.conventions import LARGEST_GRID_YZ, epilogue, operands
+from autotune.families.conventions import LARGEST_GRID_YZ, along_k, epilogue, operands
 from autotune.families.simt_terms import (
     ORDERS,
     REDUCTIONS,
+    packed,
     partial_floats,
     pitch,
     shared_bytes,
@@ -65,38 +66,37 @@ def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     each = problem.batch * problem.k
     a = _operand("a", p, problem, alignment.a, 0)
     b = _operand("b", p, problem, alignment.b, each * a.floats)
-    packed = each * (a.floats + b.floats)
+    copied = each * (a.floats + b.floats)
     packs = tuple(_pack(one, problem) for one in (a, b) if one.start is not None)
-    product = _product(p, problem, alignment, (a, b), packed)
-    sums = (_sum(p, problem, alignment, packed),) if p["reduction"] == "separate" else ()
+    product = _product(p, problem, alignment, (a, b), copied)
+    sums = (_sum(p, problem, alignment, copied),) if p["reduction"] == "separate" else ()
     counted = p["reduction"] in ("fused", "stream")
     return LaunchPlan(
         problem,
         config,
         alignment,
         (*packs, product, *sums),
-        workspace=problem.element_bytes * (packed + partial_floats(p, problem)),
+        workspace=problem.element_bytes * (copied + partial_floats(p, problem)),
         counters=problem.batch * tiles(p, problem) if counted else 0,
         product=len(packs),
     )
 
 
 def _operand(name: str, p: Params, problem: Problem, alignment: int, start: int) -> _Operand:
-    stored = problem.layout["ab".index(name)]
-    extent, along_k = (problem.m, stored == "n") if name == "a" else (problem.n, stored == "t")
-    if name in p["pack"] and p["pack"] != "none":
+    extent, runs = problem.m if name == "a" else problem.n, along_k(problem, name)
+    if packed(p, name):
         return _Operand(name, extent, False, 4, start)
     # cp.async cannot transpose vectors: an operand that runs along K comes float by float.
-    single = along_k and p["copy"] == "async"
-    width = 1 if single else gcd(alignment, problem.k if along_k else extent)
-    return _Operand(name, extent, along_k, width)
+    single = runs and p["copy"] == "async"
+    width = 1 if single else gcd(alignment, problem.k if runs else extent)
+    return _Operand(name, extent, runs, width)
 
 
 def _pack(operand: _Operand, problem: Problem) -> Launch:
     rows = -(-operand.extent // PACK_TILE)
-    stored_along_k = problem.layout["ab".index(operand.name)] == "nt"["ab".index(operand.name)]
+    runs = along_k(problem, operand.name)
     return Launch(
-        template=Template("pack.cu", "pack", (("ALONG_K", int(stored_along_k)),)),
+        template=Template("pack.cu", "pack", (("ALONG_K", int(runs)),)),
         grid=(-(-problem.k // PACK_TILE), min(rows, LARGEST_GRID_YZ), problem.batch),
         block=(PACK_TILE, PACK_ROWS, 1),
         shared=problem.element_bytes * PACK_TILE * (PACK_TILE + 1),
@@ -114,7 +114,7 @@ def _pack(operand: _Operand, problem: Problem) -> Launch:
 
 
 def _product(
-    p: Params, problem: Problem, alignment: Alignment, pair: tuple[_Operand, _Operand], packed: int
+    p: Params, problem: Problem, alignment: Alignment, pair: tuple[_Operand, _Operand], start: int
 ) -> Launch:
     a, b = pair
     instead = a.arguments(problem) | b.arguments(problem)
@@ -135,7 +135,7 @@ def _product(
             Argument("i32", shared_tiles),
             Argument("i32", p["workers"]),
             Argument("pointer", "workspace"),
-            Argument("i64", packed),
+            Argument("i64", start),
             Argument("pointer", "counters"),
         ),
     )
@@ -172,7 +172,7 @@ def _template(
     )
 
 
-def _sum(p: Params, problem: Problem, alignment: Alignment, packed: int) -> Launch:
+def _sum(p: Params, problem: Problem, alignment: Alignment, start: int) -> Launch:
     vector = gcd(alignment.c, problem.n)
     splits: int = p["split_k"]
     rows = min(8, 1 << (splits.bit_length() - 1))
@@ -185,7 +185,7 @@ def _sum(p: Params, problem: Problem, alignment: Alignment, packed: int) -> Laun
         shared=problem.element_bytes * SUM_THREADS * vector,
         arguments=(
             Argument("pointer", "workspace"),
-            Argument("i64", packed),
+            Argument("i64", start),
             Argument("i32", splits),
             Argument("pointer", "c"),
             Argument("i64", "ldc"),

@@ -6,6 +6,7 @@ from functools import partial
 
 from autotune.device import Device
 from autotune.families.base import Params, Rule
+from autotune.families.conventions import along_k
 from autotune.families.simt_terms import packed_floats, partial_floats, tiles
 from autotune.problem import Problem
 
@@ -127,8 +128,7 @@ def _pack_fault(problem: Problem, p: Params) -> str | None:
     copied = "".join(
         name
         for name, extent, served in (("a", problem.m, problem.n), ("b", problem.n, problem.m))
-        if served >= PACKED_ROWS
-        and (extent % 4 or problem.layout["ab".index(name)] == "nt"["ab".index(name)])
+        if served >= PACKED_ROWS and (extent % 4 or along_k(problem, name))
     )
     if p["pack"] in ("none", copied):
         return None

@@ -61,10 +61,15 @@ def partial_floats(p: Params, problem: Problem) -> int:
     return 0
 
 
+def packed(p: Params, operand: str) -> bool:
+    """Whether `a` or `b` is copied before it is multiplied."""
+    return p["pack"] != "none" and operand in p["pack"]
+
+
 def packed_floats(p: Params, problem: Problem) -> int:
     """Floats of workspace that packed operands take."""
     extents = (("a", problem.m), ("b", problem.n))
-    rows = sum(pitch(extent) for name, extent in extents if name in p["pack"].replace("none", ""))
+    rows = sum(pitch(extent) for operand, extent in extents if packed(p, operand))
     return problem.batch * problem.k * rows
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import gcd
 
 from autotune.families.base import Params, Work
+from autotune.families.conventions import along_k
 from autotune.families.simt_terms import (
     block_count,
+    packed,
     packed_floats,
     partial_floats,
     streamed,
@@ -80,22 +82,22 @@ def _copies(p: Params, problem: Problem) -> tuple[float, float]:
     instructions = lines = 0.0
     alignment = Alignment.dense(problem)
     whole = problem.m % p["bm"] == problem.n % p["bn"] == problem.k % p["bk"] == 0
-    for name, extent, width, along_k in (
-        ("a", "bm", alignment.a, problem.layout[0] == "n"),
-        ("b", "bn", alignment.b, problem.layout[1] == "t"),
+    for name, extent, width in (
+        ("a", "bm", alignment.a),
+        ("b", "bn", alignment.b),
     ):
-        floats = p["bk"] * p[extent]
-        if name in p["pack"] and p["pack"] != "none":
-            width, along_k = VECTOR, False
+        floats, runs = p["bk"] * p[extent], along_k(problem, name)
+        if packed(p, name):
+            width, runs = VECTOR, False
         # Rows that begin anywhere touch one sector, or line, more.
         touched = 1 if width == VECTOR else 2
-        size = problem.k if along_k else getattr(problem, "m" if name == "a" else "n")
-        width = 1 if along_k and p["copy"] == "async" else gcd(width, size)
+        size = problem.k if runs else getattr(problem, "m" if name == "a" else "n")
+        width = 1 if runs and p["copy"] == "async" else gcd(width, size)
         a_copy = 1 if whole else 2
         instructions += floats / LANES / width * a_copy
-        lines += touched * floats / (SECTOR_FLOATS if along_k else LINE_FLOATS)
+        lines += touched * floats / (SECTOR_FLOATS if runs else LINE_FLOATS)
         if p["copy"] == "staged":
-            instructions += floats / LANES / (1 if along_k else width)
+            instructions += floats / LANES / (1 if runs else width)
             lines += floats / LINE_FLOATS
     return instructions, lines
 
@@ -114,8 +116,8 @@ def _shares(p: Params, problem: Problem) -> tuple[int, float, float]:
 def _passes(p: Params, problem: Problem) -> tuple[float, int, float]:
     """Shares of a tile that one block adds up; launches that pack or add up; bytes of those."""
     each = problem.element_bytes
-    packed = each * packed_floats(p, problem)
-    passes, moved = 0 if p["pack"] == "none" else len(p["pack"]), 2.0 * packed
+    copied = each * packed_floats(p, problem)
+    passes, moved = 0 if p["pack"] == "none" else len(p["pack"]), 2.0 * copied
     match p["reduction"]:
         case "separate":
             return 0, passes + 1, moved + 2 * each * partial_floats(p, problem)
