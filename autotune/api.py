@@ -11,7 +11,7 @@ from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.simt import SIMT
 from autotune.problem import Problem
-from autotune.store import Entry, Record, Store
+from autotune.store import Record, Store
 from autotune.targets import DEFAULT
 
 if TYPE_CHECKING:
@@ -269,18 +269,19 @@ def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Conf
     """The fastest recorded `simt` kernel that is legal today; one is searched if there is none."""
     where = targets.resolve(device)
     record = Store(settings.cache_dir()).load(where, problem)
-    for entry in _simt(record) if record else ():
-        if space.rejection(entry.config, problem, where) is None:
-            return entry.config
+    for config in _simt(record) if record else ():
+        if space.rejection(config, problem, where) is None:
+            return config
     options = options_of(None, None, 0, "tpe", None)
     found = search(problem, options, device=device, family=SIMT.name, observer=observer)
-    for entry in _simt(found):
-        return entry.config
-    raise AutotuneError(f"the best of {problem} are no simt kernels; give a larger N than 16")
+    if not (configs := _simt(found)):
+        raise AutotuneError(f"the best of {problem} are no simt kernels; give a larger N than 16")
+    return configs[0]
 
 
-def _simt(record: Record) -> list[Entry]:
-    return [entry for entry in record.entries if entry.config.family == SIMT.name]
+def _simt(record: Record) -> list[Config]:
+    """The recorded `simt` configurations, the fastest first."""
+    return [one.config for one in record.entries if one.config.family == SIMT.name]
 
 
 def _tuner(problem: Problem, device: Device) -> Record:

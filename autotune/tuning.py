@@ -278,10 +278,13 @@ class _Run:
         """Whether a configuration is in quarantine, which holds for the device itself alone."""
         if not self._live:
             return lambda _: False
+        # Of other kernel sources nothing is barred: as a rule no configuration has to be spelt out.
+        source = self._key("")
         keys = self._store.quarantined(self._runner.device)
-        return lambda config: self._key(config) in keys
+        barred = {key.removesuffix(source) for key in keys if key.endswith(source)}
+        return (lambda config: str(config) in barred) if barred else (lambda _: False)
 
-    def _key(self, config: Config) -> str:
+    def _key(self, config: Config | str) -> str:
         # Other kernel sources may have mended it.
         return f"{config}@{self._origin.source}"
 

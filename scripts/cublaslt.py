@@ -14,7 +14,7 @@ from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint64, 
 from typing import Any
 
 from autotune.errors import MissingError, RunnerError
-from autotune.gpu.operands import Operands, stored_shapes
+from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 
 ASKED_FOR = 16
@@ -118,9 +118,10 @@ def open_rivals(session: Session, operands: Operands) -> list[tuple[str, Run]]:
     library = Library(library_path())
     handle, product = library.made(""), library.product(problem.layout)
     layout_a, layout_b, layout_c = (
-        library.layout(*shape, leading_dimension)
-        for shape, leading_dimension in zip(
-            stored_shapes(problem), operands.leading_dimensions, strict=True
+        library.layout(rows, columns, leading_dimension)
+        for rows, columns, leading_dimension in zip(
+            *(problem.stored_rows, problem.leading_dimensions, operands.leading_dimensions),
+            strict=True,
         )
     )
     results = library.heuristic(handle, product, layout_b, layout_a, layout_c, layout_c)

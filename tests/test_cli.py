@@ -24,11 +24,18 @@ TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
 
 @pytest.fixture(autouse=True)
 def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache of its own, one recording, and no GPU."""
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
-    ship(tmp_path / "recordings", monkeypatch)
+    """The machine of these tests."""
+    own_machine(monkeypatch, tmp_path)
+
+
+def own_machine(monkeypatch: pytest.MonkeyPatch, root: Path) -> Path:
+    """A cache of its own, one recording, and no GPU; the cache's directory."""
+    cache = root / "cache"
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
+    ship(root / "recordings", monkeypatch)
     monkeypatch.setattr(gpu, "probe", absent)
     monkeypatch.setattr(runtime, "probe", absent)
+    return cache
 
 
 def absent(_index: int = 0) -> Device:

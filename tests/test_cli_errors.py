@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from records import H100
-from synthetic import DEVICE, PROBLEM, ship
-from test_cli import absent, run
+from synthetic import DEVICE, PROBLEM
+from test_cli import own_machine, run
 
 from autotune import gpu, runtime, targets
 from autotune.compiler import nvcc, nvrtc
@@ -25,11 +25,7 @@ PARTS = f"give f32, nn, nt, tn, tt, {EPILOGUES} or batch=8"
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The cache of a machine with one recording and no GPU."""
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
-    ship(tmp_path / "recordings", monkeypatch)
-    monkeypatch.setattr(gpu, "probe", absent)
-    monkeypatch.setattr(runtime, "probe", absent)
-    return tmp_path / "cache"
+    return own_machine(monkeypatch, tmp_path)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from math import gcd
 from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
-from autotune.families.conventions import operands, variants
+from autotune.families.conventions import along_k, operands, variants
 from autotune.families.gemv_rules import (
     ROWS,
     VECTOR,
@@ -26,7 +26,6 @@ SPLITS = (
     *(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64),
     *(80, 96, 128, 160, 192, 256, 320, 384, 512),
 )
-
 
 AT_ONCE = 8
 """Shares of K whose sums a thread loads together (`gemv.cu`)."""
@@ -66,7 +65,7 @@ class Gemv:
     def estimate(self, config: Config) -> Resources:
         """Threads, shared memory of the layout that takes most, and a guess of the registers."""
         p: Params = config.values
-        shared = max(shared_bytes(p, along_k) for along_k in (False, True))
+        shared = max(shared_bytes(p, runs) for runs in (False, True))
         return Resources(p["across"] * p["ways"], register_estimate(p), shared)
 
     def work(self, config: Config, problem: Problem) -> Work:
@@ -104,7 +103,7 @@ class Gemv:
             template=_template(p, form, aligned, exchanged),
             grid=(strips(p, form), p["split_k"], problem.batch),
             block=(p["across"] * p["ways"], 1, 1),
-            shared=shared_bytes(p, form.layout[1] == "t"),
+            shared=shared_bytes(p, along_k(form, "b")),
             arguments=(
                 *(_exchanged(form) if exchanged else operands(form)),
                 Argument("i32", share(p, form)),
@@ -129,7 +128,7 @@ def _gathers(p: Params) -> float:
 
 
 def _template(p: Params, form: Problem, alignment: Alignment, exchanged: bool) -> Template:
-    along_k_a, along_k_b = form.layout[0] == "n", form.layout[1] == "t"
+    along_k_a, along_k_b = along_k(form, "a"), along_k(form, "b")
     # Vectors of the smaller operand are not transposed on the way.
     va = gcd(alignment.a, form.k if along_k_a else form.m) if along_k_a == along_k_b else 1
     vb = gcd(alignment.b, form.k) if along_k_b else gcd(alignment.b, form.n, p["columns"])

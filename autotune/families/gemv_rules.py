@@ -7,7 +7,7 @@ from functools import partial
 
 from autotune.device import Device
 from autotune.families.base import Params, Rule
-from autotune.families.conventions import grid_fault, threads_fault
+from autotune.families.conventions import along_k, grid_fault, threads_fault
 from autotune.problem import Problem
 
 ROWS = (1, 2, 4, 8, 16)
@@ -116,7 +116,7 @@ def _columns_fault(form: Problem, p: Params) -> str | None:
         return f"{rows}x{columns} sums a thread; {SUMS} at most"
     if columns > _power_of_two(form.n):
         return f"columns={columns} are more than N={form.n}"
-    if form.layout[1] == "n" and columns < min(VECTOR, form.n):
+    if not along_k(form, "b") and columns < min(VECTOR, form.n):
         return f"columns={columns} next to each other make no vector of {VECTOR}"
     # Otherwise shared memory is busy for longer than device memory.
     if columns < form.n and rows > 4 * columns:
@@ -138,7 +138,7 @@ def _width_fault(form: Problem, p: Params) -> str | None:
 
 def _coalescing_fault(form: Problem, p: Params) -> str | None:
     """The threads of a warp lie across first; the rest of them lie along K."""
-    if form.layout[1] == "t":
+    if along_k(form, "b"):
         bytes_ = 4 * VECTOR * (32 // min(32, p["across"]))
     elif p["columns"] * p["across"] >= form.n:
         return None
@@ -208,13 +208,13 @@ def _registers_fault(device: Device, p: Params) -> str | None:
 
 
 def _shared_fault(form: Problem, device: Device, p: Params) -> str | None:
-    needed, most = shared_bytes(p, form.layout[1] == "t"), device.shared_per_block_optin
+    needed, most = shared_bytes(p, along_k(form, "b")), device.shared_per_block_optin
     return None if needed <= most else f"needs {needed} bytes a block, {device.name} allows {most}"
 
 
 def _flight_fault(form: Problem, device: Device, p: Params) -> str | None:
     threads = p["across"] * p["ways"]
-    shared = shared_bytes(p, form.layout[1] == "t") + device.reserved_shared_per_block
+    shared = shared_bytes(p, along_k(form, "b")) + device.reserved_shared_per_block
     resident = device.sms * min(device.threads_per_sm // threads, device.shared_per_sm // shared)
     blocks = strips(p, form) * p["split_k"] * form.batch
     batch = form.element_bytes * threads * p["columns"] * p["depth"] * max(1, p["stages"] - 1)

@@ -8,6 +8,7 @@ from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
+    along_k,
     grid_fault,
     operands,
     square_tiles,
@@ -63,8 +64,8 @@ class Naive:
         side = config.integer("block")
         across, along = 32 // side, side
         rows, columns = (across, along) if _coalesced(config) else (along, across)
-        lines_a = 1 if problem.layout[0] == "t" else rows
-        lines_b = columns if problem.layout[1] == "t" else 1
+        lines_a = rows if along_k(problem, "a") else 1
+        lines_b = columns if along_k(problem, "b") else 1
         warps = side**2 // 32
         return Work(
             blocks=square_tiles(problem, side) * problem.batch,

@@ -11,6 +11,7 @@ from autotune.families.conventions import LARGEST_GRID_YZ, along_k, epilogue, op
 from autotune.families.simt_terms import (
     ORDERS,
     REDUCTIONS,
+    grid,
     packed,
     partial_floats,
     pitch,
@@ -118,13 +119,9 @@ def _product(
 ) -> Launch:
     a, b = pair
     instead = a.arguments(problem) | b.arguments(problem)
-    streams = p["reduction"] == "stream"
-    count = tiles(p, problem)
-    shared_tiles = streamed(p, problem) if streams else 0
-    blocks = count - shared_tiles + int(p["workers"])
     return Launch(
         template=_template(p, problem, alignment, pair),
-        grid=(blocks, 1 if streams else int(p["split_k"]), problem.batch),
+        grid=grid(p, problem),
         block=(thread_count(p), 1, 1),
         shared=shared_bytes(p, a.along_k + b.along_k),
         arguments=(
@@ -132,7 +129,7 @@ def _product(
             Argument("i64", a.start or 0),
             Argument("i64", b.start or 0),
             Argument("i32", p["group"]),
-            Argument("i32", shared_tiles),
+            Argument("i32", streamed(p, problem)),
             Argument("i32", p["workers"]),
             Argument("pointer", "workspace"),
             Argument("i64", start),

@@ -79,8 +79,6 @@ def _warp_fault(axis: str, p: Params) -> str | None:
 
 def _thread_tile_fault(p: Params) -> str | None:
     tm, tn = p["tm"], p["tn"]
-    if tm * tn > 128:
-        return f"{tm}x{tn} sums take {tm * tn} of {LARGEST_THREAD_REGISTERS} registers"
     if max(tm, tn) > 2 * min(tm, tn):
         return f"{tm}x{tn} loads {tm + tn} values for {tm * tn} products; at most 2 to 1"
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from autotune.families.base import Params
 from autotune.problem import Problem
 
@@ -15,15 +17,10 @@ PADDING = 4
 OTHER_REGISTERS = 26
 
 
-def slice_threads(p: Params) -> int:
-    """Threads that hold sums of the same tile, each its own."""
-    warps: int = (p["bm"] // p["wm"]) * (p["bn"] // p["wn"])
-    return 32 * warps
-
-
 def thread_count(p: Params) -> int:
     """Threads a block."""
-    return slice_threads(p) * int(p["slices"])
+    warps: int = (p["bm"] // p["wm"]) * (p["bn"] // p["wn"]) * p["slices"]
+    return 32 * warps
 
 
 def tiles(p: Params, problem: Problem) -> int:
@@ -35,17 +32,23 @@ def tiles(p: Params, problem: Problem) -> int:
 
 def streamed(p: Params, problem: Problem) -> int:
     """Tiles that `workers` blocks share: those of the wave that is not full and of the one before,
-    so that each worker has a tile or more and no tile more than two workers; or all of them."""
+    so that each worker has a tile or more and no tile more than two workers; or all of them. None
+    without workers."""
     count, workers = tiles(p, problem), p["workers"]
+    if workers == 0:
+        return 0
     return count if count < 2 * workers else int(count % workers + workers)
+
+
+def grid(p: Params, problem: Problem) -> tuple[int, int, int]:
+    """Blocks that multiply: for the tiles of one C, for the shares of each, for the batch."""
+    along_c = tiles(p, problem) - streamed(p, problem) + int(p["workers"])
+    return along_c, int(p["split_k"]), problem.batch
 
 
 def block_count(p: Params, problem: Problem) -> int:
     """Blocks that multiply, over the whole batch."""
-    count = tiles(p, problem)
-    if p["reduction"] == "stream":
-        return count - streamed(p, problem) + int(p["workers"])
-    return count * int(p["split_k"]) * problem.batch
+    return prod(grid(p, problem))
 
 
 def partial_floats(p: Params, problem: Problem) -> int:

@@ -136,7 +136,7 @@ class Operands:
         """
         self.problem = problem
         self.leading_dimensions = leading_dimensions or problem.leading_dimensions
-        shapes = stored_shapes(problem)
+        shapes = tuple(zip(problem.stored_rows, problem.leading_dimensions, strict=True))
         lines = tuple(zip(shapes, self.leading_dimensions, strict=True))
         stride_a, stride_b, stride_c = strides or (rows * ld for (rows, _), ld in lines)
         self.strides = stride_a, stride_b, stride_c
@@ -197,16 +197,6 @@ class Operands:
             "alpha": alpha,
             "beta": beta,
         }
-
-
-def stored_shapes(problem: Problem) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """(rows, columns) of A, B and C as they are stored."""
-    m, n, k = problem.m, problem.n, problem.k
-    return (
-        (m, k) if problem.layout[0] == "n" else (k, m),
-        (k, n) if problem.layout[1] == "n" else (n, k),
-        (m, n),
-    )
 
 
 def _vector(words: int) -> Matrix:

@@ -14,7 +14,6 @@ from autotune.compiler import CompileFailure, compile
 from autotune.config import Config
 from autotune.device import Device
 from autotune.families.conventions import operands
-from autotune.gpu.operands import stored_shapes
 from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.runner import Candidate
@@ -55,12 +54,10 @@ class Case:
     @property
     def strides(self) -> tuple[int, int, int]:
         stored = zip(
-            *("abc", stored_shapes(self.problem), self.leading_dimensions, self.between),
+            *("abc", self.problem.stored_rows, self.leading_dimensions, self.between),
             strict=True,
         )
-        a, b, c = (
-            0 if name in self.shared else rows * ld + gap for name, (rows, _), ld, gap in stored
-        )
+        a, b, c = (0 if name in self.shared else rows * ld + gap for name, rows, ld, gap in stored)
         return a, b, c
 
 
