@@ -38,7 +38,8 @@ class Estimate:
         if len(samples) == 1:
             return cls(samples[0], 0.0, 1)
         low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return cls(median, (high - low) / 2, len(samples))
+        # Between neighbouring floats, interpolation rounds either way.
+        return cls(median, max(0.0, (high - low) / 2), len(samples))
 
 
 class Timed(Protocol):

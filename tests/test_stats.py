@@ -67,6 +67,10 @@ def test_the_text_decides_between_equal_resources() -> None:
     assert winner([second, first]) == first
 
 
+def test_samples_that_are_next_to_each_other_have_no_negative_spread() -> None:
+    assert Estimate.of([0.1, 0.10000000000000002]).spread == 0
+
+
 @given(st.lists(st.tuples(st.integers(4, 32), _samples), min_size=1, unique_by=lambda c: c[0]))
 def test_the_order_of_the_contenders_does_not_pick(cases: list[tuple[int, list[float]]]) -> None:
     estimates = [(width, Estimate.of(samples)) for width, samples in cases]
