@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Literal, SupportsIndex, get_args
 
 from autotune.errors import ProblemError
 
-Compute = Literal["f32"]
+Compute = Literal["f32", "tf32", "tf32x3", "f16", "bf16"]
 Layout = Literal["nn", "nt", "tn", "tt"]
 Epilogue = Literal["none", "bias", "relu", "bias_relu", "gelu", "bias_gelu"]
+Output = Literal["same", "f32"]
+Type = Literal["f32", "f16", "bf16"]
 
 COMPUTES: tuple[str, ...] = get_args(Compute)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 # In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation.
 EPILOGUES: tuple[str, ...] = get_args(Epilogue)
 ACTIVATIONS = ("relu", "gelu")
+OUTPUTS: tuple[str, ...] = get_args(Output)
+ACCURACIES = ("exact", "near")
+# In the order of the kernels' TYPE and OUTPUT arguments.
+TYPES: tuple[Type, ...] = get_args(Type)
+SIZES: Mapping[Type, int] = {"f32": 4, "f16": 2, "bf16": 2}
+"""Bytes of an element of each type."""
+
 LARGEST_DIMENSION = 2**31 - 1
 LARGEST_BATCH = 65535
 """What a grid has along z, where the kernels find their matrix (CUDA programming guide)."""
@@ -26,11 +36,10 @@ LARGEST_BATCH = 65535
 # Python refuses to read numbers of thousands of digits.
 _SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
 _BATCH = re.compile(r"batch=(-?\d{1,99})")
-_WORDS = {
-    **dict.fromkeys(COMPUTES, "compute"),
-    **dict.fromkeys(LAYOUTS, "layout"),
-    **dict.fromkeys(EPILOGUES, "epilogue"),
-}
+_OUTPUT = re.compile(r"out=(\w{1,99})")
+_KNOWN = {"compute": COMPUTES, "layout": LAYOUTS, "epilogue": EPILOGUES, "output": OUTPUTS}
+# A text names the output by `out=`, as `f32` alone is a compute.
+_WORDS = {word: name for name, words in _KNOWN.items() if name != "output" for word in words}
 
 
 @dataclass(frozen=True, order=True)
@@ -43,9 +52,20 @@ class Problem:
     `bias`, one value for each of the n columns is added, the same for all rows and the whole
     batch; `relu` is max(x, 0), `gelu` x (1 + erf(x / sqrt 2)) / 2.
 
+    `compute` says how A and B are stored and multiplied; sums and the epilogue are always fp32:
+
+        f32      as fp32; IEEE products
+        tf32     as fp32; rounded to tf32 (10 bits behind the first) before they are multiplied
+        tf32x3   as fp32; nearly as accurate as f32: three tf32 products, or IEEE products
+        f16      as fp16
+        bf16     as bfloat16
+
+    C and the bias are of the type of A and B, or with `output="f32"` fp32; for fp32 operands, where
+    that says nothing, it becomes `same`.
+
     Raises:
         ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, an unknown
-            `compute`, `layout` or `epilogue`.
+            `compute`, `layout`, `epilogue` or `output`.
     """
 
     m: int
@@ -55,14 +75,17 @@ class Problem:
     layout: str = "nn"
     batch: int = 1
     epilogue: str = "none"
+    output: str = "same"
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
             object.__setattr__(self, name, _size(name.upper(), getattr(self, name)))
         object.__setattr__(self, "batch", _size("batch", self.batch, LARGEST_BATCH))
-        for name, known in (("compute", COMPUTES), ("layout", LAYOUTS), ("epilogue", EPILOGUES)):
+        for name, known in _KNOWN.items():
             if (given := getattr(self, name)) not in known:
                 raise ProblemError(f"unknown {name} {given!r}; give one of {', '.join(known)}")
+        if self.output == self.operand_type:
+            object.__setattr__(self, "output", "same")
 
     @classmethod
     def parse(
@@ -73,9 +96,10 @@ class Problem:
         layout: str = "nn",
         batch: int = 1,
         epilogue: str = "none",
+        output: str = "same",
     ) -> Problem:
-        """Reads `MxNxK` and, after colons and in any order, a compute, a layout, `batch=8` and an
-        epilogue, such as `512x512x64:f32:nt:batch=8:bias_relu`.
+        """Reads `MxNxK` and, after colons and in any order, a compute, a layout, `batch=8`, an
+        epilogue and `out=f32`, such as `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`.
 
         What the text leaves out is taken from the arguments.
 
@@ -98,6 +122,7 @@ class Problem:
             told.get("layout", layout),
             int(told.get("batch", batch)),
             told.get("epilogue", epilogue),
+            told.get("output", output),
         )
 
     def __str__(self) -> str:
@@ -110,9 +135,10 @@ class Problem:
 
     @property
     def extras(self) -> str:
-        """The end of the text: the batch and the epilogue, as `:batch=8:bias_relu`, if any."""
+        """The end of the text: batch, epilogue and output, as `:batch=8:relu:out=f32`, if any."""
         batch = f":batch={self.batch}" if self.batch > 1 else ""
-        return batch + (f":{self.epilogue}" if self.epilogue != "none" else "")
+        epilogue = f":{self.epilogue}" if self.epilogue != "none" else ""
+        return batch + epilogue + (f":out={self.output}" if self.output != "same" else "")
 
     @property
     def slug(self) -> str:
@@ -140,15 +166,38 @@ class Problem:
         return self.flops / time_us * 1e6
 
     @property
+    def operand_type(self) -> Type:
+        """What A and B are stored as."""
+        return "f16" if self.compute == "f16" else "bf16" if self.compute == "bf16" else "f32"
+
+    @property
+    def output_type(self) -> Type:
+        """What C and the bias are stored as."""
+        return "f32" if self.output == "f32" else self.operand_type
+
+    @property
     def element_bytes(self) -> int:
-        """Bytes of one element of A, B, C or the bias."""
-        return 4
+        """Bytes of one element of A or B."""
+        return SIZES[self.operand_type]
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of one element of C or the bias."""
+        return SIZES[self.output_type]
+
+    @property
+    def products(self) -> int:
+        """Products that a tensor core makes for each product of two elements."""
+        return 3 if self.compute == "tf32x3" else 1
 
     @property
     def bytes(self) -> int:
         """Fewest bytes of device memory moved: A, B and the bias read once, C written once."""
+        a, b, c = self.strides
         bias = self.n if self.has_bias else 0
-        return self.element_bytes * (self.batch * sum(self.strides) + bias)
+        return self.element_bytes * self.batch * (a + b) + self.output_bytes * (
+            self.batch * c + bias
+        )
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:
@@ -183,12 +232,30 @@ def epilogue_of(bias: bool, activation: str | None) -> str:
     return "_".join(filter(None, ("bias" if bias else None, activation))) or "none"
 
 
+def compute_of(compute: str, accuracy: str) -> str:
+    """The compute that is asked for with an accuracy: `exact`, as the compute says, or `near`,
+    which of `f32` makes `tf32x3`.
+
+    Raises:
+        ProblemError: for an unknown accuracy, or another compute than `f32` with `near`.
+    """
+    if accuracy not in ACCURACIES:
+        raise ProblemError(f"unknown accuracy {accuracy!r}; give one of {', '.join(ACCURACIES)}")
+    if accuracy == "exact" or compute == "tf32x3":
+        return compute
+    if compute != "f32":
+        raise ProblemError(f"accuracy near is for compute f32, not {compute}; leave one out")
+    return "tf32x3"
+
+
 def _part(text: str) -> tuple[str, str]:
     """The field that a part of a problem's text is of, and its value."""
-    if match := _BATCH.fullmatch(text):
-        return "batch", match[1]
+    for name, form in (("batch", _BATCH), ("output", _OUTPUT)):
+        if match := form.fullmatch(text):
+            return name, match[1]
     if text not in _WORDS:
-        raise ProblemError(f"unknown {text!r} after the shape; give {', '.join(_WORDS)} or batch=8")
+        known = ", ".join(_WORDS)
+        raise ProblemError(f"unknown {text!r} after the shape; give {known}, batch=8 or out=f32")
     return _WORDS[text], text
 
 

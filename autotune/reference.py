@@ -1,21 +1,39 @@
-"""The numerical oracle: float64 products, and how far an fp32 kernel may be from them."""
+"""The numerical oracle: float64 products, and how far a kernel may be from them.
+
+The float64 product is of the operands as they are stored: of 16-bit numbers where these are, and of
+fp32 numbers for `tf32` and `tf32x3`, whose kernels round them on their own.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.problem import Problem
+from autotune.problem import Problem, Type
 
 UNIT_ROUNDOFF = 2.0**-24
+TF32_ROUNDOFF = 2.0**-11
+
+OUTPUT_ROUNDOFF: Mapping[Type, float] = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}
+"""What rounding an fp32 value to C's type may change of it."""
+
+LEAST_F16 = 2.0**-25
+"""What rounding to fp16 may change of a number that has no exponent of its own."""
 
 GELU_SLOPE = 1.13
 """GELU's steepest: 1.1289, at x = sqrt 2."""
 
-ACCURACY = 1.5
-"""A kernel's relative error may be so many times the vendor library's."""
+LIBRARY_ROUNDINGS = 4
+"""How often more a library may round to C's type: between the product and an activation, and of
+shares of K, which PyTorch's defaults let cuBLAS add up in 16 bits."""
+
+ACCURACY: Mapping[str, float] = {"f32": 1.5, "tf32": 1.5, "tf32x3": 2.0, "f16": 1.5, "bf16": 1.5}
+"""A kernel's relative error may be so many times the vendor library's, for each compute; that of
+`tf32x3` is compared with the library's fp32."""
 
 EXACT = 2 * UNIT_ROUNDOFF
 """A relative error that is never too much: a few roundings, where the vendor's may be one or none,
@@ -30,18 +48,46 @@ accurate as the vendor's is found above `ACCURACY` when that is 6.5 standard dev
 
 
 def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
-    """The largest absolute error allowed in an element of C, for operands drawn from N(0, 1).
+    """The largest error allowed in an element of C, for operands drawn from N(0, 1).
 
-        u (|alpha| (8 K + 64) + 16 |beta|),  u = 2^-24, without an epilogue
+        u (|alpha| s + 16 |beta|),  u = 2^-24, without an epilogue, where
 
-    Added up one by one in fp32, the partial sums are a random walk W and each step rounds by at
-    most u |W|, uniformly: given the walk, the error is normal with variance 0.18 u^2 sum W^2
+        s = 8 K + 64                                               f32
+        s = 24 K + 2 K^1.5 + 64                                    f16, bf16
+        s = 24 K + 2 K^1.5 + 64 + 2^13 (13 sqrt(K) + 128)          tf32
+        s = 16 K + 64 sqrt(K) + 1664                               tf32x3
+
+    An error is what `largest_error` says: the rounding to a 16-bit C does not count, up to half a
+    unit in the last place of the right value.
+
+    f32. Added up one by one in fp32, the partial sums are a random walk W and each step rounds by
+    at most u |W|, uniformly: given the walk, the error is normal with variance 0.18 u^2 sum W^2
     (1/3 for the uniform law, 0.541 for where W lies in its binade). The walk's scale varies too,
     so the tail is exponential: with E exp(s error) = cos(0.42 s u K)^(-1/2) (Cameron and Martin's
     formula for squared Brownian motion), P(|error| > x u K) falls as exp(-3.7 x). A simulation of
     3e6 sums of 512 terms agrees: a root mean square of 0.30 u K, 3e-6 of all beyond 3 u K. Beyond
     8 u K there are fewer than 1 in 1e13. Blocked, split and tree orders have smaller errors.
     64 u covers the products themselves at small K, and 16 u |beta| the addition of beta C.
+
+    f16, bf16. Products are exact in fp32. Tensor cores add four of them or more at a time to the
+    sum: all are aligned to the largest, with at least 23 bits behind its first, and what is beyond
+    is cut off, as it is from the result (Fasi, Higham, Mikaitis, Pranesh 2021: "Numerical behavior
+    of NVIDIA tensor cores"). What is cut off a product has its random sign and is uniform up to a
+    unit in the last place of the largest: four times the variance of the roundings above, so twice
+    the 8 K, and as much again for the scatter of all other cuts. What is cut off the sum always
+    makes it smaller, on average by 0.72 u |W| (half a unit in the last place), at most twice in
+    four products: it adds up to 0.36 u times the area under |W|. The area under W is normal with
+    variance K^3 / 3, so beyond 5 K^1.5 once in 1e16: 2 K^1.5. IEEE sums are as those of f32.
+
+    tf32. Both operands are rounded to 11 bits, to the nearest or, by kernels that let the tensor
+    cores do it, towards zero. Then a product is off by up to 4 h of its size, h = 2^-11, and by
+    1.6 h in the root mean square (to the nearest 0.6 h). By Bernstein's inequality the sum of K
+    such errors, each the product of two normals and a bounded number, exceeds
+    1.6 h sqrt(2 K t) + 4 h t once in exp(t) times; t = 32, as below: h (13 sqrt(K) + 128).
+
+    tf32x3. Operands in two parts, each rounded or cut, leave at most 48 u of a product, and 8 u in
+    the root mean square: u (64 sqrt(K) + 1536) by the same inequality. Sums that were cut all along
+    K would not be near fp32; those that leave the tensor cores in time may err twice as far as f32.
 
     An epilogue comes on top. No element is larger than
 
@@ -53,15 +99,38 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
     exact. GELU moves them apart by `GELU_SLOPE` at most, and as x (1 + erf(x / sqrt 2)) / 2 adds
     at most (2.5 x + 0.6) u of its own: erf is within 2 units in the last place (CUDA programming
     guide), its argument within 2 u of its size, and each other step rounds once.
+
+    What is rounded to a 16-bit C at last is the value with its error, of which it may change as
+    large a part as of the right value.
     """
-    allowed = abs(alpha) * (8 * problem.k + 64) + 16 * abs(beta)
-    largest = abs(alpha) * (8 * math.sqrt(problem.k) + 32) + 8 * abs(beta)
+    allowed = abs(alpha) * _sum_error(problem) + 16 * abs(beta)
+    largest = _largest(problem, alpha, beta)
     if problem.has_bias:
-        largest += 8
         allowed += largest
     if problem.epilogue.endswith("gelu"):
         allowed = GELU_SLOPE * allowed + 3 * largest + 1
-    return UNIT_ROUNDOFF * allowed
+    least = LEAST_F16 if problem.output_type == "f16" else 0.0
+    return UNIT_ROUNDOFF * allowed * (1 + roundoff(problem)) + least
+
+
+def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
+    """The largest error of an element with which a library's product passes: that of a kernel, and
+    `LIBRARY_ROUNDINGS` of the largest element."""
+    rounded = LIBRARY_ROUNDINGS * roundoff(problem) * _largest(problem, alpha, beta)
+    return tolerance(problem, alpha, beta) + rounded
+
+
+def roundoff(problem: Problem) -> float:
+    """How much of an element's size the rounding of fp32 to C's type may be; 0 for fp32."""
+    return OUTPUT_ROUNDOFF[problem.output_type]
+
+
+def largest_error(problem: Problem, result: NDArray[Any], wanted: NDArray[np.float64]) -> float:
+    """The largest error of an element as `cuda_src/verify.cu` finds it: |result - wanted|, less
+    what rounding `wanted` to C's type may do. At least 0; NaN if an element of `result` is."""
+    difference: NDArray[np.float64] = np.abs(result.astype(np.float64) - wanted)
+    beyond = difference - roundoff(problem) * np.abs(wanted)
+    return float(np.max(beyond, initial=0.0))
 
 
 def relative_bound(problem: Problem, vendor: float | None) -> float:
@@ -72,15 +141,15 @@ def relative_bound(problem: Problem, vendor: float | None) -> float:
     """
     if vendor is None or problem.batch * problem.m * problem.n < COMPARABLE:
         return math.inf
-    return max(ACCURACY * vendor, EXACT)
+    return max(ACCURACY[problem.compute] * vendor, _never_too_much(problem))
 
 
 def product(
     problem: Problem,
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    c: NDArray[np.float32] | None = None,
-    bias: NDArray[np.float32] | None = None,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    c: NDArray[Any] | None = None,
+    bias: NDArray[Any] | None = None,
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -88,7 +157,8 @@ def product(
     """act(alpha op(A) op(B) + beta C + bias) in float64, of shape (m, n) or (batch, m, n).
 
     `a` and `b` have the shapes in which they are stored: (k, m) and (n, k) where the layout says
-    `t`, with the batch in front if there is one. `c` is not looked at for beta = 0.
+    `t`, with the batch in front if there is one. `c` is not looked at for beta = 0. Arrays are of
+    float32 or float16; NumPy has no bfloat16, whose values come as float32.
     """
     left = a if problem.layout[0] == "n" else a.swapaxes(-1, -2)
     right = b if problem.layout[1] == "n" else b.swapaxes(-1, -2)
@@ -102,3 +172,36 @@ def product(
     if problem.epilogue.endswith("gelu"):
         result *= (1 + np.vectorize(math.erf)(result * math.sqrt(0.5))) / 2
     return result
+
+
+def _sum_error(problem: Problem) -> float:
+    """The largest error of a sum of products, in units of 2^-24; `tolerance` derives it."""
+    k = problem.k
+    if problem.compute == "f32":
+        return 8 * k + 64
+    if problem.compute == "tf32x3":
+        return 16 * k + 64 * math.sqrt(k) + 1664
+    cut = 24 * k + 2 * k * math.sqrt(k) + 64
+    if problem.compute == "tf32":
+        return cut + TF32_ROUNDOFF / UNIT_ROUNDOFF * (13 * math.sqrt(k) + 128)
+    return cut
+
+
+def _largest(problem: Problem, alpha: float, beta: float) -> float:
+    """What no element exceeds; `tolerance` derives it."""
+    bias = 8 if problem.has_bias else 0
+    return abs(alpha) * (8 * math.sqrt(problem.k) + 32) + 8 * abs(beta) + bias
+
+
+def _never_too_much(problem: Problem) -> float:
+    """A relative error that is accepted however small the vendor's is, which may be 0 at K = 1.
+
+    Rounding both operands to tf32 makes 0.6 h, h = 2^-11, where the vendor's library is free to
+    multiply in fp32; splitting them in two parts makes up to 6.4 u; rounding C to 16 bits makes
+    0.42 of its roundoff.
+    """
+    if problem.compute == "tf32":
+        return TF32_ROUNDOFF
+    if problem.compute == "tf32x3":
+        return 4 * EXACT
+    return EXACT + roundoff(problem) / 2

@@ -1,21 +1,24 @@
 // Verification of a product: random operands amid guards, a float64 reference, the comparison.
 //
-//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |    a guarded buffer, in words
+//     | guard | row 0 | gap | row 1 | gap | ... | last row | guard |    a guarded buffer
 //
+// It has elements of a TYPE (number.cuh), and so have its guards; all lengths count elements.
 // A buffer holds the rows of all matrices of a batch: `count` rows `pitch` apart make a group, and
 // groups begin `outer` apart. Either a group is a matrix, or, where the matrices lie beside each
 // other, it is one row of each of them.
 //
 // `fill` puts POISON, a NaN, in guards and gaps, so that a stray read spoils the result; `check`
-// counts the words that are no longer what `fill` put there, which stray writes are. Operands hold
-// random normal numbers that depend on nothing but the seed and the position.
+// counts the elements that are not the bits any more that `fill` put there, which stray writes are.
+// Operands hold random normal numbers, rounded to their type, that depend on nothing but the seed
+// and the position.
 //
 // The reference is a float64 product in tiles of 64 x 64, 4 x 4 a thread, 16 deep. grid.y splits K,
 // and the parts are added up in memory that starts as zeros. grid.z is the matrix of the batch.
 //
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
 // reference 16640. `check` and `compare` add to results that start as zeros.
-constexpr unsigned POISON = 0x7fffdead;
+#include "number.cuh"
+
 constexpr int THREADS = 256;
 constexpr int TILE = 64, DEPTH = 16, STRIDE = TILE + 1;  // odd, against bank conflicts
 constexpr int SIDE = 16, PER_THREAD = TILE / SIDE;
@@ -35,14 +38,33 @@ __device__ inline __attribute__((noinline)) float normal(long long seed, long lo
     return radius * cospif((bits & 0xffffff) * 0x1p-23f);
 }
 
-// What a word of a buffer is.
-struct Buffer {
-    long long guard, words, columns, pitch, count, outer;
+// The bits of a number of a type, and of the NaN that is its poison.
+template <int TYPE>
+struct Stored {
+    using Bits = unsigned short;
+    static constexpr Bits POISON = 0x7fed;  // a quiet NaN of fp16 and of bfloat16
 
-    __device__ long long end() const { return words + 2 * guard; }
-    // Whether word `i`, counted from the first element, is an element.
+    static __device__ Bits bits(float x) {
+        return from_float<typename Number<TYPE>::Type>(x).bits;
+    }
+};
+
+template <>
+struct Stored<0> {
+    using Bits = unsigned;
+    static constexpr Bits POISON = 0x7fffdead;
+
+    static __device__ Bits bits(float x) { return bits_of(x); }
+};
+
+// What is where in a buffer.
+struct Buffer {
+    long long guard, length, columns, pitch, count, outer;
+
+    __device__ long long end() const { return length + 2 * guard; }
+    // Whether place `i`, counted from the first element, is in a row.
     __device__ bool holds(long long i) const {
-        if (i < 0 || i >= words) return false;
+        if (i < 0 || i >= length) return false;
         const long long place = i % outer;
         return place / pitch < count && place % pitch < columns;
     }
@@ -57,18 +79,17 @@ __device__ inline long long index_step() { return static_cast<long long>(gridDim
 // What elements are filled with, and what they are checked to be: for POISONED, anything.
 constexpr int POISONED = 0, NORMAL = 1, ZERO = 2;
 
+template <int TYPE>
 __global__ void __launch_bounds__(THREADS)
-    fill(unsigned* memory, long long guard, long long words, long long columns, long long pitch,
-         long long count, long long outer, int content, long long seed) {
-    const Buffer buffer = {guard, words, columns, pitch, count, outer};
+    fill(typename Stored<TYPE>::Bits* memory, long long guard, long long length, long long columns,
+         long long pitch, long long count, long long outer, int content, long long seed) {
+    const Buffer buffer = {guard, length, columns, pitch, count, outer};
     for (long long at = first_index(); at < buffer.end(); at += index_step()) {
         const long long i = at - guard;
         if (content == POISONED || !buffer.holds(i))
-            memory[at] = POISON;
-        else if (content == ZERO)
-            memory[at] = 0;
+            memory[at] = Stored<TYPE>::POISON;
         else
-            reinterpret_cast<float*>(memory)[at] = normal(seed, i);
+            memory[at] = content == ZERO ? 0 : Stored<TYPE>::bits(normal(seed, i));
     }
 }
 
@@ -92,21 +113,22 @@ __device__ double reduced(double value) {
     return value;
 }
 
-// *changed += words that differ from what `fill` put there; elements count unless POISONED.
+// *changed += places that differ from what `fill` put there; those in rows count unless POISONED.
+template <int TYPE>
 __global__ void __launch_bounds__(THREADS)
-    check(const unsigned* memory, long long guard, long long words, long long columns,
-          long long pitch, long long count, long long outer, int content, long long seed,
-          double* changed) {
-    const Buffer buffer = {guard, words, columns, pitch, count, outer};
+    check(const typename Stored<TYPE>::Bits* memory, long long guard, long long length,
+          long long columns, long long pitch, long long count, long long outer, int content,
+          long long seed, double* changed) {
+    const Buffer buffer = {guard, length, columns, pitch, count, outer};
     double mine = 0;
     for (long long at = first_index(); at < buffer.end(); at += index_step()) {
         const long long i = at - guard;
         if (!buffer.holds(i))
-            mine += memory[at] != POISON;
+            mine += memory[at] != Stored<TYPE>::POISON;
         else if (content == ZERO)
             mine += memory[at] != 0;
         else if (content == NORMAL)
-            mine += reinterpret_cast<const float*>(memory)[at] != normal(seed, i);
+            mine += memory[at] != Stored<TYPE>::bits(normal(seed, i));
     }
     mine = reduced<0>(mine);
     if (threadIdx.x == 0 && mine != 0) atomicAdd(changed, mine);
@@ -114,22 +136,24 @@ __global__ void __launch_bounds__(THREADS)
 
 // A tile of op(X) into shared memory, k-major, zeros outside. Element (o, p) is at o * ld + p for
 // ALONG_K = 1 and at p * ld + o for 0.
-template <int ALONG_K>
-__device__ void stage(double* tile, const float* x, long long ld, long long first, int count,
+template <int ALONG_K, typename T>
+__device__ void stage(double* tile, const T* x, long long ld, long long first, int count,
                       long long k_first, long long k_end) {
     for (int i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
         const int o = ALONG_K ? i / DEPTH : i % TILE, p = ALONG_K ? i % DEPTH : i / TILE;
         const long long outer = first + o, inner = k_first + p;
         const bool inside = outer < count && inner < k_end;
-        tile[p * STRIDE + o] = inside ? x[ALONG_K ? outer * ld + inner : inner * ld + outer] : 0.0f;
+        const long long at = ALONG_K ? outer * ld + inner : inner * ld + outer;
+        tile[p * STRIDE + o] = inside ? to_float(x[at]) : 0.0f;
     }
 }
 
 // product (m x n for each matrix, no gaps) += op(A) op(B) over `chunk` of K for each blockIdx.y.
-template <int TRANS_A, int TRANS_B>
+template <int TYPE, int TRANS_A, int TRANS_B>
 __global__ void __launch_bounds__(THREADS)
-    reference(const float* a, long long lda, const float* b, long long ldb, double* product, int m,
-              int n, int k, long long chunk, long long stride_a, long long stride_b) {
+    reference(const typename Number<TYPE>::Type* a, long long lda,
+              const typename Number<TYPE>::Type* b, long long ldb, double* product, int m, int n,
+              int k, long long chunk, long long stride_a, long long stride_b) {
     a += blockIdx.z * stride_a;
     b += blockIdx.z * stride_b;
     product += blockIdx.z * (static_cast<long long>(m) * n);
@@ -165,32 +189,37 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU).
-template <int EPILOGUE>
-__device__ double finished(double value, const float* bias, long long column) {
-    if (EPILOGUE & 1) value += bias[column];
+template <int EPILOGUE, typename T>
+__device__ double finished(double value, const T* bias, long long column) {
+    if (EPILOGUE & 1) value += to_float(bias[column]);
     if (EPILOGUE >> 1 == 1) return value < 0 ? 0.0 : value;
     if (EPILOGUE >> 1 == 2) return 0.5 * value * (1 + erf(value * 0.70710678118654752));
     return value;
 }
 
-// verdict: largest |C - epilogue(alpha product + beta C0)|, elements where it exceeds `tolerance`,
-// sums of squares of the difference and of what is expected. NaN in C stays NaN and counts as
-// wrong. C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0.
-template <int EPILOGUE>
+// verdict: the largest error, which is |C - epilogue(alpha product + beta C0)| less what rounding
+// that to C's type may do, `roundoff` of its size; elements where it exceeds `tolerance`; sums of
+// squares of the whole difference and of what is expected. NaN in C stays NaN and counts as wrong.
+// C0 is what `fill` put into C with `seed`; it is not looked at for beta = 0.
+template <int OUTPUT, int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
-    compare(const double* product, const float* c, long long ldc, long long stride_c, int m, int n,
-            int batch, float alpha, float beta, const float* bias, long long seed, float tolerance,
-            double* verdict) {
+    compare(const double* product, const typename Number<OUTPUT>::Type* c, long long ldc,
+            long long stride_c, int m, int n, int batch, float alpha, float beta,
+            const typename Number<OUTPUT>::Type* bias, long long seed, float roundoff,
+            float tolerance, double* verdict) {
+    using Type = typename Number<OUTPUT>::Type;
     double largest = 0, wrong = 0, differences = 0, squares = 0;
     const long long rows = static_cast<long long>(m) * batch;
     for (long long i = first_index(); i < rows * n; i += index_step()) {
         const long long row = i / n, column = i % n;
         const long long at = row / m * stride_c + row % m * ldc + column;
-        const double before = beta == 0 ? 0.0 : static_cast<double>(beta) * normal(seed, at);
+        const float old = beta == 0 ? 0.0f : to_float(from_float<Type>(normal(seed, at)));
+        const double before = static_cast<double>(beta) * old;
         const double expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
-        const double difference = fabs(c[at] - expected);
-        largest = larger(largest, difference);
-        wrong += !(difference <= tolerance);
+        const double difference = fabs(to_float(c[at]) - expected);
+        const double error = difference - roundoff * fabs(expected);
+        largest = larger(largest, error);
+        wrong += !(error <= tolerance);
         differences += difference * difference;
         squares += expected * expected;
     }
@@ -199,9 +228,9 @@ __global__ void __launch_bounds__(THREADS)
     differences = reduced<0>(differences);
     squares = reduced<0>(squares);
     if (threadIdx.x != 0) return;
-    // As bits, positive numbers have their own order, and NaN, whose sign fabs cleared, is above.
+    // As bits, positive numbers have their own order, and NaN, whose sign fabs clears, is above.
     atomicMax(reinterpret_cast<unsigned long long*>(verdict),
-              static_cast<unsigned long long>(__double_as_longlong(largest)));
+              static_cast<unsigned long long>(__double_as_longlong(fabs(largest))));
     atomicAdd(verdict + 1, wrong);
     atomicAdd(verdict + 2, differences);
     atomicAdd(verdict + 3, squares);

@@ -12,7 +12,9 @@ from autotune.problem import (
     LARGEST_BATCH,
     LARGEST_DIMENSION,
     LAYOUTS,
+    OUTPUTS,
     Problem,
+    compute_of,
     distance,
     epilogue_of,
 )
@@ -25,6 +27,7 @@ problems = st.builds(
     st.sampled_from(LAYOUTS),
     st.integers(1, LARGEST_BATCH),
     st.sampled_from(EPILOGUES),
+    st.sampled_from(OUTPUTS),
 )
 
 
@@ -45,6 +48,9 @@ def test_a_slug_is_the_text_without_colons(problem: Problem) -> None:
         (Problem(2, 3, 4, batch=8), "2x3x4:f32:nn:batch=8"),
         (Problem(2, 3, 4, layout="nt", epilogue="relu"), "2x3x4:f32:nt:relu"),
         (Problem(2, 3, 4, batch=8, epilogue="bias_gelu"), "2x3x4:f32:nn:batch=8:bias_gelu"),
+        (Problem(2, 3, 4, "bf16", output="f32"), "2x3x4:bf16:nn:out=f32"),
+        (Problem(2, 3, 4, "f16", "tt", 8, "relu", "f32"), "2x3x4:f16:tt:batch=8:relu:out=f32"),
+        (Problem(2, 3, 4, "tf32x3"), "2x3x4:tf32x3:nn"),
     ],
 )
 def test_a_text_leaves_out_what_most_problems_lack(problem: Problem, text: str) -> None:
@@ -52,8 +58,8 @@ def test_a_text_leaves_out_what_most_problems_lack(problem: Problem, text: str) 
 
 
 def test_the_parts_of_a_text_come_in_any_order() -> None:
-    parsed = Problem.parse("2x3x4:bias_relu:tn:batch=8:f32")
-    assert parsed == Problem(2, 3, 4, "f32", "tn", 8, "bias_relu")
+    parsed = Problem.parse("2x3x4:out=f32:bias_relu:tn:batch=8:f16")
+    assert parsed == Problem(2, 3, 4, "f16", "tn", 8, "bias_relu", "f32")
 
 
 def test_a_text_that_says_two_things_is_refused() -> None:
@@ -61,9 +67,9 @@ def test_a_text_that_says_two_things_is_refused() -> None:
         Problem.parse("4x4x4:nn:tn")
 
 
-@pytest.mark.parametrize("part", ["x", "f64", "batch", "batch=", "batch=2.5", ""])
+@pytest.mark.parametrize("part", ["x", "f64", "batch", "batch=", "batch=2.5", "out=", "same", ""])
 def test_an_unknown_part_is_named_with_the_known_ones(part: str) -> None:
-    with pytest.raises(ProblemError, match=f"unknown '{part}' after the shape; give f32, nn, .*=8"):
+    with pytest.raises(ProblemError, match=f"unknown '{part}' after the shape; give f32, .*=f32"):
         Problem.parse(f"4x4x4:{part}")
 
 
@@ -113,8 +119,43 @@ def test_sizes_of_numpy_become_plain_numbers() -> None:
 
 
 def test_an_unknown_compute_lists_the_known_ones() -> None:
-    with pytest.raises(ProblemError, match="unknown compute 'f8'; give one of f32"):
+    with pytest.raises(ProblemError, match="'f8'; give one of f32, tf32, tf32x3, f16, bf16"):
         Problem(4, 4, 4, "f8")
+
+
+def test_an_unknown_output_lists_the_known_ones() -> None:
+    with pytest.raises(ProblemError, match="unknown output 'f16'; give one of same, f32"):
+        Problem.parse("4x4x4:bf16:out=f16")
+
+
+@pytest.mark.parametrize(
+    ("compute", "output", "types"),
+    [
+        ("f32", "same", ("f32", "f32", 4, 4)),
+        ("tf32", "f32", ("f32", "f32", 4, 4)),
+        ("tf32x3", "same", ("f32", "f32", 4, 4)),
+        ("f16", "same", ("f16", "f16", 2, 2)),
+        ("f16", "f32", ("f16", "f32", 2, 4)),
+        ("bf16", "same", ("bf16", "bf16", 2, 2)),
+        ("bf16", "f32", ("bf16", "f32", 2, 4)),
+    ],
+)
+def test_compute_and_output_say_how_elements_are_stored(
+    compute: str, output: str, types: tuple[str, str, int, int]
+) -> None:
+    one = Problem(4, 4, 4, compute, output=output)
+    found = (one.operand_type, one.output_type, one.element_bytes, one.output_bytes)
+    assert found == types
+
+
+@pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3"])
+def test_an_fp32_output_of_fp32_operands_is_the_same_problem(compute: str) -> None:
+    assert Problem(4, 4, 4, compute, output="f32") == Problem(4, 4, 4, compute)
+
+
+def test_three_products_are_made_of_one_in_tf32x3() -> None:
+    found = {one: Problem(4, 4, 4, one).products for one in COMPUTES}
+    assert found == {"f32": 1, "tf32": 1, "tf32x3": 3, "f16": 1, "bf16": 1}
 
 
 def test_an_unknown_layout_lists_the_known_ones() -> None:
@@ -167,6 +208,33 @@ def test_least_traffic_reads_each_operand_once_and_writes_the_result_once() -> N
 
 def test_least_traffic_of_a_batch_reads_the_bias_once() -> None:
     assert Problem(2, 3, 4, batch=5, epilogue="bias").bytes == 4 * (5 * (8 + 12 + 6) + 3)
+
+
+def test_least_traffic_of_16_bits_counts_each_type() -> None:
+    short = Problem(2, 3, 4, "bf16", batch=5, epilogue="bias")
+    wide = Problem(2, 3, 4, "bf16", batch=5, epilogue="bias", output="f32")
+    assert short.bytes == 2 * (5 * (8 + 12 + 6) + 3)
+    assert wide.bytes == 2 * 5 * (8 + 12) + 4 * (5 * 6 + 3)
+
+
+@pytest.mark.parametrize(
+    ("compute", "accuracy", "chosen"),
+    [
+        *(("f32", "exact", "f32"), ("f32", "near", "tf32x3")),
+        *(("tf32x3", "near", "tf32x3"), ("bf16", "exact", "bf16")),
+    ],
+)
+def test_fp32_that_may_be_near_is_three_products(compute: str, accuracy: str, chosen: str) -> None:
+    assert compute_of(compute, accuracy) == chosen
+
+
+@pytest.mark.parametrize(
+    ("compute", "accuracy", "wrong"),
+    [("f16", "near", "near is for compute f32, not f16"), ("f32", "good", "give one of exact, ne")],
+)
+def test_an_accuracy_that_says_nothing_is_refused(compute: str, accuracy: str, wrong: str) -> None:
+    with pytest.raises(ProblemError, match=wrong):
+        compute_of(compute, accuracy)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

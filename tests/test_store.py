@@ -23,6 +23,7 @@ from autotune.store import Record, Store, files
 from autotune.store.codec import dumps, loads
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
+WIDENED = Problem(64, 64, 64, "bf16", output="f32")
 FORK = multiprocessing.get_context("fork")
 
 
@@ -60,13 +61,14 @@ def test_a_reader_finds_the_configuration_in_text_and_in_parts(store: Store) -> 
     assert (kept["config"], kept["params"]) == ("tiled:tile_width=16", {"tile_width": 16})
 
 
-def test_a_record_names_batch_and_epilogue_only_where_there_are_any(store: Store) -> None:
-    saved = [store.save(record(problem=one)) for one in (SQUARE, BATCHED)]
+def test_a_record_names_what_is_unusual_of_its_problem_only_where_it_is(store: Store) -> None:
+    saved = [store.save(record(problem=one)) for one in (SQUARE, BATCHED, WIDENED)]
     paths = [store.path(H100, one.problem) for one in saved]
     assert [json.loads(path.read_text())["problem"] for path in paths] == [
         {"m": 4096, "n": 4096, "k": 4096, "compute": "f32", "layout": "nn"},
         {"m": 64, "n": 64, "k": 64, "compute": "f32", "layout": "nn", "batch": 8,
          "epilogue": "bias"},
+        {"m": 64, "n": 64, "k": 64, "compute": "bf16", "layout": "nn", "output": "f32"},
     ]  # fmt: skip
     assert [store.load(H100, one.problem) for one in saved] == saved
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +14,18 @@ from autotune.errors import RunnerError
 from autotune.gpu import verify
 from autotune.gpu.operands import GUARD, Operands
 from autotune.gpu.session import Run, Values
-from autotune.gpu.verify import A_RUN, NORMAL, PLAIN, POISONED, READ, WRITTEN, ZERO, Verifier
+from autotune.gpu.verify import (
+    A_RUN,
+    KERNEL,
+    NORMAL,
+    PLAIN,
+    POISONED,
+    READ,
+    WRITTEN,
+    ZERO,
+    Verdict,
+    Verifier,
+)
 from autotune.problem import Problem
 from autotune.runner import Failure
 
@@ -41,7 +52,7 @@ class Bench:
 
     def bound(self, values: Values) -> Run:
         def run() -> None:
-            self.session.log.append(Launch("run", (1, 1, 1), ()))
+            self.session.log.append(Launch("run", (1, 1, 1), (), ()))
             self.seen.append((values["alpha"], values["beta"]))
 
         return run
@@ -108,7 +119,7 @@ def test_c_is_never_the_same_input_twice(bench: Bench) -> None:
     seeds = set()
     for _ in range(4):
         bench.verify()
-        seeds |= {one.arguments[-3] for one in bench.launched("compare")}
+        seeds |= {one.arguments[-4] for one in bench.launched("compare")}
     assert len(seeds) == 4
 
 
@@ -135,18 +146,18 @@ def test_the_reference_has_a_layer_for_each_matrix(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "reason"),
     [
-        (0, 3, "stray writes: changed 3 words around C (alpha=0.75, beta=-0.5)"),
-        (1, 1, "stray writes: changed 1 words around the workspace (alpha=0.75, beta=-0.5)"),
+        (0, 3, "stray writes: changed 3 elements around C (alpha=0.75, beta=-0.5)"),
+        (1, 1, "stray writes: changed 1 elements around the workspace (alpha=0.75, beta=-0.5)"),
         (
             A_RUN + 2,
             2,
-            "stray writes: changed 2 words in or around the counters, which stay zero "
+            "stray writes: changed 2 elements in or around the counters, which stay zero "
             "(alpha=1, beta=0)",
         ),
         (3, 0.5, "wrong result: largest error 0.5, tolerance "),
         (A_RUN + 3, np.nan, "wrong result: largest error nan, tolerance "),
-        (-3, 1, "stray writes: changed 1 words in or around A"),
-        (-1, 4, "stray writes: changed 4 words in or around the bias"),
+        (-3, 1, "stray writes: changed 1 elements in or around A"),
+        (-1, 4, "stray writes: changed 4 elements in or around the bias"),
     ],
 )
 def test_what_is_wrong_is_told(bench: Bench, place: int, value: float, reason: str) -> None:
@@ -182,14 +193,47 @@ def test_after_a_launch_that_fails_all_is_made_anew(bench: Bench) -> None:
     assert len(bench.launched("reference")) == 1
 
 
-def test_what_only_multiplies_is_run_without_c(bench: Bench) -> None:
+def test_a_library_is_run_without_c(bench: Bench) -> None:
     bench.verifier.verify(bench.bound, PLAIN)
     assert bench.seen == [(1.0, 0.0)] * 2
 
 
+def test_a_library_may_round_more_often_than_a_kernel() -> None:
+    bench = Bench(Problem(30, 20, 10, "bf16"))
+    bench.results[A_RUN + 3] = bench.results[3] = 0.5
+    outcomes = [bench.verifier.verify(bench.bound, demand) for demand in (KERNEL, PLAIN)]
+    assert [type(outcome) for outcome in outcomes] == [Failure, Verdict]
+
+
+@pytest.mark.parametrize(
+    ("problem", "operand", "output", "roundoff"),
+    [
+        (Problem(30, 20, 10, "tf32"), 0, 0, 0.0),
+        (Problem(30, 20, 10, "f16"), 1, 1, 2.0**-11),
+        (Problem(30, 20, 10, "bf16"), 2, 2, 2.0**-8),
+        (Problem(30, 20, 10, "bf16", output="f32"), 2, 0, 0.0),
+    ],
+    ids=str,
+)
+def test_each_buffer_is_looked_at_in_its_type(
+    problem: Problem, operand: int, output: int, roundoff: float
+) -> None:
+    bench = Bench(problem)
+    bench.verify()
+    types = {"a": operand, "b": operand, "c": output, "bias": output, "workspace": 0, "counters": 0}
+    for name, kind in types.items():
+        place = int(getattr(bench.operands, name).allocation)
+        for kernel in ("fill", "check"):
+            found = {one.template for one in bench.launched(kernel) if one.arguments[0] == place}
+            assert found == {(kind,)}
+    (reference,), (compare, _) = bench.launched("reference"), bench.launched("compare")
+    assert (reference.template[0], compare.template[0]) == (operand, output)
+    assert compare.arguments[-3] == roundoff
+
+
 def test_a_batch_without_gaps_lies_matrix_by_matrix() -> None:
     operands = Bench(Problem(3, 5, 7, layout="nt", batch=2)).operands
-    assert (operands.strides, operands.c.words) == ((21, 35, 15), 30)
+    assert (operands.strides, operands.c.length) == ((21, 35, 15), 30)
 
 
 def test_leading_dimensions_make_dense_strides() -> None:
@@ -201,7 +245,7 @@ def test_leading_dimensions_make_dense_strides() -> None:
 def test_an_operand_that_a_batch_shares_is_there_once() -> None:
     session: Any = FakeSession()
     operands = Operands(session, Problem(3, 5, 7, batch=9), strides=(21, 0, 15))
-    assert (operands.b.words, operands.values(1, 0)["stride_b"]) == (35, 0)
+    assert (operands.b.length, operands.values(1, 0)["stride_b"]) == (35, 0)
 
 
 @pytest.mark.parametrize("strides", [(21, 35, 0), (21, 35, 14), (20, 35, 15)])
@@ -228,7 +272,7 @@ def test_a_workspace_that_shrinks_stays_where_it_is(bench: Bench) -> None:
     before = bench.operands.workspace.address, bench.operands.counters.address
     bench.operands.reserve(16, 1)
     after = bench.operands.workspace.address, bench.operands.counters.address
-    assert (after, bench.operands.workspace.words) == (before, 4)
+    assert (after, bench.operands.workspace.length) == (before, 4)
 
 
 def test_too_large_a_workspace_is_refused_with_numbers(bench: Bench) -> None:
@@ -238,4 +282,19 @@ def test_too_large_a_workspace_is_refused_with_numbers(bench: Bench) -> None:
 
 def test_a_guard_follows_the_last_word(bench: Bench) -> None:
     bench.operands.reserve(10, 3)
-    assert bench.operands.counters.region[1:] == (GUARD, 3, 3, 3, 1, 3)
+    assert bench.operands.counters.region[1:] == (GUARD // 4, 3, 3, 3, 1, 3)
+
+
+def test_a_guard_follows_an_odd_number_of_16_bit_elements() -> None:
+    session: Any = FakeSession()
+    a = Operands(session, Problem(3, 5, 7, "f16")).a
+    assert a.region[1:] == (GUARD // 2, 21, 7, 7, 3, 21)
+    assert (a.address - int(a.allocation), a.allocation.size) == (GUARD, 2 * GUARD + 42)
+
+
+def test_16_bits_take_half_the_memory() -> None:
+    sizes = []
+    for problem in (Problem(512, 256, 128, one) for one in ("f32", "bf16")):
+        operands: Any = Operands(cast(Any, FakeSession()), problem)
+        sizes.append([getattr(operands, one).allocation.size - 2 * GUARD for one in ("a", "c")])
+    assert sizes == [[4 * 512 * 128, 4 * 512 * 256], [2 * 512 * 128, 2 * 512 * 256]]

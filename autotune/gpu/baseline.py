@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import Run, Session
+from autotune.problem import SIZES, Problem, Type
 
 Lens = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides, in elements, of an operand as the formula reads it."""
 
 
+FORMATS: Mapping[Type, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<i2"}
+"""Types as array interfaces name them; of bfloat16, which they do not know, the bits."""
+
+
 @dataclass(frozen=True)
-class Words:
+class Elements:
     """All that lies between the guards of a buffer, as an array of one dimension."""
 
     matrix: Matrix
@@ -22,8 +28,8 @@ class Words:
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
         return {
-            "shape": (self.matrix.words,),
-            "typestr": "<f4",
+            "shape": (self.matrix.length,),
+            "typestr": FORMATS[self.matrix.type],
             "data": (self.matrix.address, False),
             "version": 3,
             "stream": None,
@@ -31,12 +37,13 @@ class Words:
 
 
 def baseline(session: Session, operands: Operands) -> Run | None:
-    """The problem at alpha = 1 and beta = 0 in IEEE fp32 on the session's stream.
+    """The problem at alpha = 1 and beta = 0 in its precision on the session's stream.
 
-    PyTorch's public functions are taken at their best, all with an output that is there already:
-    `mm`, with a bias `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place.
-    CuPy, which has nothing but products, only stands in for a problem without an epilogue. None
-    where neither will do.
+    PyTorch's functions are taken at their best, all with an output that is there already: `mm`,
+    with a bias `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place. They may
+    use TF32 for `tf32` alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands
+    takes PyTorch 2.8. CuPy, which has nothing but products, stands in for those of `f32`, `tf32x3`
+    and `f16` without an epilogue. None where neither will do.
     """
     return _torch(session, operands) or _cupy(session, operands)
 
@@ -48,35 +55,50 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         return None
     if not torch.cuda.is_available():
         return None
-    torch.set_float32_matmul_precision("highest")
+    problem = operands.problem
+    torch.set_float32_matmul_precision("high" if problem.compute == "tf32" else "highest")
+    multiply = _multiplication(torch, problem)
+    if multiply is None:
+        return None
     device = torch.device("cuda", session.index)
 
     def viewed(matrix: Matrix, lens: Lens) -> Any:
-        return torch.as_strided(torch.as_tensor(Words(matrix), device=device), *lens)
+        elements = torch.as_tensor(Elements(matrix), device=device)
+        if matrix.type == "bf16":
+            elements = elements.view(torch.bfloat16)
+        return torch.as_strided(elements, *lens)
 
     a, b, c = _operands(operands, viewed)
-    bias = viewed(operands.bias, ((operands.problem.n,), (1,)))
-    batched = operands.problem.batch > 1
-    plain, added = (torch.bmm, torch.baddbmm) if batched else (torch.mm, torch.addmm)
-    activate = {"relu": torch.relu_, "gelu": torch.ops.aten.gelu_}.get(
-        operands.problem.epilogue.removeprefix("bias_")
-    )
+    bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
+    activations = {"relu": torch.relu_, "gelu": torch.ops.aten.gelu_}
+    activate = activations.get(problem.activation or "none")
     stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
 
     def run() -> None:
         with torch.cuda.stream(stream):
-            if operands.problem.has_bias:
-                added(bias, a, b, out=c)
-            else:
-                plain(a, b, out=c)
+            multiply(*bias, a, b, out=c)
             if activate is not None:
                 activate(c)
 
     return run
 
 
+def _multiplication(torch: Any, problem: Problem) -> Callable[..., object] | None:
+    """PyTorch's function of a bias if there is one, A and B; None if this PyTorch has none."""
+    plain, added = ("bmm", "baddbmm") if problem.batch > 1 else ("mm", "addmm")
+    name = added if problem.has_bias else plain
+    if problem.output_type == problem.operand_type:
+        found: Callable[..., object] = getattr(torch, name)
+        return found
+    if not hasattr(getattr(torch.ops.aten, name), "dtype_out"):
+        return None
+    return partial(getattr(torch, name), out_dtype=torch.float32)
+
+
 def _cupy(session: Session, operands: Operands) -> Run | None:
-    if operands.problem.epilogue != "none":
+    problem = operands.problem
+    served = problem.compute in ("f32", "tf32x3", "f16") and problem.output == "same"
+    if problem.epilogue != "none" or not served:
         return None
     try:
         import cupy
@@ -86,8 +108,9 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
 
     def viewed(matrix: Matrix, lens: Lens) -> Any:
         shape, strides = lens
-        words = cupy.asarray(Words(matrix))
-        return cupy.lib.stride_tricks.as_strided(words, shape, [4 * stride for stride in strides])
+        elements, size = cupy.asarray(Elements(matrix)), SIZES[matrix.type]
+        steps = [size * stride for stride in strides]
+        return cupy.lib.stride_tricks.as_strided(elements, shape, steps)
 
     a, b, c = _operands(operands, viewed)
     stream = cupy.cuda.ExternalStream(session.stream.handle, session.index)

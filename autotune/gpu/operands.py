@@ -7,15 +7,15 @@ from typing import Any
 
 from autotune.errors import RunnerError
 from autotune.gpu.session import Session, Values
-from autotune.problem import Problem
+from autotune.problem import SIZES, Problem, Type
 
-GUARD = 1024
-"""Words of 4 bytes before and after each buffer; a multiple of every alignment in use."""
+GUARD = 4096
+"""Bytes before and after each buffer; a multiple of every alignment in use."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """The row-major matrices of a batch amid their guards; lengths are in words of 4 bytes.
+    """The row-major matrices of a batch amid their guards; lengths are in elements.
 
     Attributes:
         rows: of each matrix.
@@ -23,6 +23,7 @@ class Matrix:
         leading_dimension: from one row to the next.
         batch: how many matrices there are; 1 where a whole batch shares one.
         stride: from one matrix to the next.
+        type: of the elements, and of those of the guards.
         allocation: the device memory, which starts with a guard.
 
     Raises:
@@ -34,6 +35,7 @@ class Matrix:
     leading_dimension: int
     batch: int = 1
     stride: int = 0
+    type: Type = "f32"
     allocation: Any = None
 
     def __post_init__(self) -> None:
@@ -41,23 +43,29 @@ class Matrix:
 
     def placed(self, session: Session) -> Matrix:
         """The same in memory of its own."""
-        return replace(self, allocation=session.allocate(4 * (self.words + 2 * GUARD)))
+        return replace(self, allocation=session.allocate(self.bytes + 2 * GUARD))
 
     @property
     def address(self) -> int:
         """Where the first element is."""
-        return int(self.allocation) + 4 * GUARD
+        return int(self.allocation) + GUARD
 
     @property
-    def words(self) -> int:
+    def length(self) -> int:
         """From the first element to the last, gaps included."""
         last_row = (self.batch - 1) * self.stride + (self.rows - 1) * self.leading_dimension
         return last_row + self.columns
 
     @property
+    def bytes(self) -> int:
+        """From the first element to the last, gaps included."""
+        return SIZES[self.type] * self.length
+
+    @property
     def region(self) -> tuple[int, int, int, int, int, int, int]:
-        """What `fill` and `check` take: memory, guard, words, columns, and the groups of rows."""
-        return int(self.allocation), GUARD, self.words, self.columns, *self.groups
+        """What `fill` and `check` take: memory, guard, length, columns, and the groups of rows."""
+        guard = GUARD // SIZES[self.type]
+        return int(self.allocation), guard, self.length, self.columns, *self.groups
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -78,8 +86,8 @@ class Matrix:
 
 
 class Scratch:
-    """A vector of words that grows, always of the length last asked for, so that a write past its
-    end hits the guard."""
+    """A vector of 4-byte words that grows, always of the length last asked for, so that a write
+    past its end hits the guard."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -95,7 +103,7 @@ class Scratch:
         if words > self._capacity:
             self._capacity = 0
             self.matrix = _vector(0).placed(self._session)  # frees the old one first
-            size, free = 4 * (words + 2 * GUARD), self._session.free_bytes()
+            size, free = _vector(words).bytes + 2 * GUARD, self._session.free_bytes()
             if size > free:
                 raise self._session.cuda.MemoryError(
                     f"workspace: needs {size / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
@@ -116,8 +124,8 @@ class Operands:
 
     Attributes:
         problem: the problem.
-        leading_dimensions: words from one row to the next of A, B and C as they are stored.
-        strides: words from one matrix of a batch to the next, of A, B and C.
+        leading_dimensions: elements from one row to the next of A, B and C as they are stored.
+        strides: elements from one matrix of a batch to the next, of A, B and C.
         a, b, c, bias: the operands; a matrix that a batch shares is there once.
         product: float64, m x n for each matrix of the batch.
     """
@@ -142,15 +150,15 @@ class Operands:
         self.strides = stride_a, stride_b, stride_c
         if problem.batch > 1 and not stride_c:
             raise RunnerError(f"{problem}: all products at one place; give C a stride")
-        a, b, c = (
-            Matrix(rows, columns, ld, problem.batch if stride else 1, stride)
-            for ((rows, columns), ld), stride in zip(lines, self.strides, strict=True)
-        )
+        types = (problem.operand_type, problem.operand_type, problem.output_type)
+        matrices = [
+            Matrix(rows, columns, ld, problem.batch if stride else 1, stride, kind)
+            for ((rows, columns), ld), stride, kind in zip(lines, self.strides, types, strict=True)
+        ]
+        matrices.append(_vector(problem.n, problem.output_type))
         product = 8 * problem.batch * problem.m * problem.n
-        _check_memory(session, problem, 4 * (a.words + b.words + c.words + problem.n) + product)
-        self.a, self.b, self.c, self.bias = (
-            one.placed(session) for one in (a, b, c, _vector(problem.n))
-        )
+        _check_memory(session, problem, sum(one.bytes for one in matrices) + product)
+        self.a, self.b, self.c, self.bias = (one.placed(session) for one in matrices)
         self.product = session.allocate(product)
         self._workspace, self._counters = Scratch(session), Scratch(session)
 
@@ -199,13 +207,13 @@ class Operands:
         }
 
 
-def _vector(words: int) -> Matrix:
-    return Matrix(1, words, words)
+def _vector(length: int, type: Type = "f32") -> Matrix:
+    return Matrix(1, length, length, type=type)
 
 
 def _check_memory(session: Session, problem: Problem, needed: int) -> None:
     """Raises a `RunnerError` unless so much memory is free, with some to spare for the guards."""
-    needed += 64 * 4 * GUARD
+    needed += 64 * GUARD
     if needed > (free := session.free_bytes()):
         smaller = "shape or batch" if problem.batch > 1 else "shape"
         raise RunnerError(

@@ -14,16 +14,32 @@ from numpy.typing import NDArray
 from autotune import reference
 from autotune.compiler import CompileFailure, compile
 from autotune.errors import RunnerError
-from autotune.families.conventions import epilogue, transposes
-from autotune.gpu.operands import Operands
+from autotune.families.conventions import epilogue, transposes, type_arguments
+from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import Kernel, Run, Session, Values
 from autotune.plan import ArgumentType, Template
+from autotune.problem import TYPES, Problem, Type
 from autotune.runner import Failure
 
-SCALINGS = ((0.75, -0.5), (1.0, 0.0))
-"""alpha and beta of the two runs: C must be read in the first and must not be in the second."""
-PLAIN = (SCALINGS[-1],) * 2
-"""For what only computes the product."""
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked of a kernel.
+
+    Attributes:
+        scalings: alpha and beta of its two runs.
+        tolerance: the largest error of an element, for a problem, alpha and beta.
+    """
+
+    scalings: tuple[tuple[float, float], tuple[float, float]]
+    tolerance: Callable[[Problem, float, float], float]
+
+
+KERNEL = Demand(((0.75, -0.5), (1.0, 0.0)), reference.tolerance)
+"""C must be read in the first run and must not be in the second."""
+PLAIN = Demand(((1.0, 0.0),) * 2, reference.library_tolerance)
+"""For a library that computes the product and the epilogue, one after the other."""
+RUNS = 2
 
 # As in verify.cu.
 THREADS, TILE, DEPTH = 256, 64, 16
@@ -33,12 +49,12 @@ POISONED, NORMAL, ZERO = 0, 1, 2
 
 BLOCKS = 1024  # fills any GPU
 
-# Results, in doubles: of each run the words changed in and around what it may write, and what
-# `compare` found; at last the words changed in what is only read.
+# Results, in doubles: of each run the elements changed in and around what it may write, and what
+# `compare` found; at last the elements changed in what is only read.
 WRITTEN = ("around C", "around the workspace", "in or around the counters, which stay zero")
 READ = ("in or around A", "in or around B", "in or around the bias")
 A_RUN = len(WRITTEN) + 4
-RESULTS = len(SCALINGS) * A_RUN + len(READ)
+RESULTS = RUNS * A_RUN + len(READ)
 
 REGION: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i64"),
@@ -50,7 +66,7 @@ REFERENCE: tuple[ArgumentType, ...] = (
 )
 COMPARE: tuple[ArgumentType, ...] = (
     *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
-    *("f32", "f32", "pointer", "i64", "f32", "pointer"),
+    *("f32", "f32", "pointer", "i64", "f32", "f32", "pointer"),
 )
 
 
@@ -59,7 +75,7 @@ class Verdict:
     """How far a correct kernel was from the float64 reference in its last run.
 
     Attributes:
-        error: largest absolute error of an element.
+        error: largest absolute error of an element, less what rounding to C's type may do.
         tolerance: what it was allowed to be.
         relative: Frobenius norm of the error over that of the reference.
         time_us: how long the faster of the runs took; launches and a cold L2 are part of it.
@@ -76,8 +92,9 @@ class Verifier:
 
     A, B, the bias and the product stay the same from kernel to kernel until `refresh`. No kernel
     gains by that: each time, C and the workspace are poisoned with NaN where they hold no input, C
-    gets new numbers where it is one, and every word of all buffers and of their guards is looked at
-    afterwards. A kernel that damages what is kept fails by that itself, and then all is made anew.
+    gets new numbers where it is one, and every element of all buffers and of their guards is looked
+    at afterwards. A kernel that damages what is kept fails by that itself, and then all is made
+    anew.
     """
 
     def __init__(self, session: Session, operands: Operands, cache: Path | None) -> None:
@@ -94,6 +111,7 @@ class Verifier:
         self._seeds = (0, 0, 0)  # of these
         self._stale = True
         problem = operands.problem
+        operand, output = type_arguments(problem)
 
         def load(
             template: Template, types: tuple[ArgumentType, ...], shared: int = REDUCTION_SHARED
@@ -103,24 +121,29 @@ class Verifier:
                 raise RunnerError(f"verify.cu: {template.expression}: {program.reason}")
             return session.load(program, types, shared)
 
-        self._fill = load(Template("verify.cu", "fill"), REGION)
-        self._check = load(Template("verify.cu", "check"), (*REGION, "pointer"))
-        multiply = Template("verify.cu", "reference", transposes(problem))
+        self._fills, self._checks = dict[Type, Kernel](), dict[Type, Kernel]()
+        kinds: tuple[Type, ...] = ("f32", problem.operand_type, problem.output_type)
+        for kind in dict.fromkeys(kinds):
+            stored = (("TYPE", TYPES.index(kind)),)
+            self._fills[kind] = load(Template("verify.cu", "fill", stored), REGION)
+            self._checks[kind] = load(Template("verify.cu", "check", stored), (*REGION, "pointer"))
+        multiply = Template("verify.cu", "reference", (operand, *transposes(problem)))
         self._reference = load(multiply, REFERENCE, REFERENCE_SHARED)
-        self._compare = load(Template("verify.cu", "compare", (epilogue(problem),)), COMPARE)
+        comparison = Template("verify.cu", "compare", (output, epilogue(problem)))
+        self._compare = load(comparison, COMPARE)
 
     def refresh(self) -> None:
         """Draws new operands and puts their product on the stream."""
         self._seeds = secrets.randbits(62), secrets.randbits(62), secrets.randbits(62)
         for matrix, seed in zip(self._read, self._seeds, strict=True):
-            self._elementwise(self._fill, *matrix.region, NORMAL, seed)
+            self._fill(matrix, NORMAL, seed)
         self._multiply()
         self._stale = False
 
     def verify(
         self,
         bound: Callable[[Values], Run],
-        scalings: Sequence[tuple[float, float]] = SCALINGS,
+        demand: Demand = KERNEL,
     ) -> Verdict | Failure:
         """Runs a kernel for both pairs of alpha and beta; the verdict is that of the last one.
 
@@ -137,27 +160,27 @@ class Verifier:
             int(self._results), 0, 2 * RESULTS, self._session.stream
         )
         marks = []
-        for i, (alpha, beta) in enumerate(scalings):
-            self._elementwise(self._fill, *operands.c.region, NORMAL if beta else POISONED, seed)
-            self._elementwise(self._fill, *operands.workspace.region, POISONED, 0)
-            self._elementwise(self._fill, *operands.counters.region, ZERO, 0)
+        for i, (alpha, beta) in enumerate(demand.scalings):
+            self._fill(operands.c, NORMAL if beta else POISONED, seed)
+            self._fill(operands.workspace, POISONED)
+            self._fill(operands.counters, ZERO)
             run = bound(operands.values(alpha, beta))
             began = self._session.mark()
             run()
             marks.append((began, self._session.mark()))
-            self._examine(alpha, beta, seed, self._place(A_RUN * i))
+            tolerance = demand.tolerance(operands.problem, alpha, beta)
+            self._examine(alpha, beta, tolerance, seed, self._place(A_RUN * i))
         for i, (matrix, number) in enumerate(zip(self._read, self._seeds, strict=True)):
-            place = self._place(A_RUN * len(SCALINGS) + i)
-            self._elementwise(self._check, *matrix.region, NORMAL, number, place)
+            self._check(matrix, NORMAL, number, self._place(A_RUN * RUNS + i))
         results = np.empty(RESULTS)
         self._session.synchronize()
         self._session.cuda.memcpy_dtoh(results, int(self._results))
         time_us = min(1e3 * began.time_till(ended) for began, ended in marks)
-        outcome = self._judged(results, scalings, time_us)
+        outcome = self._judged(results, demand, time_us)
         self._stale = isinstance(outcome, Failure)
         return outcome
 
-    def _examine(self, alpha: float, beta: float, seed: int, place: int) -> None:
+    def _examine(self, alpha: float, beta: float, tolerance: float, seed: int, place: int) -> None:
         """Puts on the stream what adds up the results of one run, from `place` on."""
         operands, problem = self._operands, self._operands.problem
         written = (
@@ -166,28 +189,28 @@ class Verifier:
             (operands.counters, ZERO),
         )
         for i, (matrix, content) in enumerate(written):
-            self._elementwise(self._check, *matrix.region, content, 0, place + 8 * i)
+            self._check(matrix, content, 0, place + 8 * i)
         self._elementwise(
             self._compare,
             *(int(operands.product), operands.c.address),
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
-            *(seed, reference.tolerance(problem, alpha, beta), place + 8 * len(written)),
+            *(seed, reference.roundoff(problem), tolerance, place + 8 * len(written)),
         )
 
     def _judged(
-        self, results: NDArray[np.float64], scalings: Sequence[tuple[float, float]], time_us: float
+        self, results: NDArray[np.float64], demand: Demand, time_us: float
     ) -> Verdict | Failure:
         problem = self._operands.problem
         if failure := _strays(results[-len(READ) :], READ):
             return failure
-        runs = results[: A_RUN * len(SCALINGS)].reshape(-1, A_RUN)
-        for (alpha, beta), run in zip(scalings, runs, strict=False):
+        runs = results[: A_RUN * RUNS].reshape(RUNS, A_RUN)
+        for (alpha, beta), run in zip(demand.scalings, runs, strict=True):
             scaling = f"(alpha={alpha:g}, beta={beta:g})"
             if failure := _strays(run, WRITTEN, f" {scaling}"):
                 return failure
             error, wrong, difference, square = run[len(WRITTEN) :].tolist()
-            if not error <= (tolerance := reference.tolerance(problem, alpha, beta)):
+            if not error <= (tolerance := demand.tolerance(problem, alpha, beta)):
                 return Failure(
                     "verify",
                     f"wrong result: largest error {error:.3g}, tolerance {tolerance:.3g}, exceeded "
@@ -213,6 +236,12 @@ class Verifier:
             *(operands.strides[0], operands.strides[1]),
         )
 
+    def _fill(self, matrix: Matrix, content: int, seed: int = 0) -> None:
+        self._elementwise(self._fills[matrix.type], *matrix.region, content, seed)
+
+    def _check(self, matrix: Matrix, content: int, seed: int, place: int) -> None:
+        self._elementwise(self._checks[matrix.type], *matrix.region, content, seed, place)
+
     def _elementwise(self, kernel: Kernel, *arguments: int | float) -> None:
         kernel.enqueue((BLOCKS, 1, 1), (THREADS, 1, 1), *arguments)
 
@@ -224,7 +253,9 @@ def _strays(
     counts: NDArray[np.float64], places: Sequence[str], scaling: str = ""
 ) -> Failure | None:
     found = [
-        f"{count:.0f} words {place}" for count, place in zip(counts, places, strict=False) if count
+        f"{count:.0f} elements {place}"
+        for count, place in zip(counts, places, strict=False)
+        if count
     ]
     if not found:
         return None

@@ -16,7 +16,7 @@ from autotune.store.record import BEST_FIRST, Entry, Provenance, Record
 
 SCHEMA = 1
 # What a record says of its problem only where it is otherwise.
-USUAL = {"batch": 1, "epilogue": "none"}
+USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 
 T = TypeVar("T")
 
