@@ -11,7 +11,11 @@ from autotune.device import Device
 from autotune.occupancy import Occupancy, occupancy
 from autotune.problem import Problem
 
-ArgumentType = Literal["pointer", "i32", "i64", "f32"]
+ArgumentType = Literal["tensor_map", "pointer", "i32", "i64", "f32"]
+ElementType = Literal["f32", "tf32", "f16", "bf16"]
+
+VECTOR_BYTES = 16
+"""The widest vector of one thread, and what bulk copies want rows to be multiples of."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,18 @@ class Resources:
 class Template:
     """A kernel template of `cuda_src/` with a value for each template parameter.
 
-    `arguments` pairs the parameter's name in the source with its value, in the source's order.
+    Attributes:
+        source: the file.
+        kernel: the template's name there.
+        arguments: the parameter's name in the source with its value, in the source's order.
+        specific: whether it uses instructions of one architecture that no later one has, so that
+            it is compiled for `sm_90a` instead of `sm_90`.
     """
 
     source: str
     kernel: str
     arguments: tuple[tuple[str, int], ...] = ()
+    specific: bool = False
 
     @property
     def expression(self) -> str:
@@ -62,17 +72,55 @@ class Template:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How bulk copies (TMA) walk through the matrices of a batch: what `cuTensorMapEncodeTiled`
+    takes, except for the address, which is known at the launch.
+
+    Attributes:
+        base: the pointer it starts from: `a`, `b`, `c` or `workspace`.
+        offset: bytes from there to the first element, a multiple of 16.
+        type: of an element; `tf32` is stored as `f32` and rounded while it is copied.
+        columns: elements of a row.
+        rows: rows of a matrix.
+        batch: matrices.
+        pitch: elements from one row to the next: `lda`, `ldb`, `ldc` or a number. In bytes it has
+            to be a multiple of 16.
+        stride: elements from one matrix to the next: `stride_a`, `stride_b`, `stride_c` or a
+            number; 0 if all of the batch use one matrix.
+        box: columns and rows that one copy brings, of one matrix; what lies outside is zeros.
+        swizzle: bytes of shared memory in which 16-byte pieces change places: 0, 32, 64 or 128.
+    """
+
+    base: str
+    offset: int
+    type: ElementType
+    columns: int
+    rows: int
+    batch: int
+    pitch: str | int
+    stride: str | int
+    box: tuple[int, int]
+    swizzle: int
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element in memory."""
+        return 2 if self.type in ("f16", "bf16") else 4
+
+
+@dataclass(frozen=True)
 class Argument:
     """One kernel argument: its C type and what to put there.
 
     A `value` that is a word is supplied at the launch: `a`, `b`, `c`, `bias` (a null pointer where
     the epilogue has none), `workspace`, `counters` (pointers); `lda`, `ldb`, `ldc` and, from one
     matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c` (elements); `alpha`, `beta`.
-    A number is passed as it is.
+    A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
+    multiple of 64, so that tensor maps come before all other arguments.
     """
 
     type: ArgumentType
-    value: str | int | float
+    value: str | int | float | TensorMap
 
 
 @dataclass(frozen=True)
@@ -93,7 +141,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The widest vectors, in elements (1, 2 or 4), that each operand's rows allow.
+    """The widest vectors of at most 16 bytes, in elements (1, 2, 4 or 8), that each operand's rows
+    allow.
 
     An operand allows `v` if its address is a multiple of `v` elements and so are its leading
     dimension (the row stride) and, in a batch, the stride of its matrices.
@@ -108,22 +157,25 @@ class Alignment:
         cls,
         leading_dimensions: tuple[int, int, int],
         addresses: tuple[int, int, int],
-        element_bytes: int = 4,
+        sizes: tuple[int, int, int] = (4, 4, 4),
         strides: tuple[int, int, int] = (0, 0, 0),
     ) -> Alignment:
-        """The alignment of operands at `addresses` (bytes) with the given row strides and, in a
-        batch, `strides` from one matrix to the next (elements)."""
+        """The alignment of operands at `addresses` (bytes) with elements of `sizes` (bytes), the
+        given row strides and, in a batch, `strides` from one matrix to the next (elements)."""
         widths = (
-            _width(gcd(ld, stride), address, element_bytes)
-            for ld, address, stride in zip(leading_dimensions, addresses, strides, strict=True)
+            _width(gcd(ld, stride), address, size)
+            for ld, address, size, stride in zip(
+                leading_dimensions, addresses, sizes, strides, strict=True
+            )
         )
         return cls(*widths)
 
     @classmethod
     def dense(cls, problem: Problem) -> Alignment:
         """The alignment of operands without gaps that start at aligned addresses."""
+        sizes = problem.element_bytes, problem.element_bytes, problem.output_bytes
         strides = problem.strides if problem.batch > 1 else (0, 0, 0)
-        return cls.of(problem.leading_dimensions, (0, 0, 0), problem.element_bytes, strides)
+        return cls.of(problem.leading_dimensions, (0, 0, 0), sizes, strides)
 
 
 @dataclass(frozen=True)
@@ -151,7 +203,7 @@ class LaunchPlan:
 
 
 def _width(stride: int, address: int, element_bytes: int) -> int:
-    for width in (4, 2):
-        if stride % width == 0 and address % (width * element_bytes) == 0:
-            return width
-    return 1
+    width = VECTOR_BYTES // element_bytes
+    while stride % width or address % (width * element_bytes):
+        width //= 2
+    return width

@@ -27,7 +27,10 @@ DEFAULT = "gpu"
 OLDEST = (7, 5)
 """The oldest compute capability that the compilers of CUDA 13 know."""
 
-KERNEL_SOURCES = ("gemv.cu", "naive.cu", "pack.cu", "simt.cu", "split_k.cu", "tiled.cu")
+KERNEL_SOURCES = (
+    *("gemv.cu", "mma.cu", "naive.cu", "pack.cu", "simt.cu", "split_k.cu", "tiled.cu"),
+    "wgmma.cu",
+)
 
 _REPLAY = "replay:"
 _GPU = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from fake_types import STORED, decoded, encoded, name_of
 from numpy.lib.stride_tricks import as_strided
 
 from autotune import attributes
@@ -257,17 +258,24 @@ _TYPES: dict[str, Any] = {
 }
 
 
+_STORED = tuple(STORED.values())  # in the order of the kernels' TYPE argument
+
+
 def _unpack(parameters: ctypes.Array[ctypes.c_void_p], formats: str) -> tuple[Any, ...]:
     pairs = zip(formats, parameters, strict=True)
     return tuple(_TYPES[one].from_address(pointer).value for one, pointer in pairs)
 
 
-def _matrix(address: int, rows: int, columns: int, ld: int, transposed: int = 0) -> Matrix:
+def _matrix(
+    address: int, rows: int, columns: int, ld: int, transposed: int = 0, kind: int = 0
+) -> Any:
+    """A matrix of the type of that number in memory."""
+    dtype = np.dtype(_STORED[kind])
     if transposed:
         rows, columns = columns, rows
-    size = (rows - 1) * ld + columns
-    memory = np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
-    matrix = as_strided(memory, (rows, columns), (4 * ld, 4))
+    size = ((rows - 1) * ld + columns) * dtype.itemsize
+    memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)).view(dtype)
+    matrix = as_strided(memory, (rows, columns), (dtype.itemsize * ld, dtype.itemsize))
     return matrix.T if transposed else matrix
 
 
@@ -276,25 +284,28 @@ def _words(address: int, count: int) -> npt.NDArray[np.uint32]:
 
 
 def _finish(c: Matrix, product: Matrix, alpha: float, beta: float) -> Matrix:
-    c[:] = alpha * product + (beta * c if beta else 0)
-    return c
+    result: Matrix = alpha * product + (beta * c if beta else 0)
+    return result
 
 
 def _naive(
     z: int, a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
     alpha: float, beta: float, bias: int | None, stride_a: int, stride_b: int, stride_c: int,
-    _coalesced: int, trans_a: int, trans_b: int, epilogue: int,
+    _coalesced: int, trans_a: int, trans_b: int, epilogue: int, kind: int = 0, output: int = 0,
 ) -> None:  # fmt: skip
-    left = _matrix(a + 4 * z * stride_a, m, k, lda, trans_a)
-    right = _matrix(b + 4 * z * stride_b, k, n, ldb, trans_b)
-    result = _finish(_matrix(c + 4 * z * stride_c, m, n, ldc), left @ right, alpha, beta)
+    size, size_c = (np.dtype(_STORED[one]).itemsize for one in (kind, output))
+    left = decoded(_matrix(a + size * z * stride_a, m, k, lda, trans_a, kind))
+    right = decoded(_matrix(b + size * z * stride_b, k, n, ldb, trans_b, kind))
+    memory = _matrix(c + size_c * z * stride_c, m, n, ldc, kind=output)
+    result = _finish(decoded(memory), left @ right, alpha, beta)
     if epilogue % 2:
         assert bias is not None
-        result += _matrix(bias, 1, n, n)
+        result += decoded(_matrix(bias, 1, n, n, kind=output))
     if epilogue // 2 == 1:
         np.maximum(result, 0, out=result)
     if epilogue // 2 == 2:
         result *= (1 + np.vectorize(erf)(result / 2**0.5)) / 2
+    memory[:] = encoded(result, name_of(memory))
 
 
 def _partial(
@@ -316,12 +327,14 @@ def _reduce(
     counters: int, _: int,
 ) -> None:  # fmt: skip
     parts = _matrix(workspace, 2 * m, n, n)
-    _finish(_matrix(c, m, n, ldc), parts[:m] + parts[m:], alpha, beta)
+    result = _matrix(c, m, n, ldc)
+    result[:] = _finish(result, parts[:m] + parts[m:], alpha, beta)
     _words(counters, 1)[0] = 0
 
 
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
     "naive": (_naive, "PqPqPqiiiffPqqq"),
+    "typed": (_naive, "PqPqPqiiiffPqqq"),
     "partial": (_partial, "PqPqPiiiiP"),
     "reduce": (_reduce, "PPqiiffP"),
 }

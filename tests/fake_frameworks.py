@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from fake_cuda import FakeCuda, Matrix
+from fake_types import encoded, name_of
 
 
 class Interface:
@@ -38,7 +39,7 @@ class Tensor:
         self, host: Any, device: _Device = _Device("cuda", 0), requires_grad: bool = False
     ) -> None:
         self.host, self.device, self.requires_grad = host, device, requires_grad
-        self.shape, self.dtype = host.shape, f"torch.{host.dtype.name}"
+        self.shape, self.dtype = host.shape, f"torch.{name_of(host)}"
 
     def data_ptr(self) -> int:
         return int(self.host.ctypes.data)
@@ -50,7 +51,7 @@ class Tensor:
 class FakeTorch(ModuleType):
     """The module, with its current stream and grad mode as attributes."""
 
-    float32 = "float32"
+    float32 = "torch.float32"
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("torch")
@@ -63,9 +64,8 @@ class FakeTorch(ModuleType):
         return self.records
 
     def empty(self, shape: tuple[int, ...], *, dtype: str, device: _Device) -> Tensor:
-        assert dtype == "float32"
         assert device.index is not None
-        host = np.full(shape, np.nan, np.float32)
+        host = _unwritten(shape, dtype.removeprefix("torch."))
         return Tensor(self.cuda_.hold(host, device.index), device)
 
     def on(self, device: str, host: Matrix) -> Tensor:
@@ -74,11 +74,24 @@ class FakeTorch(ModuleType):
         return Tensor(host, _Device(kind, int(index) if index else None))
 
 
+def _unwritten(shape: tuple[int, ...], name: str) -> Any:
+    return encoded(np.full(shape, np.nan, np.float32), name)
+
+
+@dataclass(frozen=True)
+class DType:
+    """A type of CuPy, which takes bfloat16 from `ml_dtypes`."""
+
+    name: str
+    itemsize: int
+
+
 class CuPyArray:
     """A CuPy array."""
 
     def __init__(self, host: Any, ordinal: int = 0) -> None:
-        self.host, self.shape, self.strides, self.dtype = host, host.shape, host.strides, host.dtype
+        self.host, self.shape, self.strides = host, host.shape, host.strides
+        self.dtype = DType(name_of(host), host.itemsize)
         self.data = SimpleNamespace(ptr=host.ctypes.data, device_id=ordinal)
         self.device = nullcontext()
 
@@ -87,7 +100,7 @@ class FakeCuPy(ModuleType):
     """The module, with the current stream of each device."""
 
     ndarray = CuPyArray
-    float32 = np.float32
+    float32 = DType("float32", 4)
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("cupy")
@@ -97,8 +110,8 @@ class FakeCuPy(ModuleType):
             get_current_stream=lambda ordinal: SimpleNamespace(ptr=self.streams.get(ordinal, 0))
         )
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> CuPyArray:
-        return CuPyArray(self.cuda_.hold(np.full(shape, np.nan, dtype)))
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> CuPyArray:
+        return CuPyArray(self.cuda_.hold(_unwritten(shape, dtype.name)))
 
 
 class GPUArray(Interface):
@@ -106,7 +119,7 @@ class GPUArray(Interface):
 
     def __init__(self, host: Any, allocator: str = "mem_alloc") -> None:
         super().__init__(host, stream=None)
-        self.allocator = allocator
+        self.allocator, self.dtype = allocator, host.dtype
 
 
 class FakePyCuda(ModuleType):

@@ -11,14 +11,17 @@ import numpy as np
 from records import H100
 
 from autotune.compiler import Program
-from autotune.gpu.session import FORMATS
-from autotune.plan import ArgumentType
+from autotune.plan import ArgumentType, Template
+
+TYPES = {"tensor_map": bytes, "f32": float}
+"""What stands for an argument in Python, if not an int."""
 
 
 class Memory:
     """An allocation; like PyCUDA's it is an address where an int is wanted."""
 
     def __init__(self, size: int) -> None:
+        self.size = size
         self.words = np.zeros(size // 4 + 1, np.float32)
 
     def __int__(self) -> int:
@@ -34,26 +37,30 @@ class Event:
 
 @dataclass
 class Launch:
-    """One kernel launch with its arguments."""
+    """One kernel launch with its arguments and the values of the kernel's template parameters."""
 
     kernel: str
     grid: tuple[int, int, int]
-    arguments: tuple[int | float, ...]
+    arguments: tuple[int | float | bytes, ...]
+    template: tuple[int, ...]
 
 
 @dataclass
 class Kernel:
     """Writes its launches down, once their arguments are found to fit its parameters."""
 
-    name: str
+    of: Template
     types: Sequence[ArgumentType]
     log: list[Launch]
 
-    def enqueue(self, grid: tuple[int, int, int], _: object, *arguments: int | float) -> None:
-        assert len(arguments) == len(self.types), (self.name, arguments)
+    def enqueue(
+        self, grid: tuple[int, int, int], _: object, *arguments: int | float | bytes
+    ) -> None:
+        assert len(arguments) == len(self.types), (self.of, arguments)
         for argument, kind in zip(arguments, self.types, strict=True):
-            assert isinstance(argument, float if FORMATS[kind] == "f" else int), (kind, argument)
-        self.log.append(Launch(self.name, grid, arguments))
+            assert isinstance(argument, TYPES.get(kind, int)), (kind, argument)
+        values = tuple(value for _, value in self.of.arguments)
+        self.log.append(Launch(self.of.kernel, grid, arguments, values))
 
 
 @dataclass
@@ -87,7 +94,7 @@ class FakeSession:
         return self.free
 
     def load(self, program: Program, types: Sequence[ArgumentType], _: int) -> Kernel:
-        return Kernel(program.template.kernel, types, self.log)
+        return Kernel(program.template, types, self.log)
 
     def mark(self) -> Event:
         return Event()

@@ -154,6 +154,100 @@ def test_headers_of_the_callers_directory_are_not_searched(
     assert "mine.cuh" in failed(Template("stray.cu", "stray"), sources).reason
 
 
+# Architecture-specific code
+
+HOPPER = """
+template <int READS> __global__ void __launch_bounds__(128)
+multiply(float* out, unsigned long long p, unsigned long long q) {
+    float d[4] = {out[0], out[1], out[2], out[3]};
+    asm volatile("wgmma.fence.sync.aligned;");
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, 1, 1,"
+                 "1, 0, 0;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(p), "l"(q));
+    if (READS) d[0] += 1.0f;
+    asm volatile("wgmma.commit_group.sync.aligned;");
+    asm volatile("wgmma.wait_group.sync.aligned 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) :: "memory");
+    for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = d[i];
+}
+template <int N> __device__ __noinline__ void step(float* d, unsigned long long p) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %4, 1, 1,"
+                 "1, 0, 0;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(p));
+}
+template <int N> __global__ void calls(float* out, unsigned long long p) {
+    asm volatile("wgmma.fence.sync.aligned;");
+    step<N>(out, p);
+    asm volatile("wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;");
+}
+template <int THREADS> __global__ void __launch_bounds__(THREADS, 1) lowers(float* out) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    out[threadIdx.x] = 1;
+}
+template <int N> __global__ void lowers_from_unknown(float* out) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    out[threadIdx.x] = 1;
+}
+"""
+
+
+@pytest.fixture
+def hopper(sources: Path) -> Path:
+    (sources / "hopper.cu").write_text(HOPPER)
+    return sources
+
+
+def specific(kernel: str, *arguments: tuple[str, int]) -> Template:
+    return Template("hopper.cu", kernel, arguments, specific=True)
+
+
+def test_a_specific_template_is_compiled_for_the_architecture_alone(hopper: Path) -> None:
+    assert compiled(specific("multiply", ("READS", 0)), hopper).arch == "sm_90a"
+
+
+def test_without_being_specific_it_is_not(hopper: Path) -> None:
+    general = Template("hopper.cu", "multiply", (("READS", 0),))
+    assert "not supported on .target 'sm_90'" in failed(general, hopper).log
+
+
+def test_the_cache_tells_specific_code_apart(sources: Path, cache: Path) -> None:
+    one = compiled(scaled(), sources, cache)
+    other = compiled(replace(scaled(), specific=True), sources, cache)
+    assert (one.arch, other.arch) == ("sm_90", "sm_90a")
+    assert one.key != other.key
+    assert compiled(replace(scaled(), specific=True), sources, cache) == other
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (specific("multiply", ("READS", 1)), "wgmma.wait_group is injected"),
+        (specific("calls", ("N", 1)), "wgmma.wait_group is injected"),
+        (
+            specific("lowers_from_unknown", ("N", 1)),
+            "'setmaxnreg' ignored; unable to determine register",
+        ),
+    ],
+)
+def test_code_that_ptxas_slows_down_is_a_failure(
+    hopper: Path, template: Template, reason: str
+) -> None:
+    assert failed(template, hopper).reason.startswith(reason)
+
+
+def test_registers_that_are_shared_out_anew_are_none(hopper: Path) -> None:
+    assert compiled(specific("lowers", ("THREADS", 128)), hopper).spills == 0
+
+
+def test_serialised_tensor_cores_give_the_compilers_reason() -> None:
+    # As NVRTC 13.5 puts it.
+    log = (
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+        "serialized due to insufficient register resources for the wgmma pipeline in the function "
+        "'f' in line 3\nptxas info    : 0 bytes gmem\n"
+    )
+    assert str(ptxas.loss(log)).startswith("wgmma.mma_async instructions are serialized due to ins")
+    assert ptxas.loss(NVRTC_13_5) is None
+
+
 # What fails comes back as a value
 
 

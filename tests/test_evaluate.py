@@ -43,7 +43,7 @@ def test_the_resources_are_those_of_the_launch_that_multiplies() -> None:
 
     prepared = prepare(PACKED, SQUARE, FakeRunner(), build)
     assert isinstance(prepared, Candidate)
-    assert [one.template.kernel for one in prepared.programs] == ["pack", "pack", "simt", "split_k"]
+    assert [one.template.kernel for one in prepared.programs] == ["pack", "simt", "split_k"]
     assert prepared.resources.registers == 90
 
 
@@ -66,6 +66,16 @@ def test_spills_and_local_memory_reject_with_the_numbers(taken: dict[str, int]) 
     assert isinstance(failure, Failure)
     assert failure.stage == "resources"
     assert "48 bytes" in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("spills", "local", "runs"), [(40, 40, True), (44, 24, False), (40, 48, False), (8, 8, True)]
+)
+def test_a_spill_of_few_bytes_is_left_to_the_clock(spills: int, local: int, runs: bool) -> None:
+    found = prepare(
+        tiled(16), SQUARE, FakeRunner(), lambda t, a: program(t, a, spills=spills, local=local)
+    )
+    assert isinstance(found, Candidate) == runs
 
 
 def test_a_block_that_no_sm_holds_is_rejected_with_the_numbers() -> None:

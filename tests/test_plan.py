@@ -1,6 +1,8 @@
+from typing import Any
+
 import pytest
 
-from autotune.plan import Alignment, Template
+from autotune.plan import Alignment, Template, TensorMap
 from autotune.problem import Problem
 
 
@@ -20,6 +22,38 @@ def test_vectors_are_as_wide_as_address_and_rows_allow(
     leading: int, address: int, width: int
 ) -> None:
     assert Alignment.of((leading,) * 3, (address,) * 3) == Alignment(width, width, width)
+
+
+@pytest.mark.parametrize(
+    ("leading", "address", "width"),
+    [(8, 0, 8), (8, 8, 4), (8, 2, 1), (4, 16, 4), (10, 32, 2), (4093, 0, 1)],
+)
+def test_vectors_of_two_byte_elements_have_up_to_eight(
+    leading: int, address: int, width: int
+) -> None:
+    alignment = Alignment.of((leading,) * 3, (address,) * 3, sizes=(2, 2, 2))
+    assert alignment == Alignment(width, width, width)
+
+
+def test_each_operand_has_elements_of_its_own_size() -> None:
+    assert Alignment.of((8, 8, 8), (0, 0, 0), sizes=(2, 2, 4)) == Alignment(a=8, b=8, c=4)
+
+
+def test_dense_operands_have_the_sizes_of_the_problem() -> None:
+    assert Alignment.dense(Problem(8, 8, 8, "bf16")) == Alignment(8, 8, 8)
+    assert Alignment.dense(Problem(8, 8, 8, "f16", output="f32")) == Alignment(8, 8, 4)
+
+
+@pytest.mark.parametrize(("name", "size"), [("f32", 4), ("tf32", 4), ("f16", 2), ("bf16", 2)])
+def test_a_tensor_map_knows_the_size_of_its_elements(name: Any, size: int) -> None:
+    one = TensorMap("a", 0, name, 64, 64, 1, "lda", "stride_a", (32, 32), 128)
+    assert one.element_bytes == size
+
+
+def test_specific_code_is_another_template_of_the_same_expression() -> None:
+    general, specific = (Template("x.cu", "x", (("W", 8),), one) for one in (False, True))
+    assert general.expression == specific.expression
+    assert general != specific
 
 
 def test_dense_operands_are_aligned_by_their_rows() -> None:

@@ -23,7 +23,11 @@ _INCLUDE = re.compile(rb'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 def compile(
     template: Template, arch: str, *, cache: Path | None, sources: Path | None = None
 ) -> Program | CompileFailure:
-    """Compiles one instance of a kernel template for `arch`, such as `sm_90`.
+    """Compiles one instance of a kernel template for `arch`, such as `sm_90`; for `sm_90a` if the
+    template needs that architecture's own instructions.
+
+    What ptxas makes slower than it was written, tensor cores that wait after each instruction and
+    registers that are not shared out anew, counts as a failure: it measures something else.
 
     Many threads may compile at once: NVRTC works outside the interpreter's lock.
 
@@ -37,19 +41,20 @@ def compile(
         MissingError: if there is no compiler.
     """
     version, tool = _toolchain()
+    target = f"{arch}a" if template.specific else arch
     directory = sources or settings.source_dir()
     try:
         source = source_hash(template.source, directory=directory)
     except OSError as error:
-        return CompileFailure(template, arch, f"{error.filename}: {error.strerror}", "")
-    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, arch)
+        return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
+    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, target)
     key = sha256(json.dumps(parts).encode()).hexdigest()
 
     def build() -> Program | CompileFailure:
-        cubin, log = tool.build(template, arch, directory)
-        return _judge(template, arch, cubin, log, version, key)
+        cubin, log = tool.build(template, target, directory)
+        return _judge(template, target, cubin, log, version, key)
 
-    return build() if cache is None else cached(cache, key, template, arch, build)
+    return build() if cache is None else cached(cache, key, template, target, build)
 
 
 def compiler_version() -> str:
@@ -94,6 +99,8 @@ def _judge(
 ) -> Program | CompileFailure:
     if cubin is None:
         return CompileFailure(template, arch, _first_error(log), log)
+    if (loss := ptxas.loss(log)) is not None:
+        return CompileFailure(template, arch, loss, log)
     symbol = ptxas.symbol(log, template.kernel)
     usage = ptxas.usage(log, symbol) if symbol else None
     if symbol is None or usage is None:

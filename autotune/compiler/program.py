@@ -13,7 +13,7 @@ class Program:
 
     Attributes:
         template: what was compiled.
-        arch: the target, such as `sm_90`.
+        arch: the target, such as `sm_90`, or `sm_90a` for a template that is specific to it.
         cubin: the machine code.
         symbol: the mangled name of the kernel in the cubin.
         registers: registers a thread.

@@ -1,4 +1,4 @@
-"""Reads what `ptxas -v` says: the entry functions and what each takes of an SM."""
+"""Reads what `ptxas -v` says: entry functions, what each takes of an SM, what it gave up."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 _ENTRY = "Compiling entry function '"
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+# `setmaxnreg` without effect (C7508); wgmma made to wait, everywhere (C7510 and its neighbours) or
+# in one place (C7517).
+_LOSS = re.compile(
+    r"Potential Performance Loss: (?P<lost>.*)|(?P<injected>wgmma\.wait_group is injected .*)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,12 @@ def usage(log: str, symbol: str) -> Usage | None:
         spills=stores + loads,
         barriers=_number(r"used (\d+) barriers", section, absent=0),
     )
+
+
+def loss(log: str) -> str | None:
+    """What ptxas says that the code loses against the source, if it says that it does."""
+    match = _LOSS.search(log)
+    return (match["lost"] or match["injected"]).strip() if match else None
 
 
 def _number(pattern: str, text: str, *, absent: int) -> int:

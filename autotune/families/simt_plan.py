@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import gcd
 
 from autotune.config import Config
+from autotune.families import packing
 from autotune.families.base import Params
-from autotune.families.conventions import LARGEST_GRID_YZ, along_k, epilogue, operands
+from autotune.families.conventions import along_k, epilogue, operands
 from autotune.families.simt_terms import (
     ORDERS,
     REDUCTIONS,
@@ -24,7 +25,7 @@ from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import Problem
 
 SUM_THREADS = 256
-PACK_TILE, PACK_ROWS = 32, 8  # as in pack.cu
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -33,42 +34,41 @@ class _Operand:
 
     Attributes:
         name: `a` or `b`.
-        extent: M or N.
         along_k: whether its rows run along K.
         width: the widest vectors that it comes in, in floats.
-        start: where it starts in the workspace, in floats; None if it is read where it is.
+        copied: where it is in the workspace; None if it is read where the caller has it.
     """
 
     name: str
-    extent: int
     along_k: bool
     width: int
-    start: int | None = None
+    copied: packing.Copy | None = None
 
     @property
-    def floats(self) -> int:
-        """Floats of workspace for each step of K."""
-        return 0 if self.start is None else pitch(self.extent)
+    def start(self) -> int:
+        """Where it starts in the workspace, in floats, if it is packed."""
+        return self.copied.start // FLOAT_BYTES if self.copied else 0
 
-    def arguments(self, problem: Problem) -> dict[str, Argument]:
+    @property
+    def arguments(self) -> dict[str, Argument]:
         """What the product takes instead of the operand itself, if it is packed."""
-        if self.start is None:
+        if self.copied is None:
             return {}
         return {
             self.name: Argument("pointer", "workspace"),
-            f"ld{self.name}": Argument("i64", self.floats),
-            f"stride_{self.name}": Argument("i64", self.floats * problem.k),
+            f"ld{self.name}": Argument("i64", self.copied.pitch),
+            f"stride_{self.name}": Argument("i64", self.copied.stride),
         }
 
 
 def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     """What packs, the product, and what adds up its shares, on operands of that alignment."""
     p: Params = config.values
-    each = problem.batch * problem.k
     a = _operand("a", p, problem, alignment.a, 0)
-    b = _operand("b", p, problem, alignment.b, each * a.floats)
-    copied = each * (a.floats + b.floats)
-    packs = tuple(_pack(one, problem) for one in (a, b) if one.start is not None)
+    b = _operand("b", p, problem, alignment.b, a.copied.bytes if a.copied else 0)
+    copies = [one.copied for one in (a, b) if one.copied is not None]
+    packs = (packing.launch(copies),) if copies else ()
+    copied = sum(one.bytes for one in copies) // FLOAT_BYTES
     product = _product(p, problem, alignment, (a, b), copied)
     sums = (_sum(p, problem, alignment, copied),) if p["reduction"] == "separate" else ()
     counted = p["reduction"] in ("fused", "stream")
@@ -77,7 +77,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         config,
         alignment,
         (*packs, product, *sums),
-        workspace=problem.element_bytes * (copied + partial_floats(p, problem)),
+        workspace=FLOAT_BYTES * (copied + partial_floats(p, problem)),
         counters=problem.batch * tiles(p, problem) if counted else 0,
         product=len(packs),
     )
@@ -86,39 +86,20 @@ def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
 def _operand(name: str, p: Params, problem: Problem, alignment: int, start: int) -> _Operand:
     extent, runs = problem.m if name == "a" else problem.n, along_k(problem, name)
     if packed(p, name):
-        return _Operand(name, extent, False, 4, start)
+        # The product wants rows along M or N.
+        copied = packing.copy(problem, name, transposed=runs, start=start)
+        return _Operand(name, False, 4, copied)
     # cp.async cannot transpose vectors: an operand that runs along K comes float by float.
     single = runs and p["copy"] == "async"
     width = 1 if single else gcd(alignment, problem.k if runs else extent)
-    return _Operand(name, extent, runs, width)
-
-
-def _pack(operand: _Operand, problem: Problem) -> Launch:
-    rows = -(-operand.extent // PACK_TILE)
-    runs = along_k(problem, operand.name)
-    return Launch(
-        template=Template("pack.cu", "pack", (("ALONG_K", int(runs)),)),
-        grid=(-(-problem.k // PACK_TILE), min(rows, LARGEST_GRID_YZ), problem.batch),
-        block=(PACK_TILE, PACK_ROWS, 1),
-        shared=problem.element_bytes * PACK_TILE * (PACK_TILE + 1),
-        arguments=(
-            Argument("pointer", operand.name),
-            Argument("i64", f"ld{operand.name}"),
-            Argument("i64", f"stride_{operand.name}"),
-            Argument("pointer", "workspace"),
-            Argument("i64", operand.start or 0),
-            Argument("i32", operand.floats),
-            Argument("i32", operand.extent),
-            Argument("i32", problem.k),
-        ),
-    )
+    return _Operand(name, runs, width)
 
 
 def _product(
     p: Params, problem: Problem, alignment: Alignment, pair: tuple[_Operand, _Operand], start: int
 ) -> Launch:
     a, b = pair
-    instead = a.arguments(problem) | b.arguments(problem)
+    instead = a.arguments | b.arguments
     return Launch(
         template=_template(p, problem, alignment, pair),
         grid=grid(p, problem),
@@ -126,8 +107,8 @@ def _product(
         shared=shared_bytes(p, a.along_k + b.along_k),
         arguments=(
             *(instead.get(str(one.value), one) for one in operands(problem)),
-            Argument("i64", a.start or 0),
-            Argument("i64", b.start or 0),
+            Argument("i64", a.start),
+            Argument("i64", b.start),
             Argument("i32", p["group"]),
             Argument("i32", streamed(p, problem)),
             Argument("i32", p["workers"]),
@@ -179,7 +160,7 @@ def _sum(p: Params, problem: Problem, alignment: Alignment, start: int) -> Launc
         template=Template("split_k.cu", "split_k", (("VECTOR", vector), epilogue(problem))),
         grid=(-(-vectors // columns), 1, problem.batch),
         block=(columns, rows, 1),
-        shared=problem.element_bytes * SUM_THREADS * vector,
+        shared=FLOAT_BYTES * SUM_THREADS * vector,
         arguments=(
             Argument("pointer", "workspace"),
             Argument("i64", start),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from autotune import attributes
+from autotune import attributes, tensor_maps
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError
-from autotune.plan import ArgumentType, Launch, Resources
+from autotune.gpu.mapped import MappedKernel
+from autotune.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.runner import Candidate
 
 Values = Mapping[str, int | float]
@@ -23,7 +25,11 @@ Run = Callable[[], None]
 Dim3 = tuple[int, int, int]
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy default stream
-FORMATS = {"pointer": "P", "i32": "i", "i64": "q", "f32": "f"}
+# Arguments lie as in a struct; tensor maps in front come at multiples of 64.
+FORMATS: Mapping[ArgumentType, str] = {
+    "tensor_map": f"{tensor_maps.BYTES}s",
+    **{"pointer": "P", "i32": "i", "i64": "q", "f32": "f"},
+}
 
 
 def pycuda() -> Any:
@@ -71,11 +77,23 @@ class Kernel:
     stream: Any
     shared: int
 
-    def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float) -> None:
+    def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
         """Puts one launch on the stream."""
         self.function.prepared_async_call(
             grid, block, self.stream, *arguments, shared_size=self.shared
         )
+
+    def step(
+        self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
+    ) -> Callable[[], None]:
+        """What puts one launch on the stream, each time it is called."""
+        return partial(self.enqueue, grid, block, *arguments)
+
+    def attribute(self, name: str) -> int:
+        """What the driver says about the function: `NUM_REGS` and the like."""
+        import pycuda.driver as cuda
+
+        return int(self.function.get_attribute(getattr(cuda.function_attribute, name)))
 
 
 class Session:
@@ -143,7 +161,10 @@ class Session:
         return int(self.cuda.mem_get_info()[0])
 
     def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> Kernel:
-        """The program's kernel, ready for launches with `shared` bytes of dynamic shared memory."""
+        """The program's kernel, ready for launches with `shared` bytes of dynamic shared memory.
+
+        Not for kernels that take tensor maps.
+        """
         function = self.cuda.module_from_buffer(program.cubin).get_function(program.symbol)
         limit = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
         function.set_attribute(limit, shared)
@@ -154,34 +175,46 @@ class Session:
         """Loads the candidate's programs; what comes back launches them with given values."""
         launches = candidate.plan.launches
         kernels = [
-            self.load(program, [argument.type for argument in launch.arguments], launch.shared)
+            self._loaded(program, launch)
             for program, launch in zip(candidate.programs, launches, strict=True)
         ]
 
         def bound(values: Values) -> Run:
             steps = [
-                (kernel, launch.grid, launch.block, _resolved(launch, values))
+                kernel.step(launch.grid, launch.block, resolved(launch, values))
                 for kernel, launch in zip(kernels, launches, strict=True)
             ]
 
             def run() -> None:
-                for kernel, grid, block, arguments in steps:
-                    kernel.enqueue(grid, block, *arguments)
+                for step in steps:
+                    step()
 
             return run
 
         return bound
 
+    def _loaded(self, program: Program, launch: Launch) -> Kernel | MappedKernel:
+        types = [argument.type for argument in launch.arguments]
+        if "tensor_map" not in types:
+            return self.load(program, types, launch.shared)
+        from cuda.bindings import driver
+
+        return MappedKernel.load(
+            *(driver, checked, program.cubin, program.symbol),
+            types=types,
+            formats=FORMATS,
+            stream=self.stream,
+            shared=launch.shared,
+        )
+
     def resources(self, program: Program, launch: Launch) -> Resources:
         """What the driver says that the loaded kernel takes; `barriers` it does not tell."""
-        types = [argument.type for argument in launch.arguments]
-        function = self.load(program, types, launch.shared).function
-        names = self.cuda.function_attribute
+        kernel = self._loaded(program, launch)
         return Resources(
             threads=launch.threads,
-            registers=function.get_attribute(names.NUM_REGS),
-            shared=function.get_attribute(names.SHARED_SIZE_BYTES) + launch.shared,
-            local=function.get_attribute(names.LOCAL_SIZE_BYTES),
+            registers=kernel.attribute("NUM_REGS"),
+            shared=kernel.attribute("SHARED_SIZE_BYTES") + launch.shared,
+            local=kernel.attribute("LOCAL_SIZE_BYTES"),
             barriers=program.barriers,
         )
 
@@ -214,11 +247,26 @@ def checked(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _resolved(launch: Launch, values: Values) -> list[int | float]:
-    return [
-        values[argument.value] if isinstance(argument.value, str) else argument.value
-        for argument in launch.arguments
-    ]
+def resolved(launch: Launch, values: Values) -> list[int | float | bytes]:
+    """The arguments of a launch, with `values` for its symbols.
+
+    Raises:
+        RunnerError: if a tensor map cannot be encoded.
+    """
+    arguments: list[int | float | bytes] = []
+    for argument in launch.arguments:
+        value = argument.value
+        if isinstance(value, TensorMap):
+            arguments.append(_encoder()(value, values))
+        else:
+            arguments.append(values[value] if isinstance(value, str) else value)
+    return arguments
+
+
+def _encoder() -> tensor_maps.Encoder:
+    from cuda.bindings import driver
+
+    return tensor_maps.Encoder(driver)
 
 
 def _device(cuda: Any, index: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from autotune import attributes
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
+from autotune.tensor_maps import Encoder
 
 
 class Driver:
@@ -129,6 +130,14 @@ class Driver:
         """`cuLaunchKernel` itself: a wrapper would cost as much again."""
         launch: Callable[..., tuple[Any]] = self._cuda.cuLaunchKernel
         return launch
+
+    def encoder(self) -> Encoder:
+        """What encodes tensor maps.
+
+        Raises:
+            RunnerError: if the driver knows none.
+        """
+        return Encoder(self._cuda)
 
     def allocate(self, size: int) -> int:
         """The address of `size` new bytes in the current context, also during a capture."""

@@ -6,22 +6,28 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
+from autotune import tensor_maps
 from autotune.compiler import Program
-from autotune.plan import Launch, LaunchPlan
+from autotune.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver
 
 Values = tuple[float, ...]
 
-_FORMATS = {"pointer": "P", "i32": "i", "i64": "q", "f32": "f"}
+_FORMATS = {
+    "tensor_map": f"{tensor_maps.BYTES}s",
+    **{"pointer": "P", "i32": "i", "i64": "q", "f32": "f"},
+}
 _SUPPLIED = (
     *("a", "b", "c", "bias", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"),
     *("alpha", "beta", "workspace", "counters"),
 )
 _STREAM_PER_THREAD = 2
+# Places of operands for which a launch keeps its tensor maps.
+_KEPT_PLACES = 64
 
 
 class Gpu:
@@ -142,27 +148,58 @@ def _packed(driver: Driver, kernel: Any, launch: Launch) -> Callable[[int, Value
     """A launch with a buffer for its arguments, in which a call fills in what is supplied.
 
     A closure, since it is the innermost step of every product: its variables are read faster
-    than attributes. Arguments lie in the buffer as in a C struct.
+    than attributes. Arguments lie in the buffer as in a C struct, tensor maps in front.
     """
     formats = [_FORMATS[argument.type] for argument in launch.arguments]
     ends = [struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats))]
-    buffer = ctypes.create_string_buffer(ends[-1])
-    base = ctypes.addressof(buffer)
+    buffer = ctypes.create_string_buffer(ends[-1] + tensor_maps.ALIGNMENT)
+    first = -ctypes.addressof(buffer) % tensor_maps.ALIGNMENT
+    base = ctypes.addressof(buffer) + first
     starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
     pointers = (ctypes.c_void_p * len(formats))(*starts)
-    values = [argument.value for argument in launch.arguments]
+    given = [argument.value for argument in launch.arguments]
+    maps = [value for value in given if isinstance(value, TensorMap)]
+    values = [value for value in given if not isinstance(value, TensorMap)]
     constants = tuple(value for value in values if not isinstance(value, str))
     pick = _picker(values)
     pack = struct.Struct("@" + "".join(formats)).pack_into
     enqueue = partial(driver.launcher(), kernel, *launch.grid, *launch.block, launch.shared)
 
     def call(stream: int, supplied: Values) -> None:
-        pack(buffer, 0, *pick(supplied + constants))
+        pack(buffer, first, *pick(supplied + constants))
         (status,) = enqueue(stream, pointers, 0)
         if status:
             raise driver.failed("cuLaunchKernel", status)
 
-    return call
+    def call_with_maps(stream: int, supplied: Values) -> None:
+        pack(buffer, first, *encoded(supplied), *pick(supplied + constants))
+        (status,) = enqueue(stream, pointers, 0)
+        if status:
+            raise driver.failed("cuLaunchKernel", status)
+
+    if not maps:
+        return call
+    encoded = _encoded(driver, maps)
+    return call_with_maps
+
+
+def _encoded(driver: Driver, maps: Sequence[TensorMap]) -> Callable[[Values], tuple[bytes, ...]]:
+    """Encodes a launch's tensor maps for what is supplied; remembers the latest places."""
+    encode = driver.encoder()
+    words = {word for one in maps for word in (one.base, one.pitch, one.stride)}
+    names = [name for name in _SUPPLIED if name in words]
+    # Of one place itemgetter would give no tuple.
+    place = itemgetter(*(_SUPPLIED.index(name) for name in (*names, names[0])))
+
+    @lru_cache(_KEPT_PLACES)
+    def at(where: Values) -> tuple[bytes, ...]:
+        known = dict(zip(names, where, strict=False))
+        return tuple(encode(one, known) for one in maps)
+
+    def encoded(supplied: Values) -> tuple[bytes, ...]:
+        return at(place(supplied))
+
+    return encoded
 
 
 def _picker(values: Sequence[str | float]) -> Callable[[Values], Values]:

@@ -1,0 +1,90 @@
+"""Launches of kernels that take tensor maps, through `cuda.bindings`.
+
+PyCUDA 2026.1 hands all arguments over as one buffer. Launched so, kernels did not find their tensor
+maps (CUDA 13.0, H100: C stayed as it was, or an illegal instruction); with each argument handed
+over by itself they do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.plan import ArgumentType
+from autotune.tensor_maps import ALIGNMENT
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class MappedKernel:
+    """A kernel of a module that `cuda.bindings` has loaded.
+
+    Attributes:
+        cuda: `cuda.bindings.driver`.
+        checked: raises if a call's status is not success, and returns the rest.
+        function: its CUfunction, which lives as long as the process.
+        types: of its arguments.
+        formats: of `struct`, for each type.
+        stream: PyCUDA's stream.
+        shared: dynamic shared memory in bytes.
+    """
+
+    cuda: Any
+    checked: Callable[[tuple[Any, ...]], Any] = field(repr=False)
+    function: Any
+    types: Sequence[ArgumentType]
+    formats: Mapping[ArgumentType, str]
+    stream: Any
+    shared: int
+
+    @classmethod
+    def load(
+        cls,
+        cuda: Any,
+        checked: Callable[[tuple[Any, ...]], Any],
+        cubin: bytes,
+        symbol: str,
+        *,
+        types: Sequence[ArgumentType],
+        formats: Mapping[ArgumentType, str],
+        stream: Any,
+        shared: int,
+    ) -> MappedKernel:
+        """The kernel of a cubin, ready for launches with `shared` bytes of shared memory."""
+        module = checked(cuda.cuModuleLoadData(cubin))
+        function = checked(cuda.cuModuleGetFunction(module, symbol.encode()))
+        limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        checked(cuda.cuFuncSetAttribute(function, limit, shared))
+        return cls(cuda, checked, function, types, formats, stream, shared)
+
+    def step(
+        self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
+    ) -> Callable[[], None]:
+        """What puts one launch on the stream, each time it is called."""
+        formats = [self.formats[kind] for kind in self.types]
+        layout = "@" + "".join(formats)
+        memory = ctypes.create_string_buffer(struct.calcsize(layout) + ALIGNMENT)
+        first = -ctypes.addressof(memory) % ALIGNMENT
+        struct.pack_into(layout, memory, first, *arguments)
+        ends = [struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats))]
+        base = ctypes.addressof(memory) + first
+        starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
+        pointers = (ctypes.c_void_p * len(formats))(*starts)
+        kept = memory, pointers  # the driver reads them at each launch
+        handle = int(self.stream.handle)
+
+        def enqueue() -> None:
+            at = ctypes.addressof(kept[1])
+            launch = self.cuda.cuLaunchKernel
+            self.checked(launch(self.function, *grid, *block, self.shared, handle, at, 0))
+
+        return enqueue
+
+    def attribute(self, name: str) -> int:
+        """What the driver says about the function: `NUM_REGS` and the like."""
+        kind = getattr(self.cuda.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        return int(self.checked(self.cuda.cuFuncGetAttribute(kind, self.function)))

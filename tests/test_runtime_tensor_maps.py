@@ -1,0 +1,146 @@
+"""Tensor maps in the run time's launches, on the fake GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import pytest
+from fake_cuda import FakeCuda
+from fake_tensor_maps import FakeEncoder
+
+from autotune.compiler import Program
+from autotune.config import Config
+from autotune.errors import RunnerError
+from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
+from autotune.problem import Problem
+from autotune.runtime.driver import Driver
+from autotune.runtime.executable import Executable, Gpu
+
+WORKSPACE = 1 << 20
+ADDRESSES = 4096, 8192, 12288, 0
+A = TensorMap("a", 0, "f16", 64, 64, 2, "lda", "stride_a", (64, 64), 128)
+COPY = TensorMap("workspace", 256, "f16", 64, 64, 2, 64, 4096, (64, 64), 128)
+
+
+class Seen(NamedTuple):
+    """What a kernel got: where its tensor maps were, which encodings they are, the rest."""
+
+    places: tuple[int, ...]
+    encodings: tuple[int, ...]
+    pointer: int
+    number: int
+    factor: float
+
+
+class MapCuda(FakeCuda):
+    """Kernels that take tensor maps, a pointer, an i32 and an f32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = FakeEncoder()
+        self.seen: list[Seen] = []
+
+    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
+        return self.encoder.cuGetProcAddress(name, version, flags)
+
+    def cuLaunchKernel(self, _: int, *rest: Any) -> Any:
+        *maps, pointer, number, factor = list(rest[-2])
+        self.seen.append(
+            Seen(
+                tuple(maps),
+                tuple(ctypes.c_uint64.from_address(one).value for one in maps),
+                ctypes.c_uint64.from_address(pointer).value,
+                ctypes.c_int32.from_address(number).value,
+                ctypes.c_float.from_address(factor).value,
+            )
+        )
+        return (0,)
+
+
+@pytest.fixture
+def cuda() -> MapCuda:
+    cuda = MapCuda()
+    cuda.make_context()
+    return cuda
+
+
+def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
+    arguments = (
+        *(Argument("tensor_map", one) for one in maps),
+        Argument("pointer", "b"),
+        Argument("i32", 7),
+        Argument("f32", "alpha"),
+    )
+    template = Template("x.cu", "x")
+    launch = Launch(template, (1, 1, 1), (32, 1, 1), 0, arguments)
+    problem = Problem(64, 64, 64, batch=2)
+    plan = LaunchPlan(problem, Config("x"), Alignment(4, 4, 4), (launch,), WORKSPACE)
+    program = Program(template, "sm_90", b"cubin", "x", 32, 0, 0, 0, 1, "fake", "key", "")
+    return Executable(Gpu(Driver(cuda), 0), plan, [program])
+
+
+def run(product: Executable, a: int = ADDRESSES[0], stride: int = 4096, stream: int = 0) -> None:
+    addresses = a, *ADDRESSES[1:]
+    product.run(stream, addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0)
+
+
+def test_kernels_get_their_tensor_maps_in_front_of_the_other_arguments(cuda: MapCuda) -> None:
+    run(executable(cuda, A, COPY))
+    (seen,) = cuda.seen
+    assert (seen.encodings, seen.pointer, seen.number, seen.factor) == ((0, 1), 8192, 7, 0.5)
+    assert [one % 64 for one in seen.places] == [0, 0]
+
+
+def test_they_are_of_the_operands_and_the_workspace_of_the_call(cuda: MapCuda) -> None:
+    run(executable(cuda, A, COPY))
+    of_a, of_copy = cuda.encoder.calls
+    assert (of_a.address, of_a.strides) == (4096, (128, 8192))
+    (workspace,) = cuda.allocations
+    assert of_copy.address == workspace + 256
+
+
+def test_the_same_places_are_encoded_once(cuda: MapCuda) -> None:
+    product = executable(cuda, A, COPY)
+    for a in (4096, 65536, 4096, 65536):
+        run(product, a)
+    assert len(cuda.encoder.calls) == 4
+    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1), (2, 3)]
+
+
+def test_a_stride_or_a_workspace_of_its_own_is_encoded_again(cuda: MapCuda) -> None:
+    product = executable(cuda, A, COPY)
+    run(product)
+    run(product, stride=0)
+    run(product, stream=5)
+    assert [one.extents[2] for one in cuda.encoder.calls] == [2, 2, 1, 2, 2, 2]
+    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (4, 5)]
+
+
+def test_a_map_whose_steps_are_known_depends_on_one_place_alone(cuda: MapCuda) -> None:
+    product = executable(cuda, COPY)
+    run(product)
+    run(product, a=65536, stride=0)
+    assert [one.encodings for one in cuda.seen] == [(0,), (0,)]
+
+
+def test_only_the_latest_places_are_remembered(cuda: MapCuda) -> None:
+    product = executable(cuda, A)
+    for number in range(100):
+        run(product, 4096 * (number + 1))
+    run(product, 4096 * 100)
+    assert len(cuda.encoder.calls) == 100
+    run(product, 4096)
+    assert len(cuda.encoder.calls) == 101
+
+
+def test_an_operand_that_bulk_copies_cannot_read_is_refused(cuda: MapCuda) -> None:
+    with pytest.raises(RunnerError, match="tensor map of a: address 0x1002"):
+        run(executable(cuda, A), a=4098)
+    assert cuda.seen == []
+
+
+def test_without_tensor_maps_nothing_is_asked_of_the_encoder(cuda: MapCuda) -> None:
+    cuda.encoder = None  # type: ignore[assignment]
+    run(executable(cuda))
+    assert cuda.seen == [Seen((), (), 8192, 7, 0.5)]
