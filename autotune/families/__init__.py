@@ -8,16 +8,20 @@ from autotune.config import Config
 from autotune.errors import ConfigError
 from autotune.families.base import Family
 from autotune.families.gemv import GEMV
+from autotune.families.mma import MMA
 from autotune.families.naive import NAIVE
 from autotune.families.simt import SIMT
 from autotune.families.tiled import TILED
+from autotune.families.wgmma import WGMMA
 from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (NAIVE, TILED, SIMT, GEMV)}
+FAMILIES: Mapping[str, Family] = {
+    family.name: family for family in (NAIVE, TILED, SIMT, GEMV, MMA, WGMMA)
+}
 
-TUNED = (SIMT.name, GEMV.name)
-"""The families that a search chooses from unless it is told otherwise."""
+SEARCHED = ("wgmma", "mma", "simt", "gemv")
+"""The families that a search chooses from unless it is told otherwise, where they serve."""
 
 
 def find(name: str) -> Family:
@@ -31,10 +35,33 @@ def find(name: str) -> Family:
     return FAMILIES[name]
 
 
+def serving(name: str, problem: Problem) -> Family:
+    """The family of that name, which has to serve the problem's compute.
+
+    Raises:
+        ConfigError: if there is none, or it does not; the message lists those that do.
+    """
+    family = find(name)
+    if problem.compute not in family.computes:
+        able = [one.name for one in FAMILIES.values() if problem.compute in one.computes]
+        raise ConfigError(
+            f"{name} does not compute {problem.compute}; give one of {', '.join(able)}"
+        )
+    return family
+
+
+def tuned(problem: Problem) -> tuple[str, ...]:
+    """The families that a search on the problem chooses from unless it is told otherwise."""
+    there = (FAMILIES[name] for name in SEARCHED if name in FAMILIES)
+    return tuple(family.name for family in there if problem.compute in family.computes)
+
+
 def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:
     """The launches of a legal configuration; by default for operands without gaps.
 
     Raises:
-        ConfigError: if there is no such family.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    return find(config.family).plan(config, problem, alignment or Alignment.dense(problem))
+    return serving(config.family, problem).plan(
+        config, problem, alignment or Alignment.dense(problem)
+    )

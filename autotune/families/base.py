@@ -54,7 +54,10 @@ class Work(NamedTuple):
             add up what other blocks left.
         passes: launches besides the product's.
         moved: bytes that those read, and that were written for them or by them.
-        traits: what the time of an instruction depends on besides; each has a fitted factor.
+        tensor: fused multiply-adds of a block's turn on the tensor cores, each product of `tf32x3`
+            counted: BM x BN x BK x `Problem.products`. The device's rate makes cycles of them.
+        traits: what the time of an instruction, also of one of the tensor cores, depends on
+            besides; each has a fitted factor.
     """
 
     blocks: int
@@ -74,6 +77,7 @@ class Work(NamedTuple):
     gathers: float = 0
     passes: int = 0
     moved: float = 0
+    tensor: float = 0
     traits: tuple[str, ...] = ()
 
     @property
@@ -85,15 +89,18 @@ class Work(NamedTuple):
 class Family(Protocol):
     """A kernel family. Implementations hold no state.
 
-    `domain` gives the parameters and their possible values in the order in which they are
-    chosen; `rules` the reasons to reject a combination; `estimate` the resources of a
-    configuration before compilation (registers are a guess, the rest is exact); `work` what the
-    cost model reads; `plan` the launches. A configuration that breaks no rule has a plan for
-    every alignment.
+    `computes` are those of `Problem.compute` that it serves: nothing else is asked of it. `domain`
+    gives the parameters and their possible values in the order in which they are chosen; `rules`
+    the reasons to reject a combination; `estimate` the resources of a configuration before
+    compilation (registers are a guess, the rest is exact); `work` what the cost model reads; `plan`
+    the launches. A configuration that breaks no rule has a plan for every alignment.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def computes(self) -> tuple[str, ...]: ...
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]: ...
 

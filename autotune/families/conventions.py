@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from autotune.device import Device
 from autotune.plan import Argument
-from autotune.problem import EPILOGUES, Problem
+from autotune.problem import EPILOGUES, TYPES, Problem
 
 LARGEST_GRID_X, LARGEST_GRID_YZ = 2**31 - 1, 65535
 """Blocks along x, and along y or z, of a grid (CUDA programming guide)."""
+
+CUDA_CORES = ("f32", "tf32", "tf32x3")
+"""Computes that the families with IEEE fp32 products serve: none asks for better ones."""
 
 
 def operands(problem: Problem) -> tuple[Argument, ...]:
@@ -44,6 +47,13 @@ def along_k(problem: Problem, operand: str) -> bool:
 def epilogue(problem: Problem) -> tuple[str, int]:
     """The template argument of the epilogue, as `cuda_src/include/epilogue.cuh` takes it."""
     return "EPILOGUE", EPILOGUES.index(problem.epilogue)
+
+
+def type_arguments(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The template arguments of the types, as `cuda_src/include/number.cuh` numbers them: TYPE of A
+    and B, OUTPUT of C and the bias."""
+    types = (("TYPE", problem.operand_type), ("OUTPUT", problem.output_type))
+    return tuple((name, TYPES.index(one)) for name, one in types)
 
 
 def variants(problem: Problem) -> tuple[tuple[str, int], ...]:

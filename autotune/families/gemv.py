@@ -8,7 +8,7 @@ from math import gcd
 from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
-from autotune.families.conventions import along_k, operands, variants
+from autotune.families.conventions import CUDA_CORES, along_k, operands, variants
 from autotune.families.gemv_rules import (
     ROWS,
     VECTOR,
@@ -44,6 +44,10 @@ class Gemv:
     @property
     def name(self) -> str:
         return "gemv"
+
+    @property
+    def computes(self) -> tuple[str, ...]:
+        return CUDA_CORES
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """Every value of every parameter; the rules decide which go together."""

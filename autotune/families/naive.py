@@ -8,6 +8,7 @@ from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
+    CUDA_CORES,
     along_k,
     grid_fault,
     operands,
@@ -34,6 +35,10 @@ class Naive:
     @property
     def name(self) -> str:
         return "naive"
+
+    @property
+    def computes(self) -> tuple[str, ...]:
+        return CUDA_CORES
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """Every value of every parameter."""

@@ -8,6 +8,7 @@ from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families import simt_plan
 from autotune.families.base import Params, Rule, Work
+from autotune.families.conventions import CUDA_CORES
 from autotune.families.simt_rules import rules
 from autotune.families.simt_terms import (
     COPIES,
@@ -40,6 +41,10 @@ class Simt:
     @property
     def name(self) -> str:
         return "simt"
+
+    @property
+    def computes(self) -> tuple[str, ...]:
+        return CUDA_CORES
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """Every value of every parameter; the rules decide which go together."""

@@ -9,6 +9,7 @@ from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.base import Params, Rule, Work
 from autotune.families.conventions import (
+    CUDA_CORES,
     grid_fault,
     operands,
     square_tiles,
@@ -52,6 +53,10 @@ class Tiled:
     @property
     def name(self) -> str:
         return "tiled"
+
+    @property
+    def computes(self) -> tuple[str, ...]:
+        return CUDA_CORES
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """Every value of every parameter."""

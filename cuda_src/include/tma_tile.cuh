@@ -1,0 +1,64 @@
+// The part of an operand that a stage of `wgmma` holds: ROWS rows by BK steps of K in lines of 128
+// bytes, as the tensor memory accelerator brings boxes of them and the tensor cores read them.
+//
+//     ALONG_K = 1   for each 128 bytes of K:     ROWS lines, one a row
+//     ALONG_K = 0   for each 128 bytes of rows:  BK lines, one a step of K
+//
+// The 16-byte pieces of a line are swizzled: piece p of line l is at p ^ l % 8, so that the same
+// piece of 8 lines is in 8 different groups of banks.
+#pragma once
+
+#include "tensor_map.cuh"
+#include "wgmma.cuh"
+
+constexpr int LINE = 128, PIECE = 16;
+
+// Byte `byte` of line `line`, from the start of the lines.
+__device__ __forceinline__ int swizzled(int line, int byte) {
+    return line * LINE + (byte ^ line % 8 * PIECE);
+}
+
+// What the tensor cores read from `start` on. Groups of 8 lines follow each other; where lines are
+// steps of K, `blocks` bytes lie between those of 128 bytes of rows and those of the next.
+__device__ __forceinline__ Descriptor descriptor(const void* start, int blocks) {
+    constexpr Descriptor SWIZZLE_128 = 1ULL << 62, GROUPS = 8ULL * LINE >> 4;
+    const Descriptor address = (shared_address(start) & 0x3ffff) >> 4;
+    return address | static_cast<Descriptor>(blocks >> 4) << 16 | GROUPS << 32 | SWIZZLE_128;
+}
+
+template <int ELEMENT, int BK, int ROWS, bool ALONG_K>
+struct TmaTile {
+    static constexpr int PER_LINE = LINE / ELEMENT;  // elements
+    static constexpr int BLOCKS = ALONG_K ? BK / PER_LINE : (ROWS + PER_LINE - 1) / PER_LINE;
+    static constexpr int LINES = ALONG_K ? ROWS : BK;  // of a block
+    static constexpr int BLOCK_BYTES = LINES * LINE, BYTES = BLOCKS * BLOCK_BYTES;
+    static constexpr int STEP = 32 / ELEMENT;  // of K, in an instruction
+
+    // Brings the rows from `first` on and the steps from `k` on. Where SHARERS blocks of a cluster
+    // have the same tile, each brings a part of every block of lines, to all of them.
+    template <int SHARERS>
+    __device__ static void load(char* to, const TensorMap* map, Barrier* full, int first, int k,
+                                int matrix, int part, unsigned short sharers) {
+        constexpr int PART = LINES / SHARERS;
+        static_assert(PART % 8 == 0, "the swizzle repeats after 8 lines");
+#pragma unroll 1
+        for (int block = 0; block < BLOCKS; ++block) {
+            char* place = to + block * BLOCK_BYTES + part * PART * LINE;
+            const int along = (ALONG_K ? k : first) + block * PER_LINE;
+            const int across = (ALONG_K ? first : k) + part * PART;
+            if constexpr (SHARERS > 1)
+                tma_load_multicast(place, map, full, along, across, matrix, sharers);
+            else
+                tma_load(place, map, full, along, across, matrix);
+        }
+    }
+
+    // What instruction `step` of the stage reads, from row `row` on: a multiple of 8, and of a block
+    // of lines where those do not run along K.
+    __device__ static Descriptor at(const char* tile, int row, int step) {
+        constexpr int A_BLOCK = PER_LINE / STEP;
+        const int place = ALONG_K ? step / A_BLOCK * BLOCK_BYTES + row * LINE + step % A_BLOCK * 32
+                                  : row / PER_LINE * BLOCK_BYTES + step * STEP * LINE;
+        return descriptor(tile + place, ALONG_K ? PIECE : BLOCK_BYTES);
+    }
+};

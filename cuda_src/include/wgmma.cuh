@@ -1,0 +1,190 @@
+// The tensor cores of Hopper: D[64][N] += P[64][K] Q[N][K]^T by one warpgroup of 128 threads (wgmma,
+// sm_90a).
+//
+// Q comes from shared memory and P from there or from registers. Multiplications run on their own:
+// `fence`, multiply, `commit`, and `wait` before the sums are read or the operands overwritten. The
+// K of an instruction is 32 bytes.
+//
+// Sums of a thread, lane `l` of warp `w`:  d[i] is D[16 w + l / 4 + 8 (i / 2 % 2)]
+//                                                  [8 (i / 4) + 2 (l % 4) + i % 2]
+#pragma once
+
+#include "barrier.cuh"
+
+using Descriptor = unsigned long long;
+
+// Before the first multiplication that uses registers written by other instructions.
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// Closes a group of multiplications.
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until at most PENDING groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
+}
+
+// Keeps what reads or writes the sums on its side of this point.
+template <int COUNT>
+__device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// An instruction names all its registers one by one: R<N> are the names of the sums, D<N> the sums,
+// and SIZES lists N with the numbers of the operands that follow them.
+#define D(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define R8 "%0, %1, %2, %3"
+#define R16 R8 ", " "%4, %5, %6, %7"
+#define R24 R16 ", " "%8, %9, %10, %11"
+#define R32 R24 ", " "%12, %13, %14, %15"
+#define R40 R32 ", " "%16, %17, %18, %19"
+#define R48 R40 ", " "%20, %21, %22, %23"
+#define R56 R48 ", " "%24, %25, %26, %27"
+#define R64 R56 ", " "%28, %29, %30, %31"
+#define R72 R64 ", " "%32, %33, %34, %35"
+#define R80 R72 ", " "%36, %37, %38, %39"
+#define R88 R80 ", " "%40, %41, %42, %43"
+#define R96 R88 ", " "%44, %45, %46, %47"
+#define R104 R96 ", " "%48, %49, %50, %51"
+#define R112 R104 ", " "%52, %53, %54, %55"
+#define R120 R112 ", " "%56, %57, %58, %59"
+#define R128 R120 ", " "%60, %61, %62, %63"
+#define R136 R128 ", " "%64, %65, %66, %67"
+#define R144 R136 ", " "%68, %69, %70, %71"
+#define R152 R144 ", " "%72, %73, %74, %75"
+#define R160 R152 ", " "%76, %77, %78, %79"
+#define R168 R160 ", " "%80, %81, %82, %83"
+#define R176 R168 ", " "%84, %85, %86, %87"
+#define R184 R176 ", " "%88, %89, %90, %91"
+#define R192 R184 ", " "%92, %93, %94, %95"
+#define R200 R192 ", " "%96, %97, %98, %99"
+#define R208 R200 ", " "%100, %101, %102, %103"
+#define R216 R208 ", " "%104, %105, %106, %107"
+#define R224 R216 ", " "%108, %109, %110, %111"
+#define R232 R224 ", " "%112, %113, %114, %115"
+#define R240 R232 ", " "%116, %117, %118, %119"
+#define R248 R240 ", " "%120, %121, %122, %123"
+#define R256 R248 ", " "%124, %125, %126, %127"
+#define D8 D(0)
+#define D16 D8, D(4)
+#define D24 D16, D(8)
+#define D32 D24, D(12)
+#define D40 D32, D(16)
+#define D48 D40, D(20)
+#define D56 D48, D(24)
+#define D64 D56, D(28)
+#define D72 D64, D(32)
+#define D80 D72, D(36)
+#define D88 D80, D(40)
+#define D96 D88, D(44)
+#define D104 D96, D(48)
+#define D112 D104, D(52)
+#define D120 D112, D(56)
+#define D128 D120, D(60)
+#define D136 D128, D(64)
+#define D144 D136, D(68)
+#define D152 D144, D(72)
+#define D160 D152, D(76)
+#define D168 D160, D(80)
+#define D176 D168, D(84)
+#define D184 D176, D(88)
+#define D192 D184, D(92)
+#define D200 D192, D(96)
+#define D208 D200, D(100)
+#define D216 D208, D(104)
+#define D224 D216, D(108)
+#define D232 D224, D(112)
+#define D240 D232, D(116)
+#define D248 D240, D(120)
+#define D256 D248, D(124)
+#define SIZES(X) \
+    X(8, 4, 5, 6, 7, 8, 9) \
+    X(16, 8, 9, 10, 11, 12, 13) \
+    X(24, 12, 13, 14, 15, 16, 17) \
+    X(32, 16, 17, 18, 19, 20, 21) \
+    X(40, 20, 21, 22, 23, 24, 25) \
+    X(48, 24, 25, 26, 27, 28, 29) \
+    X(56, 28, 29, 30, 31, 32, 33) \
+    X(64, 32, 33, 34, 35, 36, 37) \
+    X(72, 36, 37, 38, 39, 40, 41) \
+    X(80, 40, 41, 42, 43, 44, 45) \
+    X(88, 44, 45, 46, 47, 48, 49) \
+    X(96, 48, 49, 50, 51, 52, 53) \
+    X(104, 52, 53, 54, 55, 56, 57) \
+    X(112, 56, 57, 58, 59, 60, 61) \
+    X(120, 60, 61, 62, 63, 64, 65) \
+    X(128, 64, 65, 66, 67, 68, 69) \
+    X(136, 68, 69, 70, 71, 72, 73) \
+    X(144, 72, 73, 74, 75, 76, 77) \
+    X(152, 76, 77, 78, 79, 80, 81) \
+    X(160, 80, 81, 82, 83, 84, 85) \
+    X(168, 84, 85, 86, 87, 88, 89) \
+    X(176, 88, 89, 90, 91, 92, 93) \
+    X(184, 92, 93, 94, 95, 96, 97) \
+    X(192, 96, 97, 98, 99, 100, 101) \
+    X(200, 100, 101, 102, 103, 104, 105) \
+    X(208, 104, 105, 106, 107, 108, 109) \
+    X(216, 108, 109, 110, 111, 112, 113) \
+    X(224, 112, 113, 114, 115, 116, 117) \
+    X(232, 116, 117, 118, 119, 120, 121) \
+    X(240, 120, 121, 122, 123, 124, 125) \
+    X(248, 124, 125, 126, 127, 128, 129) \
+    X(256, 128, 129, 130, 131, 132, 133)
+
+#define ADDING(add) "{\n.reg .pred add;\nsetp.ne.b32 add, %" #add ", 0;\n"
+#define WGMMA(n, k, type) \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k" #k ".f32." type "." type " {" R##n "}, "
+
+// d += P Q^T, or d = P Q^T if `add` is 0, of operands in shared memory. TRANS: the operand's lines do
+// not run along K, which 16-bit types allow.
+template <int N, int TYPE, int TRANS_P, int TRANS_Q>
+__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor p, Descriptor q, int add) {
+    static_assert(TYPE != 0 || (!TRANS_P && !TRANS_Q), "tf32 operands run along K");
+#define SIXTEEN(n, type, p_, q_, add_, tp_, tq_) \
+    asm volatile(ADDING(add_) WGMMA(n, 16, type) "%" #p_ ", %" #q_ ", add, 1, 1, %" #tp_ ", %" #tq_ ";\n}" \
+                 : D##n : "l"(p), "l"(q), "r"(add), "n"(TRANS_P), "n"(TRANS_Q))
+#define STEP(n, a, b, c, e, f, g) \
+    if constexpr (N == n) { \
+        if constexpr (TYPE == 0) \
+            asm volatile(ADDING(c) WGMMA(n, 8, "tf32") "%" #a ", %" #b ", add, 1, 1;\n}" \
+                         : D##n : "l"(p), "l"(q), "r"(add)); \
+        if constexpr (TYPE == 1) SIXTEEN(n, "f16", a, b, c, e, f); \
+        if constexpr (TYPE == 2) SIXTEEN(n, "bf16", a, b, c, e, f); \
+    }
+    SIZES(STEP)
+#undef STEP
+#undef SIXTEEN
+}
+
+// The same in tf32 with P from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in column
+// l % 4, then in column l % 4 + 4.
+template <int N>
+__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&p)[4], Descriptor q,
+                                                int add) {
+#define STEP(n, a, b, c, e, f, g) \
+    if constexpr (N == n) \
+        asm volatile(ADDING(g) WGMMA(n, 8, "tf32") "{%" #a ", %" #b ", %" #c ", %" #e "}, %" #f \
+                     ", add, 1, 1;\n}" \
+                     : D##n : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(q), "r"(add));
+    SIZES(STEP)
+#undef STEP
+}
+
+// Two 8x8 matrices of 16-bit numbers into shared memory: lane l gives the address of row l % 8 of
+// matrix l / 8 (lanes from 16 on: any), and holds columns 2 (l % 4) and + 1 of row l / 4 of each.
+__device__ __forceinline__ void stmatrix_x2(void* row, unsigned a, unsigned b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};"
+                 :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
+}
+
+// The same of the transposed matrices.
+__device__ __forceinline__ void stmatrix_x2_trans(void* row, unsigned a, unsigned b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+                 :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
+}

@@ -1,0 +1,347 @@
+"""What `wgmma` rejects, with its reasons and numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune import space
+from autotune.config import Config
+from autotune.device import find
+from autotune.families.wgmma import WGMMA
+from autotune.problem import Problem
+
+H100 = find("h100")
+CONFIG = Config.parse(
+    "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
+    "low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,reduction=none,workers=132,"
+    "store=staged,stages=3,group=1"
+)
+WIDE, DEEP = "4096x4096x4096:bf16", "256x512x8192:bf16"
+NEAR = "1024x1024x1024:tf32x3"
+Values = dict[str, int | str]
+# B of layout nn does not run along K, so that C is computed transposed.
+SPLIT: Values = {
+    **{"swap": 1, "bm": 64, "bn": 128, "bk": 32, "source": "registers", "low": "kernel"},
+    **{"promote": 2, "workers": 0, "store": "direct", "stages": 5},
+}
+SHARED: Values = {
+    **{"bm": 64, "bn": 64, "consumers": 1, "workers": 0, "split_k": 4, "reduction": "fused"},
+    **{"store": "direct", "stages": 8},
+}
+
+
+def rejection(values: Values, text: str, device: str = "h100") -> str:
+    assert values.keys() <= CONFIG.values.keys()
+    config = Config.of("wgmma", {**CONFIG.values, **values})
+    return str(space.rejection(config, Problem.parse(text), find(device)))
+
+
+@pytest.mark.parametrize("name", ["a100", "rtx-4090", "b200", "rtx 5090"])
+def test_only_hopper_has_it(name: str) -> None:
+    device = find(name)
+    found = space.feasible(Problem.parse(WIDE), device, "wgmma")
+    assert (found.configs, set(found.rejected)) == ((), {"architecture"})
+    major, minor = device.compute_capability
+    said = f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
+    assert rejection({"workers": 0}, WIDE, name) == f"architecture: {said}"
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "reason"),
+    [
+        ({}, WIDE, "None"),
+        (
+            {"bm": 256, "bn": 256},
+            WIDE,
+            "registers: 256 sums make about 304 registers; a consumer has 224",
+        ),
+        ({"bm": 256, "bn": 128}, WIDE, "None"),
+        ({"consumers": 3}, WIDE, "consumers: 3 consumers share 128 rows; each has 64 or 128"),
+        (
+            {"bm": 192, "bn": 224, "consumers": 3},
+            "4096x4097x4096:bf16:nt",
+            "registers: an instruction needs 138 registers; a thread has 128 at the entry",
+        ),
+        (
+            {"bm": 256, "schedule": "pingpong"},
+            WIDE,
+            "consumers: 2 consumers take turns with 256 rows; 2 with 64 or 128",
+        ),
+        ({"bm": 128, "schedule": "pingpong", "bn": 128, "stages": 4}, WIDE, "None"),
+        (
+            {"min_blocks": 3},
+            WIDE,
+            "residency: there is no kernel of 2 consumers for 3 blocks an SM",
+        ),
+        (
+            {"bn": 128, "consumers": 1},
+            WIDE,
+            "residency: 1024 tiles, each ended by the only consumer of an SM",
+        ),
+        (
+            {"bm": 64, "bn": 64, "consumers": 1},
+            WIDE,
+            "small tiles: 4096 tiles of 64x64; larger ones keep 132 SMs busy",
+        ),
+        ({"bm": 256}, "128x4096x64:bf16", "larger than the matrix: 256 rows for 128"),
+        ({"swap": 1}, f"{WIDE}:nt", "value: swap=1 is none of 0"),
+        ({"swap": 1, "bm": 256, "bn": 128}, WIDE, "None"),  # A runs along K, B does not
+        ({"bn": 224}, WIDE, "value: bn=224 is none of 64, 128, 192, 256"),
+        ({"bk": 128}, WIDE, "stages: 2 of 98304 bytes fit; 3 at least"),
+        ({"stages": 4}, WIDE, "None"),
+        ({"stages": 5}, WIDE, "stages: 5 buffers of 49152 bytes; 3 and 4 are tried"),
+    ],
+)
+def test_tiles_and_warpgroups(values: Values, text: str, reason: str) -> None:
+    assert rejection(values, text) == reason
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "reason"),
+    [
+        (SPLIT, NEAR, "None"),
+        ({**SPLIT, "source": "shared"}, NEAR, "source: operands are split in registers"),
+        ({**SPLIT, "low": "none"}, NEAR, "low part: tf32x3 has 3 products"),
+        (
+            {**SPLIT, "low": "pass"},
+            "1024x256x4096:tf32x3",
+            "low part: a copy of a would serve 256 rows; 1024 at least",
+        ),
+        (
+            {**SPLIT, "low": "kernel"},
+            "1023x1024x1023:tf32x3",
+            "low part: a is copied as it is, which may as well split it",
+        ),
+        (
+            {**SPLIT, "promote": 0},
+            NEAR,
+            "promotion: sums of K=1024 terms are cut too often; 256 at most",
+        ),
+        (
+            {**SPLIT, "bk": 64, "promote": 4},
+            NEAR,
+            "promotion: sums of K=1024 terms leave after 256; 128 at most, and K has more",
+        ),
+        ({**SPLIT, "bn": 192, "consumers": 3}, NEAR, "None"),
+        (
+            {**SPLIT, "store": "staged"},
+            NEAR,
+            "store: 32-bit results make whole sectors as they are",
+        ),
+    ],
+)
+def test_what_comes_through_registers(values: Values, text: str, reason: str) -> None:
+    assert rejection(values, text) == reason
+
+
+@pytest.mark.parametrize(
+    ("layout", "swaps", "sources"),
+    [
+        ("nn", {1}, {"registers", "shared"}),  # B is P: in registers, or its transposed copy
+        ("nt", {0}, {"shared"}),
+        ("tn", {0}, {"registers", "shared"}),
+        ("tt", {0}, {"registers", "shared"}),
+    ],
+)
+def test_what_runs_along_k_is_q(layout: str, swaps: set[int], sources: set[str]) -> None:
+    problem = Problem(4096, 4096, 4096, "tf32", layout)
+    configs = space.feasible(problem, H100, "wgmma").configs
+    assert {one.values["swap"] for one in configs} == swaps
+    assert {one.values["source"] for one in configs} == sources
+
+
+@pytest.mark.parametrize(
+    ("shape", "swaps"),
+    [("8x4096x4096", {1}), ("4096x8x4096", {0}), ("64x4096x4096", {0, 1}), ("512x512x512", {0})],
+)
+def test_a_short_side_is_y(shape: str, swaps: set[int]) -> None:
+    problem = Problem.parse(f"{shape}:f16:nt")
+    found = space.feasible(problem, H100, "wgmma").configs
+    assert {one.values["swap"] for one in found} == swaps
+
+
+@pytest.mark.parametrize(
+    ("layout", "swaps", "whole_spans"),
+    [("nn", {0, 1}, True), ("nt", {0}, False), ("tn", {0}, True), ("tt", {0}, False)],
+)
+def test_of_16_bit_rows_along_k_any_number_makes_a_tile_of_others_whole_spans(
+    layout: str, swaps: set[int], whole_spans: bool
+) -> None:
+    # At swap 0 y is along B, whose rows run along K if it is transposed.
+    found = space.feasible(Problem(4096, 4096, 4096, "bf16", layout), H100, "wgmma").configs
+    assert {one.values["swap"] for one in found} == swaps
+    sides = {one.integer("bn") for one in found if one.values["swap"] == 0}
+    assert all(side % 64 == 0 for side in sides) == whole_spans
+    transposed = {one.integer("bm") for one in found if one.values["swap"] == 1}
+    assert any(side % 64 for side in transposed) == (1 in swaps)
+
+
+def test_a_short_side_is_covered_exactly() -> None:
+    domain = WGMMA.domain(Problem(40, 4096, 4096, "bf16"), H100)
+    assert set(domain["bm"]) == {64, 128, 192, 256} | {40, 24}
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "reason"),
+    [
+        (SHARED, DEEP, "None"),
+        (
+            {**SHARED, "reduction": "none"},
+            DEEP,
+            "reduction: split_k=4, cluster=1x1 with reduction=none",
+        ),
+        (
+            {**SHARED, "split_k": 128},
+            "64x64x8192:bf16",
+            "split-K: 128 blocks of K do not go into 128 shares of 4 or more",
+        ),
+        (
+            {**SHARED, "split_k": 8},
+            DEEP,
+            "split-K: 32 tiles fill 132 SMs as well with less than 8 shares",
+        ),
+        (
+            {**SHARED, "split_k": 64},
+            "64x64x65536:bf16",
+            "reduction: the last block of a tile would read 1048576 bytes; 524288 at most",
+        ),
+        (
+            {**SHARED, "split_k": 2},
+            "64x64x65536:bf16",
+            "waves: 2 pieces of work for 132 SMs; K=65536 is enough for more",
+        ),
+        (
+            {**SHARED, "cluster": "2x1"},
+            "1024x1024x8192:bf16",
+            "clusters: 64x64 are computed before the other block knows",
+        ),
+        (
+            {"cluster": "1x2"},
+            WIDE,
+            "clusters: blocks of 128x256 share the longer side",
+        ),
+        ({"cluster": "2x1"}, WIDE, "None"),
+        (
+            {"workers": 0},
+            WIDE,
+            "workers: 512 blocks after each other, each filling its buffers anew",
+        ),
+        ({"workers": 264}, WIDE, "workers: 264 workers; 132 blocks are resident"),
+        (
+            {"reduction": "stream"},
+            f"{WIDE}:batch=2",
+            "stream-K: a line of batch=2, cluster=1x1, cooperative",
+        ),
+        (
+            {"reduction": "stream"},
+            WIDE,
+            "stream-K: 512 tiles keep 132 SMs busy as they are",
+        ),
+        ({"reduction": "stream"}, "4352x4096x4096:bf16", "None"),
+        (
+            {},
+            "2048x2304x4096:bf16",
+            "waves: tiles use 55% of the SMs' time, others 97%",
+        ),
+        ({"group": 8}, WIDE, "None"),
+        ({"group": 4}, WIDE, "group: 32x16 tiles have no groups of 4 rows"),
+        (
+            {"group": 8},
+            "1920x4096x2048:bf16",
+            "group: 240 tiles are few for 132 SMs; their order is free",
+        ),
+    ],
+)
+def test_ways_to_share(values: Values, text: str, reason: str) -> None:
+    assert rejection(values, text) == reason
+
+
+# 32 tiles; a cluster has the 4 shares of each, and adds them up.
+INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
+
+
+@pytest.mark.parametrize(
+    ("values", "text", "reason"),
+    [
+        (INSIDE, DEEP, "None"),
+        ({**INSIDE, "cluster": "1x1x2", "reduction": "fused"}, DEEP, "None"),
+        (
+            {**INSIDE, "cluster": "1x1x2"},
+            DEEP,
+            "reduction: split_k=4, cluster=1x1x2 with reduction=none",
+        ),
+        (
+            {**INSIDE, "reduction": "fused"},
+            DEEP,
+            "reduction: split_k=4, cluster=1x1x4 with reduction=fused",
+        ),
+        ({**INSIDE, "split_k": 1}, DEEP, "split-K: no shares of K for cluster=1x1x4"),
+        (
+            {**INSIDE, "split_k": 3},
+            DEEP,
+            "split-K: shares of K with cluster=1x1x4, schedule=cooperative",
+        ),
+        (
+            {**INSIDE, "bm": 128, "bn": 128, "consumers": 2, "schedule": "pingpong"},
+            "128x512x8192:bf16",
+            "split-K: shares of K with cluster=1x1x4, schedule=pingpong",
+        ),
+        (
+            {**SHARED, "bm": 128, "bn": 128, "consumers": 2, "cluster": "2x1"},
+            "2048x1024x8192:bf16",
+            "split-K: shares of K with cluster=2x1, schedule=cooperative",
+        ),
+        ({**INSIDE, "workers": 132}, DEEP, "workers: a cluster adds up one tile"),
+        (
+            {**INSIDE, "bm": 192, "bn": 192, "consumers": 3, "cluster": "1x1x2", "split_k": 2},
+            "192x192x1024:bf16",
+            "registers: adding up in a cluster takes about 176 registers; a consumer has 152",
+        ),
+        # What the last block of a tile would read is shared by the blocks that add up.
+        ({**SHARED, "split_k": 64, "cluster": "1x1x8"}, "64x64x65536:bf16", "None"),
+    ],
+)
+def test_clusters_along_k(values: Values, text: str, reason: str) -> None:
+    assert rejection(values, text) == reason
+
+
+@pytest.mark.parametrize(("along_y", "room"), [(256, True), (248, False)])
+def test_shares_of_a_part_have_to_fit_the_buffers(along_y: int, room: bool) -> None:
+    # 8 blocks add up 8 parts of 256 columns; 248 have no halves of whole instructions, so that one
+    # block has to add up all of them.
+    values: Values = {
+        **{"bm": 128, "bn": along_y, "consumers": 2, "cluster": "1x1x8", "split_k": 8},
+        **{"workers": 0, "stages": 4, "store": "direct"},
+    }
+    config = Config.of("wgmma", {**CONFIG.values, **values})
+    problem = Problem.parse(f"1024x{along_y}x8192:bf16")
+    stage = 2 * 64 * (128 + 256)
+    said = f"shares of {4 * 128 * along_y * 8} bytes; the buffers have {4 * stage}"
+    (rule,) = (one for one in WGMMA.rules(problem, H100) if one.reason == "gathering")
+    assert rule.check(config.values) == (None if room else said)
+
+
+@pytest.mark.parametrize(
+    ("text", "offered"),
+    [
+        ("4096x4096x4096:bf16:nn", False),  # rows begin with lines
+        ("1000x1000x1000:bf16:nn", True),
+        ("1000x1000x1000:f16:tt", True),
+        ("1000x1000x1000:tf32:nn", True),
+        ("1001x1001x1001:bf16:nn", False),  # copied anyway, into whole lines
+        ("256x4096x1000:bf16:nn", True),  # A serves 4096 columns
+        ("4096x256x1000:bf16:nn", False),  # it serves 256
+        ("4096x256x1000:bf16:nt", True),  # B serves 4096 rows
+        ("512x1000x4096:bf16:nn", True),
+        ("504x1000x4096:bf16:nn", False),
+    ],
+)
+def test_copies_in_whole_lines_are_offered_where_they_serve_many(text: str, offered: bool) -> None:
+    found = space.feasible(Problem.parse(text), H100, "wgmma")
+    assert ("lines" in {one.values["pack"] for one in found.configs}) == offered
+    assert "needed" in {one.values["pack"] for one in found.configs}
+
+
+def test_copies_in_whole_lines_have_to_gain_something() -> None:
+    said = "packing: no operand would gain from a copy in whole lines"
+    assert rejection({"pack": "lines"}, WIDE) == said
