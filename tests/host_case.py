@@ -11,12 +11,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autotune import families
+from autotune import families, reference
 from autotune.config import Config
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.problem import Problem
 
-Matrix = NDArray[np.float32]
+Matrix = NDArray[Any]
+"""Elements as they are stored: float32, float16, or uint16 for the bits of bfloat16."""
 
 BUFFERS = ("a", "b", "c", "bias", "workspace", "counters")
 NULL_POINTER = 0xFFFFFFFF
@@ -31,9 +32,9 @@ class Case:
     """One multiplication: the plan and its operands.
 
     `a` and `b` have the shapes in which they are stored, (k, m) for a transposed A; with a third
-    axis in front they are a batch, of one matrix if all products share it. Each operand is put at
-    exactly the alignment that the plan counts on, with rows `leading_dimensions` and matrices
-    `strides` apart.
+    axis in front they are a batch, of one matrix if all products share it. Elements are of the
+    problem's types, as `stored` gives them. Each operand is put at exactly the alignment that the
+    plan counts on, with rows `leading_dimensions` and matrices `strides` apart.
     """
 
     plan: LaunchPlan
@@ -53,6 +54,7 @@ def case_of(
     *,
     padding: tuple[int, int, int] = (0, 0, 0),
     gaps: tuple[int, int, int] = (0, 0, 0),
+    offsets: tuple[int, int, int] = (0, 0, 0),
     shared: str = "",
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -60,8 +62,9 @@ def case_of(
     """A case of normal random operands.
 
     `padding` is how many more elements there are in each row of A, B and C, `gaps` how many between
-    their matrices; all of the batch share the operands named in `shared`. The plan counts on as
-    much alignment as that allows. At beta = 0, C is NaN.
+    their matrices, `offsets` how many elements past an aligned address they start; all of the batch
+    share the operands named in `shared`. The plan counts on as much alignment as that allows. At
+    beta = 0, C is NaN.
     """
     dense = problem.leading_dimensions
     lda, ldb, ldc = (ld + extra for ld, extra in zip(dense, padding, strict=True))
@@ -72,7 +75,10 @@ def case_of(
         )
     )
     strides = stride_a, stride_b, stride_c
-    alignment = Alignment.of((lda, ldb, ldc), (0, 0, 0), problem.element_bytes, strides)
+    sizes = sizes_of(problem)
+    start_a, start_b, start_c = (start * size for start, size in zip(offsets, sizes, strict=True))
+    addresses = start_a, start_b, start_c
+    alignment = Alignment.of((lda, ldb, ldc), addresses, sizes, strides)
     plan = families.find(config.family).plan(config, problem, alignment)
     return random_case(plan, (lda, ldb, ldc), alpha, beta, strides)
 
@@ -88,36 +94,62 @@ def random_case(
     At beta = 0, C is NaN."""
     problem, random = plan.problem, np.random.default_rng(0)
 
-    def matrices(stride: int, rows: int, columns: int) -> Matrix:
+    def matrices(stride: int, rows: int, columns: int, element: str) -> Matrix:
         batch = (problem.batch if stride else 1,) if problem.batch > 1 else ()
-        return random.standard_normal((*batch, rows, columns), np.float32)
+        return stored(random.standard_normal((*batch, rows, columns), np.float32), element)
 
-    a = matrices(strides[0], problem.m, problem.k)
-    b = matrices(strides[1], problem.k, problem.n)
-    c = matrices(strides[2], problem.m, problem.n)
+    a = matrices(strides[0], problem.m, problem.k, problem.operand_type)
+    b = matrices(strides[1], problem.k, problem.n, problem.operand_type)
+    c = matrices(strides[2], problem.m, problem.n, problem.output_type)
+    bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
     return Case(
         plan,
         a if problem.layout[0] == "n" else a.swapaxes(-1, -2),
         b if problem.layout[1] == "n" else b.swapaxes(-1, -2),
-        c if beta else np.full_like(c, np.nan),
+        c if beta else stored(np.full(c.shape, np.nan, np.float32), problem.output_type),
         leading_dimensions,
         alpha,
         beta,
         strides,
-        random.standard_normal(problem.n, np.float32) if problem.has_bias else None,
+        bias if problem.has_bias else None,
     )
+
+
+def sizes_of(problem: Problem) -> tuple[int, int, int]:
+    """Bytes of an element of A, B and C."""
+    return problem.element_bytes, problem.element_bytes, problem.output_bytes
+
+
+def stored(values: NDArray[np.float32], element: str) -> Matrix:
+    """The values rounded to the type `element`, ties to even; NaN stays NaN."""
+    if element != "bf16":
+        return values.astype(np.float16 if element == "f16" else np.float32)
+    bits = values.view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    result: Matrix = np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+    return result
+
+
+def numbers(matrix: Matrix) -> NDArray[np.float64]:
+    """What is stored there, in float64."""
+    if matrix.dtype == np.uint16:
+        matrix = (matrix.astype(np.uint32) << 16).view(np.float32)
+    values: NDArray[np.float64] = matrix.astype(np.float64)
+    return values
 
 
 def expected(case: Case) -> NDArray[np.float64]:
     """What must come out, in float64."""
     problem = case.plan.problem
     a, b = (
-        one.astype(np.float64) if letter == "n" else one.astype(np.float64).swapaxes(-1, -2)
+        numbers(one) if letter == "n" else numbers(one).swapaxes(-1, -2)
         for one, letter in zip((case.a, case.b), problem.layout, strict=True)
     )
-    value: NDArray[np.float64] = case.alpha * (a @ b) + (case.beta * case.c if case.beta else 0.0)
+    value: NDArray[np.float64] = case.alpha * (a @ b)
+    if case.beta:
+        value = value + case.beta * numbers(case.c)
     if case.bias is not None:
-        value = value + case.bias
+        value = value + numbers(case.bias)
     if problem.epilogue.endswith("relu"):
         value = np.maximum(value, 0.0)
     if problem.epilogue.endswith("gelu"):
@@ -125,20 +157,11 @@ def expected(case: Case) -> NDArray[np.float64]:
     return value
 
 
-def tolerance(case: Case, wanted: NDArray[np.float64]) -> float:
-    """What fp32 may be off by for normal random operands.
-
-    The K roundings of a sum add up like a random walk with a deviation of at most u K / sqrt(6),
-    u = 2^-24: 4 u K is ten of them. 64 u covers single products of extreme values, 16 u what
-    alpha, beta and the bias add. GELU's slope is at most 1.13, and its own roundings are 4 u of x.
-    """
-    k, unit = case.plan.problem.k, 2.0**-24
-    sum_error = unit * (
-        abs(case.alpha) * (4 * k + 64) + 16 * abs(case.beta) + 16 * (case.bias is not None)
-    )
-    if not case.plan.problem.epilogue.endswith("gelu"):
-        return sum_error
-    return 1.13 * sum_error + 4 * unit * float(np.abs(wanted).max())
+def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each element may be off by for normal random operands."""
+    problem = case.plan.problem
+    allowed = reference.tolerance(problem, case.alpha, case.beta)
+    return allowed + reference.roundoff(problem) * np.abs(wanted)
 
 
 def name_of(template: Template) -> str:
@@ -161,7 +184,7 @@ def _stored(matrices: Matrix, ld: int, stride: int) -> Matrix:
     """The matrices as they lie in memory, NaN in the gaps, ending with the last element."""
     *batch, rows, columns = matrices.shape
     size = sum((count - 1) * stride for count in batch) + (rows - 1) * ld + columns
-    memory = np.full(size, np.nan, np.float32)
+    memory: Matrix = np.frombuffer(b"\xff" * (size * matrices.itemsize), matrices.dtype).copy()
     _matrices(memory, matrices.shape, ld, stride)[:] = matrices
     return memory
 
@@ -180,7 +203,8 @@ def c_in(after: Matrix, case: Case) -> Matrix:
     before, place = memory_of_c(case), (case.c.shape, case.leading_dimensions[2], case.strides[2])
     gaps = np.full(after.size, True)
     _matrices(gaps, *place)[:] = False
-    if (after.view(np.uint32)[gaps] != before.view(np.uint32)[gaps]).any():
+    bits = f"u{after.itemsize}"
+    if (after.view(bits)[gaps] != before.view(bits)[gaps]).any():
         raise HostFault(f"{label(case)}: wrote between the rows of C")
     result: Matrix = _matrices(after, *place).copy()
     return result
@@ -188,7 +212,7 @@ def c_in(after: Matrix, case: Case) -> Matrix:
 
 def job(case: Case) -> bytes:
     """The case in the form that `launcher.cpp` reads."""
-    alignment = case.plan.alignment
+    alignment, sizes = case.plan.alignment, sizes_of(case.plan.problem)
     operands = zip((case.a, case.b, case.c), case.leading_dimensions, case.strides, strict=True)
     contents = [
         *(_stored(*operand).tobytes() for operand in operands),
@@ -196,7 +220,8 @@ def job(case: Case) -> bytes:
         b"\xff" * case.plan.workspace,
         bytes(4 * case.plan.counters),
     ]
-    starts = [4 * alignment.a, 4 * alignment.b, 4 * alignment.c, 4, 16, 4]
+    widths = zip((alignment.a, alignment.b, alignment.c, 1), (*sizes, sizes[2]), strict=True)
+    starts = [*(width * size for width, size in widths), 16, 4]
     return b"".join(
         [
             struct.pack("<I", len(case.plan.launches)),
@@ -222,10 +247,30 @@ def _argument(argument: Argument, case: Case) -> bytes:
         null = argument.value == "bias" and case.bias is None
         index = NULL_POINTER if null else BUFFERS.index(str(argument.value))
         return struct.pack("<cI", b"p", index)
-    symbols: dict[str, float] = {"alpha": case.alpha, "beta": case.beta}
-    for name, ld, stride in zip("abc", case.leading_dimensions, case.strides, strict=True):
-        symbols |= {f"ld{name}": ld, f"stride_{name}": stride}
-    value = symbols[argument.value] if isinstance(argument.value, str) else argument.value
+    if isinstance(argument.value, TensorMap):
+        return _tensor_map(argument.value, case)
+    value = _number(argument.value, case)
     form = {"i32": "i", "i64": "q", "f32": "f"}[argument.type]
     code = {"i32": b"i", "i64": b"l", "f32": b"f"}[argument.type]
     return struct.pack(f"<c{form}", code, value)
+
+
+def _tensor_map(tensor: TensorMap, case: Case) -> bytes:
+    pitch, stride = int(_number(tensor.pitch, case)), int(_number(tensor.stride, case))
+    size = tensor.element_bytes
+    head = struct.pack(
+        "<cIqii", b"t", BUFFERS.index(tensor.base), tensor.offset, size, tensor.type == "tf32"
+    )
+    batch = tensor.batch if stride else 1
+    extents = (tensor.columns, tensor.rows, batch, pitch * size, stride * size)
+    return head + struct.pack("<5q3i", *extents, *tensor.box, tensor.swizzle)
+
+
+def _number(value: str | float, case: Case) -> float:
+    """A number, or what one of the words for it stands for in the case."""
+    if not isinstance(value, str):
+        return value
+    symbols: dict[str, float] = {"alpha": case.alpha, "beta": case.beta}
+    for name, ld, stride in zip("abc", case.leading_dimensions, case.strides, strict=True):
+        symbols |= {f"ld{name}": ld, f"stride_{name}": stride}
+    return symbols[value]

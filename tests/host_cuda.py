@@ -1,5 +1,7 @@
 """Runs launch plans on the CPU: the kernels of `cuda_src/`, compiled by the host compiler with
-AddressSanitizer and UBSan (`tests/host/cuda_host.h`, `tests/host/launcher.cpp`).
+AddressSanitizer and UBSan (`tests/host/cuda_host.h`, `tests/host/launcher.cpp`). Headers there that
+wrap instructions of a GPU are replaced by those of the same name in `tests/host`, which emulate
+barriers, bulk copies and tensor cores.
 
 `build` compiles kernel instances into one program, `run` gives it cases (`host_case`), `check`
 compares their results with numpy's in float64. A case fails with a `HostFault` for an access
@@ -7,7 +9,8 @@ outside of its buffers or its shared memory, a misaligned vector, undefined beha
 barrier or shuffle, counters that are not zero again, or arguments of other types than the kernel
 takes. Missing barriers and missing waits for asynchronous copies show as NaN or wrong results:
 shared memory starts as NaN, and the threads of a block run in a new random order after each
-barrier. Blocks run one after the other, in a new random order at each launch.
+barrier. Bulk copies come late and in any order; who waits for something that never happens is told
+where (a deadlock). Blocks run one after the other, in a new random order at each launch.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from host_case import (
     label,
     memory_of_c,
     name_of,
+    numbers,
     tolerance,
 )
 
@@ -39,11 +43,13 @@ from autotune.plan import Template
 
 HOST = Path(__file__).parent / "host"
 CUDA_SRC = Path(__file__).parent.parent / "cuda_src"
+# What runs the kernels.
+MACHINE = ("launcher.cpp", "machine.cpp", "meetings.cpp", "bulk_copies.cpp", "tensor_cores.cpp")
 COMPILER = os.environ.get("CXX", "g++")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FLAGS = (
     *("-std=c++17", "-g1", "-march=native", "-fno-omit-frame-pointer"),
-    *("-fno-strict-aliasing", "-Wno-unknown-pragmas", *SANITIZERS),
+    *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-psabi", *SANITIZERS),
 )
 TIME_LIMIT = 120.0
 # Instances of a kernel that are compiled together, as they share what is read of the headers.
@@ -67,11 +73,14 @@ def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_S
         subprocess.CalledProcessError: if something does not compile.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    launcher = (HOST / "launcher.cpp").read_text()
+    headers = _headers(directory)
     # Optimising a kernel takes longer than it saves.
-    units = [(launcher, "-O1"), *((unit, "-O0") for unit in _units(set(templates), sources))]
+    units = [
+        *(((HOST / name).read_text(), "-O1") for name in MACHINE),
+        *((unit, "-O0") for unit in _units(set(templates), sources)),
+    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda one: _object(one[0], one[1], directory), units))
+        objects = list(pool.map(lambda one: _object(one[0], one[1], headers, directory), units))
     program = directory / _digest(*map(str, objects))
     if not program.exists():
         _compile(program, *SANITIZERS, *map(str, objects))
@@ -79,7 +88,7 @@ def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_S
 
 
 def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
-    """C after each case, computed by one process.
+    """C after each case, as it is stored (`host_case.numbers` reads it), computed by one process.
 
     Raises:
         HostFault: names the first case that did something illegal, and says what it did.
@@ -97,7 +106,7 @@ def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
         size = memory_of_c(case).nbytes
         if len(output) < size:
             raise HostFault(f"{label(case)}: {process.stderr.decode(errors='replace')[:4000]}")
-        results.append(c_in(np.frombuffer(output[:size], np.float32), case))
+        results.append(c_in(np.frombuffer(output[:size], case.c.dtype), case))
         output = output[size:]
     return results
 
@@ -110,9 +119,15 @@ def check(program: Program, cases: Sequence[Case]) -> None:
     """
     for case, result in zip(cases, run(program, cases), strict=True):
         wanted = expected(case)
-        error, allowed = np.abs(result - wanted).max(), tolerance(case, wanted)
-        if not error <= allowed:
-            raise HostFault(f"{label(case)}: error {error:.3g}, tolerance {allowed:.3g}")
+        error, allowed = np.abs(numbers(result) - wanted), tolerance(case, wanted)
+        if not (error <= allowed).all():
+            worst = np.unravel_index(
+                np.argmax(np.nan_to_num(error / allowed, nan=np.inf)), error.shape
+            )
+            raise HostFault(
+                f"{label(case)}: error {error[worst]:.3g}, tolerance {allowed[worst]:.3g} at "
+                f"{tuple(map(int, worst))}, {(~(error <= allowed)).sum()} wrong of {error.size}"
+            )
 
 
 def _units(templates: Collection[Template], sources: Path) -> Iterator[str]:
@@ -144,21 +159,39 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
     )
 
 
-def _object(unit: str, optimized: str, directory: Path) -> Path:
+def _headers(directory: Path) -> Path:
+    """A folder of what kernels include: from `cuda_src/include`, unless `tests/host` replaces it.
+
+    They have to lie in one, as a header finds others of its own folder first.
+    """
+    folder = directory / f"include-{_digest(str(CUDA_SRC), str(HOST))}"
+    folder.mkdir(exist_ok=True)
+    found = {header.name: header for header in CUDA_SRC.glob("include/*")}
+    found |= {header.name: header for header in HOST.glob("*.cuh")}
+    for name, header in found.items():
+        link = folder / name
+        if not link.is_symlink() or link.readlink() != header:
+            partial = folder / f".{name}.{os.getpid()}"
+            partial.symlink_to(header)
+            partial.replace(link)
+    return folder
+
+
+def _object(unit: str, optimized: str, headers: Path, directory: Path) -> Path:
     sources = re.findall(r'#include "(/.*)"', unit)
-    headers = sorted([*HOST.glob("*.h"), *CUDA_SRC.glob("include/*")])
+    included = sorted([*HOST.glob("*.h"), *headers.glob("*.cuh")])
     key = _digest(
         COMPILER,
         optimized,
         *FLAGS,
         unit,
-        *(Path(file).read_text() for file in [*sources, *headers]),
+        *(Path(file).read_text() for file in [*sources, *included]),
     )
     target = directory / f"{key}.o"
     if not target.exists():
         source = directory / f"{key}.cpp"
         source.write_text(unit)
-        folders = (HOST, CUDA_SRC, CUDA_SRC / "include")
+        folders = (HOST, CUDA_SRC, headers)
         _compile(
             target, optimized, *FLAGS, *(f"-I{folder}" for folder in folders), "-c", str(source)
         )

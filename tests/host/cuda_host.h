@@ -10,12 +10,16 @@
 #include <cstring>
 #include <utility>
 
+#include "tensor_host.h"
+
 #define AUTOTUNE_HOST 1
 #define __global__ inline
 #define __device__
 #define __shared__
 // Only a hint here: instances compile several times faster when nothing is forced inline.
 #define __forceinline__ inline
+#define __grid_constant__
+#define __cluster_dims__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __syncthreads() host::barrier(__FILE__, __LINE__)
@@ -32,8 +36,52 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(8) int2 {
+    int x, y;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+template <typename To, typename From>
+inline To host_bits(From from) {
+    static_assert(sizeof(To) == sizeof(From), "the same bits as another type");
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+inline unsigned __float_as_uint(float x) { return host_bits<unsigned>(x); }
+inline int __float_as_int(float x) { return host_bits<int>(x); }
+inline float __uint_as_float(unsigned x) { return host_bits<float>(x); }
+inline float __int_as_float(int x) { return host_bits<float>(x); }
+
+// The low, or high, word of the 64 bits high:low after a shift by up to 31.
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+    return static_cast<unsigned>(((1ull * high << 32) | low) >> (shift & 31));
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+    return static_cast<unsigned>(((1ull * high << 32) | low) << (shift & 31) >> 32);
+}
+// Byte i is the one of second:first that bits 4 i to 4 i + 2 of the selector number.
+inline unsigned __byte_perm(unsigned first, unsigned second, unsigned selector) {
+    const unsigned long long bytes = (1ull * second << 32) | first;
+    unsigned result = 0;
+    for (int i = 0; i < 4; ++i)
+        result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    return result;
+}
 
 extern "C" float fmaf(float a, float b, float c) noexcept;
 extern "C" float erff(float x) noexcept;
@@ -87,7 +135,8 @@ void copy_async(void* shared, const void* global, int bytes, bool valid);
 void copy_commit();
 void copy_wait(int allowed_pending);
 
-// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64) or f(32).
+// A kernel argument as a plan gives it; `type` is p(ointer), i(32), l(ong, i64), f(32) or
+// t(ensor map).
 struct Argument {
     char type;
     union {
@@ -95,6 +144,7 @@ struct Argument {
         int i32;
         long long i64;
         float f32;
+        alignas(64) TensorMapValue map;
     };
 
     operator int() const { return i32; }
@@ -106,8 +156,9 @@ struct Argument {
     }
 };
 
+// What has the size of a tensor map is one.
 template <typename T>
-constexpr char type_of = 0;
+constexpr char type_of = sizeof(T) == 128 ? 't' : 0;
 template <typename T>
 constexpr char type_of<T*> = 'p';
 template <>
@@ -120,9 +171,20 @@ constexpr char type_of<float> = 'f';
 // Aborts with a message unless `arguments`, `count` of them, have the types in `taken`.
 void expect(const Argument* arguments, std::size_t count, const char* taken);
 
+template <typename P>
+P value_of(const Argument& argument) {
+    if constexpr (type_of<P> == 't') {
+        P map{};
+        std::memcpy(&map, &argument.map, sizeof argument.map);
+        return map;
+    } else {
+        return static_cast<P>(argument);
+    }
+}
+
 template <typename... P, std::size_t... I>
 void call(void (*kernel)(P...), const Argument* arguments, std::index_sequence<I...>) {
-    kernel(static_cast<P>(arguments[I])...);
+    kernel(value_of<P>(arguments[I])...);
 }
 
 // A kernel instance in the launcher's table, under the name that jobs give.

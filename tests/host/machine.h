@@ -1,0 +1,210 @@
+// The machine that runs blocks of threads: fibers that take turns where they wait.
+#pragma once
+
+#include "cuda_host.h"
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+// The arena that `extern __shared__` names; it starts at a multiple of 1024.
+extern "C" unsigned char host_shared[];
+
+namespace host {
+
+constexpr unsigned char NAN_BYTE = 0xFF;  // floats of these bytes are NaN
+constexpr size_t WARP_SIZE = 32, WARPGROUP_SIZE = 128;
+// The most dynamic shared memory that any GPU gives a block, and room to run over it.
+constexpr size_t SHARED_LIMIT = 227 << 10, SHARED_MARGIN = 1 << 20;
+
+// Ends the process with a message that names the running thread, and its stack.
+[[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char* format, ...);
+
+struct Launch {
+    Instance::Run run;
+    dim3 grid, block;
+    uint32_t shared;
+    std::vector<Argument> arguments;
+};
+
+// cp.async: what it copies is kept until a wait covers it.
+struct Copy {
+    void* to;
+    int bytes;
+    unsigned char value[16];
+};
+
+// A copy of a box by the tensor memory accelerator, which runs at some moment after its issue.
+struct BoxCopy {
+    TensorMapValue map;
+    unsigned char* shared;
+    void* barrier;  // of a load; a store has none
+    int column, row, matrix;
+    bool done;
+};
+
+// Groups of work that a thread has committed and not yet waited for, oldest first.
+template <typename T>
+struct Groups {
+    std::vector<T> open;
+    std::vector<std::vector<T>> committed;
+
+    void commit() { committed.push_back(std::exchange(open, {})); }
+    // The work of all groups but the newest `pending`, no longer counted.
+    std::vector<T> due(size_t pending) {
+        std::vector<T> work;
+        while (committed.size() > pending) {
+            work.insert(work.end(), committed.front().begin(), committed.front().end());
+            committed.erase(committed.begin());
+        }
+        return work;
+    }
+    bool empty() const { return open.empty() && committed.empty(); }
+    void clear() {
+        open.clear();
+        committed.clear();
+    }
+};
+
+// P and Q of a wgmma, and whether they have been read yet.
+struct Operands {
+    float p[64][16], q[16][256];
+    bool read = false;
+};
+
+// One wgmma of a thread; the threads of its warpgroup share `operands`.
+struct Product {
+    int n, type;
+    bool registers, transposed_p, transposed_q, add;
+    float* sums;
+    unsigned fragment[4];
+    unsigned long long p, q;
+    std::shared_ptr<Operands> operands;
+};
+
+// The sums of a thread that unfinished wgmmas add to, while the thread sees NaN in their place.
+struct Sums {
+    float* place;
+    int pending;
+    std::vector<float> values;
+    std::vector<float> left;  // what the last wait left in the thread's registers
+};
+
+// Where a fiber stopped. Unlike swapcontext this makes no system call, and ASan keeps what it knows
+// about the fiber's stack.
+struct Place {
+    void* registers[5];
+};
+
+// A CUDA thread: a fiber that runs one kernel invocation after another.
+class Thread {
+public:
+    // Waiting for its warp, its warpgroup, its block or something else, ready to run, or done.
+    enum State { WARP, WARPGROUP, BLOCK, EVENT, READY, EXITED };
+    static constexpr size_t MEETINGS = BLOCK + 1;
+
+    // Done once when all have met.
+    using Action = void (*)(const std::vector<Thread*>&);
+
+    explicit Thread(const Launch* const& launch);
+    Thread(const Thread&) = delete;
+
+    // Begins the kernel anew.
+    void start(dim3 index);
+
+    // Runs up to where the thread waits next, or to the end of the kernel.
+    void resume();
+
+    // Brings a value and stops until the scheduler finds that all have come who are waited for.
+    // The value brought before stays readable: who still wants it has not come here yet.
+    void wait(State whom, unsigned long long value, const char* file, int line,
+              Action action = nullptr);
+
+    // Stops until `mbarrier` has ended a phase of that parity or, without one, until the state is
+    // set to READY.
+    void wait_for(const char* what, const void* mbarrier, int parity, const char* file, int line);
+
+    // What `other` brought to where this thread last waited.
+    unsigned long long from(const Thread& other, State whom) const {
+        return other.brought_[whom][count_[whom] % 2];
+    }
+    // What this thread brought there.
+    template <typename T>
+    T* brought(State whom) const {
+        return reinterpret_cast<T*>(brought_[whom][count_[whom] % 2]);
+    }
+
+    static inline Thread* current;
+    State state = EXITED;
+    const char* file = nullptr;  // where the thread waits, and for what
+    int line = 0;
+    const char* what = nullptr;
+    Action action = nullptr;
+    const void* mbarrier = nullptr;
+    int parity = 0;
+
+    Groups<Copy> copies;
+    Groups<std::shared_ptr<BoxCopy>> stores;
+    Groups<Product> products;
+    std::vector<Sums> sums;
+    size_t multiplied = 0;  // wgmmas so far
+    bool fenced = false;  // a wgmma_fence has come since the thread last saw sums
+
+private:
+    static constexpr size_t STACK = 256 << 10;
+
+    static void enter();
+    void yield();
+    void check_end();
+
+    static inline Place scheduler_;
+    static inline const void* scheduler_stack_;
+    static inline size_t scheduler_stack_size_;
+
+    const Launch* const& launch_;
+    void* stack_;
+    bool started_ = false;
+    Place place_;
+    dim3 index_;
+    unsigned count_[MEETINGS];
+    unsigned long long brought_[MEETINGS][2];
+};
+
+class Machine {
+public:
+    void run(const Launch& launch);
+
+    // The threads of the block that runs, in CUDA's order, and its bytes of shared memory.
+    static inline std::vector<Thread*> block;
+    static inline size_t shared;
+    // Copies of boxes that have been issued and not yet done.
+    static inline std::vector<std::shared_ptr<BoxCopy>> copies;
+
+private:
+    static void check(const Launch& launch);
+    void run_block();
+    bool go_on();
+    bool copy_one();
+
+    const Launch* launch_ = nullptr;
+    std::vector<std::unique_ptr<Thread>> threads_;
+    std::vector<Thread*> order_;
+    std::mt19937 random_;
+};
+
+// The index of the running thread in its block.
+int linear_index();
+
+// Named barriers are new for each block, and so are the operands of wgmmas.
+void reset_named_barriers();
+void reset_operands();
+
+// Whether the phase of that parity has ended.
+bool phase_ended(const void* mbarrier, int parity);
+// Counts bytes that have come.
+void complete(void* mbarrier, int bytes);
+// Does what was issued.
+void copy_box(BoxCopy& copy);
+
+}  // namespace host

@@ -1,0 +1,32 @@
+// What cuda_src/include/tensor_map.cuh declares, on the host, where a cluster has one block.
+#pragma once
+
+#include "barrier.cuh"
+
+struct alignas(64) TensorMap {
+    unsigned long long words[16];
+};
+
+inline void tma_prefetch(const TensorMap*) {}
+
+inline void tma_load(void* to, const TensorMap* map, Barrier* barrier, int column, int row,
+                     int matrix) {
+    host::tma_load(to, map, barrier, column, row, matrix);
+}
+
+inline void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column,
+                               int row, int matrix, unsigned short blocks) {
+    host::expect_block(blocks - 1);
+    host::tma_load(to, map, barrier, column, row, matrix);
+}
+
+inline void tma_store(const TensorMap* map, const void* from, int column, int row, int matrix) {
+    host::tma_store(map, from, column, row, matrix);
+}
+
+inline void tma_store_commit() { host::tma_store_commit(); }
+
+template <int PENDING>
+inline void tma_store_wait() {
+    host::tma_store_wait(PENDING);
+}

@@ -1,0 +1,38 @@
+// What cuda_src/include/wgmma.cuh declares, on the host.
+#pragma once
+
+#include "barrier.cuh"
+
+using Descriptor = unsigned long long;
+
+inline void wgmma_fence() { host::wgmma_fence(); }
+
+inline void wgmma_commit() { host::wgmma_commit(); }
+
+template <int PENDING>
+inline void wgmma_wait(HOST_AT) {
+    host::wgmma_wait(PENDING, at);
+}
+
+template <int COUNT>
+inline void wgmma_hold(float (&)[COUNT]) {}
+
+template <int N, int TYPE, int TRANS_P, int TRANS_Q>
+inline void wgmma_shared(float (&d)[N / 2], Descriptor p, Descriptor q, int add) {
+    host::wgmma(N, TYPE, d, nullptr, p, q, TRANS_P, TRANS_Q, add != 0);
+}
+
+template <int N>
+inline void wgmma_registers(float (&d)[N / 2], const unsigned (&p)[4], Descriptor q, int add) {
+    host::wgmma(N, host::TF32, d, p, 0, q, false, false, add != 0);
+}
+
+inline void stmatrix_x2(void* row, unsigned a, unsigned b, HOST_AT) {
+    unsigned values[2] = {a, b};
+    host::move_matrices(values, 2, false, false, row, at);
+}
+
+inline void stmatrix_x2_trans(void* row, unsigned a, unsigned b, HOST_AT) {
+    unsigned values[2] = {a, b};
+    host::move_matrices(values, 2, true, false, row, at);
+}
