@@ -5,18 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from autotune import compiler, families, settings, space, targets
+from autotune import compiler, runtime, settings, space, targets
 from autotune.candidates import AUTO, families_of
 from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.simt import SIMT
-from autotune.problem import Problem
+from autotune.problem import Problem, compute_of
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from autotune.device import Device
     from autotune.ladder import Ladder
     from autotune.observer import Observer
@@ -36,6 +34,8 @@ def tune(
     layout: str = "nn",
     batch: int = 1,
     epilogue: str = "none",
+    output: str = "same",
+    accuracy: str = "exact",
     device: str = DEFAULT,
     trials: int | None = None,
     budget: float | None = None,
@@ -53,11 +53,13 @@ def tune(
         m: rows of A and C.
         n: columns of B and C.
         k: columns of A, rows of B.
-        compute: the precision.
+        compute: the precision: `f32`, `tf32`, `tf32x3`, `f16` or `bf16` (see `Problem`).
         layout: how A and B lie in memory (see `Problem`).
         batch: products at once.
         epilogue: what is done to each element at the end: `none`, `bias`, `relu`, `bias_relu`,
             `gelu` or `bias_gelu` (see `Problem`).
+        output: `f32` for C and a bias in fp32 though A and B have 16 bits; else `same`.
+        accuracy: `near` makes `f32` `tf32x3`; else `exact`.
         device: `gpu` (measured; `gpu:1` for another), `replay:h100` (recorded), a name of the
             catalogue or a JSON file (predicted).
         trials: stop at so many configurations, those of earlier calls included.
@@ -65,8 +67,9 @@ def tune(
             `exhaustive` then tries everything.
         seed: of the search.
         sampler: `tpe`, `random` or `exhaustive`.
-        family: of kernels: `simt`, `gemv` (for at most 16 rows or columns of C), `tiled` or
-            `naive`; `auto` chooses from the first two.
+        family: of kernels: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
+            columns of C), `tiled` or `naive`; `auto` chooses from the first four, as far as they
+            serve the compute.
         jobs: threads that compile; by default one for each core but one.
         observer: is told about the progress.
 
@@ -76,7 +79,8 @@ def tune(
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration works.
     """
-    problem = Problem(m, n, k, compute, layout, batch, epilogue)
+    chosen = compute_of(compute, accuracy)
+    problem = Problem(m, n, k, chosen, layout, batch, epilogue, output)
     options = options_of(trials, budget, seed, sampler, jobs)
     return search(problem, options, device=device, family=family, observer=observer)
 
@@ -125,7 +129,7 @@ def search(
     """`tune` for values that are checked already."""
     from autotune.tuning import tune
 
-    families_of(family)
+    families_of(family, problem)
     cache = settings.cache_dir()
     with targets.opened(problem, device, seed=options.seed) as target:
         return tune(
@@ -149,6 +153,8 @@ def best(
     layout: str = "nn",
     batch: int = 1,
     epilogue: str = "none",
+    output: str = "same",
+    accuracy: str = "exact",
     device: str = DEFAULT,
 ) -> Record:
     """What is recorded of a problem on a device; the best evidence there is, and it says which.
@@ -158,7 +164,8 @@ def best(
         UsageError: for an impossible problem or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    return recorded(Problem(m, n, k, compute, layout, batch, epilogue), device)
+    chosen = compute_of(compute, accuracy)
+    return recorded(Problem(m, n, k, chosen, layout, batch, epilogue, output), device)
 
 
 def recorded(problem: Problem, device: str = DEFAULT) -> Record:
@@ -175,9 +182,11 @@ def recorded(problem: Problem, device: str = DEFAULT) -> Record:
 
 
 def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -> Ladder:
-    """The naive, the tiled and the best `simt` kernel of n x n matrices, beside cuBLAS.
+    """The naive, the tiled and the best `simt` kernel of n x n matrices, beside cuBLAS, and the
+    best ones on tensor cores in each precision.
 
-    The best one is what is recorded of the problem; one that is not tuned is tuned first.
+    The best `simt` kernel is what is recorded of the problem; one that is not tuned is tuned first.
+    The others are what is recorded, or else the model's choice.
 
     Raises:
         NotFoundError: if the device is a recording that does not hold the problem.
@@ -187,44 +196,13 @@ def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -
 
     problem = Problem(n, n, n)
     if (recording := targets.recording_of(problem, device)) is not None:
-        return ladder.recorded(recording)
-    best = _best_simt(problem, device, observer)
+        return ladder.recorded(recording, partial(targets.recording_of, spec=device))
+    best, cache = _best_simt(problem, device, observer), settings.cache_dir()
+    compiled = partial(compiler.compile, cache=cache)
     with targets.opened(problem, device) as target:
-        compiled = partial(compiler.compile, cache=settings.cache_dir())
-        return ladder.climb(problem, best, target.runner, compiled)
-
-
-def tiled_registers(device: Device, widths: Sequence[int]) -> tuple[str, dict[int, int]]:
-    """The architecture compiled for, and the registers a thread of the square tiled kernel.
-
-    A device that is older than every architecture of the compiler gets those of the oldest one.
-
-    Raises:
-        UsageError: for a TILE_WIDTH that the kernel is not made for.
-        MissingError: without a compiler.
-        AutotuneError: if it does not compile.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from autotune.families.tiled import TILE_WIDTHS, TILED
-
-    for width in widths:
-        if width not in TILE_WIDTHS:
-            least, most = TILE_WIDTHS[0], TILE_WIDTHS[-1]
-            raise UsageError(f"TILE_WIDTH is {width}; give {least} to {most}")
-    arch = "sm_{}{}".format(*max(device.compute_capability, targets.OLDEST))
-    problem, cache = Problem(1, 1, 1), settings.cache_dir()
-
-    def registers(width: int) -> int:
-        config = Config.of(TILED.name, {"tile_width": width, "specialized": 1})
-        (launch,) = families.plan(config, problem).launches
-        program = compiler.compile(launch.template, arch, cache=cache)
-        if isinstance(program, compiler.CompileFailure):
-            raise AutotuneError(f"{launch.template.expression} for {arch}: {program.reason}")
-        return program.registers
-
-    with ThreadPoolExecutor() as pool:
-        return arch, dict(zip(widths, pool.map(registers, widths), strict=True))
+        climbed = ladder.climb(problem, best, target.runner, compiled)
+    opened = partial(targets.opened, spec=device)
+    return ladder.extended(climbed, Store(cache), opened, compiled)
 
 
 def matmul(
@@ -237,6 +215,8 @@ def matmul(
     tune: bool = False,
     bias: Any = None,
     activation: str | None = None,
+    compute: str | None = None,
+    accuracy: str = "exact",
 ) -> Array:
     """`out = act(alpha a b + beta out + bias)` on the caller's current stream; see
     `runtime.matmul`.
@@ -245,23 +225,32 @@ def matmul(
         a: (m, k) or (batch, m, k), of PyTorch, CuPy, PyCUDA or another library with
             `__cuda_array_interface__`.
         b: (k, n) or (batch, k, n).
-        out: (m, n) or (batch, m, n); if None, the library of `a` allocates it.
+        out: (m, n) or (batch, m, n), of the type of a and b or fp32; if None, the library of `a`
+            allocates it.
         alpha: factor of the product.
         beta: factor of what `out` holds, which is not read if this is 0.
         tune: tunes the shape first if it is not tuned, for 60 s.
-        bias: (n,), added to every row.
+        bias: (n,), added to every row; of the type of `out`.
         activation: `relu`, `gelu` (the exact one, with erf) or None.
+        compute: the precision; by default `f32`, `f16` or `bf16`, as the operands are. Those of
+            fp32 can also be multiplied as `tf32` or `tf32x3`.
+        accuracy: `exact`, or `near` for `tf32x3`.
 
     Raises:
         ArrayError: for operands that do not fit each other or that no kernel takes.
-        ProblemError: for an unknown activation or too large a batch.
+        ProblemError: for an unknown activation, compute or accuracy, or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
     """
-    from autotune import runtime
-
     tuner = _tuner if tune else None
     return runtime.matmul(
-        *(a, b, out), alpha=alpha, beta=beta, bias=bias, activation=activation, tuner=tuner
+        *(a, b, out),
+        alpha=alpha,
+        beta=beta,
+        bias=bias,
+        activation=activation,
+        compute=compute,
+        accuracy=accuracy,
+        tuner=tuner,
     )
 
 

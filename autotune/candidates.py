@@ -16,11 +16,11 @@ from autotune.runner import Runner
 from autotune.store import Record
 
 AUTO = "auto"
-"""The name of all families that are tuned over by default, `families.TUNED`."""
+"""The name of all families that a problem is tuned over by default, `families.tuned`."""
 
 # First guesses of the model, and the least of each family, however much slower than another's the
 # model takes them to be; and the winners of the nearest recorded problems.
-GUESSES, EACH = 10, 2
+GUESSES, EACH = 12, 2
 A_TILE, ALIKE = 4, 2
 NEIGHBOURS = 4
 
@@ -45,13 +45,15 @@ class Candidates:
         return self.ranked + self.others
 
 
-def families_of(family: str) -> tuple[str, ...]:
+def families_of(family: str, problem: Problem) -> tuple[str, ...]:
     """The kernel families that a name stands for: itself, or those of `auto`.
 
     Raises:
-        ConfigError: if there is no such family.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    return families.TUNED if family == AUTO else (families.find(family).name,)
+    if family == AUTO:
+        return families.tuned(problem)
+    return (families.serving(family, problem).name,)
 
 
 def candidates(
@@ -68,12 +70,12 @@ def candidates(
 
     Raises:
         AutotuneError: if nothing is left.
-        ConfigError: if there is no such family.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
     rejected = Counter[str]()
     surveyed: list[Config] = []
     others: list[Config] = []
-    for name in families_of(family):
+    for name in families_of(family, problem):
         there = _there(problem, runner, name)
         rejected.update(there.rejected)
         safe = [config for config in there.configs if not unsafe(config)]
@@ -134,13 +136,21 @@ def todays_of(
 
 
 def transferred(problem: Problem, records: Iterable[Record], count: int) -> list[Config]:
-    """The winners of the `count` recorded problems of the same kind that are nearest in shape."""
-    kind = (problem.compute, problem.layout)
+    """The winners of the `count` recorded problems of the same kind that are nearest in shape.
+
+    To a kernel fp16 and bfloat16 are of one kind.
+    """
+    kind = _kind(problem)
     near = sorted(
-        (record for record in records if (record.problem.compute, record.problem.layout) == kind),
+        (record for record in records if _kind(record.problem) == kind),
         key=lambda record: (distance(record.problem, problem), record.problem),
     )
     return [record.best.config for record in near[:count]]
+
+
+def _kind(problem: Problem) -> tuple[object, ...]:
+    tensor_cores = problem.compute != "f32"
+    return problem.layout, problem.element_bytes, problem.products, tensor_cores
 
 
 def _there(problem: Problem, runner: Runner, family: str) -> space.Space:

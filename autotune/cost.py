@@ -2,9 +2,9 @@
 
 The model is for ranking; a measurement always overrules it. It lets the blocks fall on the SMs in
 waves. In a turn, from one barrier of a block to the next, an SM issues the instructions of all its
-blocks, serves what they ask of shared memory, and waits for what has been asked of L2; the slowest
-decides. The whole takes no less than L2 and device memory need for the bytes. Launches, the sums
-over shares of K and copies of operands come on top.
+blocks, keeps its tensor cores busy, serves what they ask of shared memory, and waits for what has
+been asked of L2; the slowest decides. The whole takes no less than L2 and device memory need for
+the bytes. Launches, the sums over shares of K and copies of operands come on top.
 
 What is not arithmetic is in `Coefficients`: rates, latencies and a factor for each way to write the
 inner loop, fitted by `scripts/fit_cost.py` to recordings and kept in `data/cost.json` together with
@@ -45,6 +45,7 @@ class Coefficients:
         slot: cycles of a scheduler for an instruction, when there are warps enough.
         chain: cycles until a warp issues its next instruction, when it is alone.
         copy: instructions for one that copies, with its address and predicate.
+        tensor: cycles of the tensor cores for one at their full rate.
         shared: cycles of the path to shared memory for one that `Work.shared` counts.
         wait: cycles until shared memory has answered a warp.
         turn: cycles from the last warp's arrival at a barrier to the first product after it.
@@ -60,12 +61,13 @@ class Coefficients:
         moved: bytes a second in which those copy, for one of device memory.
         gather: microseconds until the last block of a tile knows that it is.
         gathers: cycles until what it reads then has come.
-        traits: factor of `slot` for each of `Work.traits`; 1 for what is not in it.
+        traits: factor of `slot` and `tensor` for each of `Work.traits`; 1 for what is not in it.
     """
 
     slot: float = 1.15
     chain: float = 2.0
     copy: float = 2.0
+    tensor: float = 1.0
     shared: float = 1.0
     wait: float = 25.0
     turn: float = 60.0
@@ -99,7 +101,8 @@ def fitted() -> Coefficients:
 def predict(
     config: Config, problem: Problem, device: Device, resources: Resources | None = None
 ) -> float:
-    """Predicted time of one run in microseconds; infinite if no block fits an SM.
+    """Predicted time of one run in microseconds; infinite if no block fits an SM, or if it needs
+    tensor cores that the device has not.
 
     Args:
         config: a legal configuration of `problem` on `device`.
@@ -180,10 +183,13 @@ class Load:
         return cls(SimpleNamespace(**named), _floats(resident))
 
     def times(self, problem: Problem, device: Device, given: Coefficients) -> Floats:
-        """Microseconds of each; infinite where no block fits an SM."""
-        work, fits = self.work, self.resident > 0
+        """Microseconds of each; infinite where no block fits an SM or the device has no tensor
+        cores for it."""
+        work, rate = self.work, device.tensor_rate(problem.compute)
+        fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
         resident = np.where(fits, self.resident, 1.0)
-        compute = self._cycles(resident, device, given) / device.sm_clock
+        busy = work.tensor / (rate or 1.0)
+        compute = self._cycles(resident, busy, device, given) / device.sm_clock
         l2 = work.blocks * work.turns * work.bytes / (given.l2 * device.memory_bandwidth)
         dram = _dram_bytes(work, resident, problem, device, given) / (
             given.dram * device.memory_bandwidth
@@ -194,13 +200,16 @@ class Load:
         fixed = given.launch + given.passes * work.passes + given.gather * (work.gathers > 0)
         return np.where(fits, MICRO * (product + moved + gathering) + fixed, np.inf)
 
-    def _cycles(self, resident: Floats, device: Device, given: Coefficients) -> Floats:
-        """Cycles of the SM that has most to do: waves that fill it, and what is left."""
+    def _cycles(
+        self, resident: Floats, busy: Floats, device: Device, given: Coefficients
+    ) -> Floats:
+        """Cycles of the SM that has most to do: waves that fill it, and what is left. A turn of a
+        block keeps its tensor cores `busy` for so many at their full rate."""
         work = self.work
         full, rest = np.divmod(work.blocks, device.sms * resident)
         left = np.maximum(np.ceil(rest / device.sms), 1.0)
-        waves = full * self._turn(resident, device, given)
-        waves += (rest > 0) * self._turn(left, device, given)
+        waves = full * self._turn(resident, busy, device, given)
+        waves += (rest > 0) * self._turn(left, busy, device, given)
         # The copies of the first turns are sent off before any of them is waited for.
         fill = work.ahead * work.copies * given.copy * resident / SCHEDULERS
         begun = full + (rest > 0) - 1 + (work.starts - 1)
@@ -209,19 +218,21 @@ class Load:
         again = begun * (given.next / resident + fill)
         return np.asarray(first + again + work.turns * waves + ends)
 
-    def _turn(self, blocks: Floats, device: Device, given: Coefficients) -> Floats:
+    def _turn(self, blocks: Floats, busy: Floats, device: Device, given: Coefficients) -> Floats:
         """Cycles of a turn of all `blocks` resident ones."""
         work = self.work
         slots = work.issue + given.copy * work.copies
-        slot = given.slot * self._factors(given.traits)
+        factors = self._factors(given.traits)
         # Where a scheduler has half a warp of fp32 units, a multiply-add takes two cycles anyway.
         units = fp32_lanes(device.compute_capability) / (SCHEDULERS * device.warp_size)
-        issue = blocks / SCHEDULERS * np.maximum(slots * slot, work.issue / units)
+        least = np.where(busy > 0, 0.0, work.issue / units)
+        issue = blocks / SCHEDULERS * np.maximum(slots * given.slot * factors, least)
+        tensor = blocks * busy * given.tensor * factors
         alone = slots / work.warps * given.chain + given.wait * work.waits
         shared = blocks * work.shared * given.shared
         behind = np.where(work.ahead > 0, 0.0, given.arrival)
         arrival = given.arrival / np.maximum(1.0, work.ahead)
-        return _norm(issue, shared, alone + behind, arrival) + given.turn / blocks
+        return _norm(issue, tensor, shared, alone + behind, arrival) + given.turn / blocks
 
     def _factors(self, traits: Mapping[str, float]) -> Floats:
         known: dict[tuple[str, ...], float] = {}

@@ -15,6 +15,22 @@ from typing import Any
 from autotune.errors import DeviceError
 
 _MAY_BE_ZERO = {"reserved_shared_per_block", "l2_bytes", "memory_clock"}
+# Fused multiply-adds of 16-bit values with fp32 sums that the tensor cores of an SM start a clock,
+# without sparsity; what is not listed has what the last one before it has.
+_TENSOR_RATES = {
+    (7, 0): 512,  # V100 whitepaper: 125 TFLOP/s of 80 SMs at 1530 MHz
+    (7, 5): 512,  # Turing whitepaper: Quadro RTX 6000 130.5 (T4 datasheet: 65)
+    (8, 0): 1024,  # A100 whitepaper: 312 of 108 SMs at 1410 MHz
+    (8, 6): 512,  # GA102 whitepaper: RTX A6000 154.8
+    (8, 7): 1024,  # Jetson AGX Orin technical brief: 85 TOP/s of int8 of 16 SMs at 1300 MHz
+    (8, 9): 512,  # L40S datasheet: 362 (L4: 121)
+    (9, 0): 2048,  # H100 whitepaper: 989.4 of 132 SMs at 1830 MHz
+    (10, 0): 4096,  # HGX B200 datasheet: 2250 of 148 SMs
+    (12, 0): 512,  # RTX PRO 6000 Blackwell whitepaper: 503.8 of 188 SMs
+}
+# Cards whose tensor cores do half of that when the sums are fp32: RTX 2080 Ti, 3090, 4090 and 5090
+# reach 56.9, 71, 165.2 and 209.5 TFLOP/s by the whitepapers, the L40 181 by its datasheet.
+_HALF_RATE = re.compile(r"GeForce|\bL40\b")
 _MARKETING = re.compile(r"^(nvidia|geforce|tesla|gtx|rtx)+")
 
 
@@ -79,6 +95,22 @@ class Device:
         major, minor = self.compute_capability
         return f"sm_{major}{minor}"
 
+    def tensor_rate(self, compute: str) -> float | None:
+        """Fused multiply-adds that the tensor cores of an SM start a clock; see `tensor_rate`."""
+        rate = tensor_rate(self.compute_capability, compute)
+        return rate / 2 if rate and _HALF_RATE.search(self.name) else rate
+
+    def peak(self, compute: str) -> float:
+        """Most FLOP/s (2 M N K of a product over its time) in a precision at the boost clock.
+
+        Of the tensor cores where they are the faster ones, else `peak_fp32`; `tf32x3` makes three
+        products of each. NVIDIA states the tensor cores' peak at a lower clock: for an H100 SXM
+        989.4 TFLOP/s in bf16, at 1830 MHz instead of 1980.
+        """
+        products = 3 if compute == "tf32x3" else 1
+        rate = (self.tensor_rate(compute) or 0.0) / products
+        return max(self.peak_fp32, self.sms * rate * 2.0 * self.sm_clock)
+
     def to_json(self) -> dict[str, object]:
         """The fields as JSON values; `compute_capability` becomes a list of two numbers."""
         return asdict(self) | {"compute_capability": list(self.compute_capability)}
@@ -109,6 +141,22 @@ def fp32_lanes(compute_capability: tuple[int, int]) -> int:
     Source: CUDA C++ Programming Guide, throughput of native arithmetic instructions (5.0 on).
     """
     return 64 if compute_capability[0] == 7 or compute_capability in ((6, 0), (8, 0)) else 128
+
+
+def tensor_rate(compute_capability: tuple[int, int], compute: str) -> float | None:
+    """Fused multiply-adds that the tensor cores of an SM start a clock, dense, with fp32 sums.
+
+    Of the products themselves: `tf32x3` has the rate of `tf32`, half of the 16-bit one. None if
+    there are none for the precision: for any before 7.0 and for `f32`, for `tf32` and `bf16`
+    before 8.0. Some cards of an architecture have half the rate: `Device.tensor_rate` knows them.
+
+    Source: NVIDIA's architecture whitepapers and datasheets, as stated at each rate.
+    """
+    first = (7, 0) if compute == "f16" else (8, 0)
+    if compute == "f32" or compute_capability < first:
+        return None
+    rate = _TENSOR_RATES[max(known for known in _TENSOR_RATES if known <= compute_capability)]
+    return float(rate) if compute in ("f16", "bf16") else rate / 2
 
 
 def catalogue() -> Mapping[str, Device]:

@@ -17,6 +17,10 @@ from autotune.store import Entry
 
 Compile = Callable[[Template, str], Program | CompileFailure]
 
+SPILLED = 40
+"""Bytes a thread that a kernel may spill, stores and loads together, and still be tried: a register
+or two that wait for a tile's end. A time is the better judge of so little."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -94,7 +98,7 @@ def _taken(launch: Launch, program: Program) -> Resources:
 
 
 def _spilled(program: Program) -> Failure | None:
-    if not (program.spills or program.local):
+    if program.local <= program.spills <= SPILLED:
         return None
     return Failure(
         "resources",

@@ -1,10 +1,13 @@
-"""The steps from the naive kernel to the best one, side by side."""
+"""The steps from the naive kernel to the best ones, side by side: in fp32, then on tensor cores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from autotune import cost, families, space
 from autotune.candidates import todays_of
 from autotune.config import Config
 from autotune.device import Device
@@ -13,6 +16,7 @@ from autotune.evaluate import Compile, Trial, prepare
 from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Runner
+from autotune.store import Store
 
 # All naive steps have 1024 threads a block, as the widest tile.
 STEPS = {
@@ -23,22 +27,138 @@ STEPS = {
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
 BEST = "simt, the best"
+# What follows fp32: the precisions, and the families that compute on tensor cores.
+PRECISIONS = ("tf32", "tf32x3", "f16", "bf16")
+ON_TENSOR_CORES = ("mma", "wgmma")
+# Configurations that the model chooses among where nothing is recorded.
+SURVEY = 3000
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """What became of each step, by name and in order, and of the vendor library if it was timed."""
+class Part:
+    """What became of each step in one precision, by name and in order, and of the vendor library
+    if it was timed. Their problems differ in nothing but the precision."""
 
     problem: Problem
-    device: Device
-    evidence: Evidence
     steps: Mapping[str, Trial]
     baseline: Measurement | None
 
 
+@dataclass(frozen=True)
+class Ladder(Part):
+    """The steps in fp32, and what goes on from there.
+
+    Attributes:
+        device: where they ran.
+        evidence: what the times rest on.
+        higher: the steps on tensor cores, one part for each precision.
+        missing: steps that are not there, and why.
+        untuned: steps that run what the model chose, as nothing is recorded for them.
+    """
+
+    device: Device
+    evidence: Evidence
+    higher: tuple[Part, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    untuned: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All precisions, fp32 first."""
+        return (Part(self.problem, self.steps, self.baseline), *self.higher)
+
+
+class Place(Protocol):
+    """Where a problem is measured, such as a `Target`."""
+
+    @property
+    def runner(self) -> Runner: ...
+
+
 def climb(problem: Problem, best: Config, runner: Runner, compile: Compile) -> Ladder:
     """Verifies the steps and `best`, and times them interleaved."""
-    configs = STEPS | {BEST: best}
+    part = _climbed(problem, STEPS | {BEST: best}, runner, compile)
+    return Ladder(problem, part.steps, part.baseline, runner.device, runner.evidence)
+
+
+def extended(
+    ladder: Ladder,
+    store: Store,
+    opened: Callable[[Problem], AbstractContextManager[Place]],
+    compile: Compile,
+) -> Ladder:
+    """The ladder with its steps on tensor cores, timed in each precision against the vendor there.
+
+    A step runs the fastest recorded kernel of its family that is legal today, or else the model's
+    choice.
+
+    Args:
+        ladder: as `climb` gives it.
+        store: what is recorded.
+        opened: gives the place where a problem is measured, until it is left.
+        compile: makes a program of a template for an architecture.
+
+    Raises:
+        AutotuneError: if a precision cannot be measured at all.
+    """
+    missing, untuned, higher = dict(ladder.missing), list(ladder.untuned), list(ladder.higher)
+    for problem in precisions(ladder.problem):
+        configs: dict[str, Config] = {}
+        for name, family in _families(problem).items():
+            recorded = _recorded(problem, ladder.device, family, store)
+            try:
+                configs[name] = recorded or _guess(problem, ladder.device, family)
+            except NotFoundError as error:
+                missing[name] = str(error)
+            else:
+                untuned += [name] * (recorded is None)
+        if configs:
+            with opened(problem) as place:
+                higher.append(_climbed(problem, configs, place.runner, compile))
+    return replace(ladder, higher=tuple(higher), missing=missing, untuned=tuple(untuned))
+
+
+def precisions(problem: Problem) -> tuple[Problem, ...]:
+    """The problem in each precision that tensor cores have kernels for."""
+    others = (replace(problem, compute=compute) for compute in PRECISIONS)
+    return tuple(one for one in others if _families(one))
+
+
+def _families(problem: Problem) -> dict[str, str]:
+    """The families that compute a problem on tensor cores, by the names of their steps."""
+    serving = families.tuned(problem)
+    return {f"{problem.compute}, {one}": one for one in ON_TENSOR_CORES if one in serving}
+
+
+def _recorded(problem: Problem, device: Device, family: str, store: Store) -> Config | None:
+    record = store.load(device, problem)
+    configs = (entry.config for entry in record.entries) if record else ()
+    return next(
+        (
+            config
+            for config in configs
+            if config.family == family and space.rejection(config, problem, device) is None
+        ),
+        None,
+    )
+
+
+def _guess(problem: Problem, device: Device, family: str) -> Config:
+    """The model's choice among the legal configurations of a family.
+
+    Raises:
+        NotFoundError: if there are none; the message says why.
+    """
+    there = space.feasible(problem, device, family)
+    if not there.configs:
+        raise NotFoundError(f"{device.name} cannot run it ({', '.join(there.rejected)})")
+    (_, config), *_ = cost.rank(space.spread(there.configs, SURVEY), problem, device)
+    return config
+
+
+def _climbed(
+    problem: Problem, configs: Mapping[str, Config], runner: Runner, compile: Compile
+) -> Part:
     prepared = {name: prepare(one, problem, runner, compile) for name, one in configs.items()}
     runner.baseline()  # a runner that knows it times it again among the candidates
     ready = [one for one in prepared.values() if isinstance(one, Candidate)]
@@ -49,28 +169,67 @@ def climb(problem: Problem, best: Config, runner: Runner, compile: Compile) -> L
         else Trial.of(one.config, one.resources, next(outcomes), runner.device)
         for name, one in prepared.items()
     }
-    return Ladder(problem, runner.device, runner.evidence, steps, runner.baseline())
+    return Part(problem, steps, runner.baseline())
 
 
-def recorded(recording: Recording) -> Ladder:
+def recorded(
+    recording: Recording, find: Callable[[Problem], Recording | None] = lambda _: None
+) -> Ladder:
     """The steps as they were recorded, without those that were not.
+
+    Args:
+        recording: of the problem in fp32.
+        find: gives the recording in another precision; where there is none, None or a
+            `NotFoundError`.
 
     Raises:
         NotFoundError: if the recording holds no time of a `simt` kernel.
     """
     problem, device = recording.problem, recording.device
-    times = {
-        row: row.outcome.time_us for row in recording.rows if isinstance(row.outcome, Measurement)
-    }
-    rows = {row.config: row for row in times}
-    simt = todays_of("simt", rows, problem, device)
-    if not simt:
+    best = _fastest(recording, "simt")
+    if best is None:
         raise NotFoundError(f"the recording of {problem} on {device.name} has no simt kernel")
-    best = min(simt, key=lambda config: (times[rows[config]], str(config)))
-    configs = STEPS | {BEST: best}
-    steps = {
-        name: Trial.of(one, rows[one].resources, rows[one].outcome, device)
+    steps = _replayed(recording, STEPS | {BEST: best})
+    missing: dict[str, str] = {}
+    higher: list[Part] = []
+    for one in precisions(problem):
+        other, known = _found(one, find), dict[str, Config]()
+        for name, family in _families(one).items():
+            fastest = None if other is None else _fastest(other, family)
+            if fastest is None:
+                missing[name] = "not recorded"
+            else:
+                known[name] = fastest
+        if other is not None and known:
+            higher.append(Part(one, _replayed(other, known), other.baseline))
+    return Ladder(problem, steps, recording.baseline, device, "replayed", tuple(higher), missing)
+
+
+def _found(problem: Problem, find: Callable[[Problem], Recording | None]) -> Recording | None:
+    try:
+        return find(problem)
+    except NotFoundError:
+        return None
+
+
+def _times(recording: Recording) -> dict[Config, float]:
+    """Microseconds of what ran."""
+    outcomes = ((row.config, row.outcome) for row in recording.rows)
+    return {config: one.time_us for config, one in outcomes if isinstance(one, Measurement)}
+
+
+def _fastest(recording: Recording, family: str) -> Config | None:
+    times = _times(recording)
+    todays = todays_of(family, times, recording.problem, recording.device)
+    return min(todays, key=lambda config: (times[config], str(config)), default=None)
+
+
+def _replayed(recording: Recording, configs: Mapping[str, Config]) -> dict[str, Trial]:
+    """The trials of the configurations, by name, as far as they ran."""
+    ran = _times(recording)
+    rows = {row.config: row for row in recording.rows if row.config in ran}
+    return {
+        name: Trial.of(one, rows[one].resources, rows[one].outcome, recording.device)
         for name, one in configs.items()
         if one in rows
     }
-    return Ladder(problem, device, "replayed", steps, recording.baseline)

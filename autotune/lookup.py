@@ -96,6 +96,7 @@ def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
     near.sort(
         key=lambda record: (
             distance(record.problem, problem),
+            record.problem.output != problem.output,
             record.problem.epilogue != problem.epilogue,
         )
     )
@@ -117,7 +118,7 @@ def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
 
 
 def _chosen(problem: Problem, device: Device) -> Answer | None:
-    spaces = (space.feasible(problem, device, name) for name in families.TUNED)
+    spaces = (space.feasible(problem, device, name) for name in families.tuned(problem))
     some = [config for one in spaces for config in space.spread(one.configs, SURVEY)]
     ranked = cost.rank(some, problem, device)
     if not ranked or not math.isfinite(ranked[0][0]):

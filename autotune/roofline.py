@@ -28,11 +28,13 @@ def bandwidth_bound(bandwidth: float, flop_per_byte: float) -> float:
     return bandwidth * flop_per_byte
 
 
-def attainable(device: Device, flop_per_byte: float) -> float:
-    """The roofline in FLOP/s: the bandwidth bound, but no more than the fp32 peak."""
-    return min(device.peak_fp32, bandwidth_bound(device.memory_bandwidth, flop_per_byte))
+def attainable(device: Device, flop_per_byte: float, compute: str = "f32") -> float:
+    """The roofline in FLOP/s: the bandwidth bound, but no more than the precision's peak."""
+    return min(device.peak(compute), bandwidth_bound(device.memory_bandwidth, flop_per_byte))
 
 
 def least_seconds(problem: Problem, device: Device) -> float:
-    """No kernel is faster: 2 M N K at the fp32 peak, or each matrix moved once."""
-    return max(problem.flops / device.peak_fp32, problem.bytes / device.memory_bandwidth)
+    """No kernel is faster: 2 M N K at the peak of its precision, or each matrix moved once."""
+    return max(
+        problem.flops / device.peak(problem.compute), problem.bytes / device.memory_bandwidth
+    )

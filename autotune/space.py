@@ -47,9 +47,9 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     counted at once; a branch that holds the same as one before it is not walked again.
 
     Raises:
-        ConfigError: if there is no such family.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    kind = families.find(family)
+    kind = families.serving(family, problem)
     tree = _Tree(kind.domain(problem, device), kind.rules(problem, device))
     configs = tuple(Config(kind.name, params) for params in tree.legal())
     return Space(configs, dict(tree.rejected.most_common()))
@@ -59,9 +59,9 @@ def rejection(config: Config, problem: Problem, device: Device) -> Rejection | N
     """The first rule that `config` breaks, or None if it is legal.
 
     Raises:
-        ConfigError: if there is no such family.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    kind = families.find(config.family)
+    kind = families.serving(config.family, problem)
     domain, values = kind.domain(problem, device), config.values
     if set(values) != set(domain):
         wrong = ", ".join(sorted(set(values) ^ set(domain)))

@@ -88,7 +88,7 @@ def tune(
         compile: makes a program of a template for an architecture.
         origin: what the measurements are made with; it goes into the record.
         observer: is told about the progress.
-        family: of the kernels to choose from; `auto` for all of `families.TUNED`.
+        family: of the kernels to choose from; `auto` for all of `families.tuned`.
 
     Returns:
         The record, merged with what was recorded before.
@@ -97,7 +97,7 @@ def tune(
         AutotuneError: if there is no configuration to try, or none of those tried has a time.
         RunnerError: if the runner fails as a whole.
         CacheError: if the store cannot be written.
-        ConfigError: if there is no such family.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
     run = _Run(problem, runner, store, options, compile, origin, observer or Silent(), family)
     try:
@@ -140,8 +140,8 @@ class _Run:
         there = candidates(problem, runner, family, self._unsafe(), survey=survey)
         configs = there.configs
         axes = axes_of(configs)
-        name, kinds = f"{problem.slug}.{runner.evidence}.log", "+".join(families_of(family))
-        path = store.root / "studies" / runner.device.slug / name
+        kinds = "+".join(families_of(family, problem))
+        path = store.root / "studies" / runner.device.slug / f"{problem.slug}.{runner.evidence}.log"
         self._journal = Journal(path, f"{kinds}@{origin.source}", axes)
         legal = frozenset(configs)
         for trial in self._journal.told:

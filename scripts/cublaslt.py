@@ -22,7 +22,9 @@ WORKSPACE = 64 * 2**20
 
 SUCCESS = 0
 CUDA_R_32F = 0
-COMPUTE_32F = 68  # IEEE products and sums; the variants that may convert to TF32 are 74 and up
+DATA_TYPES = {"f32": CUDA_R_32F, "f16": 2, "bf16": 14}  # cudaDataType_t
+COMPUTE_32F = 68  # fp32 sums; of fp32 operands IEEE products
+COMPUTE_32F_FAST_TF32 = 77  # may convert fp32 operands to TF32
 OP_N, OP_T = 0, 1
 DESC_TRANSA, DESC_TRANSB = 3, 4
 PREF_MAX_WORKSPACE_BYTES = 1
@@ -77,13 +79,17 @@ class Library:
         self.call(f"{kind}Create", byref(handle), *arguments)
         return handle
 
-    def layout(self, rows: int, columns: int, leading_dimension: int) -> c_void_p:
-        """A row-major matrix as cuBLASLt sees it: its transpose, column-major."""
-        return self.made("MatrixLayout", CUDA_R_32F, columns, rows, leading_dimension)
+    def layout(self, kind: str, rows: int, columns: int, leading_dimension: int) -> c_void_p:
+        """A row-major matrix of a type, as cuBLASLt sees it: its transpose, column-major."""
+        return self.made("MatrixLayout", DATA_TYPES[kind], columns, rows, leading_dimension)
 
-    def product(self, layout: str) -> c_void_p:
-        """The description of op(B)^T op(A)^T, whose column-major result is C, row-major."""
-        made = self.made("MatmulDesc", COMPUTE_32F, CUDA_R_32F)
+    def product(self, compute: str, layout: str) -> c_void_p:
+        """The description of op(B)^T op(A)^T, whose column-major result is C, row-major.
+
+        The library has no three tf32 products: the rival of `tf32x3` is its IEEE fp32.
+        """
+        precision = COMPUTE_32F_FAST_TF32 if compute == "tf32" else COMPUTE_32F
+        made = self.made("MatmulDesc", precision, CUDA_R_32F)
         for attribute, letter in zip((DESC_TRANSA, DESC_TRANSB), reversed(layout), strict=True):
             value = c_int(OP_T if letter == "t" else OP_N)
             self.call("MatmulDescSetAttribute", made, attribute, byref(value), 4)
@@ -102,7 +108,8 @@ class Library:
 
 
 def open_rivals(session: Session, operands: Operands) -> list[tuple[str, Run]]:
-    """C = op(A) op(B) in IEEE fp32 on the session's stream, by each result of the heuristic.
+    """C = op(A) op(B) in the problem's precision on the session's stream, with alpha and beta in
+    fp32, by each result of the heuristic.
 
     Returns:
         At most `ASKED_FOR` runs with their names, the library's first choice first; none for a
@@ -116,10 +123,11 @@ def open_rivals(session: Session, operands: Operands) -> list[tuple[str, Run]]:
     if problem.batch > 1 or problem.epilogue != "none":
         return []
     library = Library(library_path())
-    handle, product = library.made(""), library.product(problem.layout)
+    handle, product = library.made(""), library.product(problem.compute, problem.layout)
     layout_a, layout_b, layout_c = (
-        library.layout(rows, columns, leading_dimension)
-        for rows, columns, leading_dimension in zip(
+        library.layout(kind, rows, columns, leading_dimension)
+        for kind, rows, columns, leading_dimension in zip(
+            (problem.operand_type, problem.operand_type, problem.output_type),
             *(problem.stored_rows, problem.leading_dimensions, operands.leading_dimensions),
             strict=True,
         )

@@ -7,9 +7,12 @@ of the coefficients, by least squares of the logarithms of predicted over measur
 keep what the recordings say nothing about where it was; large errors count less than their square,
 and slow configurations less than fast ones, which are the ones to be told apart.
 
-Then each shape is left out of a fit in turn, and its configurations are ranked by a model that has
-not seen it. The table shows the rank correlation and how much slower than the best known
-configuration the best of the model's first guesses is.
+Recordings of all precisions are fitted together: what the tensor cores add is one coefficient and
+the traits of their kernels, the rest is the device's.
+
+Then each shape is left out of a fit in turn, in every precision and layout, and its configurations
+are ranked by a model that has not seen it. The table shows the rank correlation and how much slower
+than the best known configuration the best of the model's first guesses is.
 """
 
 from __future__ import annotations
@@ -24,22 +27,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import scores
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
+from scores import FIRST, Score
 
 from autotune import cost, families
 from autotune.candidates import diverse
 from autotune.config import Config
 from autotune.cost import Coefficients, Load
-from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.runner import Measurement
 
-FIRST = 10
 SAMPLE = 100.0
 """Measurements that a shape counts for, however many there are: they are not independent."""
 # Standard deviations of the logarithms before any measurement: of a coefficient, of the factor of
@@ -95,25 +97,6 @@ def completed(config: Config, recording: Recording) -> Config:
     return Config.of(config.family, first | config.values)
 
 
-@dataclass(frozen=True)
-class Score:
-    """How the model ranks a shape that it was not fitted to.
-
-    Attributes:
-        problem: the shape.
-        configs: how many ran.
-        spearman: rank correlation of predicted and measured times.
-        first: best of the first guesses over the best known time, less 1.
-        error: median of the predicted over the measured times, less 1.
-    """
-
-    problem: Problem
-    configs: int
-    spearman: float
-    first: float
-    error: float
-
-
 def main(
     folders: Annotated[list[Path], typer.Argument(help="Where the recordings are.")],
     out: Annotated[Path | None, typer.Option(help="Writes the coefficients there.")] = None,
@@ -122,10 +105,10 @@ def main(
     paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
     samples = [Sample.of(Recording.load(path)) for path in paths]
     found = fit(samples)
-    scores = list(left_out(samples, found))
-    Console().print(table(scores))
+    judged = list(left_out(samples, found))
+    Console().print(scores.table(judged))
     if out:
-        made = provenance(paths, samples, scores)
+        made = provenance(paths, samples, judged)
         data = {"provenance": made, "coefficients": rounded(found)}
         out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
@@ -177,8 +160,8 @@ class _Space:
         errors = sample.errors(self.coefficients(values))
         moved = values + STEP * np.eye(len(NAMES), len(values))
         own = [(sample.errors(self.coefficients(one)) - errors) / STEP for one in moved]
-        # A trait is a factor of the slot of those that have it.
-        slot = own[NAMES.index("slot")]
+        # A trait is a factor of the slot and of the tensor cores' cycles of those that have it.
+        slot = own[NAMES.index("slot")] + own[NAMES.index("tensor")]
         places = {trait: place for place, trait in enumerate(self.traits)}
         slopes = np.column_stack([*own, np.zeros((len(errors), len(places)))])
         for row, traits in enumerate(sample.load.work.traits):
@@ -196,11 +179,13 @@ class _Space:
 
 
 def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
-    """How each shape is ranked by a fit to all others."""
-    for sample in samples:
-        problem = sample.recording.problem
-        others = [other for other in samples if other.recording.problem != problem]
-        yield score(sample, fit(others, start))
+    """How each sample is ranked by a fit to those of all other shapes."""
+    shapes = [(one.recording.problem.shape, one.recording.problem.batch) for one in samples]
+    for left in dict.fromkeys(shapes):
+        of_it = [shape == left for shape in shapes]
+        others = [sample for sample, own in zip(samples, of_it, strict=True) if not own]
+        found = fit(others, start)
+        yield from (score(one, found) for one, own in zip(samples, of_it, strict=True) if own)
 
 
 def score(sample: Sample, given: Coefficients) -> Score:
@@ -229,36 +214,8 @@ def soft(sizes: Floats) -> tuple[Floats, Floats]:
     return np.asarray(sizes / root), np.asarray(1 / root - ratio / (4 * root**3 * long))
 
 
-def table(scores: Sequence[Score]) -> Table:
-    shown = Table("shape", "ran", "Spearman", f"best of {FIRST}", "median error")
-    for one in scores:
-        shown.add_row(
-            str(one.problem),
-            str(one.configs),
-            f"{one.spearman:.2f}",
-            f"{one.first:+.1%}",
-            f"{one.error:+.1%}",
-        )
-    for name, value in summary(scores).items():
-        shown.add_row(name, "", f"{value['spearman']:.2f}", f"{value['first']:+.1%}", "")
-    return shown
-
-
-def summary(scores: Sequence[Score]) -> dict[str, dict[str, float]]:
-    """Median and 90th percentile (of the correlations the 10th) over the shapes."""
-    correlations = np.array([one.spearman for one in scores])
-    first = np.array([one.first for one in scores])
-    return {
-        "median": {"spearman": float(np.median(correlations)), "first": float(np.median(first))},
-        "90 % of shapes": {
-            "spearman": float(np.percentile(correlations, 10)),
-            "first": float(np.percentile(first, 90)),
-        },
-    }
-
-
 def provenance(
-    paths: Sequence[Path], samples: Sequence[Sample], scores: Sequence[Score]
+    paths: Sequence[Path], samples: Sequence[Sample], judged: Sequence[Score]
 ) -> dict[str, Any]:
     """What the coefficients were fitted to, and how well they did on shapes left out."""
     recordings = [sample.recording for sample in samples]
@@ -281,9 +238,10 @@ def provenance(
                 "spearman": round(one.spearman, 3),
                 "first": round(one.first, 4),
             }
-            for one in scores
+            for one in judged
         ],
-        "summary": summary(scores),
+        "summary": scores.summary(judged),
+        "summaries": scores.summaries(judged),
     }
 
 

@@ -3,9 +3,9 @@
     python scripts/record.py h100 4096x4096x4096 --programs 800 --configs 2400 --ladder
 
 writes `autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz`, which `--device replay:h100`
-then answers from. Kernel families share the programs evenly, as far as they have so many. Half of
-the programs of a family are the model's first choices, half are drawn evenly from the others, so
-that a search meets good and bad ones alike.
+then answers from; `4096x4096x4096:bf16` is recorded in that precision. Kernel families share the
+programs evenly, as far as they have so many. Half of the programs of a family are the model's first
+choices, half are drawn evenly from the others, so that a search meets good and bad ones alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rich.progress import (
 )
 
 from autotune import cost, families, ladder, recording, settings, space, targets
-from autotune.candidates import AUTO, families_of
+from autotune.candidates import AUTO
 from autotune.compiler import compile
 from autotune.config import Config
 from autotune.device import Device
@@ -59,9 +59,9 @@ def main(
         problem = Problem.parse(text)
         with targets.opened(problem) as target, bar() as progress:
             where = target.runner.device
-            chosen = choose(problem, where, families_of(family), programs, configs, seed)
+            chosen = choose(problem, where, serving(problem, family), programs, configs, seed)
             if with_ladder:
-                chosen += (step for step in ladder.STEPS.values() if step not in chosen)
+                chosen += (step for step in steps(problem) if step not in chosen)
             task = progress.add_task(text, total=len(chosen))
             made = record(
                 problem,
@@ -73,6 +73,22 @@ def main(
                 progress=partial(advance, progress, task),
             )
         print(summary(made.rows, made.baseline))
+
+
+def serving(problem: Problem, family: str) -> tuple[str, ...]:
+    """The families that a name stands for: itself, or all that are tuned over for the problem.
+
+    Raises:
+        ConfigError: if there is no such family, or it does not serve the problem's precision.
+    """
+    if family == AUTO:
+        return families.tuned(problem)
+    return (families.serving(family, problem).name,)
+
+
+def steps(problem: Problem) -> list[Config]:
+    """The naive and tiled kernels of the ladder, which is climbed in fp32 first."""
+    return [*ladder.STEPS.values()] if problem.compute == "f32" else []
 
 
 def choose(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,23 +23,28 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device does at most: FLOP/s of fp32 multiply-adds alone, bytes/s of a copy."""
+    """What a device does at most: FLOP/s in a precision, bytes/s of a copy."""
 
     flops: float
     bytes: float
 
 
 # Measured: a loop of nothing but FFMA, and a device-to-device copy (bytes read and written).
-MEASURED = {
-    "H100 80GB HBM3": Ceilings(66.0e12, 2996e9),
-    "H200": Ceilings(66.0e12, 4.3e12),
-}
+ARITHMETIC = {("H100 80GB HBM3", "f32"): 66.0e12, ("H200", "f32"): 66.0e12}
+MEMORY = {"H100 80GB HBM3": 2996e9, "H200": 4.3e12}
 
 
-def ceilings(device: Device) -> Ceilings:
+def ceilings(device: Device, compute: str = "f32") -> Ceilings:
     """What was measured on cards of that name, or else the peaks that follow from its clocks."""
-    measured = (limits for name, limits in MEASURED.items() if name in device.name)
-    return next(measured, Ceilings(device.peak_fp32, device.memory_bandwidth))
+    flops = (one for (name, of), one in ARITHMETIC.items() if name in device.name and of == compute)
+    copied = (one for name, one in MEMORY.items() if name in device.name)
+    return Ceilings(next(flops, device.peak(compute)), next(copied, device.memory_bandwidth))
+
+
+def of_vendor(compute: str) -> str:
+    """The precision of the vendor's product beside one: cuBLAS has no three products in tf32, and
+    what is as accurate is its fp32."""
+    return "f32" if compute == "tf32x3" else compute
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
         "shape": [problem.m, problem.n, problem.k],
         "compute": problem.compute,
         "layout": problem.layout,
+        "output": problem.output,
+        "vendor": of_vendor(problem.compute),
         "ours_us": ours.time_us,
         "cublas_us": cublas_us,
         "cublaslt_us": finals.cublaslt_us,
@@ -101,6 +109,7 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
         "reference_error": cublas and cublas.relative_error,
         "trials": record.provenance.trials,
         "tune_s": seconds,
+        "family": record.best.config.family,
         "config": str(record.best.config),
     }
 
@@ -108,11 +117,18 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
 def problem_of(row: Row) -> Problem:
     """What a row is of."""
     m, n, k = row["shape"]
-    return Problem(m, n, k, row["compute"], row["layout"])
+    # The first suites were in fp32 alone.
+    return Problem(m, n, k, row["compute"], row["layout"], output=row.get("output", "same"))
+
+
+def family_of(row: Row) -> str:
+    """The family that won."""
+    return str(row["config"]).partition(":")[0]
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Geometric means and worst shapes against cuBLAS, hot and cold, and against cuBLASLt."""
+    """Geometric means and worst shapes against cuBLAS, hot and cold, and against cuBLASLt; on how
+    many shapes each family won."""
     cold = [one["cold"] for one in rows]
     errors = [_ratio(one["error"], one["reference_error"]) for one in rows]
     return {
@@ -122,9 +138,17 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             **_spanned(one["ratio_lt"] for one in rows),
             "cold": _spanned(one["ratio_lt"] for one in cold),
         },
+        "worst_shape": worst_shape(rows),
+        "families": dict(Counter(map(family_of, rows)).most_common()),
         "largest_error_ratio": max((one for one in errors if one is not None), default=None),
         "layouts": layouts(rows),
     }
+
+
+def worst_shape(rows: Sequence[Row]) -> str | None:
+    """The shape on which cuBLAS is furthest ahead, or least behind; None if it was not timed."""
+    known = [one for one in rows if one["ratio"] is not None]
+    return problem_of(min(known, key=lambda one: one["ratio"])).shape if known else None
 
 
 def layouts(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -190,7 +214,7 @@ class Sheet:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows in 100 columns, with the geometric means and the worst of several."""
+    """The rows in 110 columns, with the geometric means and the worst of several."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     drawn.add_column("shape", no_wrap=True)
     for header in (
@@ -198,6 +222,7 @@ def table(rows: Sequence[Row]) -> Table:
         *("roof-\nline", "error\nratio", "tried", "s"),
     ):
         drawn.add_column(header, justify="right", no_wrap=True)
+    drawn.add_column("won by", no_wrap=True)
     for one in rows:
         drawn.add_row(
             problem_of(one).shape + ("" if one["layout"] == "nn" else f" {one['layout']}"),
@@ -208,6 +233,7 @@ def table(rows: Sequence[Row]) -> Table:
             cell(_ratio(one["error"], one["reference_error"]), "{:.2f}"),
             str(one["trials"]),
             f"{one['tune_s']:.0f}",
+            family_of(one),
         )
     if len(rows) > 1:
         drawn.add_section()

@@ -1,13 +1,16 @@
 """Tunes a suite of shapes and times each winner against cuBLAS and cuBLASLt.
 
-    python scripts/suite.py docs/results/h100/suite-f32.json --trials trials/h100 --commit COMMIT
-    python scripts/suite.py docs/results/h100/layouts-f32.json --layouts
+    python scripts/suite.py docs/results/h100 --compute f32 --compute bf16 --trials trials/h100
+    python scripts/suite.py docs/results/h100 --compute tf32 --layouts
 
-Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, TF32 off) and all
-results of cuBLASLt's heuristic are timed once more, interleaved on the same buffers, so that the
-reported times are not those that the winner was chosen by. The file is written whole after every
-shape. A run that is broken off goes on where it was: shapes that OUT holds of the same kernel
-sources and device are passed over unless `--again` is given, and rows of others are dropped.
+write `suite-f32.json` and `suite-bf16.json`, and `layouts-tf32.json`, into the folder.
+
+Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, in the same precision;
+beside `tf32x3` in IEEE fp32) and all results of cuBLASLt's heuristic are timed once more,
+interleaved on the same buffers, so that the reported times are not those that the winner was chosen
+by. A file is written whole after every shape. A run that is broken off goes on where it was: shapes
+that the file holds of the same kernel sources and device are passed over unless `--again` is given,
+and rows of others are dropped.
 
 Tuning begins with an empty cache. Within one run, shapes share compiled programs, and the winners
 of shapes that were tuned before are among the first guesses of a new one. The worker process of
@@ -37,6 +40,7 @@ from rich.console import Console
 from autotune import families, recording, targets
 from autotune.compiler import compile, source_hash
 from autotune.config import Config
+from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.evaluate import Compile, Trial, prepare
 from autotune.gpu.bench import VENDOR
@@ -63,38 +67,66 @@ SHOWN = Console(width=110, soft_wrap=True)
 
 
 def main(
-    out: Path,
+    out: Annotated[Path, typer.Argument(help="The folder of the results.")],
+    computes: Annotated[
+        list[str] | None, typer.Option("--compute", help="Of each shape; f32 by default.")
+    ] = None,
     shapes: Annotated[list[str] | None, typer.Option(help="Instead of the built-in ones.")] = None,
     layouts: Annotated[bool, typer.Option("--layouts", help="Each in four layouts.")] = False,
+    name: Annotated[str, typer.Option(help="Of the files; `suite` or `layouts` by default.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Seconds of tuning a shape.")] = 20.0,
     device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
     trials: Annotated[Path | None, typer.Option(help="A folder to keep all trials in.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what OUT holds already.")] = False,
-    ffma: Annotated[float | None, typer.Option(help="Ceiling of fp32, FLOP/s.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what is there already.")] = False,
+    flops: Annotated[float | None, typer.Option(help="Ceiling of the compute, FLOP/s.")] = None,
     copy: Annotated[float | None, typer.Option(help="Ceiling of memory, bytes/s.")] = None,
     commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
     seed: int = 0,
 ) -> None:
-    """Writes OUT and prints it as a table; status 1 if a shape has no result."""
-    where = targets.resolve(device)
-    known = results.ceilings(where)
-    most = results.Ceilings(ffma or known.flops, copy or known.bytes)
-    sheet = Sheet(out, where.name, source_hash(*KERNEL_SOURCES), commit, most)
-    sheet.resume()
-    problems = chosen(shapes, layouts)
-    wanted = [problem for problem in problems if again or problem not in sheet.rows]
+    """Writes a file for each compute and prints it as a table; status 1 if a shape has no
+    result."""
+    problems = chosen(shapes, layouts, computes or ["f32"])
+    kinds = dict.fromkeys(problem.compute for problem in problems)
+    if flops and len(kinds) > 1:
+        raise typer.BadParameter("--flops is of one compute; give one --compute with it")
+    where, kept = targets.resolve(device), name or ("layouts" if layouts else "suite")
+    sheets = {
+        compute: sheet_of(out / f"{kept}-{compute}.json", where, commit, flops, copy, compute)
+        for compute in kinds
+    }
+    wanted = [one for one in problems if again or one not in sheets[one.compute].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-        shop = Shop(Path(empty), Options(budget_s=budget, seed=seed), most, trials)
-        turns = in_turn(wanted, device)
-        failed = [problem for problem, place in turns if not done(problem, place, shop, sheet)]
-    rows = [row for problem, row in sheet.rows.items() if problem in problems]
-    SHOWN.print(results.table(rows))
-    if layouts:
-        SHOWN.print(results.layout_table(rows))
+        shop = Shop(Path(empty), Options(budget_s=budget, seed=seed), trials)
+        failed = [
+            problem
+            for problem, place in in_turn(wanted, device)
+            if not done(problem, place, shop, sheets[problem.compute])
+        ]
+    for compute, sheet in sheets.items():
+        show(compute, [row for one, row in sheet.rows.items() if one in problems], layouts)
     if failed:
         SHOWN.print("no result:", ", ".join(map(str, failed)), style="red")
         raise typer.Exit(1)
+
+
+def sheet_of(
+    path: Path, device: Device, commit: str, flops: float | None, copy: float | None, compute: str
+) -> Sheet:
+    """The sheet of a compute, with the rows that its file has of today's kernels on the device."""
+    known = results.ceilings(device, compute)
+    most = results.Ceilings(flops or known.flops, copy or known.bytes)
+    sheet = Sheet(path, device.name, source_hash(*KERNEL_SOURCES), commit, most)
+    sheet.resume()
+    return sheet
+
+
+def show(compute: str, rows: Sequence[Row], layouts: bool) -> None:
+    """The rows of one compute as tables."""
+    SHOWN.print(f"{compute} beside cuBLAS in {results.of_vendor(compute)}", style="bold")
+    SHOWN.print(results.table(rows))
+    if layouts:
+        SHOWN.print(results.layout_table(rows))
 
 
 def in_turn(problems: Sequence[Problem], device: str) -> Iterator[tuple[Problem, Future[Place]]]:
@@ -117,7 +149,7 @@ def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bo
     try:
         opened = place.result()
         with opened.stack:
-            record, row = shop.row(problem, opened.target)
+            record, row = shop.row(problem, opened.target, sheet.most)
     except AutotuneError as error:
         SHOWN.print(f"{problem}: {error}", style="red", markup=False)
         return False
@@ -126,12 +158,16 @@ def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bo
     return True
 
 
-def chosen(shapes: list[str] | None, layouts: bool) -> list[Problem]:
-    """The problems in the order in which they are tuned."""
-    if not layouts:
-        return [Problem.parse(text) for text in shapes or SUITE]
-    pairs = product(shapes or IN_EVERY_LAYOUT, LAYOUTS)
-    return [Problem.parse(text, layout=layout) for text, layout in pairs]
+def chosen(
+    shapes: Sequence[str] | None, layouts: bool, computes: Sequence[str] = ("f32",)
+) -> list[Problem]:
+    """The problems in the order in which they are tuned, one compute after the other."""
+    texts = shapes or (IN_EVERY_LAYOUT if layouts else SUITE)
+    kinds = product(computes, texts, LAYOUTS if layouts else LAYOUTS[:1])
+    problems = (
+        Problem.parse(text, compute=compute, layout=layout) for compute, text, layout in kinds
+    )
+    return [*dict.fromkeys(problems)]
 
 
 @dataclass(frozen=True)
@@ -149,17 +185,15 @@ class Shop:
     Attributes:
         empty: the folder of programs and records, which was empty at the start.
         options: of the tuning.
-        most: the ceilings of the roofline.
         trials: where trials are kept, if they are.
     """
 
     empty: Path
     options: Options
-    most: results.Ceilings
     trials: Path | None
 
-    def row(self, problem: Problem, target: Target) -> tuple[Record, Row]:
-        """One shape: tuned, then timed again beside the others.
+    def row(self, problem: Problem, target: Target, most: results.Ceilings) -> tuple[Record, Row]:
+        """One shape: tuned, then timed again beside the others, and `most` that it could reach.
 
         Raises:
             AutotuneError: if nothing could be measured.
@@ -178,7 +212,7 @@ class Shop:
             path = recording.path_of(self.trials.name, problem, self.trials.parent)
             keeper.recording(record, origin).save(path)
         last = finals(record.best.config, problem, runner, compiled)
-        return record, results.row(problem, record, last, seconds, self.most)
+        return record, results.row(problem, record, last, seconds, most)
 
 
 class Keeper(Silent):

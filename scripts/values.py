@@ -6,7 +6,8 @@ reads the recordings in the given folders (`suite.py --trials`, `record.py`) and
 value: on how many shapes it was tried, how often the winner has it, on how many shapes something
 with it is within 2 % of the best, and how much slower the best of what was tried would be without
 it. The last is an upper bound: a search that does not have the value would try other things
-instead. A value that is nowhere within 2 % is marked as one to go.
+instead. A value that is nowhere within 2 % is marked as one to go. A family is judged on the shapes
+of those precisions alone in which it ran on any.
 """
 
 from __future__ import annotations
@@ -78,10 +79,11 @@ def main(
     markdown: Annotated[Path | None, typer.Option(help="Written too.")] = None,
 ) -> None:
     """Judges all values in the recordings of FOLDERS."""
-    shapes = dict(_read(folders))
+    read = {name: (compute, ranked) for name, compute, ranked in _read(folders)}
+    shapes = {name: ranked for name, (_, ranked) in read.items()}
     if not shapes:
         raise typer.BadParameter(f"no recording with a time in {', '.join(map(str, folders))}")
-    found = worths(shapes)
+    found = worths(shapes, {name: compute for name, (compute, _) in read.items()})
     if as_json is not None:
         rows = [{**asdict(one), "goes": one.goes} for one in found]
         as_json.write_text(json.dumps({"shapes": [*shapes], "values": rows}, indent=1) + "\n")
@@ -90,10 +92,23 @@ def main(
     Console(width=120).print(table(found, len(shapes)))
 
 
-def worths(shapes: Mapping[str, Ranked]) -> list[Worth]:
-    """Every value that ran anywhere, by family and parameter."""
+def worths(shapes: Mapping[str, Ranked], computes: Mapping[str, str] | None = None) -> list[Worth]:
+    """Every value that ran anywhere, by family and parameter.
+
+    Args:
+        shapes: what ran on each.
+        computes: the precision of each shape; by default it is the same of all.
+    """
+    of = computes or dict.fromkeys(shapes, "")
+    served: dict[str, set[str]] = {}
+    for shape, ranked in shapes.items():
+        for family in {family for _, has in ranked for family, _, _ in has}:
+            served.setdefault(family, set()).add(of[shape])
     traits = {trait for ranked in shapes.values() for _, has in ranked for trait in has}
-    return [_worth(trait, shapes) for trait in sorted(traits, key=_order)]
+    return [
+        _worth(trait, {one: it for one, it in shapes.items() if of[one] in served[trait[0]]})
+        for trait in sorted(traits, key=_order)
+    ]
 
 
 def ranked(times: Mapping[Config, float]) -> Ranked:
@@ -138,7 +153,7 @@ def _order(trait: Trait) -> tuple[object, ...]:
     return family, name != "family", name, isinstance(value, str), value
 
 
-def _read(folders: Sequence[Path]) -> Iterator[tuple[str, Ranked]]:
+def _read(folders: Sequence[Path]) -> Iterator[tuple[str, str, Ranked]]:
     for folder in folders:
         for path in sorted(folder.glob("*.json.gz")):
             recorded = Recording.load(path)
@@ -146,7 +161,8 @@ def _read(folders: Sequence[Path]) -> Iterator[tuple[str, Ranked]]:
             times = {one: got.time_us for one, got in outcomes if isinstance(got, Measurement)}
             name = str(recorded.problem)
             if times:
-                yield name if len(folders) == 1 else f"{folder.name} {name}", ranked(times)
+                named = name if len(folders) == 1 else f"{folder.name} {name}"
+                yield named, recorded.problem.compute, ranked(times)
 
 
 HEADERS = ("value", "tried", "wins", "near", "alone", "without", "worst", "on", "")

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from fake_cuda import FakeCuda, Matrix
 from fake_frameworks import Interface
+from fake_types import encoded
 
 from autotune import families
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
 from autotune.device import Device
+from autotune.families.conventions import type_arguments
 from autotune.lookup import Answer, How
 from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import Problem
@@ -23,6 +25,7 @@ from autotune.runtime.state import Runtime
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 SPLIT = Config("split")
+TYPED = Config("typed")
 
 
 @dataclass
@@ -42,15 +45,15 @@ class Case:
         self.runtime = Runtime(Driver(self.cuda), self._find, self._plan, self._build)
         self.product = Product(self.runtime)
 
-    def matrix(self, *shape: int, ordinal: int = 0) -> Matrix:
+    def matrix(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Matrix:
         """Random memory of a device."""
         self.seed += 1
         values = np.random.default_rng(self.seed).standard_normal(shape, np.float32)
-        return self.cuda.hold(values, ordinal)
+        return self.cuda.hold(encoded(values, dtype), ordinal)
 
-    def array(self, *shape: int, ordinal: int = 0) -> Interface:
+    def array(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Interface:
         """The same, as an array of no particular library."""
-        return Interface(self.matrix(*shape, ordinal=ordinal))
+        return Interface(self.matrix(*shape, ordinal=ordinal, dtype=dtype))
 
     def operands(self, m: int, n: int, k: int) -> tuple[Interface, Interface, Interface]:
         return self.array(m, k), self.array(k, n), self.array(m, n)
@@ -79,10 +82,21 @@ class Case:
     def _plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         if config.family == "split":
             plan = split_plan(problem, alignment)
+        elif config.family == "typed":
+            plan = typed_plan(problem, alignment)
         else:
             plan = families.find(config.family).plan(config, problem, alignment)
         self.plans.append(plan)
         return plan
+
+
+def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """The naive kernel's, of one that takes all types."""
+    plan = families.find("naive").plan(NAIVE, problem, alignment)
+    (launch,) = plan.launches
+    arguments = *launch.template.arguments, *type_arguments(problem)
+    template = Template("typed.cu", "typed", arguments)
+    return replace(plan, config=TYPED, launches=(replace(launch, template=template),))
 
 
 def split_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:

@@ -192,6 +192,23 @@ def test_best_of_another_layout_is_not_found() -> None:
         api.best(4096, 4096, 4096, layout="tn", device="h100")
 
 
+def test_near_accuracy_is_tuned_and_found_as_tf32x3() -> None:
+    given = {"device": "h100", "accuracy": "near"}
+    tuned = api.tune(64, 64, 64, **given, family="tiled", trials=1)  # type: ignore[arg-type]
+    assert tuned.problem == Problem(64, 64, 64, "tf32x3")
+    assert api.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
+    assert api.best(64, 64, 64, device="h100", accuracy="near") == tuned
+
+
+def test_the_output_is_part_of_what_is_found() -> None:
+    halves = Problem(4096, 4096, 4096, "bf16", output="f32")
+    Store(settings.cache_dir()).save(record(problem=halves))
+    found = api.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
+    assert found.problem == halves
+    with pytest.raises(NotFoundError, match="4096x4096x4096:bf16:nn is not tuned"):
+        api.best(4096, 4096, 4096, compute="bf16", device="h100")
+
+
 @pytest.mark.parametrize("given", [{"batch": 8}, {"epilogue": "bias_gelu"}])
 def test_batch_and_epilogue_are_tuned_and_found_by(given: dict[str, Any]) -> None:
     tuned = api.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
@@ -206,6 +223,13 @@ def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
         api.tune(1, 0, 1, device=DEVICE)
 
 
+@pytest.fixture
+def _fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder that ends before the tensor cores, whose kernels take long to choose."""
+    monkeypatch.setattr("autotune.ladder.precisions", lambda _: ())
+
+
+@pytest.mark.usefixtures("_fp32_alone")
 def test_the_ladder_takes_the_recorded_winner() -> None:
     tiled = entry(16, 1.0)
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
@@ -213,6 +237,17 @@ def test_the_ladder_takes_the_recorded_winner() -> None:
     assert api.ladder(256, device="h100").steps[BEST].config == winner.config
 
 
+def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    winner = replace(entry(16, 1.0), config=FASTEST)
+    Store(settings.cache_dir()).save(record(winner, problem=PROBLEM, device=find("h100")))
+    monkeypatch.setattr("autotune.ladder.precisions", lambda one: (replace(one, compute="tf32"),))
+    (tf32,) = api.ladder(256, device="h100").higher
+    assert tf32.problem == replace(PROBLEM, compute="tf32")
+
+
+@pytest.mark.usefixtures("_fp32_alone")
 def test_the_ladder_searches_among_simt_kernels_where_none_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -252,7 +287,14 @@ def test_matmul_tunes_on_the_gpu_that_holds_the_arrays(monkeypatch: pytest.Monke
 def test_matmul_does_not_tune_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "matmul", lambda _a, _b, _out, **given: given)
     plain = {"alpha": 2.0, "beta": 0.0, "bias": None, "activation": None, "tuner": None}
-    assert api.matmul("a", "b", alpha=2.0) == plain
+    precision = {"compute": None, "accuracy": "exact"}
+    assert api.matmul("a", "b", alpha=2.0) == plain | precision
+
+
+def test_matmul_passes_the_precision_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "matmul", lambda _a, _b, _out, **given: given)
+    told: Any = api.matmul("a", "b", compute="f32", accuracy="near")
+    assert (told["compute"], told["accuracy"]) == ("f32", "near")
 
 
 def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

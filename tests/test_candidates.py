@@ -5,7 +5,7 @@ import pytest
 from fakes import FakeRunner
 
 from autotune import cost, families
-from autotune.candidates import A_TILE, ALIKE, candidates, diverse
+from autotune.candidates import A_TILE, ALIKE, candidates, diverse, families_of
 from autotune.config import Config
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
@@ -33,7 +33,7 @@ def there(
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `auto` stand for two families."""
-    monkeypatch.setattr(families, "TUNED", ("simt", "tiled"))
+    monkeypatch.setattr(families, "SEARCHED", ("simt", "tiled"))
 
 
 def test_the_best_predicted_comes_first() -> None:
@@ -99,6 +99,11 @@ def test_where_all_are_alike_the_best_of_them_are_guessed() -> None:
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(ConfigError, match="magic"):
         there(family="magic")
+
+
+def test_a_family_that_does_not_serve_is_refused() -> None:
+    with pytest.raises(ConfigError, match="simt does not compute bf16"):
+        families_of("simt", Problem(37, 53, 20, "bf16"))
 
 
 def test_what_is_unsafe_is_not_offered() -> None:

@@ -19,7 +19,8 @@ from autotune.store import Store
 
 SHAPE = PROBLEM.shape
 EPILOGUES = "none, bias, relu, bias_relu, gelu, bias_gelu"
-PARTS = f"give f32, nn, nt, tn, tt, {EPILOGUES} or batch=8"
+COMPUTES = "f32, tf32, tf32x3, f16, bf16"
+PARTS = f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, batch=8 or out=f32"
 
 
 @pytest.fixture(autouse=True)
@@ -66,12 +67,13 @@ def test_a_problem_that_is_none(
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--compute", "f8", "unknown compute 'f8'; give one of f32"),
+        ("--compute", "f8", f"unknown compute 'f8'; give one of {COMPUTES}"),
+        ("--accuracy", "close", "unknown accuracy 'close'; give one of exact, near"),
+        ("--output", "f16", "unknown output 'f16'; give one of same, f32"),
         ("--layout", "cc", "unknown layout 'cc'; give one of nn, nt, tn, tt"),
         ("--batch", "0", "batch is 0; give 1 to 65535"),
         ("--epilogue", "tanh", f"unknown epilogue 'tanh'; give one of {EPILOGUES}"),
         ("--sampler", "best", "unknown sampler 'best'; give one of tpe, random, exhaustive"),
-        ("--family", "wgmma", "unknown family 'wgmma'; give one of naive, tiled, simt, gemv"),
         ("--budget", "soon", "malformed budget 'soon'; give 60s, 2m or 90 (seconds)"),
         ("--budget", "0", "budget is 0 s; give more than 0"),
         ("--trials", "0", "trials is 0; give at least 1"),
@@ -83,6 +85,25 @@ def test_options_that_are_none(
     option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(capsys, "tune", SHAPE, "--device", DEVICE, option, value) == (2, said)
+
+
+def test_a_family_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--family", "wmma")
+    assert (status, said.startswith("unknown family 'wmma'; give one of naive, ")) == (2, True)
+
+
+def test_a_family_of_another_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--device", "h100", "--compute", "bf16", "--family", "simt"
+    status, said = refused(capsys, "tune", SHAPE, *given)
+    assert (status, said.startswith("simt does not compute bf16; give one of ")) == (2, True)
+
+
+@pytest.mark.parametrize("given", [("32x32x32:f16",), ("32x32x32", "--compute", "bf16")])
+def test_near_accuracy_is_of_fp32(
+    given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = refused(capsys, "tune", *given, "--accuracy", "near", "--device", "h100")
+    assert (status, said.startswith("accuracy near is for compute f32, not ")) == (2, True)
 
 
 @pytest.mark.parametrize("verb", ["tune", "best"])
@@ -251,6 +272,26 @@ def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
     assert said in warning
     assert error.startswith("error: ")
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (("--compute", "bf16", "--output", "f32"), "32x32x32:bf16:nn:out=f32"),
+        (("--accuracy", "near"), "32x32x32:tf32x3:nn"),
+        (("--compute", "tf32"), "32x32x32:tf32:nn"),
+    ],
+)
+def test_the_precision_is_part_of_the_problem(
+    given: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, said = refused(capsys, "best", "32x32x32", *given, "--device", "h100")
+    assert (status, f"`autotune tune {problem} --device h100`" in said) == (3, True)
+
+
+def test_a_shape_that_says_f32_can_still_be_near(capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = refused(capsys, "best", "32x32x32:f32", "--accuracy", "near", "--device", "h100")
+    assert said.startswith("32x32x32:tf32x3:nn is not tuned")
 
 
 @pytest.mark.parametrize(

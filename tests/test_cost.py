@@ -3,6 +3,7 @@ import math
 from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib import resources
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from autotune import cost, space
 from autotune.config import Config
-from autotune.device import find
+from autotune.device import Device, find
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.roofline import least_seconds
@@ -137,6 +138,44 @@ def test_a_trait_is_a_factor_of_the_loops_that_have_it() -> None:
     other = but(BIG, tm=16, tn=8)
     assert predict(BIG, traits={"8x16": 2.0}) > 1.5 * predict(BIG, traits={})
     assert predict(other, traits={"8x16": 2.0}) == predict(other, traits={})
+
+
+def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **given: Any) -> float:
+    """Microseconds of `BIG`, if its blocks did so many multiply-adds a turn on tensor cores."""
+    problem = replace(SQUARE, compute=compute)
+    load = cost.Load.of([BIG], SQUARE, device)
+    work = SimpleNamespace(**vars(load.work) | {"tensor": np.array([fmas])})
+    coefficients = replace(cost.fitted(), **given)
+    return float(cost.Load(work, load.resident).times(problem, device, coefficients)[0])
+
+
+def test_tensor_cores_take_as_long_as_their_rate_says() -> None:
+    fmas = 1e12  # a turn, so that nothing else counts
+    tiles, turns = 16 * 32, 4096 / 8
+    seconds = np.ceil(tiles / 132) * turns * fmas / 2048 / H100.sm_clock
+    assert on_tensor_cores(fmas, "bf16", traits={}, tensor=1.0) == pytest.approx(1e6 * seconds)
+    assert on_tensor_cores(fmas, "bf16", traits={}, tensor=1.5) == pytest.approx(1.5e6 * seconds)
+
+
+def test_a_product_in_tf32_takes_the_tensor_cores_twice_as_long() -> None:
+    half, whole = (on_tensor_cores(1e12, compute) for compute in ("f16", "tf32x3"))
+    assert whole == pytest.approx(2 * half)
+
+
+def test_a_trait_is_a_factor_of_the_tensor_cores_too() -> None:
+    slow, fast = (on_tensor_cores(1e12, "f16", traits={"8x16": factor}) for factor in (3.0, 1.0))
+    assert slow == pytest.approx(3 * fast)
+
+
+def test_without_tensor_cores_it_takes_for_ever() -> None:
+    assert math.isinf(on_tensor_cores(1e6, "bf16", find("t4")))
+    assert math.isfinite(on_tensor_cores(0, "bf16", find("t4")))
+
+
+def test_instructions_beside_tensor_cores_are_no_multiply_adds_of_fp32_units() -> None:
+    # Where a scheduler has 16 fp32 units, a multiply-add takes 2 cycles, another instruction 1.
+    a100, slots = find("a100"), {"slot": 0.01, "copy": 1e-9}
+    assert on_tensor_cores(1.0, "f16", a100, **slots) < on_tensor_cores(0.0, "f16", a100, **slots)
 
 
 def test_the_coefficients_say_what_they_were_fitted_to() -> None:

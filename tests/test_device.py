@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.device import Device, catalogue, find, fp32_lanes, load
+from autotune.device import Device, catalogue, find, fp32_lanes, load, tensor_rate
 from autotune.errors import DeviceError
 
 H100 = find("h100")
@@ -190,3 +190,60 @@ def test_a_file_that_is_no_device_is_named(tmp_path: Path, content: bytes) -> No
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(DeviceError, match=r"/nowhere/gpu\.json"):
         load("/nowhere/gpu.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "compute", "tflops", "clock"),
+    [
+        # NVIDIA's architecture whitepapers and datasheets, dense, with the clock of the figure.
+        ("v100", "f16", 125, 1530),
+        ("t4", "f16", 65, 1590),
+        ("rtx-2080-ti", "f16", 53.8, 1545),
+        ("a100-80", "bf16", 312, 1410),
+        ("a100-80", "tf32", 156, 1410),
+        ("rtx-3090", "f16", 71, 1695),
+        ("rtx-3090", "tf32", 35.6, 1695),
+        ("rtx-4090", "bf16", 165.2, 2520),
+        ("rtx-4090", "tf32", 82.6, 2520),
+        ("l4", "f16", 121, 2040),
+        ("l40s", "f16", 362, 2520),
+        ("h100-sxm", "bf16", 989.4, 1830),
+        ("h100-sxm", "tf32", 494.7, 1830),
+        ("h100-pcie", "f16", 756, 1620),
+        ("rtx-5090", "f16", 209.5, 2407),
+    ],
+)
+def test_the_tensor_cores_do_what_the_whitepapers_say(
+    key: str, compute: str, tflops: float, clock: float
+) -> None:
+    rate = catalogue()[key].tensor_rate(compute)
+    assert rate
+    reached = catalogue()[key].sms * rate * 2 * clock * 1e6
+    assert reached == pytest.approx(tflops * 1e12, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("capability", "compute"),
+    [((6, 1), "f16"), ((7, 5), "bf16"), ((7, 0), "tf32"), ((7, 5), "tf32x3"), ((9, 0), "f32")],
+)
+def test_there_are_precisions_without_tensor_cores(
+    capability: tuple[int, int], compute: str
+) -> None:
+    assert tensor_rate(capability, compute) is None
+
+
+def test_an_unlisted_architecture_has_the_rate_of_the_one_before_it() -> None:
+    assert tensor_rate((12, 1), "bf16") == tensor_rate((12, 0), "bf16")
+
+
+def test_three_products_take_three_times_as_long_as_one() -> None:
+    assert H100.peak("tf32x3") == pytest.approx(H100.peak("tf32") / 3)
+
+
+@pytest.mark.parametrize(("key", "compute"), [("rtx-3090", "tf32x3"), ("t4", "tf32")])
+def test_where_fp32_units_are_as_fast_the_peak_is_theirs(key: str, compute: str) -> None:
+    assert catalogue()[key].peak(compute) == catalogue()[key].peak_fp32
+
+
+def test_the_peak_of_16_bits_is_at_the_boost_clock() -> None:
+    assert H100.peak("bf16") == 132 * 2048 * 2 * 1.98e9

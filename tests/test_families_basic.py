@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import device, settings, space, targets
+from autotune import device, families, settings, space, targets
 from autotune.config import Config
-from autotune.errors import DeviceError
+from autotune.errors import ConfigError, DeviceError
 from autotune.families import FAMILIES
 from autotune.families.base import Family
+from autotune.families.conventions import type_arguments
 from autotune.families.naive import NAIVE
 from autotune.families.tiled import TILED, shared_bytes, widest
-from autotune.plan import Alignment, LaunchPlan
+from autotune.plan import Alignment, Launch, LaunchPlan
 from autotune.problem import Problem
 
 SQUARE = Problem(4096, 4096, 4096)
@@ -137,7 +138,57 @@ def test_the_estimate_is_what_the_plan_launches(family: Family) -> None:
         assert (estimate.threads, estimate.shared) == (launch.threads, launch.shared)
 
 
-# Between them they launch every kernel.
+@pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3"])
+@pytest.mark.parametrize("name", ["naive", "tiled", "simt", "gemv"])
+def test_ieee_products_serve_all_that_is_stored_as_fp32(name: str, compute: str) -> None:
+    problem = replace(SQUARE, compute=compute)
+    assert families.serving(name, problem) is FAMILIES[name]
+
+
+@pytest.mark.parametrize("compute", ["f16", "bf16"])
+@pytest.mark.parametrize("name", ["naive", "tiled", "simt", "gemv"])
+def test_a_family_is_refused_what_it_does_not_serve(name: str, compute: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} does not compute {compute}"):
+        space.feasible(replace(SQUARE, compute=compute), H100, name)
+
+
+def test_a_configuration_of_such_a_family_is_refused_too() -> None:
+    config, problem = Config.parse("naive:mapping=coalesced,block=8"), Problem(8, 8, 8, "f16")
+    for use in (
+        lambda: families.plan(config, problem),
+        lambda: space.rejection(config, problem, H100),
+    ):
+        with pytest.raises(ConfigError, match="naive does not compute f16; give one of"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("compute", "least"), [("f32", ["simt", "gemv"]), ("tf32", ["simt", "gemv"]), ("bf16", [])]
+)
+def test_a_search_chooses_from_what_serves(compute: str, least: list[str]) -> None:
+    problem = replace(SQUARE, compute=compute)
+    found = families.tuned(problem)
+    tensor_cores = [one for one in found if one not in ("simt", "gemv")]
+    assert [*tensor_cores, *least] == list(found)
+    assert all(compute in FAMILIES[one].computes for one in found)
+    assert compute != "f32" or not tensor_cores
+
+
+@pytest.mark.parametrize(
+    ("problem", "numbers"),
+    [
+        (Problem(1, 1, 1, "tf32"), (0, 0)),
+        (Problem(1, 1, 1, "f16"), (1, 1)),
+        (Problem(1, 1, 1, "bf16"), (2, 2)),
+        (Problem(1, 1, 1, "bf16", output="f32"), (2, 0)),
+    ],
+    ids=str,
+)
+def test_the_types_are_compiled_in(problem: Problem, numbers: tuple[int, int]) -> None:
+    assert type_arguments(problem) == (("TYPE", numbers[0]), ("OUTPUT", numbers[1]))
+
+
+# Between them, and with the first of those on tensor cores, they launch every kernel.
 LAUNCHED = (
     "naive:mapping=coalesced,block=16",
     "tiled:tile_width=16,specialized=1",
@@ -146,17 +197,24 @@ LAUNCHED = (
     "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=ab,group=1,fence=0,"
     "order=rows",
 )
+TENSOR_CORES = ("mma", "wgmma")
+
+
+def _launches() -> list[Launch]:
+    plans = [_plan(text, Problem(8, 512, 512)) for text in LAUNCHED]
+    large = Problem(512, 512, 512, "bf16")
+    for name in TENSOR_CORES:
+        config = space.feasible(large, H100, name).configs[0]
+        plans.append(families.plan(config, large))
+    return [launch for plan in plans for launch in plan.launches]
 
 
 def test_every_kernel_is_launched() -> None:
-    plans = [_plan(text, Problem(8, 512, 512)) for text in LAUNCHED]
-    sources = {launch.template.source for plan in plans for launch in plan.launches}
-    assert sources == set(targets.KERNEL_SOURCES)
+    assert {launch.template.source for launch in _launches()} == set(targets.KERNEL_SOURCES)
 
 
-@pytest.mark.parametrize("text", LAUNCHED)
-def test_template_arguments_are_named_as_in_the_source(text: str) -> None:
-    for launch in _plan(text, Problem(8, 512, 512)).launches:
+def test_template_arguments_are_named_as_in_the_source() -> None:
+    for launch in _launches():
         template = launch.template
         source = (settings.source_dir() / template.source).read_text()
         declared = re.search(

@@ -7,6 +7,7 @@ from pathlib import Path
 import fit_cost
 import numpy as np
 import pytest
+import scores
 from records import H100
 
 from autotune import cost, families, space
@@ -67,7 +68,25 @@ def test_recordings_of_the_same_shape_are_left_out_together(
 
     monkeypatch.setattr(fit_cost, "fit", fit)
     list(fit_cost.left_out([*samples, samples[0]], TRUE))
-    assert seen == [2, 3, 3, 2]
+    assert seen == [2, 3, 3]
+
+
+def test_a_shape_is_left_out_in_every_precision_and_layout(
+    samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Problem]] = []
+
+    def fit(others: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
+        seen.append([one.recording.problem for one in others])
+        return start
+
+    first, second, _ = samples
+    other = replace(SHAPES[0], compute="tf32x3", layout="nt")
+    again = replace(first, recording=replace(first.recording, problem=other))
+    monkeypatch.setattr(fit_cost, "fit", fit)
+    judged = list(fit_cost.left_out([first, second, again], TRUE))
+    assert seen == [[SHAPES[1]], [SHAPES[0], other]]
+    assert [*scores.summaries(judged)] == ["f32", "tf32x3"]
 
 
 def test_what_failed_is_not_fitted() -> None:
@@ -86,6 +105,7 @@ def test_slopes_are_those_of_the_errors(samples: list[fit_cost.Sample]) -> None:
     space_ = fit_cost._Space(("8x16", "8x8"))
     values = space_.values(TRUE)
     used = [replace(one, load=with_traits(one, space_.traits)) for one in samples]
+    used[0] = with_tensor_cores(used[0])
     residuals, slopes = space_.linear(used, values)
     for place in range(len(values)):
         other = values.copy()
@@ -99,6 +119,25 @@ def with_traits(sample: fit_cost.Sample, known: tuple[str, ...]) -> cost.Load:
     work = sample.load.work
     kept = [tuple(one for one in some if one in known) for some in work.traits]
     return replace(sample.load, work=type(work)(**{**vars(work), "traits": kept}))
+
+
+def with_tensor_cores(sample: fit_cost.Sample) -> fit_cost.Sample:
+    """The sample as one of tf32, whose blocks multiply on the tensor cores."""
+    work = sample.load.work
+    busy = replace(sample.load, work=type(work)(**{**vars(work), "tensor": work.issue * 4096}))
+    problem = replace(sample.recording.problem, compute="tf32")
+    return replace(sample, recording=replace(sample.recording, problem=problem), load=busy)
+
+
+def test_the_factor_of_the_tensor_cores_is_found_beside_fp32(
+    samples: list[fit_cost.Sample],
+) -> None:
+    busy = with_tensor_cores(samples[1])
+    true = replace(TRUE, tensor=1.4)
+    measured = busy.load.times(busy.recording.problem, H100, true)
+    busy = replace(busy, logs=np.log(measured))
+    found = fit_cost.fit([*samples, busy])
+    assert found.tensor == pytest.approx(1.4, rel=0.05)
 
 
 def test_the_file_has_what_the_model_reads_and_where_it_is_from(tmp_path: Path) -> None:

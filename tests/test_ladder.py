@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import FakeRunner, compiled
+import records
+from fakes import ORIGIN, FakeRunner, compiled
 from rich.console import Console
 from synthetic import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
-from autotune import ladder
+from autotune import families, ladder
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
+from autotune.config import Config, Value
+from autotune.device import Device, find
 from autotune.errors import NotFoundError
+from autotune.families.base import Rule
+from autotune.families.tiled import TILED
 from autotune.ladder import BEST, STEPS, climb
 from autotune.plan import Template
 from autotune.problem import Problem
+from autotune.recording import Recording, Row
 from autotune.report.ladder import Rung, render, rungs, to_json
 from autotune.runner import Failure, Measurement
+from autotune.store import Store
+from autotune.targets import Target
 
 
 def times(config: Config) -> Measurement:
@@ -144,3 +155,174 @@ def test_every_step_is_legal_on_the_devices_that_compile_it() -> None:
 
 def test_the_table_loses_nothing_on_a_terminal_of_80_columns() -> None:
     assert "…" not in printed(ladder.recorded(recorded()), width=80)
+
+
+# On tensor cores: the families are stand-ins, which plan what `tiled` does.
+
+
+@dataclass(frozen=True)
+class TensorCores:
+    """A family for tensor cores of some architectures."""
+
+    name: str
+    oldest: tuple[int, int] = (8, 0)
+    computes: tuple[str, ...] = ("tf32", "bf16")
+
+    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
+        return TILED.domain(problem, device)
+
+    def rules(self, _problem: Problem, device: Device) -> tuple[Rule, ...]:
+        refused = None if device.compute_capability >= self.oldest else f"needs {self.oldest}"
+        return (Rule("architecture", ("tile_width",), lambda _: refused),)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(TILED, name)
+
+
+def on(family: str, width: int) -> Config:
+    return Config.of(family, {"tile_width": width, "specialized": 1})
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_ins = {"mma": TensorCores("mma"), "wgmma": TensorCores("wgmma", oldest=(9, 0))}
+    known = {name: one for name, one in families.FAMILIES.items() if name not in stand_ins}
+    monkeypatch.setattr(families, "FAMILIES", {**known, **stand_ins})
+
+
+def in_precision(compute: str) -> Problem:
+    return replace(PROBLEM, compute=compute)
+
+
+def extended(store: Store, device: str = "h100") -> ladder.Ladder:
+    """A ladder whose kernels take as long as their tiles are wide, cuBLAS 20 us."""
+
+    class Runner(FakeRunner):
+        def baseline(self) -> Measurement:
+            return Measurement(20.0)
+
+    def timed(config: Config) -> Measurement:
+        return Measurement(float(config.values.get("tile_width", 64)))
+
+    runner = Runner(timed, device=find(device))
+
+    @contextmanager
+    def opened(problem: Problem) -> Iterator[Target]:
+        assert problem.shape == PROBLEM.shape
+        yield Target(runner, ORIGIN)
+
+    place: Any = opened
+    return ladder.extended(climb(PROBLEM, FASTEST, runner, compiled), store, place, compiled)
+
+
+def tuned(store: Store, compute: str, *configs: Config) -> None:
+    entries = [
+        replace(records.entry(16, 9.0 + place), config=config)
+        for place, config in enumerate(configs)
+    ]
+    store.save(records.record(*entries, problem=in_precision(compute), device=find("h100")))
+
+
+@pytest.mark.usefixtures("cores")
+def test_each_precision_has_its_steps_and_its_own_cublas(tmp_path: Path) -> None:
+    climbed = extended(Store(tmp_path))
+    names = [one.name for one in rungs(climbed)]
+    assert names[len(STEPS) + 1 :] == [
+        "cuBLAS",
+        *("tf32, mma", "tf32, wgmma", "cuBLAS, tf32"),
+        *("bf16, mma", "bf16, wgmma", "cuBLAS, bf16"),
+    ]
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_step_on_tensor_cores_runs_what_is_recorded_of_its_family(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 9), on("wgmma", 10), on("mma", 11))
+    climbed = extended(store)
+    steps = {one.name: one.config for one in rungs(climbed) if one.compute == "bf16"}
+    assert steps["bf16, mma"] == str(on("mma", 9))
+    assert steps["bf16, wgmma"] == str(on("wgmma", 10))
+    assert climbed.untuned == ("tf32, mma", "tf32, wgmma")
+
+
+@pytest.mark.usefixtures("cores")
+def test_what_is_illegal_today_is_not_run(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 999), on("mma", 11))
+    (_, bf16) = extended(store).higher
+    assert bf16.steps["bf16, mma"].config == on("mma", 11)
+
+
+@pytest.mark.usefixtures("cores")
+def test_shares_are_of_the_same_precision(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 10))
+    step = next(one for one in rungs(extended(store)) if one.name == "bf16, mma")
+    assert step.cublas_share == 20.0 / 10.0
+    peak = 132 * 2048 * 2 * 1.98e9
+    assert step.peak_share == pytest.approx(2 * 256**3 / 10e-6 / peak)
+
+
+@pytest.mark.usefixtures("cores")
+def test_an_operand_of_16_bits_feeds_twice_the_flops(tmp_path: Path) -> None:
+    for compute in ("tf32", "bf16"):
+        tuned(store := Store(tmp_path), compute, on("mma", 16))
+    steps = {one.name: one.flop_per_byte for one in rungs(extended(store))}
+    assert (steps["tf32, mma"], steps["bf16, mma"]) == (4.0, 8.0)
+
+
+@pytest.mark.usefixtures("cores")
+def test_steps_that_the_device_cannot_run_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    climbed = extended(Store(tmp_path), "a100")
+    assert [*climbed.missing] == ["tf32, wgmma", "bf16, wgmma"]
+    assert [*climbed.higher[0].steps] == ["tf32, mma"]
+    assert (
+        "left out: tf32, wgmma; bf16, wgmma: NVIDIA A100-SXM4-80GB cannot run it (architecture)"
+        in printed(climbed)
+    )
+
+
+@pytest.mark.usefixtures("cores")
+def test_without_tensor_cores_the_ladder_is_that_of_fp32(tmp_path: Path) -> None:
+    climbed = extended(Store(tmp_path), "t4")
+    assert (climbed.higher, len(climbed.missing)) == ((), 4)
+
+
+def recorded_in(compute: str, *configs: Config) -> Recording:
+    first = next(row for row in recorded().rows if row.config.family == "tiled")
+    rows = tuple(
+        Row(config, first.resources, Measurement(10.0 - place))
+        for place, config in enumerate(configs)
+    )
+    return replace(recorded(), problem=in_precision(compute), rows=rows)
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_recorded_ladder_has_what_is_recorded_in_other_precisions() -> None:
+    known = {"bf16": recorded_in("bf16", on("mma", 9), on("mma", 10))}
+
+    def found(problem: Problem) -> Recording:
+        if problem.compute not in known:
+            raise NotFoundError("no such recording")
+        return known[problem.compute]
+
+    climbed = ladder.recorded(recorded(), found)
+    (bf16,) = climbed.higher
+    assert {name: trial.config for name, trial in bf16.steps.items()} == {
+        "bf16, mma": on("mma", 10)
+    }
+    assert climbed.missing == dict.fromkeys(
+        ("tf32, mma", "tf32, wgmma", "bf16, wgmma"), "not recorded"
+    )
+
+
+@pytest.mark.usefixtures("cores")
+def test_the_json_has_the_precision_of_each_rung_and_what_is_missing(tmp_path: Path) -> None:
+    data = json.loads(json.dumps(to_json(extended(Store(tmp_path), "a100"))))
+    assert [one["compute"] for one in data["rungs"]] == ["f32"] * 7 + ["tf32"] * 2 + ["bf16"] * 2
+    assert data["missing"].keys() == {"tf32, wgmma", "bf16, wgmma"}
+    assert data["untuned"] == ["tf32, mma", "bf16, mma"]
+
+
+@pytest.mark.usefixtures("cores")
+def test_the_longer_table_loses_nothing_on_80_columns_either(tmp_path: Path) -> None:
+    shown = printed(extended(Store(tmp_path)), width=80)
+    assert "…" not in shown
+    assert "bf16, the peak        1,070.5" in shown

@@ -189,6 +189,15 @@ def test_of_those_as_near_the_one_with_the_epilogue_comes_first(store: Store) ->
     assert _ask(store, replace(SQUARE, epilogue="gelu")).record == same
 
 
+def test_of_those_as_near_the_one_with_the_output_comes_first(store: Store) -> None:
+    short = replace(SQUARE, compute="bf16")
+    for shape in ((2048, 4096, 4096), (4096, 2048, 4096), (4096, 4096, 2048)):
+        store.save(record(entry(8, 1000.0), problem=Problem(*shape, "bf16", epilogue="relu")))
+    wide = Problem(8192, 4096, 4096, "bf16", output="f32")
+    same = store.save(record(problem=wide))
+    assert _ask(store, replace(short, epilogue="relu", output="f32")).record == same
+
+
 def test_a_batch_counts_as_a_size(store: Store) -> None:
     store.save(record(problem=Problem(64, 64, 64, batch=512)))
     near = _ask(store, Problem(64, 64, 64, batch=64))

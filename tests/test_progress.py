@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from fakes import crash, tiled
@@ -58,6 +59,16 @@ def test_plain_lines_tell_the_space_first() -> None:
 def test_plain_lines_tell_the_vendors_speed() -> None:
     # 2 * 1000^3 operations in 40 us are 50 TFLOP/s.
     assert lines()[1] == "cuBLAS: 50.00 TFLOP/s"
+
+
+def test_the_vendors_speed_of_tf32x3_is_that_of_fp32() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    with observing(replace(PROBLEM, compute="tf32x3"), NO_LIMITS, console, plain=True) as observer:
+        tell(observer)
+    assert isinstance(console.file, io.StringIO)
+    told = console.file.getvalue().splitlines()
+    assert told[1] == "cuBLAS in fp32: 50.00 TFLOP/s"
+    assert "40.00 TFLOP/s, 80.0% of cuBLAS in fp32 after" in told[-1]
 
 
 def test_a_better_kernel_is_a_line_with_trials_speed_failures_and_time_left() -> None:

@@ -238,7 +238,7 @@ def test_a_sweep_records_every_configuration(tmp_path: Path) -> None:
 
 def test_a_sweep_keeps_what_does_not_compile(tmp_path: Path) -> None:
     def spilling(template: Template, arch: str) -> Program:
-        return program(template, arch, spills=8)
+        return program(template, arch, spills=48)
 
     path = tmp_path / "sweep.json.gz"
     swept = record(SQUARE, FakeRunner(), [tiled(8)], path, compile=spilling, origin=ORIGIN)

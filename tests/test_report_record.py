@@ -111,6 +111,25 @@ def test_a_full_record_fits_a_screen() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_a_full_record_of_the_longest_precision_fits_a_screen() -> None:
+    longest = Config.parse(
+        "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,"
+        "source=registers,low=kernel,bk=64,promote=4,cluster=2x1,split_k=128,reduction=stream,"
+        "workers=396,store=staged,stages=4,group=16"
+    )
+    full = _full()
+    entries = (replace(full.entries[0], config=longest), *full.entries[1:])
+    problem = Problem(16384, 16384, 16384, "tf32x3", "nt", 16, "bias_gelu")
+    lines = _text(replace(full, problem=problem, entries=entries)).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_tf32x3_is_compared_with_cublas_in_fp32() -> None:
+    found = record(problem=replace(SQUARE, compute="tf32x3"), baseline_us=1800.0)
+    assert "cuBLAS in fp32  1800.0 us; 200.0% of its speed\n" in _text(found)
+
+
 def test_a_runner_up_shows_where_it_differs() -> None:
     other = replace(
         entry(16, 101.0), config=replace(SIMT, params=(*SIMT.params[:-1], ("group", 4)))
@@ -140,6 +159,26 @@ def test_the_figures_of_a_record() -> None:
     assert figures == pytest.approx(
         {"time_us": 2000.0, "tflops": 68.719, "peak_share": 1.0272, "ratio": 0.95}, rel=1e-4
     )
+
+
+# Peaks of 132 SMs at 1.98 GHz with 2 FLOP for each of 128 fp32 lanes, of 1024 (tf32) or of 2048
+# products of tensor cores a clock; tf32x3 makes three of them.
+@pytest.mark.parametrize(
+    ("compute", "peak", "name"),
+    [
+        ("f32", 66.9e12, "fp32"),
+        ("tf32", 535.3e12, "tf32"),
+        ("tf32x3", 178.4e12, "tf32x3"),
+        ("f16", 1070.5e12, "fp16"),
+        ("bf16", 1070.5e12, "bf16"),
+    ],
+)
+def test_a_share_is_of_the_peak_of_the_precision(compute: str, peak: float, name: str) -> None:
+    problem = replace(SQUARE, compute=compute)
+    found = record(entry(16, 2000.0), problem=problem)
+    share = to_json(found)["peak_share"]
+    assert share == pytest.approx(2 * 4096**3 / 2e-3 / peak, rel=1e-3)
+    assert f"{share:.1%} of peak {name}\n" in _text(found)
 
 
 def test_what_is_unknown_is_null() -> None:

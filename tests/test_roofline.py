@@ -57,6 +57,16 @@ def test_nothing_is_faster_than_the_peak() -> None:
     assert attainable(H100, 1e6) == H100.peak_fp32
 
 
+def test_in_16_bits_nothing_is_faster_than_the_tensor_cores() -> None:
+    assert attainable(H100, 1e6, "bf16") == H100.peak("bf16")
+
+
+def test_a_large_square_product_in_tf32_is_bound_by_the_tensor_cores() -> None:
+    assert least_seconds(Problem(8192, 8192, 8192, "tf32"), H100) == pytest.approx(
+        2 * 8192**3 / H100.peak("tf32")
+    )
+
+
 def test_a_large_square_product_is_bound_by_the_peak() -> None:
     assert least_seconds(Problem(4096, 4096, 4096), H100) == 2 * 4096**3 / H100.peak_fp32
 

@@ -39,7 +39,8 @@ def test_another_type(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     double = operands[name].host.astype(np.float64)
     operands[name] = Interface(case.cuda.hold(double))
-    assert refused(case, *operands.values()).startswith(f"{name} is <f8; the kernels take float32")
+    said = f"{name} is <f8; the kernels take float32, float16 and bfloat16: convert it"
+    assert refused(case, *operands.values()) == said
 
 
 @pytest.mark.parametrize("name", ["A", "B", "out"])
@@ -108,6 +109,15 @@ def test_strides_between_elements(case: Case) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["A", "B", "out"])
+def test_an_address_between_elements(case: Case, name: str) -> None:
+    operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
+    address = operands[name].host.ctypes.data + 2
+    operands[name] = Interface(operands[name].host, data=(address, False))
+    said = f"{name} is at {address:#x}, no multiple of its 4-byte elements: copy it"
+    assert refused(case, *operands.values()) == said
+
+
 def test_out_of_another_shape(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(3, 7), case.array(7, 5))
     assert message == "out is (7, 5); the product is (5, 7)"
@@ -169,34 +179,38 @@ def test_out_may_be_other_columns_of_an_inputs_memory(case: Case) -> None:
 
 
 windows = st.builds(
-    lambda rows, columns, gap, count, stride: Window(rows, columns, columns + gap, count, stride),
+    lambda rows, columns, gap, *rest: Window(rows, columns, columns + gap, *rest),
     st.integers(1, 5), st.integers(1, 5), st.integers(0, 6), st.integers(1, 3), st.integers(1, 40),
+    st.sampled_from((2, 4)),
 )  # fmt: skip
 
 
-def elements(address: int, window: Window) -> list[int]:
+def occupied(address: int, window: Window) -> list[int]:
+    """The bytes of every element."""
     return [
-        address + 4 * (matrix * window.stride + row * window.leading + column)
+        address + size * (matrix * window.stride + row * window.leading + column) + byte
+        for size in (window.element_bytes,)
         for matrix in range(window.count)
         for row in range(window.rows)
         for column in range(window.columns)
+        for byte in range(size)
     ]
 
 
-@given(st.integers(0, 60), windows, st.integers(0, 60), windows)
+@given(st.integers(0, 120), windows, st.integers(0, 120), windows)
 def test_an_overlap_is_never_missed(at: int, one: Window, other_at: int, other: Window) -> None:
-    shared = {*elements(4 * at, one)} & {*elements(4 * other_at, other)}
-    assert overlap(4 * at, one, 4 * other_at, other) or not shared
+    shared = {*occupied(2 * at, one)} & {*occupied(2 * other_at, other)}
+    assert overlap(2 * at, one, 2 * other_at, other) or not shared
 
 
 @given(windows)
 def test_the_extent_of_matrices_ends_behind_their_last_element(window: Window) -> None:
-    assert window.extent == max(elements(0, window)) + 4
+    assert window.extent == max(occupied(0, window)) + 1
 
 
 @given(windows)
 def test_matrices_that_share_an_element_are_never_disjoint(window: Window) -> None:
-    shared = elements(0, window)
+    shared = occupied(0, window)
     assert not window.disjoint or len(set(shared)) == len(shared)
 
 
@@ -211,8 +225,12 @@ def test_matrices_without_a_gap_to_spare_are_disjoint(window: Window) -> None:
     assert window.disjoint
 
 
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
-def test_side_by_side_columns_are_apart(rows: int, left: int, right: int, gap: int) -> None:
+@given(*[st.integers(1, 4)] * 4, st.sampled_from((2, 4)))
+def test_side_by_side_columns_are_apart(
+    rows: int, left: int, right: int, gap: int, size: int
+) -> None:
     leading = left + right + gap
-    first, second = Window(rows, left, leading), Window(rows, right, leading)
-    assert not overlap(0, first, 4 * left, second)
+    first, second = (
+        Window(rows, columns, leading, element_bytes=size) for columns in (left, right)
+    )
+    assert not overlap(0, first, size * left, second)

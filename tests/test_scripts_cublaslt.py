@@ -6,7 +6,7 @@ import ctypes
 import os
 import subprocess
 from collections.abc import Callable
-from ctypes import byref, c_int, c_size_t, c_uint64
+from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,28 +37,37 @@ class Block:
 
 @dataclass(frozen=True)
 class Stored:
-    """A row-major matrix with `GAP` words between its rows."""
+    """A row-major matrix with `GAP` elements between its rows; those of 16 bits are bfloat16, as
+    whole numbers that hold their bits."""
 
-    words: NDArray[np.float32]
+    words: NDArray[Any]
 
     @property
     def address(self) -> int:
         return int(self.words.ctypes.data)
 
     @property
-    def matrix(self) -> NDArray[np.float32]:
-        return self.words[:, :-GAP]
+    def matrix(self) -> NDArray[Any]:
+        return self.values[:, :-GAP]
+
+    @property
+    def values(self) -> NDArray[Any]:
+        if self.words.dtype == np.float32:
+            return self.words
+        return (self.words.astype(np.uint32) << 16).view(np.float32)
 
 
-def stored(rows: int, columns: int, transposed: bool = False) -> Stored:
+def stored(kind: str, rows: int, columns: int, transposed: bool = False) -> Stored:
     shape = (columns, rows + GAP) if transposed else (rows, columns + GAP)
-    return Stored(np.random.default_rng(rows).normal(size=shape).astype(np.float32))
+    values = np.random.default_rng(rows).normal(size=shape).astype(np.float32)
+    return Stored(values if kind == "f32" else (values.view(np.uint32) >> 16).astype(np.uint16))
 
 
 def operands_of(problem: Problem) -> Any:
     left, right = (letter == "t" for letter in problem.layout)
-    a, b = stored(problem.m, problem.k, left), stored(problem.k, problem.n, right)
-    c = stored(problem.m, problem.n)
+    kind = problem.operand_type
+    a, b = stored(kind, problem.m, problem.k, left), stored(kind, problem.k, problem.n, right)
+    c = stored(problem.output_type, problem.m, problem.n)
     lengths = tuple(one.words.shape[1] for one in (a, b, c))
     return SimpleNamespace(problem=problem, a=a, b=b, c=c, leading_dimensions=lengths)
 
@@ -106,6 +115,31 @@ def test_each_rival_computes_the_row_major_product(
     np.testing.assert_allclose(operands.c.matrix, expected_a @ expected_b, rtol=1e-5, atol=1e-6)
 
 
+def product_of(operands: Any) -> NDArray[np.float64]:
+    return np.asarray(operands.a.matrix.astype(float) @ operands.b.matrix.astype(float))
+
+
+@pytest.mark.parametrize("output", ["same", "f32"])
+def test_a_rival_in_16_bits_sums_in_fp32(rivals: Callable[[Any], Any], output: str) -> None:
+    operands = operands_of(replace(SHAPE, compute="bf16", output=output))
+    rivals(operands)[0][1]()
+    rounding = 2**-8 if output == "same" else 1e-6
+    np.testing.assert_allclose(
+        operands.c.matrix, product_of(operands), rtol=rounding, atol=rounding / 100
+    )
+
+
+def test_a_rival_in_tf32_rounds_its_operands_and_one_of_three_products_does_not(
+    rivals: Callable[[Any], Any],
+) -> None:
+    errors = {}
+    for compute in ("tf32", "tf32x3"):
+        operands = operands_of(replace(SHAPE, compute=compute))
+        rivals(operands)[0][1]()
+        errors[compute] = np.abs(operands.c.matrix - product_of(operands)).max()
+    assert errors["tf32x3"] < 1e-6 < 1e-5 < errors["tf32"] < 1e-2
+
+
 def test_it_writes_nothing_between_the_rows_of_c(rivals: Callable[[Any], Any]) -> None:
     operands = operands_of(SHAPE)
     before = operands.c.words[:, -GAP:].copy()
@@ -143,23 +177,34 @@ def real() -> str:
 
 
 def test_the_library_understands_the_product(real: str) -> None:
-    made = cublaslt.Library(real).product("nt")
+    made = cublaslt.Library(real).product("bf16", "nt")
     assert [
         _read(real, "MatmulDesc", made, attribute, c_int())
         for attribute in (cublaslt.DESC_TRANSA, cublaslt.DESC_TRANSB)
     ] == [cublaslt.OP_T, cublaslt.OP_N]
 
 
-def test_the_library_understands_a_layout(real: str) -> None:
-    made = cublaslt.Library(real).layout(5, 7, 7 + GAP)
+@pytest.mark.parametrize(("compute", "known"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
+def test_the_library_understands_the_precision(real: str, compute: str, known: int) -> None:
+    made = cublaslt.Library(real).product(compute, "nn")
+    compute_type = 0  # of cublasLtMatmulDescAttributes_t
+    assert _read(real, "MatmulDesc", made, compute_type, c_int()) == known
+
+
+@pytest.mark.parametrize(("kind", "known"), [("f32", 0), ("f16", 2), ("bf16", 14)])
+def test_the_library_understands_a_layout(real: str, kind: str, known: int) -> None:
+    made = cublaslt.Library(real).layout(kind, 5, 7, 7 + GAP)
     rows, columns, leading_dimension = 2, 3, 4  # of cublasLtMatrixLayoutAttribute_t
     assert [
         _read(real, "MatrixLayout", made, attribute, c_uint64())
         for attribute in (rows, columns, leading_dimension)
     ] == [7, 5, 7 + GAP]
+    assert _read(real, "MatrixLayout", made, 0, c_uint32()) == known
 
 
-def _read(library: str, kind: str, holder: Any, attribute: int, value: c_int | c_uint64) -> int:
+def _read(
+    library: str, kind: str, holder: Any, attribute: int, value: c_int | c_uint32 | c_uint64
+) -> int:
     function = ctypes.CDLL(library)[f"cublasLt{kind}GetAttribute"]
     written, size = c_size_t(), c_size_t(ctypes.sizeof(value))
     assert function(holder, attribute, byref(value), size, byref(written)) == 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import results
 from records import H100, SQUARE, entry, record
 from results import Ceilings, Finals, Row, Sheet
+from rich.console import Console
 
 from autotune.problem import Problem
 from autotune.runner import Measurement
@@ -59,6 +61,16 @@ def test_the_roofline_is_of_memory_where_one_side_is_thin() -> None:
     assert thin["roofline_share"] == pytest.approx(4 * (4096**2 + 2 * 4096) / 2996e9 / 40e-6)
 
 
+def test_the_roofline_of_16_bits_counts_their_bytes() -> None:
+    thin = row(Problem(1, 4096, 4096, "bf16"), Finals(Measurement(40.0)))
+    assert thin["roofline_share"] == pytest.approx(2 * (4096**2 + 2 * 4096) / 2996e9 / 40e-6)
+
+
+def test_three_products_stand_beside_fp32() -> None:
+    vendors = [row(replace(SQUARE, compute=one))["vendor"] for one in ("tf32", "tf32x3", "f16")]
+    assert vendors == ["tf32", "f32", "f16"]
+
+
 def test_what_was_not_timed_is_null() -> None:
     made = row(finals=Finals(OURS))
     assert (made["ratio"], made["ratio_lt"], made["reference_error"]) == (None, None, None)
@@ -67,6 +79,11 @@ def test_what_was_not_timed_is_null() -> None:
 def test_a_row_can_be_written_and_names_its_problem() -> None:
     problem = Problem(3, 4, 5, layout="tn")
     assert results.problem_of(json.loads(json.dumps(row(problem)))) == problem
+
+
+def test_a_row_names_the_type_of_c() -> None:
+    problem = Problem(3, 4, 5, "bf16", output="f32")
+    assert results.problem_of(row(problem)) == problem
 
 
 @pytest.mark.parametrize(
@@ -79,6 +96,24 @@ def test_a_row_can_be_written_and_names_its_problem() -> None:
 )
 def test_ceilings_are_measured_ones_where_there_are_such(name: str, expected: Ceilings) -> None:
     assert results.ceilings(replace(H100, name=name)) == expected
+
+
+@pytest.mark.parametrize("compute", ["tf32", "tf32x3", "bf16"])
+def test_ceilings_of_tensor_cores_are_the_peaks_and_a_measured_copy(compute: str) -> None:
+    assert results.ceilings(H100, compute) == Ceilings(H100.peak(compute), 2996e9)
+
+
+def test_the_summary_has_the_worst_shape_and_who_won() -> None:
+    made = results.summary([fast(2.0), fast(1.5, m=65)])
+    assert (made["worst_shape"], made["families"]) == ("65x64x64", {"tiled": 2})
+
+
+def test_a_suite_of_before_there_were_other_precisions_is_read() -> None:
+    path = Path(__file__).parent.parent / "docs" / "results" / "h100" / "suite-f32.json"
+    rows = json.loads(path.read_text())["rows"]
+    assert {results.problem_of(one).compute for one in rows} == {"f32"}
+    assert results.summary(rows)["families"].keys() <= {"simt", "gemv"}
+    assert results.table(rows).row_count == len(rows) + 2
 
 
 def test_the_summary_has_the_geometric_mean_and_the_worst() -> None:
@@ -139,3 +174,11 @@ def test_tables_show_every_row() -> None:
     rows = [fast(2.0, layout) for layout in ("nn", "nt", "tn", "tt")]
     assert results.table(rows).row_count == 4 + 2
     assert results.layout_table(rows).row_count == 1
+
+
+def test_the_table_loses_nothing_on_110_columns() -> None:
+    slow = Finals(replace(OURS, time_us=123456.78), replace(CUBLAS, time_us=123456.78), RIVALS)
+    console = Console(file=StringIO(), width=110)
+    console.print(results.table([row(Problem(100000, 32, 1000000, layout="tn"), slow)]))
+    assert isinstance(console.file, StringIO)
+    assert "…" not in console.file.getvalue()

@@ -20,9 +20,9 @@ from synthetic import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune import families
+from autotune import families, recording
 from autotune.config import Config
-from autotune.errors import AutotuneError, RunnerError
+from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.evaluate import Trial
 from autotune.gpu.bench import VENDOR
 from autotune.observer import Progress
@@ -50,8 +50,8 @@ def run(out: Path, *options: object, shapes: tuple[str, ...] = (SHAPE,)) -> Resu
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
-    made = json.loads(out.read_text())
+def rows(out: Path, name: str = "suite-f32") -> list[dict[str, Any]]:
+    made = json.loads((out / f"{name}.json").read_text())
     return list(made["rows"])
 
 
@@ -67,8 +67,46 @@ def test_layouts_are_three_shapes_in_four_layouts() -> None:
     assert len({problem.shape for problem in problems}) == 3
 
 
+def test_each_compute_has_all_shapes() -> None:
+    problems = suite.chosen(None, False, ["bf16", "tf32x3"])
+    assert [problem.compute for problem in problems] == ["bf16"] * 27 + ["tf32x3"] * 27
+
+
+def test_a_shape_that_names_its_compute_is_there_once() -> None:
+    problems = suite.chosen(["8x8x8:f16", "8x8x4"], False, ["f32", "f16"])
+    assert [str(problem) for problem in problems] == [
+        "8x8x8:f16:nn",
+        "8x8x4:f32:nn",
+        "8x8x4:f16:nn",
+    ]
+
+
+def test_every_compute_has_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # tf32x3 is served by IEEE fp32 kernels too, and the recording of fp32 stands in for its own.
+    near = replace(synthetic.recorded(), problem=replace(PROBLEM, compute="tf32x3"))
+    both = {one.problem: one for one in (synthetic.recorded(), near)}
+    monkeypatch.setattr(recording, "find", lambda _name, problem: both[problem])
+    out = tmp_path / "out"
+    assert run(out, "--compute", "f32", "--compute", "tf32x3").exit_code == 0
+    exact, third = rows(out)[0], rows(out, "suite-tf32x3")[0]
+    assert [one["compute"] for one in (exact, third)] == ["f32", "tf32x3"]
+    assert (third["vendor"], third["family"]) == ("f32", "simt")
+    peak = H100.peak("tf32x3")
+    assert json.loads((out / "suite-tf32x3.json").read_text())["ceilings"]["flops"] == peak
+
+
+def test_a_file_can_have_another_name(tmp_path: Path) -> None:
+    run(tmp_path, "--name", "other")
+    assert len(rows(tmp_path, "other-f32")) == 1
+
+
+def test_one_ceiling_is_of_one_compute(tmp_path: Path) -> None:
+    ran = run(tmp_path, "--compute", "f32", "--compute", "tf32", "--flops", 1e12)
+    assert ran.exit_code == 2
+
+
 def test_a_row_has_the_winner_beside_cublas(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
+    out = tmp_path / "out"
     assert run(out).exit_code == 0
     (row,) = rows(out)
     assert (row["shape"], row["config"]) == ([256, 256, 256], str(FASTEST))
@@ -76,25 +114,25 @@ def test_a_row_has_the_winner_beside_cublas(tmp_path: Path) -> None:
 
 
 def test_what_is_there_already_is_not_tuned_again(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
+    out = tmp_path / "out"
     run(out)
-    before = out.read_bytes()
+    before = (out / "suite-f32.json").read_bytes()
     assert "1 of 1 shapes are there already" in run(out).output
-    assert out.read_bytes() == before
+    assert (out / "suite-f32.json").read_bytes() == before
 
 
 def test_again_tunes_it_again(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
+    out = tmp_path / "out"
     run(out)
-    made = json.loads(out.read_text())
+    made = json.loads((out / "suite-f32.json").read_text())
     made["rows"][0]["config"] = "of yesterday"
-    out.write_text(json.dumps(made))
+    (out / "suite-f32.json").write_text(json.dumps(made))
     run(out, "--again")
     assert [row["config"] for row in rows(out)] == [str(FASTEST)]
 
 
 def test_a_shape_that_fails_costs_itself_alone(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
+    out = tmp_path / "out"
     ran = run(out, shapes=("5x5x5", SHAPE))
     assert (ran.exit_code, len(rows(out))) == (1, 1)
     assert "no result: 5x5x5" in ran.output
@@ -102,7 +140,7 @@ def test_a_shape_that_fails_costs_itself_alone(tmp_path: Path) -> None:
 
 def test_every_trial_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "trials"
-    run(tmp_path / "out.json", "--trials", folder)
+    run(tmp_path / "out", "--trials", folder)
     kept = Recording.load(folder / f"{PROBLEM.slug}.json.gz")
     failures = [row for row in kept.rows if isinstance(row.outcome, Failure)]
     simt = [row for row in synthetic.recorded().rows if row.config.family == "simt"]
@@ -124,8 +162,8 @@ def test_trials_of_leaders_have_their_last_times_and_no_failed_ones() -> None:
 
 
 def test_the_ceiling_can_be_given(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    run(out, "--ffma", 1e12)
+    out = tmp_path / "out"
+    run(out, "--flops", 1e12)
     (row,) = rows(out)
     assert row["roofline_share"] == pytest.approx(PROBLEM.flops / 1e12 / row["ours_us"] * 1e6)
 
@@ -187,6 +225,18 @@ def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
     assert len(programs) == 30
     assert len(chosen) <= 60
     assert len({*chosen}) == len(chosen)
+
+
+def test_a_sweep_takes_the_families_of_the_precision() -> None:
+    half = replace(PROBLEM, compute="bf16")
+    assert record.serving(half, "auto") == families.tuned(half)
+    with pytest.raises(ConfigError, match="simt does not compute bf16"):
+        record.serving(half, "simt")
+
+
+def test_only_a_sweep_in_fp32_has_the_naive_and_tiled_kernels() -> None:
+    assert record.steps(PROBLEM)
+    assert not record.steps(replace(PROBLEM, compute="tf32"))
 
 
 def test_a_sweep_follows_from_its_seed() -> None:

@@ -78,6 +78,18 @@ def test_values_are_in_the_order_of_numbers_and_the_family_first() -> None:
     assert [one.value for one in found] == ["simt", 16, 64, 128, "rows"]
 
 
+def test_a_family_is_judged_in_the_precisions_that_it_serves() -> None:
+    times = {
+        "exact": {config(64): 10.0},
+        "half": {config(64, family="mma"): 5.0, config(32, family="mma"): 20.0},
+    }
+    shapes = {name: values.ranked(one) for name, one in times.items()}
+    found = values.worths(shapes, {"exact": "f32", "half": "bf16"})
+    costs = {(one.family, one.value): (one.cost, one.alone) for one in found}
+    assert costs["mma", 64] == (4.0, 0)
+    assert costs["simt", "simt"] == (None, 1)
+
+
 def run(*words: object) -> Result:
     app = Typer()
     app.command()(values.main)

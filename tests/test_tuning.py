@@ -217,7 +217,7 @@ def test_a_failure_costs_its_candidate_alone(store: Store) -> None:
 
 def test_what_does_not_compile_is_a_failed_trial(store: Store) -> None:
     def spilling(template: Template, arch: str) -> Program:
-        return program(template, arch, spills=8 * ("23" in template.expression))
+        return program(template, arch, spills=48 * ("23" in template.expression))
 
     runner = FakeRunner()
     record = go(runner, store, compile=spilling)
@@ -314,7 +314,7 @@ NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `auto` stand for two families that are small."""
-    monkeypatch.setattr(families, "TUNED", ("tiled", "naive"))
+    monkeypatch.setattr(families, "SEARCHED", ("tiled", "naive"))
 
 
 def naive_wins(config: Config) -> Measurement:

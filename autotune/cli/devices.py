@@ -66,13 +66,15 @@ def occupancy(
     By default for the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
     the bound that its traffic sets; with --threads and --registers for one kernel of yours.
     """
-    from autotune import api, targets
+    from autotune import targets
     from autotune.errors import UsageError
-    from autotune.report.occupancy import kernel_row, tile_width_rows
+    from autotune.report.occupancy import kernel_row, tile_width_rows, tiled_registers
 
     where = targets.resolve(device or targets.DEFAULT)
     if threads is registers is shared is None:
-        arch, compiled = api.tiled_registers(where, tile_width or WIDTHS)
+        # A device that is older than all that the compiler knows gets the oldest one's registers.
+        arch = "sm_{}{}".format(*max(where.compute_capability, targets.OLDEST))
+        compiled = tiled_registers(arch, tile_width or WIDTHS)
         note = f"{where.name}; registers as compiled for {arch}"
         _show_rows(where, tile_width_rows(where, compiled), note, json)
         return

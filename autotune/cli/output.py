@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +12,13 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from autotune.problem import Problem
+
 Shape = Annotated[
     str,
     typer.Argument(
         metavar="MxNxK",
-        help="Sizes of the product, such as 4096x4096x4096 or 512x512x64:batch=8:bias_relu.",
+        help="Sizes of the product, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu.",
     ),
 ]
 DeviceSpec = Annotated[
@@ -28,7 +31,19 @@ DeviceSpec = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Compute = Annotated[str, typer.Option(help="The precision: f32.")]
+Compute = Annotated[
+    str,
+    typer.Option(
+        help="The precision: f32, tf32, tf32x3 (fp32 operands), f16 or bf16 (16-bit operands)."
+    ),
+]
+Accuracy = Annotated[
+    str,
+    typer.Option(help="exact, or near: fp32 operands and nearly its accuracy, as tf32x3."),
+]
+Output = Annotated[
+    str, typer.Option(help="same, or f32: C and the bias in fp32 though A and B have 16 bits.")
+]
 Layout = Annotated[str, typer.Option(help="How A and B are stored: nn, nt, tn or tt.")]
 Batch = Annotated[int, typer.Option(metavar="N", help="Products at once.")]
 Epilogue = Annotated[
@@ -38,6 +53,22 @@ Epilogue = Annotated[
 
 # Wide enough for every table, where no terminal says how wide it is.
 PIPE_WIDTH = 160
+
+
+def problem_of(
+    shape: str, compute: str, layout: str, batch: int, epilogue: str, accuracy: str, output: str
+) -> Problem:
+    """The problem that the arguments pose; what the shape's own text names comes first.
+
+    Raises:
+        ProblemError: if they pose none.
+    """
+    from autotune.problem import Problem, compute_of
+
+    problem = Problem.parse(
+        shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
+    )
+    return replace(problem, compute=compute_of(problem.compute, accuracy))
 
 
 def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:

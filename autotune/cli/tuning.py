@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import (
+    Accuracy,
     Batch,
     Compute,
     DeviceSpec,
     Epilogue,
     Json,
     Layout,
+    Output,
     Shape,
+    problem_of,
     show,
     show_json,
 )
@@ -34,6 +37,8 @@ def tune(
     layout: Layout = "nn",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
+    output: Output = "same",
+    accuracy: Accuracy = "exact",
     device: DeviceSpec = None,
     trials: Annotated[
         int | None, typer.Option(help="Stop at so many, those of earlier runs included.")
@@ -44,7 +49,11 @@ def tune(
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
     sampler: Annotated[str, typer.Option(help="tpe, random or exhaustive.")] = "tpe",
     family: Annotated[
-        str, typer.Option(help="Of kernels: auto (simt and gemv), simt, gemv, tiled or naive.")
+        str,
+        typer.Option(
+            help="Of kernels: auto (wgmma, mma, simt and gemv, where they serve the precision), "
+            "one of these, tiled or naive."
+        ),
     ] = "auto",
     jobs: Annotated[
         int | None, typer.Option(help="Threads that compile.  [default: one a core but one]")
@@ -59,10 +68,9 @@ def tune(
     from rich.console import Console
 
     from autotune import api, targets
-    from autotune.problem import Problem
     from autotune.report import progress, record, rejections
 
-    problem = Problem.parse(shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue)
+    problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     seconds = None if budget is None else parse_seconds(budget)
     options = api.options_of(trials, seconds, seed, sampler, jobs)
     limits = progress.Limits(options.trials, options.budget_s)
@@ -96,15 +104,16 @@ def best(
     layout: Layout = "nn",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
+    output: Output = "same",
+    accuracy: Accuracy = "exact",
     device: DeviceSpec = None,
     json: Json = False,
 ) -> None:
     """Print what is recorded of a problem; exit status 3 if it was never tuned."""
     from autotune import api, targets
-    from autotune.problem import Problem
     from autotune.report import record
 
-    problem = Problem.parse(shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue)
+    problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     found = api.recorded(problem, device or targets.DEFAULT)
     if json:
         show_json(record.to_json(found))
@@ -117,7 +126,7 @@ def ladder(
     device: DeviceSpec = None,
     json: Json = False,
 ) -> None:
-    """Compare the naive, the tiled and the best kernel with cuBLAS.
+    """Compare the naive, the tiled and the best kernel with cuBLAS, and those of tensor cores.
 
     Without a GPU and without --device it prints what was recorded on an H100.
     """
@@ -159,7 +168,8 @@ def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
 
     if found.evidence != "replayed":
         return tally.rejected
-    spaces = [space.feasible(found.problem, found.device, name) for name in families_of(family)]
+    names = families_of(family, found.problem)
+    spaces = [space.feasible(found.problem, found.device, name) for name in names]
     legal = sum(len(one.configs) for one in spaces)
     reasons = sum((Counter(one.rejected) for one in spaces), Counter[str]())
     return {**reasons, "not recorded": max(0, legal - tally.feasible)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
 from rich.console import Group, RenderableType
@@ -10,8 +11,9 @@ from rich.text import Text
 
 from autotune import families, roofline
 from autotune.config import Config
+from autotune.device import Device
 from autotune.evaluate import Trial
-from autotune.ladder import BEST, Ladder
+from autotune.ladder import BEST, Ladder, Part
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runner import Failure, Measurement
@@ -29,10 +31,13 @@ class Rung:
 
     Attributes:
         name: of the step.
+        compute: the precision.
         config: what ran, as text; None for the vendor library.
         time_us: microseconds of one run.
         gflops: GFLOP/s.
-        cublas_share: its speed as a share of cuBLAS's.
+        cublas_share: its speed as a share of cuBLAS's in the same precision; of fp32 for `tf32x3`,
+            which cuBLAS has not.
+        peak_share: the same of the device's peak in the precision.
         flop_per_byte: operations for each byte that its blocks load.
         bound_gflops: what the memory bandwidth can feed at that, in GFLOP/s.
         occupancy: share (0..1) of an SM's warps that are resident.
@@ -41,10 +46,12 @@ class Rung:
     """
 
     name: str
+    compute: str
     config: str | None = None
     time_us: float | None = None
     gflops: float | None = None
     cublas_share: float | None = None
+    peak_share: float | None = None
     flop_per_byte: float | None = None
     bound_gflops: float | None = None
     occupancy: float | None = None
@@ -53,36 +60,26 @@ class Rung:
 
 
 def rungs(ladder: Ladder) -> tuple[Rung, ...]:
-    """The steps from the slowest kernel on, and cuBLAS if it was timed."""
-    vendor = None if ladder.baseline is None else ladder.baseline.time_us
-    steps = tuple(_rung(name, trial, ladder, vendor) for name, trial in ladder.steps.items())
-    if vendor is None:
-        return steps
-    speed = ladder.problem.speed(vendor) / 1e9
-    return (*steps, Rung(VENDOR, time_us=vendor, gflops=speed, cublas_share=1.0))
+    """The steps of each precision from the slowest kernel on, and cuBLAS where it was timed."""
+    return tuple(rung for part in ladder.parts for rung in _rungs(part, ladder.device))
 
 
 def render(ladder: Ladder) -> RenderableType:
-    """The ladder as a table; the evidence is in its title."""
+    """The ladder as a table, precision by precision; the evidence is in its title."""
     title = Text(f"{ladder.problem} on {ladder.device.name}  ", style="bold")
     title.append(ladder.evidence.upper())
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("kernel", no_wrap=True)
-    for header in ("GFLOP/s", "of\ncuBLAS", "FLOP/B", "bound\nGFLOP/s", "occu-\npancy"):
+    for header in ("TFLOP/s", "of\ncuBLAS", "of\npeak", "FLOP/B", "bound\nTFLOP/s", "occu-\npancy"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("limiter")
-    for rung in rungs(ladder):
-        table.add_row(
-            rung.name,
-            cell(rung.gflops, "{:,.0f}"),
-            cell(rung.cublas_share, "{:.1%}"),
-            cell(rung.flop_per_byte, "{:.3g}"),
-            cell(rung.bound_gflops, "{:,.0f}"),
-            cell(rung.occupancy, "{:.0%}"),
-            rung.failure or rung.limiter or "",
-        )
-    notes = f"the best: {ladder.steps[BEST].config}\n{NOTE}"
-    return Group(title, table, Text(notes, style="dim"))
+    for part in ladder.parts:
+        if ladder.higher:
+            peak = ladder.device.peak(part.problem.compute) / 1e12
+            table.add_row(f"{part.problem.compute}, the peak", f"{peak:,.1f}", style="dim")
+        for rung in _rungs(part, ladder.device):
+            table.add_row(rung.name, *_cells(rung))
+    return Group(title, table, Text("\n".join(_notes(ladder)), style="dim"))
 
 
 def to_json(ladder: Ladder) -> dict[str, object]:
@@ -92,20 +89,78 @@ def to_json(ladder: Ladder) -> dict[str, object]:
         "device": ladder.device.name,
         "evidence": ladder.evidence,
         "rungs": [asdict(rung) for rung in rungs(ladder)],
+        "missing": dict(ladder.missing),
+        "untuned": [*ladder.untuned],
     }
 
 
-def _rung(name: str, trial: Trial, ladder: Ladder, vendor: float | None) -> Rung:
-    flop_per_byte = roofline.intensity(*_tile(trial.config, ladder.problem))
-    bound = roofline.bandwidth_bound(ladder.device.memory_bandwidth, flop_per_byte) / 1e9
+def _cells(rung: Rung) -> tuple[str, ...]:
+    return (
+        cell(rung.gflops and rung.gflops / 1e3, "{:,.2f}"),
+        cell(rung.cublas_share, "{:.1%}"),
+        cell(rung.peak_share, "{:.1%}"),
+        cell(rung.flop_per_byte, "{:.3g}"),
+        cell(rung.bound_gflops and rung.bound_gflops / 1e3, "{:,.2f}"),
+        cell(rung.occupancy, "{:.0%}"),
+        rung.failure or rung.limiter or "",
+    )
+
+
+def _notes(ladder: Ladder) -> Iterator[str]:
+    yield f"the best: {ladder.steps[BEST].config}"
+    for part in ladder.higher:
+        yield from (f"{name}: {trial.config}" for name, trial in part.steps.items())
+    if ladder.untuned:
+        yield f"the model's choice, as not tuned: {_listed(ladder.untuned)}"
+    reasons = dict.fromkeys(ladder.missing.values())
+    for reason in reasons:
+        names = (name for name, why in ladder.missing.items() if why == reason)
+        yield f"left out: {_listed(names)}: {reason}"
+    if any(part.problem.compute == "tf32x3" for part in ladder.higher):
+        yield "tf32x3: of cuBLAS in fp32"
+    yield NOTE
+
+
+def _listed(names: Iterable[str]) -> str:
+    return "; ".join(names)
+
+
+def _rungs(part: Part, device: Device) -> Iterator[Rung]:
+    vendor = None if part.baseline is None else part.baseline.time_us
+    for name, trial in part.steps.items():
+        yield _rung(name, trial, part.problem, device, vendor)
+    if vendor is not None:
+        compute, speed = part.problem.compute, part.problem.speed(vendor)
+        yield Rung(
+            VENDOR if compute == "f32" else f"{VENDOR}, {_of_vendor(compute)}",
+            compute,
+            time_us=vendor,
+            gflops=speed / 1e9,
+            cublas_share=1.0,
+            peak_share=speed / device.peak(compute),
+        )
+
+
+def _of_vendor(compute: str) -> str:
+    """The precision of the vendor's product that stands beside one."""
+    return "f32" if compute == "tf32x3" else compute
+
+
+def _rung(name: str, trial: Trial, problem: Problem, device: Device, vendor: float | None) -> Rung:
+    tile = _tile(trial.config, problem)
+    flop_per_byte = roofline.intensity(*tile, element_bytes=problem.element_bytes)
+    bound = roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte) / 1e9
     outcome = trial.outcome
     time_us = outcome.time_us if isinstance(outcome, Measurement) else None
+    speed = time_us and problem.speed(time_us)
     return Rung(
         name=name,
+        compute=problem.compute,
         config=str(trial.config),
         time_us=time_us,
-        gflops=time_us and ladder.problem.speed(time_us) / 1e9,
+        gflops=speed and speed / 1e9,
         cublas_share=vendor / time_us if vendor and time_us else None,
+        peak_share=speed and speed / device.peak(problem.compute),
         flop_per_byte=flop_per_byte,
         bound_gflops=bound,
         occupancy=trial.occupancy,

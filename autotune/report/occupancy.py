@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autotune import roofline
+from autotune import compiler, families, roofline, settings
+from autotune.config import Config
 from autotune.device import Device
-from autotune.families.tiled import shared_bytes
+from autotune.errors import AutotuneError, UsageError
+from autotune.families.tiled import TILE_WIDTHS, TILED, shared_bytes
 from autotune.occupancy import Occupancy, occupancy
+from autotune.problem import Problem
 from autotune.report import cell
 
 if TYPE_CHECKING:
@@ -80,6 +84,32 @@ def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[Row, 
         UsageError: for a TILE_WIDTH below 1 or negative registers.
     """
     return tuple(_tile_width_row(device, width, count) for width, count in registers.items())
+
+
+def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
+    """The registers a thread of the square tiled kernel, as compiled for an architecture.
+
+    Raises:
+        UsageError: for a TILE_WIDTH that the kernel is not made for.
+        MissingError: without a compiler.
+        AutotuneError: if it does not compile.
+    """
+    for width in widths:
+        if width not in TILE_WIDTHS:
+            least, most = TILE_WIDTHS[0], TILE_WIDTHS[-1]
+            raise UsageError(f"TILE_WIDTH is {width}; give {least} to {most}")
+    problem, cache = Problem(1, 1, 1), settings.cache_dir()
+
+    def registers(width: int) -> int:
+        config = Config.of(TILED.name, {"tile_width": width, "specialized": 1})
+        (launch,) = families.plan(config, problem).launches
+        program = compiler.compile(launch.template, arch, cache=cache)
+        if isinstance(program, compiler.CompileFailure):
+            raise AutotuneError(f"{launch.template.expression} for {arch}: {program.reason}")
+        return program.registers
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(widths, pool.map(registers, widths), strict=True))
 
 
 def render(rows: Sequence[Row]) -> Table:

@@ -16,6 +16,7 @@ from rich.text import Text
 from autotune.evaluate import Trial
 from autotune.observer import Observer, Progress
 from autotune.problem import Problem
+from autotune.report import vendor
 from autotune.runner import Failure, Measurement
 from autotune.store import Record
 
@@ -93,12 +94,15 @@ class Speed:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
+        self.vendor = vendor(problem.compute)
         self.vendor_us: float | None = None
 
     def of(self, time_us: float) -> str:
         """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`."""
         text = f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s"
-        return f"{text}, {self.vendor_us / time_us:.1%} of cuBLAS" if self.vendor_us else text
+        return (
+            f"{text}, {self.vendor_us / time_us:.1%} of {self.vendor}" if self.vendor_us else text
+        )
 
 
 class Lines:
@@ -115,7 +119,7 @@ class Lines:
 
     def baseline(self, measurement: Measurement | None) -> None:
         if measurement is not None:
-            self._say(f"cuBLAS: {self._speed.of(measurement.time_us)}")
+            self._say(f"{self._speed.vendor}: {self._speed.of(measurement.time_us)}")
             self._speed.vendor_us = measurement.time_us
 
     def trial(self, trial: Trial, progress: Progress) -> None:

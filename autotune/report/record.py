@@ -8,6 +8,7 @@ from rich.text import Text
 
 from autotune.config import Config
 from autotune.lookup import Answer
+from autotune.report import precision, vendor
 from autotune.store import Entry, Provenance, Record
 from autotune.store.codec import encode
 
@@ -51,7 +52,7 @@ def to_json(found: Record | Answer) -> dict[str, object]:
         "params": answer.config.values,
         "time_us": answer.time_us,
         "tflops": rate and rate / 1e12,
-        "peak_share": rate and rate / answer.device.peak_fp32,
+        "peak_share": rate and rate / answer.device.peak(answer.problem.compute),
         "cublas_us": cublas,
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
         "note": answer.note,
@@ -107,18 +108,19 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
 
 def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     rate = answer.problem.speed(time_us)
-    share = rate / answer.device.peak_fp32
+    compute = answer.problem.compute
+    share = rate / answer.device.peak(compute)
     record = _own_record(answer)
     own = answer.entry if record else None
     spread = f" +- {_us(own.measurement.spread_us)}" if own and own.measurement.spread_us else ""
     cold = own.measurement.cold_us if own else None
     facts = [
         ("time", f"{_us(time_us)}{spread}" + (f", cold {_us(cold)}" if cold else "")),
-        ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak fp32"),
+        ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
     if record is not None and record.baseline is not None:
-        vendor = record.baseline.time_us
-        facts.append(("cuBLAS", f"{_us(vendor)}; {vendor / time_us:.1%} of its speed"))
+        theirs = record.baseline.time_us
+        facts.append((vendor(compute), f"{_us(theirs)}; {theirs / time_us:.1%} of its speed"))
     return facts
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
 from autotune.errors import ArrayError
-from autotune.problem import Problem
+from autotune.problem import SIZES, Problem, Type
 
-_ELEMENT_BYTES = 4
+TYPES: Mapping[str, Type] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+"""What the kernels take, by the names that the array libraries have for it."""
+
+_NAMES = {own: name for name, own in TYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -37,18 +41,29 @@ class Operand:
 @dataclass(frozen=True)
 class Window:
     """The memory of an operand: `rows` of `columns` elements, `leading` elements apart, and `count`
-    such matrices, `stride` elements apart."""
+    such matrices, `stride` elements apart; elements of `element_bytes`."""
 
     rows: int
     columns: int
     leading: int
     count: int = 1
     stride: int = 0
+    element_bytes: int = 4
 
     @property
     def extent(self) -> int:
         """Bytes from its first element to the end of its last."""
-        return ((self.count - 1) * self.stride + self._matrix) * _ELEMENT_BYTES
+        return ((self.count - 1) * self.stride + self._matrix) * self.element_bytes
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return self.columns * self.element_bytes
+
+    @property
+    def pitches(self) -> tuple[int, int]:
+        """Bytes from one row, and from one matrix, to the next."""
+        return self.leading * self.element_bytes, self.stride * self.element_bytes
 
     @property
     def disjoint(self) -> bool:
@@ -70,16 +85,17 @@ def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
     """The device that holds an operand which the kernels could take, whatever its strides.
 
     Raises:
-        ArrayError: for an array that is empty, on the CPU, of another type than fp32 or not of
-            one of the numbers of `dimensions`.
+        ArrayError: for an array that is empty, on the CPU, of a type that is none of `TYPES` or
+            not of one of the numbers of `dimensions`.
     """
     name = operand.name
     if 0 in operand.shape:
         raise ArrayError(f"{name} is empty {operand.shape}; every size must be at least 1")
     if operand.ordinal is None:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
-    if operand.dtype != "float32":
-        raise ArrayError(f"{name} is {operand.dtype}; the kernels take float32: convert it")
+    if operand.dtype not in TYPES:
+        known = "float32, float16 and bfloat16"
+        raise ArrayError(f"{name} is {operand.dtype}; the kernels take {known}: convert it")
     if len(operand.shape) not in dimensions:
         wanted = "a vector" if dimensions == (1,) else "a matrix or a batch of them"
         raise ArrayError(
@@ -104,10 +120,10 @@ def window(operand: Operand, layout: str | None = None) -> tuple[str, Window]:
     """
     (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
-    batch = (count, stride) if count > 1 and stride else (1, 0)
+    rest = *((count, stride) if count > 1 and stride else (1, 0)), SIZES[TYPES[operand.dtype]]
     stored = {
-        "n": _window(rows, columns, row_stride, column_stride, batch),
-        "t": _window(columns, rows, column_stride, row_stride, batch),
+        "n": _window(rows, columns, row_stride, column_stride, rest),
+        "t": _window(columns, rows, column_stride, row_stride, rest),
     }
     for letter in layout or "nt":
         found = stored[letter]
@@ -123,31 +139,39 @@ def window(operand: Operand, layout: str | None = None) -> tuple[str, Window]:
 def problem_of(
     a: Operand,
     b: Operand,
+    out: Operand | None = None,
+    *,
+    compute: str | None = None,
     layout: str | None = None,
-    compute: str = "f32",
     epilogue: str = "none",
 ) -> Problem:
-    """The problem that two operands pose; with `layout` they must lie as it says.
+    """The problem that operands pose; with `layout` they must lie as it says.
 
-    One matrix is multiplied by each of a batch.
+    One matrix is multiplied by each of a batch. Without a `compute` it is that of their type. An
+    `out` may be fp32 where A and B are of 16 bits.
 
     Raises:
-        ArrayError: if they are not matrices in fp32 on one device that fit each other.
+        ArrayError: if A and B are not matrices of one type on one device that fit each other, or
+            their type or that of `out` is not one that the product can have.
+        ProblemError: for an unknown compute or epilogue, or too large a batch.
     """
-    homes = check(a), check(b)
-    if homes[0] != homes[1]:
-        raise ArrayError(f"A is on CUDA device {homes[0]}, B on {homes[1]}; move one of them")
-    (m, k), (inner, n) = a.shape[-2:], b.shape[-2:]
-    if k != inner:
-        raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
-    counts = [one.shape[0] if len(one.shape) == 3 else 1 for one in (a, b)]
-    if counts[0] != counts[1] and 1 not in counts:
-        raise ArrayError(
-            f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
-        )
+    batch = _fitting(a, b)
+    (m, k), n = a.shape[-2:], b.shape[-1]
     letters = layout or (None, None)
     stored = "".join(window(one, letter)[0] for one, letter in zip((a, b), letters, strict=True))
-    return Problem(m, n, k, compute, stored, max(counts), epilogue)
+    own = TYPES[a.dtype]
+    problem = Problem(m, n, k, compute or own, stored, batch, epilogue, _output(a, out))
+    if problem.operand_type != own:
+        raise ArrayError(
+            f"A and B are {a.dtype}; {compute} multiplies {_NAMES[problem.operand_type]}: convert "
+            f"them or give compute={own!r}"
+        )
+    return problem
+
+
+def sizes(problem: Problem) -> tuple[int, int, int]:
+    """Bytes of an element of A, B and C."""
+    return problem.element_bytes, problem.element_bytes, problem.output_bytes
 
 
 def product_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
@@ -160,8 +184,8 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> Window:
     """The memory of an output that a product of a shape on a device can be written to.
 
     Raises:
-        ArrayError: if it is not writable, row-major, fp32, of the right shape and there, or if
-            matrices of a batch overlap.
+        ArrayError: if it is not writable, row-major, of the right shape and there, or if matrices
+            of a batch overlap.
     """
     home = check(out)
     if home != ordinal:
@@ -179,20 +203,22 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> Window:
     return memory
 
 
-def check_bias(bias: Operand, n: int, ordinal: int) -> Window:
-    """The memory of a bias for the `n` columns of a product on a device.
+def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> Window:
+    """The memory of a bias for the `n` columns of a product of type `dtype` on a device.
 
     Raises:
-        ArrayError: if it is not a vector of n neighbouring fp32 elements there.
+        ArrayError: if it is not a vector of n neighbouring elements of that type there.
     """
     home = check(bias, (1,))
+    if bias.dtype != dtype:
+        raise ArrayError(f"bias is {bias.dtype}, out {dtype}; convert the bias")
     if home != ordinal:
         raise ArrayError(f"A is on CUDA device {ordinal}, bias on {home}; move one of them")
     if bias.shape != (n,):
         raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and bias.strides != (1,):
         raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
-    return Window(1, n, n)
+    return Window(1, n, n, element_bytes=SIZES[TYPES[dtype]])
 
 
 def overlap(address: int, memory: Window, other: int, other_memory: Window) -> bool:
@@ -205,17 +231,49 @@ def overlap(address: int, memory: Window, other: int, other_memory: Window) -> b
         address, memory, other, other_memory = other, other_memory, address, memory
     if other >= address + memory.extent:
         return False
-    # All rows of both begin at one of two columns of a matrix whose rows are so long.
-    period = gcd(memory.leading, memory.stride, other_memory.leading, other_memory.stride)
-    column = (other - address) // _ELEMENT_BYTES % period
-    return column < memory.columns or column + other_memory.columns > period
+    # All rows of both begin at one of two places in a matrix whose rows are so long.
+    period = gcd(*memory.pitches, *other_memory.pitches)
+    place = (other - address) % period
+    return place < memory.width or place + other_memory.width > period
+
+
+def _fitting(a: Operand, b: Operand) -> int:
+    """The batch of two operands that can be multiplied."""
+    homes = check(a), check(b)
+    if homes[0] != homes[1]:
+        raise ArrayError(f"A is on CUDA device {homes[0]}, B on {homes[1]}; move one of them")
+    if a.dtype != b.dtype:
+        raise ArrayError(f"A is {a.dtype}, B {b.dtype}; convert one of them")
+    k, inner = a.shape[-1], b.shape[-2]
+    if k != inner:
+        raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
+    counts = [one.shape[0] if len(one.shape) == 3 else 1 for one in (a, b)]
+    if counts[0] != counts[1] and 1 not in counts:
+        raise ArrayError(
+            f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
+        )
+    return max(counts)
+
+
+def _output(a: Operand, out: Operand | None) -> str:
+    """The output of a problem whose product goes to `out`."""
+    if out is None:
+        return "same"
+    check(out)
+    if out.dtype not in (a.dtype, "float32"):
+        wider = "" if a.dtype == "float32" else " or float32"
+        raise ArrayError(f"out is {out.dtype}; a product of {a.dtype} is {a.dtype}{wider}")
+    return "same" if out.dtype == a.dtype else "f32"
 
 
 def _window(
-    rows: int, columns: int, row_stride: int, column_stride: int, batch: tuple[int, int]
+    rows: int, columns: int, row_stride: int, column_stride: int, rest: tuple[int, int, int]
 ) -> Window | None:
-    """Rows of neighbouring elements that do not overlap, if the strides describe such."""
+    """Rows of neighbouring elements that do not overlap, if the strides describe such.
+
+    `rest` is the count and the stride of a batch and the bytes of an element.
+    """
     leading = row_stride if rows > 1 else columns
-    if (column_stride == 1 or columns == 1) and columns <= leading and batch[1] >= 0:
-        return Window(rows, columns, leading, *batch)
+    if (column_stride == 1 or columns == 1) and columns <= leading and rest[1] >= 0:
+        return Window(rows, columns, leading, *rest)
     return None

@@ -13,6 +13,9 @@ from typing import Any, Protocol
 from autotune.errors import ArrayError
 from autotune.runtime.arrays import Operand
 
+# NumPy's array interface has no letter for bfloat16, so that such an array cannot be told there.
+_KINDS = {"<f4": "float32", "<f2": "float16"}
+
 
 class Framework(Protocol):
     """One array library.
@@ -30,8 +33,8 @@ class Framework(Protocol):
         """The handle of the caller's current stream on a device (0: the default stream)."""
         ...
 
-    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
-        """A new row-major fp32 array beside another."""
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+        """A new row-major array beside another, of its type, or fp32 if it is to be `wide`."""
         ...
 
 
@@ -91,8 +94,9 @@ class Torch:
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return self._stream(ordinal)
 
-    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
-        return self._torch.empty(shape, dtype=self._torch.float32, device=like.device)
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+        dtype = self._torch.float32 if wide else like.dtype
+        return self._torch.empty(shape, dtype=dtype, device=like.device)
 
 
 class CuPy:
@@ -113,9 +117,9 @@ class CuPy:
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return int(self._stream(ordinal).ptr)
 
-    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
         with like.device:
-            return self._cupy.empty(shape, dtype=self._cupy.float32)
+            return self._cupy.empty(shape, dtype=self._cupy.float32 if wide else like.dtype)
 
 
 class Interface:
@@ -142,7 +146,7 @@ class Interface:
         shape, kind, (address, read_only) = tuple(seen["shape"]), seen["typestr"], seen["data"]
         in_bytes = seen.get("strides")
         strides = _elements(in_bytes, int(kind[2:]), name) if in_bytes else _dense(shape)
-        dtype = "float32" if kind == "<f4" else kind
+        dtype = _KINDS.get(kind, kind)
         return Operand(name, shape, strides, dtype, self._ordinal(address), read_only)
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
@@ -154,7 +158,7 @@ class Interface:
             )
         return int(handles.pop()) if handles else 0
 
-    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:  # noqa: ARG002
         raise ArrayError(f"{type(like).__qualname__} cannot be allocated here; give out={shape}")
 
 
@@ -165,8 +169,9 @@ class PyCuda(Interface):
         super().__init__(ordinal)
         self._gpuarray = gpuarray
 
-    def empty(self, like: Any, shape: tuple[int, ...]) -> Any:
-        return self._gpuarray.empty(shape, dtype="float32", allocator=like.allocator)
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+        dtype = "float32" if wide else like.dtype
+        return self._gpuarray.empty(shape, dtype=dtype, allocator=like.allocator)
 
 
 def _is(array: Any, module: str, kind: str) -> bool:

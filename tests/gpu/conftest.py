@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.errors import MissingError
 from autotune.gpu.session import Session
+from autotune.runtime.driver import Driver
 
 
 @pytest.fixture(scope="module")
@@ -25,3 +27,24 @@ def session() -> Iterator[Session]:
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program cache of this run."""
     return tmp_path_factory.mktemp("programs")
+
+
+@pytest.fixture(scope="module")
+def driver() -> Driver:
+    try:
+        return Driver.load()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    module = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU")
+    return module
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")

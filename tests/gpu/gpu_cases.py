@@ -1,35 +1,10 @@
-"""Candidates to run on a GPU: samples of every family, and kernels that are broken on purpose."""
+"""Problems to run on a GPU in every precision: odd shapes, layouts, gaps, batches, epilogues."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
-from autotune import families, space
-from autotune.compiler import CompileFailure, compile
-from autotune.config import Config
-from autotune.device import Device
-from autotune.families.conventions import operands
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
-from autotune.runner import Candidate
-
-LARGE, SMALL, FLAT = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
-A_FAMILY = 4
-"""Configurations of each family that a case runs."""
-
-FAULTS = (
-    *("none", "wrong element", "nan", "unwritten element", "reads C for beta 0", "ignores beta"),
-    *("writes before C", "writes past C", "writes A", "writes between rows", "reads past A"),
-    *("illegal access", "endless loop", "leaves a counter", "is not accurate", "forgets the bias"),
-    "writes the bias",
-)
-COUNTERS = 4
-"""What the broken kernels ask for; they have no use for them."""
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 
 @dataclass(frozen=True)
@@ -76,8 +51,20 @@ _ROUND += [(96, 1536, 384), (768, 768, 12), (333, 444, 555), (128, 4096, 144)]
 SHAPES = (*_PRIMES, *_ONES, *_TALL, *_FLAT, *_DEEP, *_EDGES, *_ROUND)
 _GAPS = ((0, 0, 0), (1, 2, 3), (4, 4, 4), (0, 0, 0), (8, 0, 1))
 
+_FIRST_LAYOUT = {"f32": 0, "tf32": 0, "tf32x3": 0, "f16": 1, "bf16": 2}
+"""A shape has another layout in each type of operands; those of one type share their kernels."""
+
 CASES = tuple(
-    Case(Problem(*shape, layout=LAYOUTS[i % len(LAYOUTS)]), _GAPS[i % len(_GAPS)])
+    Case(
+        Problem(
+            *shape,
+            compute,
+            LAYOUTS[(_FIRST_LAYOUT[compute] + i) % len(LAYOUTS)],
+            output=OUTPUTS[i % 3 == 1],
+        ),
+        _GAPS[i % len(_GAPS)],
+    )
+    for compute in COMPUTES
     for i, shape in enumerate(SHAPES)
 )
 
@@ -90,77 +77,24 @@ _APART += [((0, 0, 0), (0, 0, 0), "b"), ((0, 1, 0), (0, 0, 1), "a")]
 BATCHED = tuple(
     Case(
         Problem(
-            *(m, n, k, "f32", LAYOUTS[i % len(LAYOUTS)], batch, EPILOGUES[i % len(EPILOGUES)]),
+            *(m, n, k, compute),
+            LAYOUTS[(_FIRST_LAYOUT[compute] + i) % len(LAYOUTS)],
+            batch,
+            EPILOGUES[i % len(EPILOGUES)],
+            OUTPUTS[i % 4 == 1],
         ),
         *_APART[i % len(_APART)],
     )
+    for compute in COMPUTES
     for i, (m, n, k, batch) in enumerate(_BATCHES)
 )
 FINISHED = tuple(
-    Case(Problem(*shape, layout=layout, epilogue=epilogue), gaps)
+    Case(Problem(*shape, compute, layout, epilogue=epilogue, output=output), gaps)
+    for compute in COMPUTES
     for epilogue in EPILOGUES[1:]
-    for shape, layout, gaps in (
-        ((129, 257, 65), "nn", (0, 0, 0)),
-        ((64, 128, 4096), "tn", (0, 0, 0)),
-        ((31, 33, 512), "nt", (1, 2, 3)),
+    for shape, layout, output, gaps in (
+        ((129, 257, 65), "nn", "same", (0, 0, 0)),
+        ((64, 128, 4096), "tn", "f32", (0, 0, 0)),
+        ((31, 33, 512), "nt", "same", (1, 2, 3)),
     )
 )
-
-
-def configs(case: Case, family: str, device: Device) -> list[Config]:
-    """A few configurations that are legal for the case, other ones for other cases."""
-    pool = list(_sample(family, device))
-    random.Random(str(case)).shuffle(pool)
-    legal = (one for one in pool if space.rejection(one, case.problem, device) is None)
-    return [config for config, _ in zip(legal, range(A_FAMILY), strict=False)]
-
-
-def compiled(plans: Iterable[LaunchPlan], device: Device, programs: Path) -> None:
-    """Fills the cache on all cores."""
-    templates = {launch.template for plan in plans for launch in plan.launches}
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda one: compile(one, device.arch, cache=programs), templates))
-
-
-def plan_of(config: Config, case: Case) -> LaunchPlan:
-    strides = case.strides if case.problem.batch > 1 else (0, 0, 0)
-    alignment = Alignment.of(case.leading_dimensions, (0, 0, 0), strides=strides)
-    return families.find(config.family).plan(config, case.problem, alignment)
-
-
-def candidate(
-    plan: LaunchPlan, device: Device, programs: Path, sources: Path | None = None
-) -> Candidate:
-    """The candidate with all its programs.
-
-    Raises:
-        AssertionError: if one does not compile.
-    """
-    made = []
-    for launch in plan.launches:
-        program = compile(launch.template, device.arch, cache=programs, sources=sources)
-        assert not isinstance(program, CompileFailure), f"{plan.config}: {program.reason}"
-        made.append(program)
-    first, launch = made[plan.product], plan.main
-    resources = Resources(
-        launch.threads, first.registers, first.shared + launch.shared, first.local, first.barriers
-    )
-    return Candidate(plan.config, plan, tuple(made), resources)
-
-
-def broken(fault: str, problem: Problem, device: Device, programs: Path) -> Candidate:
-    """A naive product that does what `fault` says besides; `none` is a correct one."""
-    template = Template("broken.cu", "broken", (("FAULT", FAULTS.index(fault)),))
-    grid = (-(-problem.n // 16), -(-problem.m // 16), problem.batch)
-    arguments = (*operands(problem), Argument("pointer", "counters"))
-    launch = Launch(template, grid, (16, 16, 1), 0, arguments)
-    config = Config.of("broken", {"fault": fault})
-    plan = LaunchPlan(problem, config, Alignment(1, 1, 1), (launch,), counters=COUNTERS)
-    return candidate(plan, device, programs, Path(__file__).parent)
-
-
-@lru_cache
-def _sample(family: str, device: Device) -> tuple[Config, ...]:
-    draw = random.Random(family)
-    pools = (space.feasible(problem, device, family).configs for problem in (LARGE, SMALL, FLAT))
-    return tuple(one for pool in pools for one in draw.sample(pool, min(300, len(pool))))

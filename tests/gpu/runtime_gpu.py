@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache as remembered
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpu_candidates import with_values
+from gpu_cases import Case
+
 from autotune import compiler, families
-from autotune.config import Config
+from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.lookup import Answer
 from autotune.plan import Alignment, LaunchPlan
@@ -41,17 +46,45 @@ def runtime_of(driver: Driver, cache: Path | None, config: Config) -> Runtime:
     return Runtime(driver, find, _plan, partial(compiler.compile, cache=cache))
 
 
+def drawn(driver: Driver, cache: Path | None, family: str, values: Mapping[str, Value]) -> Runtime:
+    """A run time that has configurations of the family with these values for every problem."""
+
+    @remembered
+    def find(problem: Problem, device: Device) -> Answer:
+        config = with_values(Case(problem), family, values, device, cache).config
+        return Answer(problem, device, config, "exact", "measured", None, None, "")
+
+    return Runtime(driver, find, _plan, partial(compiler.compile, cache=cache))
+
+
 def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     return families.find(config.family).plan(config, problem, alignment)
 
 
-def excess_of(result: Any, a: Any, b: Any, alpha: float = 1, rest: Any = 0) -> float:
+# Of a product of two elements, by its size: their rounding, each by 2^-10 at most, or what their
+# two parts leave.
+_PRODUCTS = {"tf32": 2.0**-9, "tf32x3": 48 * 2.0**-24}
+# What rounding a result changes of it.
+_RESULTS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+_LEAST_HALF = 2.0**-25
+TRUNCATED = 8.0
+"""Tensor cores cut sums off, a product and the sum that it goes to each by 2 units in the last
+place: more often than they add, by twice as much as rounding."""
+
+
+def excess_of(
+    result: Any, a: Any, b: Any, alpha: float = 1, rest: Any = 0, compute: str = "f32"
+) -> float:
     """The largest error beyond what rounding each of K products and sums can make, over |C|.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 3.5: |error| <= gamma_k |A| |B|; two
-    more roundings for alpha and beta.
+    more roundings for alpha and beta. Operands of 16 bits are exact as they are.
     """
+    kind = str(result.dtype).removeprefix("torch.")
     a, b = a.double(), b.double()
-    expected = alpha * (a @ b) + rest
-    allowed = (a.shape[1] + 2) * 2.0**-24 * (abs(alpha) * (a.abs() @ b.abs()) + abs(rest))
+    expected, sizes = alpha * (a @ b) + rest, abs(alpha) * (a.abs() @ b.abs())
+    unit = 2.0**-24 * (1 if compute == "f32" else TRUNCATED)
+    allowed = (a.shape[-1] + 2) * unit * (sizes + abs(rest)) + _PRODUCTS.get(compute, 0.0) * sizes
+    if kind in _RESULTS:
+        allowed = allowed + _RESULTS[kind] * (expected.abs() + allowed) + _LEAST_HALF
     return float(((result.double() - expected).abs() - allowed).max())

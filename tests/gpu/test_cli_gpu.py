@@ -41,10 +41,13 @@ def test_pycuda_and_the_driver_agree_on_the_device() -> None:
     assert gpu.probe() == runtime.probe()
 
 
-def test_tune_measures_and_best_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = answer(capsys, "tune", SHAPE, "--trials", "20", "--budget", "40s")
+@pytest.mark.parametrize("precision", ["", ":tf32", ":tf32x3", ":f16", ":bf16:out=f32"])
+def test_tune_measures_and_best_finds_it(
+    capsys: pytest.CaptureFixture[str], precision: str
+) -> None:
+    tuned = answer(capsys, "tune", SHAPE + precision, "--trials", "20", "--budget", "40s")
     assert tuned["evidence"] == "measured"
-    assert answer(capsys, "best", SHAPE) == tuned
+    assert answer(capsys, "best", SHAPE + precision) == tuned
 
 
 def test_tune_compares_with_cublas_where_pytorch_is(capsys: pytest.CaptureFixture[str]) -> None:

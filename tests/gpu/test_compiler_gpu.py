@@ -1,12 +1,12 @@
 from autotune.compiler import Program, compile
-from autotune.gpu import probe
+from autotune.gpu.session import Session
 from autotune.plan import Template
 
 
-def test_a_program_compiled_twice_has_its_resources_twice() -> None:
+def test_a_program_compiled_twice_has_its_resources_twice(session: Session) -> None:
     # With a driver NVRTC caches by itself, and then says nothing of registers.
     template = Template("tiled.cu", "tiled", (("W", 16), ("TRANS_A", 0), ("TRANS_B", 0)))
-    first, second = (compile(template, probe().arch, cache=None) for _ in range(2))
+    first, second = (compile(template, session.device.arch, cache=None) for _ in range(2))
     assert isinstance(first, Program)
     assert isinstance(second, Program)
     assert (first.registers, first.cubin) == (second.registers, second.cubin)

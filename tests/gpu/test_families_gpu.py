@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_cases import BATCHED, CASES, FINISHED, Case, candidate, compiled, configs, plan_of
+from gpu_candidates import MANY, Made, candidate, library, plan_of, serving, with_values
+from gpu_cases import BATCHED, CASES, FINISHED, Case
 
-from autotune.config import Config
+from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.families import FAMILIES
 from autotune.gpu.bench import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.occupancy import occupancy
-from autotune.problem import Problem
+from autotune.problem import COMPUTES, LAYOUTS, OUTPUTS, Problem
+from autotune.runner import Candidate
 
-ANY_SHAPE = {"naive", "tiled", "simt"}
-"""Families that have a configuration for every problem."""
+Library = dict[tuple[Case, str], Made]
+
+ALL = (*CASES, *BATCHED, *FINISHED)
+ANY_SHAPE = {"naive", "tiled", "simt", "wgmma"}
+"""Families that have a configuration for every problem, if they have any on the device."""
+HOPPER = (9, 0)
 
 TILES = (
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy=async,stages=3,fragments=2,"
@@ -26,7 +32,44 @@ TILES = (
     "group=1,fence=0,order=rows"
 )
 SHARED = ("separate", "fused", "stream", "gemv")
-"""Ways in which blocks share the sums of a C."""
+"""Ways in which blocks of the CUDA cores share the sums of a C."""
+
+FUSED: Mapping[str, Value] = {"reduction": "fused", "cluster": "1x1"}
+STREAM: Mapping[str, Value] = {"reduction": "stream"}
+PINGPONG: Mapping[str, Value] = {"schedule": "pingpong"}
+WIDE: Mapping[str, Value] = {"cluster": "2x1", "schedule": "cooperative"}
+HIGH: Mapping[str, Value] = {"cluster": "1x2", "schedule": "cooperative"}
+DEEP: Mapping[str, Value] = {"cluster": "1x1x4", "reduction": "none"}
+DEEPER: Mapping[str, Value] = {"cluster": "1x1x2", "reduction": "fused"}
+
+TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
+    ("wgmma", "250x190x2050:bf16:nn:batch=3", FUSED),
+    ("wgmma", "250x190x2050:f16:nt:out=f32", FUSED),
+    ("wgmma", "1001x999x1003:tf32x3:nt", FUSED),
+    ("wgmma", "257x199x2049:bf16:nn", STREAM),
+    ("wgmma", "1001x999x1003:tf32:nt", STREAM),
+    ("wgmma", "2049x2047x515:bf16:nt", PINGPONG),
+    ("wgmma", "1025x1023x130:f16:nn:batch=3", PINGPONG),
+    ("wgmma", "1999x2047x515:tf32:nt", PINGPONG),
+    ("wgmma", "1001x999x1003:tf32x3:nt", PINGPONG),
+    ("wgmma", "2049x2047x515:bf16:nt", WIDE),
+    ("wgmma", "1001x999x1003:tf32x3:nt", WIDE),
+    ("wgmma", "1025x1023x130:bf16:nn:batch=3", HIGH),
+    ("wgmma", "1999x2047x515:tf32:nt", HIGH),
+    ("wgmma", "250x190x2050:bf16:nn:batch=3", DEEP),
+    ("wgmma", "250x190x2050:tf32:nt", DEEP),
+    ("wgmma", "250x190x2050:bf16:nn:batch=3", DEEPER),
+    ("wgmma", "1000x1004x1008:tf32x3:nt", {"low": "kernel"}),
+    ("wgmma", "1001x999x1003:tf32x3:nt", {"min_blocks": 2}),
+    ("wgmma", "2049x2047x515:bf16:nt", {"min_blocks": 3}),
+    ("mma", "250x190x2050:bf16:nn:batch=3", {"split_k": 4}),
+    ("mma", "250x190x2050:tf32:tn", {"split_k": 3}),
+    ("mma", "250x190x2050:tf32x3:nt", {"split_k": 4}),
+    ("mma", "1001x999x1003:f16:tn", {"pack": "ab"}),
+    ("mma", "250x190x2050:tf32x3:tt", {"slices": 4}),
+)
+"""Ways in which blocks and warps of the tensor cores work together: family, problem, and what tells
+such configurations from others."""
 
 
 def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
@@ -43,39 +86,58 @@ def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
     return Config.parse(text), Problem(250, 190, 2050, batch=batch)
 
 
+def different_results(made: Candidate, session: Session, programs: Path) -> int:
+    """How many different Cs 50 runs on the same inputs make, once verified."""
+    bench = Bench(session, made.plan.problem, cache=programs)
+    # Matrices of a batch that shared counters or workspace would fail here.
+    outcome = bench.verify(made)
+    assert isinstance(outcome, Verdict), f"{made.plan.config}: {outcome}"
+    operands = bench.operands
+    run, c = session.bind(made)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
+    seen = set()
+    for _ in range(50):
+        run()
+        session.synchronize()
+        session.cuda.memcpy_dtoh(c, operands.c.address)
+        seen.add(c.tobytes())
+    return len(seen)
+
+
 @pytest.fixture(scope="module")
-def cache(session: Session, programs: Path) -> Path:
-    """The program cache, with everything in it that this module runs."""
-    plans = [
-        plan_of(config, case)
-        for case in (*CASES, *BATCHED, *FINISHED)
-        for family in FAMILIES
-        for config in configs(case, family, session.device)
-    ]
-    compiled(plans, session.device, programs)
-    return programs
+def made(session: Session, programs: Path) -> Library:
+    """What every family has for every case."""
+    return library(ALL, session.device, programs)
 
 
-def test_there_are_sixty_shapes() -> None:
-    assert len({case.problem.shape for case in CASES}) >= 60
+@pytest.mark.parametrize("compute", COMPUTES)
+def test_there_are_sixty_shapes_in_every_layout_and_output(compute: str) -> None:
+    problems = [case.problem for case in CASES if case.problem.compute == compute]
+    outputs = {*OUTPUTS} if compute in ("f16", "bf16") else {"same"}
+    assert len({one.shape for one in problems}) >= 60
+    assert {one.layout for one in problems} == {*LAYOUTS}
+    assert {one.output for one in problems} == outputs
 
 
-@pytest.mark.parametrize("case", [*CASES, *BATCHED, *FINISHED], ids=str)
-def test_every_family_computes_the_product(case: Case, session: Session, cache: Path) -> None:
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_every_family_computes_the_product(
+    case: Case, session: Session, programs: Path, made: Library
+) -> None:
     bench = Bench(
         session,
         case.problem,
         leading_dimensions=case.leading_dimensions,
         strides=case.strides,
-        cache=cache,
+        cache=programs,
     )
-    outcomes = {
-        config: bench.verify(candidate(plan_of(config, case), session.device, cache))
-        for family in FAMILIES
-        for config in configs(case, family, session.device)
-    }
-    wrong = {str(one): what for one, what in outcomes.items() if not isinstance(what, Verdict)}
-    assert (wrong, {config.family for config in outcomes} >= ANY_SHAPE) == ({}, True)
+    there = {family: made[case, family] for family in serving(case.problem)}
+    wrong = {str(config): why for one in there.values() for config, why in one.failed.items()}
+    for one in there.values():
+        outcomes = {str(able.config): bench.verify(able) for able in one.candidates}
+        wrong |= {name: str(it) for name, it in outcomes.items() if not isinstance(it, Verdict)}
+    assert wrong == {}
+    needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
+    idle = {family: one for family, one in there.items() if not one.candidates}
+    assert [name for name, one in idle.items() if one.legal >= MANY or name in needed] == []
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -84,46 +146,44 @@ def test_the_same_inputs_give_the_same_bits(
     way: str, batch: int, session: Session, programs: Path
 ) -> None:
     config, problem = shared(way, batch, session.device)
-    made = candidate(plan_of(config, Case(problem)), session.device, programs)
-    bench = Bench(session, problem, cache=programs)
-    # Matrices of a batch that shared counters or workspace would fail here.
-    assert isinstance(bench.verify(made), Verdict)
-    operands = bench.operands
-    run, c = session.bind(made)(operands.values(1.0, 0.0)), np.empty(operands.c.words, np.float32)
-    seen = set()
-    for _ in range(50):
-        run()
-        session.synchronize()
-        session.cuda.memcpy_dtoh(c, operands.c.address)
-        seen.add(c.tobytes())
-    assert len(seen) == 1
+    one = candidate(plan_of(config, Case(problem)), session.device, programs)
+    assert different_results(one, session, programs) == 1
 
 
-@pytest.mark.parametrize("case", CASES[::5], ids=str)
-def test_occupancy_is_the_drivers(case: Case, session: Session, cache: Path) -> None:
+@pytest.mark.parametrize(("family", "text", "values"), TOGETHER, ids=str)
+def test_the_same_inputs_give_the_same_bits_on_the_tensor_cores(
+    family: str, text: str, values: Mapping[str, Value], session: Session, programs: Path
+) -> None:
+    if family == "wgmma" and session.device.compute_capability != HOPPER:
+        pytest.skip("wgmma is of compute capability 9.0 alone")
+    case = Case(Problem.parse(text))
+    one = with_values(case, family, values, session.device, programs)
+    assert different_results(one, session, programs) == 1
+
+
+@pytest.mark.parametrize("case", ALL[::5], ids=str)
+def test_occupancy_is_the_drivers(case: Case, session: Session, made: Library) -> None:
     ours, drivers = {}, {}
-    for family in FAMILIES:
-        for config in configs(case, family, session.device):
-            made = candidate(plan_of(config, case), session.device, cache)
-            for launch, program in zip(made.plan.launches, made.programs, strict=True):
-                key = f"{config} {launch.template.expression}"
-                drivers[key] = session.resident_blocks(program, launch)
-                ours[key] = occupancy(
-                    session.device,
-                    threads=launch.threads,
-                    registers=program.registers,
-                    shared=program.shared + launch.shared,
-                    barriers=program.barriers,
-                ).blocks_per_sm
+    for one in _candidates(case, made):
+        for launch, program in zip(one.plan.launches, one.programs, strict=True):
+            key = f"{one.config} {launch.template.expression}"
+            drivers[key] = session.resident_blocks(program, launch)
+            ours[key] = occupancy(
+                session.device,
+                threads=launch.threads,
+                registers=program.registers,
+                shared=program.shared + launch.shared,
+                barriers=program.barriers,
+            ).blocks_per_sm
     assert ours == drivers
 
 
-@pytest.mark.parametrize("case", CASES[::5], ids=str)
-def test_compiled_resources_are_the_drivers(case: Case, session: Session, cache: Path) -> None:
-    made = [
-        candidate(plan_of(config, case), session.device, cache)
-        for family in FAMILIES
-        for config in configs(case, family, session.device)
-    ]
-    drivers = [session.resources(one.programs[one.plan.product], one.plan.main) for one in made]
-    assert [one.resources for one in made] == drivers
+@pytest.mark.parametrize("case", ALL[::5], ids=str)
+def test_compiled_resources_are_the_drivers(case: Case, session: Session, made: Library) -> None:
+    there = _candidates(case, made)
+    drivers = [session.resources(one.programs[one.plan.product], one.plan.main) for one in there]
+    assert [one.resources for one in there] == drivers
+
+
+def _candidates(case: Case, made: Library) -> list[Candidate]:
+    return [one for family in serving(case.problem) for one in made[case, family].candidates]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_cases import broken
+from gpu_candidates import broken
 
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
@@ -57,12 +57,12 @@ def runner(device: Device) -> Iterator[GpuRunner]:
         ("unwritten element", "exceeded by 1 of 15600 elements"),
         ("reads C for beta 0", "exceeded by 15600 of 15600 elements (alpha=1, beta=0)"),
         ("ignores beta", "(alpha=0.75, beta=-0.5)"),
-        ("writes before C", "stray writes: changed 1 words around C"),
-        ("writes past C", "stray writes: changed 1 words around C"),
-        ("writes between rows", "stray writes: changed 1 words around C"),
-        ("writes A", "stray writes: changed 1 words in or around A"),
+        ("writes before C", "stray writes: changed 1 elements around C"),
+        ("writes past C", "stray writes: changed 1 elements around C"),
+        ("writes between rows", "stray writes: changed 1 elements around C"),
+        ("writes A", "stray writes: changed 1 elements in or around A"),
         ("reads past A", "wrong result: largest error nan"),
-        ("leaves a counter", "stray writes: changed 1 words in or around the counters"),
+        ("leaves a counter", "stray writes: changed 1 elements in or around the counters"),
     ],
 )
 def test_a_wrong_kernel_fails_verification(
@@ -85,11 +85,11 @@ def test_a_right_kernel_passes(bench: Bench, programs: Path) -> None:
     [
         ("wrong element", "exceeded by 1 of 46800 elements"),
         ("unwritten element", "exceeded by 1 of 46800 elements"),
-        ("writes past C", "stray writes: changed 1 words around C"),
-        ("writes between rows", "stray writes: changed 1 words around C"),
+        ("writes past C", "stray writes: changed 1 elements around C"),
+        ("writes between rows", "stray writes: changed 1 elements around C"),
         ("forgets the bias", "exceeded by 1 of 46800 elements"),
-        ("writes the bias", "stray writes: changed 1 words in or around the bias"),
-        ("leaves a counter", "stray writes: changed 1 words in or around the counters"),
+        ("writes the bias", "stray writes: changed 1 elements in or around the bias"),
+        ("leaves a counter", "stray writes: changed 1 elements in or around the counters"),
     ],
 )
 def test_a_fault_in_the_last_matrix_of_a_batch_is_seen(

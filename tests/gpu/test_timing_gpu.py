@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from gpu_cases import Case, candidate, compiled, plan_of
+from gpu_candidates import candidate, plan_of
+from gpu_cases import Case
 
 from autotune import cost, space
 from autotune.config import Config
@@ -28,7 +29,6 @@ KILO = Problem(1024, 1024, 1024)
 
 def made(config: Config, problem: Problem, session: Session, programs: Path) -> Candidate:
     plan = plan_of(config, Case(problem, (0, 0, 0)))
-    compiled([plan], session.device, programs)
     return candidate(plan, session.device, programs)
 
 
@@ -104,6 +104,30 @@ def test_the_vendors_library_computes_the_same(
     assert vendor.relative_error is not None
     assert 0 < vendor.error <= (vendor.tolerance or 0)
     assert 0 < vendor.relative_error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("512x256x128:tf32:nt", 1e-4, 1e-3),
+        ("512x256x128:tf32x3:tn", 0, 1e-6),
+        ("512x256x128:f16:tt:batch=3", 1e-5, 1e-3),
+        ("512x256x128:bf16:nn", 1e-4, 5e-3),
+        ("512x256x128:bf16:tn:bias_relu", 1e-4, 5e-3),
+        ("512x256x128:bf16:nt:out=f32", 0, 1e-5),
+        ("512x256x128:f16:nn:batch=3:gelu", 1e-5, 1e-3),
+    ],
+)
+def test_the_vendors_library_computes_in_the_same_precision(
+    session: Session, programs: Path, text: str, least: float, most: float
+) -> None:
+    outcomes = Bench(session, Problem.parse(text), cache=programs).compare([], [])
+    if VENDOR not in outcomes:
+        pytest.skip("no library that has this product")
+    vendor = outcomes[VENDOR]
+    assert isinstance(vendor, Measurement), vendor
+    # Rounding to n bits has a relative error of 2^-n / sqrt 3 at most.
+    assert least <= (vendor.relative_error or 0) <= most
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""Products of one problem, with its kernels chosen and loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.config import Config
+from autotune.errors import ArrayError
+from autotune.lookup import How
+from autotune.plan import Alignment
+from autotune.problem import Problem, epilogue_of
+from autotune.runtime import arrays
+from autotune.runtime.arrays import Window
+from autotune.runtime.executable import Executable
+from autotune.runtime.product import VECTOR, Four, Operands, Product
+from autotune.runtime.state import Runtime
+
+
+class Kernel(Product):
+    """The product of one problem on one GPU, with its configuration chosen and loaded.
+
+    Attributes:
+        problem: what it computes.
+        config: the configuration that runs, also if the problem is tuned again meanwhile.
+        how: where that is from: `exact`, `nearest` or `predicted`.
+        plan: its launches for operands without gaps.
+    """
+
+    def __init__(self, runtime: Runtime, problem: Problem, ordinal: int) -> None:
+        super().__init__(runtime)
+        answer = runtime.answer(problem, ordinal)
+        self.problem = problem
+        self.config = answer.config
+        self.how: How = answer.how
+        self._wide = problem.output_type == "f32"
+        self._ordinal = ordinal
+        self._raw: dict[Any, Executable] = {}
+        self.plan = self._aligned(Alignment.dense(problem)).plan
+
+    def launch(
+        self,
+        a: int,
+        b: int,
+        c: int,
+        stream: int = 0,
+        *,
+        lda: int | None = None,
+        ldb: int | None = None,
+        ldc: int | None = None,
+        stride_a: int | None = None,
+        stride_b: int | None = None,
+        stride_c: int | None = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        bias: int = 0,
+    ) -> None:
+        """Enqueues the product of matrices at addresses on a stream, which are taken on trust.
+
+        Leading dimensions, and strides from one matrix of a batch to the next, are in elements;
+        without gaps if they are not given. A stride of 0 for A or B is one matrix for all. `bias`
+        is the address of n elements if the problem has one, else 0.
+
+        Raises:
+            ArrayError: for a leading dimension shorter than a row, an odd address, or a bias that
+                the problem has none of, or the reverse.
+            RunnerError: if the driver refuses the launch.
+        """
+        leading = _given((lda, ldb, ldc), self.problem.leading_dimensions)
+        rows = self.problem.stored_rows
+        dense = rows[0] * leading[0], rows[1] * leading[1], rows[2] * leading[2]
+        single = self.problem.batch == 1
+        strides = (0, 0, 0) if single else _given((stride_a, stride_b, stride_c), dense)
+        addresses = a, b, c, bias
+        aligned = a % VECTOR, b % VECTOR, c % VECTOR, bias % VECTOR
+        key = leading, strides, bias == 0, *aligned
+        executable = self._raw.get(key)
+        if executable is None:
+            self._check(addresses, leading, strides)
+            alignment = Alignment.of(leading, (a, b, c), arrays.sizes(self.problem), strides)
+            executable = self._raw[key] = self._aligned(alignment)
+        executable.run(stream, addresses, leading, strides, alpha, beta)
+
+    def _check(
+        self,
+        addresses: Four,
+        leading: tuple[int, int, int],
+        strides: tuple[int, int, int],
+    ) -> None:
+        """Refuses what the problem's kernels must not get."""
+        problem, sizes = self.problem, arrays.sizes(self.problem)
+        least = problem.leading_dimensions
+        for name, ld, shortest, address, size in zip(
+            "ABC", leading, least, addresses[:3], sizes, strict=True
+        ):
+            if ld < shortest or address % size:
+                raise ArrayError(
+                    f"{name} at {address:#x} has leading dimension {ld}; it takes {shortest} or "
+                    f"more, and an address that is a multiple of {size}"
+                )
+        memory = Window(problem.m, problem.n, leading[2], problem.batch, strides[2])
+        if min(strides) < 0 or not memory.disjoint:
+            raise ArrayError(
+                f"strides {strides} of A, B and C: none may be negative, and the {problem.batch} "
+                f"matrices of C, {problem.m} rows of {problem.n} that are {leading[2]} apart, must "
+                "not overlap"
+            )
+        size = problem.output_bytes
+        if problem.has_bias != (addresses[3] != 0) or addresses[3] % size:
+            raise ArrayError(
+                f"bias is at {addresses[3]:#x}; {problem} takes "
+                + (f"an address that is a multiple of {size}" if problem.has_bias else "none: 0")
+            )
+
+    def _epilogue(self, has_bias: bool, activation: str | None) -> str:
+        return epilogue_of(has_bias, activation or self.problem.activation)
+
+    def _problem(self, operands: Operands, epilogue: str, compute: str | None) -> Problem:
+        own, home = self.problem, operands[0].ordinal
+        problem = arrays.problem_of(
+            *operands, compute=compute or own.compute, layout=own.layout, epilogue=epilogue
+        )
+        if problem != own:
+            raise ArrayError(f"the operands make a product {problem}; this kernel is for {own}")
+        if home != self._ordinal:
+            raise ArrayError(
+                f"A is on CUDA device {home}; this kernel is for device {self._ordinal}"
+            )
+        return problem
+
+    def _config(self, problem: Problem, ordinal: int) -> Config:  # noqa: ARG002
+        return self.config
+
+    def _aligned(self, alignment: Alignment) -> Executable:
+        return self.runtime.executable(self.config, self.problem, self._ordinal, alignment)
+
+
+def _given(
+    values: tuple[int | None, int | None, int | None], otherwise: tuple[int, int, int]
+) -> tuple[int, int, int]:
+    a, b, c = (
+        default if value is None else value
+        for value, default in zip(values, otherwise, strict=True)
+    )
+    return a, b, c
