@@ -54,7 +54,8 @@ def _turned(problem: Problem) -> bool:
     """Whether 16-bit operands are exchanged for the sake of heights between whole spans: those need
     a Q whose rows run along K."""
     runs = along_k(problem, "a") and not along_k(problem, "b")
-    return problem.element_bytes == 2 and runs and _short(problem) == (0,)
+    narrow = min(problem.m, problem.n) <= SPAN_ROWS
+    return problem.element_bytes == 2 and runs and not narrow and _short(problem) == (0,)
 
 
 def _short(problem: Problem) -> tuple[int, ...]:
