@@ -1,19 +1,19 @@
 // C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores of Hopper.
 //
-// A tile of C is D[x][y] = sum over k of P[x][k] Q[y][k], where P is op(A) and Q op(B)^T, or, SWAPPED,
-// the other way round, so that the side of few rows can be narrow.
+// A tile of C is D[x][y] = sum over k of P[x][k] Q[y][k], where P is op(A) and Q op(B)^T, or,
+// SWAPPED, the other way round, so that the side of few rows can be narrow.
 //
 //            BY                 a block: one warpgroup brings stages of P and Q through the tensor
 //         +------+              memory accelerator into a ring in shared memory, CONSUMERS
 //     64  |  w0  |              warpgroups multiply them. Together, 64 or 128 rows each, or, with
-//         +------+  BX          PINGPONG, each a tile of its own, so that one stores while the other
-//     64  |  w1  |              multiplies.
+//         +------+  BX          PINGPONG, each a tile of its own, so that one stores while
+//     64  |  w1  |              the other multiplies.
 //         +------+
 //
 // Blocks stay on their SM and walk over the tiles (`walk.cuh`), whose K may be shared. CLUSTER_X by
 // CLUSTER_Y blocks of a cluster take neighbouring tiles and bring what they have in common once, or
-// CLUSTER_K of them have shares of one tile, which they add up in each other's shared memory; then a
-// block has one unit of work.
+// CLUSTER_K of them have shares of one tile, which they add up in each other's shared memory; then
+// a block has one unit of work.
 //
 // 16-bit operands are read from shared memory whichever way they run; 32-bit ones have to run along
 // K there. P may pass through registers instead (REGISTERS), where it can run either way.
@@ -60,8 +60,8 @@ __device__ void consume(const Arguments<Result>& given, const Maps& maps, const 
                                               tiles.count(), x, y, stages.staged(), stages.flags(),
                                               given, maps.c);
         } else {
-            finish_part<S>(d, unit, 0, 1, walk, tiles.count(), x, y, stages.staged(), stages.flags(),
-                           given, maps.c);
+            finish_part<S>(d, unit, 0, 1, walk, tiles.count(), x, y, stages.staged(),
+                           stages.flags(), given, maps.c);
         }
     }
     if constexpr (S::TMA_STORE) {
@@ -71,9 +71,9 @@ __device__ void consume(const Arguments<Result>& given, const Maps& maps, const 
 
 template <int TYPE, int OUTPUT, int PRODUCTS, int BX, int BY, int BK, int STAGES, int CONSUMERS,
           int PINGPONG, int CLUSTER_X, int CLUSTER_Y, int CLUSTER_K, int MIN_BLOCKS, int REGISTERS,
-          int ALONG_K_P, int ALONG_K_Q, int SWAPPED, int PASS, int PROMOTE, int REDUCTION, int STORE, int EPILOGUE,
-          int VC>
-__global__ void __cluster_dims__(CLUSTER_X* CLUSTER_Y* CLUSTER_K, 1, 1)
+          int ALONG_K_P, int ALONG_K_Q, int SWAPPED, int PASS, int PROMOTE, int REDUCTION,
+          int STORE, int EPILOGUE, int VC>
+__global__ void __cluster_dims__(CLUSTER_X * CLUSTER_Y * CLUSTER_K, 1, 1)
     __launch_bounds__(WARPGROUP*(CONSUMERS + 1), MIN_BLOCKS)
         wgmma(const __grid_constant__ TensorMap map_p, const __grid_constant__ TensorMap map_q,
               const __grid_constant__ TensorMap map_low, const __grid_constant__ TensorMap map_c,
@@ -83,8 +83,8 @@ __global__ void __cluster_dims__(CLUSTER_X* CLUSTER_Y* CLUSTER_K, 1, 1)
               int group, int batch, float* __restrict__ workspace, long long start,
               int* __restrict__ counters) {
     using S = Shape<TYPE, OUTPUT, PRODUCTS, BX, BY, BK, STAGES, CONSUMERS, PINGPONG, CLUSTER_X,
-                    CLUSTER_Y, CLUSTER_K, MIN_BLOCKS, REGISTERS, ALONG_K_P, ALONG_K_Q, SWAPPED, PASS, PROMOTE,
-                    REDUCTION, STORE, EPILOGUE, VC>;
+                    CLUSTER_Y, CLUSTER_K, MIN_BLOCKS, REGISTERS, ALONG_K_P, ALONG_K_Q, SWAPPED,
+                    PASS, PROMOTE, REDUCTION, STORE, EPILOGUE, VC>;
     extern __shared__ __align__(1024) char shared[];
     const Stages<S> stages(shared);
     const Maps maps = {&map_p, &map_q, &map_low, &map_c};

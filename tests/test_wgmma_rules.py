@@ -7,6 +7,7 @@ import pytest
 from autotune import space
 from autotune.config import Config
 from autotune.device import find
+from autotune.families import wgmma_tiles
 from autotune.families.wgmma import WGMMA
 from autotune.problem import Problem
 
@@ -85,8 +86,15 @@ def test_only_hopper_has_it(name: str) -> None:
         ),
         ({"bm": 256}, "128x4096x64:bf16", "larger than the matrix: 256 rows for 128"),
         ({"swap": 1}, f"{WIDE}:nt", "value: swap=1 is none of 0"),
-        ({"swap": 1, "bm": 256, "bn": 128}, WIDE, "None"),  # A runs along K, B does not
-        ({"bn": 224}, WIDE, "value: bn=224 is none of 64, 128, 192, 256"),
+        # A runs along K, B does not: exchanged, heights between whole spans bring no more.
+        ({"swap": 1, "bm": 224, "bn": 128, "stages": 3}, WIDE, "None"),
+        (
+            {"swap": 1, "bm": 256, "bn": 128},
+            WIDE,
+            "tile: 128 rows of x and 256 of y are no tile; swap=1",
+        ),
+        ({"bn": 224}, WIDE, "None"),
+        ({"bn": 208}, WIDE, "value: bn=208 is none of 64, 96, 128, 160, 192, 224, 256"),
         ({"bk": 128}, WIDE, "stages: 2 of 98304 bytes fit; 3 at least"),
         ({"stages": 4}, WIDE, "None"),
         ({"stages": 5}, WIDE, "stages: 5 buffers of 49152 bytes; 3 and 4 are tried"),
@@ -161,19 +169,19 @@ def test_a_short_side_is_y(shape: str, swaps: set[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "swaps", "whole_spans"),
-    [("nn", {0, 1}, True), ("nt", {0}, False), ("tn", {0}, True), ("tt", {0}, False)],
+    ("layout", "swaps", "fine"),
+    [("nn", {0, 1}, False), ("nt", {0}, True), ("tn", {0}, False), ("tt", {0}, True)],
 )
-def test_of_16_bit_rows_along_k_any_number_makes_a_tile_of_others_whole_spans(
-    layout: str, swaps: set[int], whole_spans: bool
+def test_fine_heights_are_for_16_bit_rows_that_run_along_k(
+    layout: str, swaps: set[int], fine: bool
 ) -> None:
     # At swap 0 y is along B, whose rows run along K if it is transposed.
-    found = space.feasible(Problem(4096, 4096, 4096, "bf16", layout), H100, "wgmma").configs
+    found = space.feasible(Problem(3000, 3000, 4096, "bf16", layout), H100, "wgmma").configs
     assert {one.values["swap"] for one in found} == swaps
     sides = {one.integer("bn") for one in found if one.values["swap"] == 0}
-    assert all(side % 64 == 0 for side in sides) == whole_spans
-    transposed = {one.integer("bm") for one in found if one.values["swap"] == 1}
-    assert any(side % 64 for side in transposed) == (1 in swaps)
+    assert bool(sides - set(wgmma_tiles.COARSE)) == fine
+    exchanged = {one.integer("bm") for one in found if one.values["swap"] == 1}
+    assert all(side % 64 for side in exchanged)
 
 
 def test_a_short_side_is_covered_exactly() -> None:
@@ -325,15 +333,14 @@ def test_shares_of_a_part_have_to_fit_the_buffers(along_y: int, room: bool) -> N
     ("text", "offered"),
     [
         ("4096x4096x4096:bf16:nn", False),  # rows begin with lines
-        ("1000x1000x1000:bf16:nn", True),
-        ("1000x1000x1000:f16:tt", True),
-        ("1000x1000x1000:tf32:nn", True),
-        ("1001x1001x1001:bf16:nn", False),  # copied anyway, into whole lines
+        ("5000x5000x5000:bf16:nn", True),
+        ("5000x5000x5000:f16:tt", True),
+        ("5000x5000x5000:tf32:nn", True),
+        ("5001x5001x5001:bf16:nn", False),  # copied anyway, into whole lines
         ("256x4096x1000:bf16:nn", True),  # A serves 4096 columns
         ("4096x256x1000:bf16:nn", False),  # it serves 256
         ("4096x256x1000:bf16:nt", True),  # B serves 4096 rows
-        ("512x1000x4096:bf16:nn", True),
-        ("504x1000x4096:bf16:nn", False),
+        ("4088x256x1000:bf16:nt", False),
     ],
 )
 def test_copies_in_whole_lines_are_offered_where_they_serve_many(text: str, offered: bool) -> None:

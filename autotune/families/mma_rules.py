@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import mma_sharing
+from autotune.families import limits, mma_sharing
 from autotune.families.base import Params, Rule
 from autotune.families.conventions import grid_fault
 from autotune.families.mma_terms import (
@@ -26,7 +26,6 @@ from autotune.families.mma_terms import (
 from autotune.plan import Alignment
 from autotune.problem import Problem
 
-LARGEST_THREAD_REGISTERS = 255
 TURING = 7, 5
 WARPS = 4, 8
 """Warps a block: one for each scheduler at least; more than 8 leave 64 registers a sum less."""
@@ -242,17 +241,8 @@ def _guess(problem: Problem, p: Params) -> int:
 
 
 def _shared_fault(device: Device, p: Params) -> str | None:
-    needed, most = shared_bytes(p), device.shared_per_block_optin
-    if needed > most:
-        return f"needs {needed} bytes a block, {device.name} allows {most}"
-    resident = p["min_blocks"] * (needed + device.reserved_shared_per_block)
-    if resident <= device.shared_per_sm:
-        return None
-    return f"{p['min_blocks']} blocks need {resident} bytes an SM of {device.shared_per_sm}"
+    return limits.shared_fault(shared_bytes(p), p["min_blocks"], device)
 
 
 def _register_budget(device: Device, p: Params) -> int:
-    """Registers a thread, in the allocation's steps of 8, that let `min_blocks` be resident."""
-    available = min(device.registers_per_sm // p["min_blocks"], device.registers_per_block)
-    budget: int = available // thread_count(p) // 8 * 8
-    return min(LARGEST_THREAD_REGISTERS, budget)
+    return limits.register_budget(p["min_blocks"], thread_count(p), device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
+from autotune.families import limits
 from autotune.families.base import Params, Rule
 from autotune.families.mma_terms import (
     element_bytes,
@@ -24,9 +25,6 @@ K is split only for a fuller last wave."""
 WAVE_BLOCKS_A_SM = 4
 SHARE_BYTES = 256
 """Bytes of K that a share has at least; what it leaves for others costs as much."""
-WORKSPACE_SHARE = 8
-LAST_BLOCK_BYTES = 2**19
-"""What the last block of a tile may read alone: one SM takes about 5 us for it."""
 LONG_SHARE = 2048
 """Steps of K from which on two blocks are faster than one, if there are SMs for both."""
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -64,24 +62,13 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    fuller = all(
-        _fill(blocks * splits, sms) > _fill(blocks * less, sms) for less in range(1, splits)
-    )
-    if fuller and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
+    if limits.fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
 
 
-def _fill(blocks: int, sms: int) -> float:
-    """The share of the SMs' time that is used if each wave gives every SM one block."""
-    return blocks / (-(-blocks // sms) * sms)
-
-
 def _last_block_fault(p: Params) -> str | None:
-    read = _last_read(p, p["split_k"])
-    if p["split_k"] == 1 or read <= LAST_BLOCK_BYTES:
-        return None
-    return f"the last block of a tile would read {read} bytes; {LAST_BLOCK_BYTES} at most"
+    return None if p["split_k"] == 1 else limits.last_block_fault(_last_read(p, p["split_k"]))
 
 
 def _last_read(p: Params, splits: int) -> int:
@@ -96,7 +83,7 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if p["bm"] * p["bn"] > WIDE_TILE:
         return f"{blocks} blocks of {p['bm']}x{p['bn']} leave most of {device.sms} SMs idle"
     terms, twice = problem.k // p["split_k"], 2 * p["split_k"]
-    if terms < LONG_SHARE or twice > LARGEST_SPLIT or _last_read(p, twice) > LAST_BLOCK_BYTES:
+    if terms < LONG_SHARE or twice > LARGEST_SPLIT or limits.last_block_fault(_last_read(p, twice)):
         return None
     return f"{blocks} blocks with {terms} of K each leave most of {device.sms} SMs idle"
 
@@ -118,22 +105,13 @@ def _pack_fault(problem: Problem, p: Params) -> str | None:
 
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
     copies = sum(copy(problem, name).bytes for name in "ab" if packed(p, name))
-    needed, most = partial_bytes(p, problem) + copies, device.memory_bytes // WORKSPACE_SHARE
-    if needed <= most:
-        return None
-    return f"needs {needed} bytes; {most} of {device.name} are taken at most"
+    return limits.workspace_fault(partial_bytes(p, problem) + copies, device)
 
 
 def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    if p["group"] == 1:
-        return None
     form = form_of(p, problem)
     rows, columns = -(-form.m // p["bm"]), -(-form.n // p["bn"])
-    if rows * columns <= GROUPED_TILES * device.sms:
-        return f"{rows * columns} tiles are few for {device.sms} SMs; their order is free"
-    if columns == 1 or p["group"] > rows:
-        return f"{rows}x{columns} tiles have no groups of {p['group']} rows"
-    return None
+    return limits.order_fault(rows, columns, p["group"], GROUPED_TILES, device)
 
 
 def _store_fault(problem: Problem, p: Params) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import simt_sharing
+from autotune.families import limits, simt_sharing
 from autotune.families.base import Params, Rule
 from autotune.families.conventions import grid_fault
 from autotune.families.simt_terms import (
@@ -16,7 +16,6 @@ from autotune.families.simt_terms import (
 )
 from autotune.problem import Problem
 
-LARGEST_THREAD_REGISTERS = 255
 THREADS = 64, 512
 STEPS = 4, 16
 """Steps of K between two barriers, all unrolled: fewer wait, more take seconds to compile."""
@@ -171,7 +170,7 @@ def _bounds_fault(device: Device, p: Params) -> str | None:
     if p["tm"] * p["tn"] < PLAIN_SUMS or p["slices"] > 1:
         return f"{p['tm']}x{p['tn']} sums in {p['slices']} slices need no bound"
     guess, budget = register_estimate(p), _register_budget(device, p)
-    if min(2 * guess, LARGEST_THREAD_REGISTERS) > budget:
+    if min(2 * guess, limits.LARGEST_THREAD_REGISTERS) > budget:
         return None
     blocks, threads = p["min_blocks"], thread_count(p)
     return f"{blocks} blocks of {threads} threads leave {budget} registers; about {guess} are taken"
@@ -199,17 +198,8 @@ def _resident_fault(device: Device, p: Params) -> str | None:
 
 
 def _shared_fault(device: Device, p: Params) -> str | None:
-    needed, most = shared_bytes(p), device.shared_per_block_optin
-    if needed > most:
-        return f"needs {needed} bytes a block, {device.name} allows {most}"
-    resident = p["min_blocks"] * (needed + device.reserved_shared_per_block)
-    if resident <= device.shared_per_sm:
-        return None
-    return f"{p['min_blocks']} blocks need {resident} bytes an SM of {device.shared_per_sm}"
+    return limits.shared_fault(shared_bytes(p), p["min_blocks"], device)
 
 
 def _register_budget(device: Device, p: Params) -> int:
-    """Registers a thread, in the allocation's steps of 8, that let `min_blocks` be resident."""
-    available = min(device.registers_per_sm // p["min_blocks"], device.registers_per_block)
-    budget: int = available // thread_count(p) // 8 * 8
-    return min(LARGEST_THREAD_REGISTERS, budget)
+    return limits.register_budget(p["min_blocks"], thread_count(p), device)

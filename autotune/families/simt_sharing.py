@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
+from autotune.families import limits
 from autotune.families.base import Params, Rule
 from autotune.families.conventions import along_k
 from autotune.families.simt_terms import packed_floats, partial_floats, tiles
@@ -14,9 +15,6 @@ from autotune.problem import Problem
 # K is split only for a fuller last wave.
 SPLIT_BLOCKS_A_SM = 2
 WAVE_BLOCKS_A_SM = 8
-WORKSPACE_SHARE = 8
-LAST_BLOCK_BYTES = 2**19
-"""What the last block of a tile may read alone: one SM takes about 5 us for it."""
 PACKED_ROWS = 512
 """Rows that a packed operand must serve, for its copy to be a tenth of the product or less."""
 CHUNK_TERMS = 1024
@@ -64,17 +62,9 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    fuller = all(
-        _fill(blocks * splits, sms) > _fill(blocks * less, sms) for less in range(1, splits)
-    )
-    if fuller and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
+    if limits.fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
-
-
-def _fill(blocks: int, sms: int) -> float:
-    """The share of the SMs' time that is used if each wave gives every SM one block."""
-    return blocks / (-(-blocks // sms) * sms)
 
 
 def _reduction_fault(p: Params) -> str | None:
@@ -87,10 +77,7 @@ def _reduction_fault(p: Params) -> str | None:
 def _last_block_fault(p: Params) -> str | None:
     if p["reduction"] != "fused":
         return None
-    read = 4 * p["split_k"] * p["bm"] * p["bn"]
-    if read <= LAST_BLOCK_BYTES:
-        return None
-    return f"the last block of a tile would read {read} bytes; {LAST_BLOCK_BYTES} at most"
+    return limits.last_block_fault(4 * p["split_k"] * p["bm"] * p["bn"])
 
 
 def _workers_fault(problem: Problem, p: Params) -> str | None:
@@ -107,7 +94,7 @@ def _stream_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if workers == 0:
         return None
     count, steps = tiles(p, problem), -(-problem.k // p["bk"])
-    if _fill(count, device.sms) > FULL_WAVES:
+    if limits.fill(count, device.sms) > FULL_WAVES:
         return f"{count} tiles keep {device.sms} SMs busy as they are"
     if count * steps < 4 * workers:
         return f"{count} tiles of {steps} steps leave {workers} workers less than 4 each"
@@ -137,19 +124,9 @@ def _pack_fault(problem: Problem, p: Params) -> str | None:
 
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
     floats = partial_floats(p, problem) + packed_floats(p, problem)
-    needed = problem.element_bytes * floats
-    most = device.memory_bytes // WORKSPACE_SHARE
-    if needed <= most:
-        return None
-    return f"needs {needed} bytes; {most} of {device.name} are taken at most"
+    return limits.workspace_fault(problem.element_bytes * floats, device)
 
 
 def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    if p["group"] == 1:
-        return None
     rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    if rows * columns <= GROUPED_WAVES * device.sms:
-        return f"{rows * columns} tiles are few for {device.sms} SMs; their order is free"
-    if columns == 1 or p["group"] > rows:
-        return f"{rows}x{columns} tiles have no groups of {p['group']} rows"
-    return None
+    return limits.order_fault(rows, columns, p["group"], GROUPED_WAVES, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import packing, wgmma_tiles
+from autotune.families import limits, packing, wgmma_tiles
 from autotune.families.base import Params, Rule
 from autotune.families.wgmma_terms import (
     SPAN,
@@ -24,7 +24,7 @@ from autotune.families.wgmma_terms import (
     transposed,
     units,
 )
-from autotune.families.wgmma_tiles import FEW_STEPS, LAST_BLOCK_BYTES, SHARE_STEPS
+from autotune.families.wgmma_tiles import FEW_STEPS, SHARE_STEPS
 from autotune.plan import Alignment
 from autotune.problem import Problem
 
@@ -33,6 +33,8 @@ BUSY, IDLE = 0.8, 0.4
 more, and if there is less."""
 SMALL_TILE = 128 * 128 * 128
 """Multiply-adds of a tile that take less than the launch, whatever else is idle."""
+FULLER = 1.05
+"""Times as much of the SMs' time must shares of K use as fewer of them would."""
 FULL_WAVES = 0.95
 """A share of the SMs' time above which shares of K have nothing to gain."""
 LONG_SHARES = 2
@@ -44,7 +46,6 @@ CLUSTERED_TILE = 64 * 128
 GROUPED_ROWS = (768, 2048)
 """Rows of C of a group of tiles: about as much of A as L2 keeps beside B."""
 GROUPED_WAVES = 3
-WORKSPACE_SHARE = 8
 TILE = ("swap", "bm", "bn")
 
 
@@ -127,17 +128,9 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < p["min_blocks"] * sms and blocks < sms:
         return None
-    fuller = all(
-        _fill(blocks * splits, sms) > 1.05 * _fill(blocks * less, sms) for less in range(1, splits)
-    )
-    if fuller and blocks * splits <= FEW_WAVES * sms:
+    if limits.fuller(blocks, splits, sms, FULLER) and blocks * splits <= FEW_WAVES * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
-
-
-def _fill(blocks: int, sms: int) -> float:
-    """The share of the SMs' time that is used if each wave gives every SM one block."""
-    return blocks / (-(-blocks // sms) * sms)
 
 
 def _reduction_fault(p: Params) -> str | None:
@@ -145,9 +138,7 @@ def _reduction_fault(p: Params) -> str | None:
     if (outer > 1) != (reduction == "fused"):
         return f"split_k={p['split_k']}, cluster={p['cluster']} with reduction={reduction}"
     read = 4 * outer * along_x * along_y // summers(p)
-    if outer == 1 or read <= LAST_BLOCK_BYTES:
-        return None
-    return f"the last block of a tile would read {read} bytes; {LAST_BLOCK_BYTES} at most"
+    return None if outer == 1 else limits.last_block_fault(read)
 
 
 def _workers_fault(problem: Problem, device: Device, p: Params) -> str | None:
@@ -176,7 +167,7 @@ def _stream_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if problem.batch > 1 or p["cluster"] != "1x1" or p["schedule"] == "pingpong":
         return f"a line of batch={problem.batch}, cluster={p['cluster']}, {p['schedule']}"
     count = tiles(p, problem)
-    if _fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
+    if limits.fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
         return f"{count} tiles keep {device.sms} SMs busy as they are"
     if count * steps(p, problem) < SHARE_STEPS * p["workers"]:
         return f"{count} tiles leave {p['workers']} workers less than {SHARE_STEPS} blocks of K"
@@ -202,7 +193,7 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
     """Of many idle SMs some could have a share of a long K."""
     splits, (along_x, along_y) = p["split_k"], sides(p)
     count = tiles({**p, "cluster": "1x1"}, problem) * problem.batch * splits
-    more = 8 * outer_shares(p) * along_x * along_y <= LAST_BLOCK_BYTES * summers(p)
+    more = 8 * outer_shares(p) * along_x * along_y <= limits.LAST_BLOCK_BYTES * summers(p)
     if p["reduction"] == "stream" or 3 * count > device.sms or not more:
         return None
     if steps(p, problem) < 2 * SHARE_STEPS * LONG_SHARES * splits:
@@ -213,10 +204,7 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
     dense = Alignment.dense(problem)
     needed = 4 * partial_floats(p, problem) + packed_bytes(p, problem, dense)
-    most = device.memory_bytes // WORKSPACE_SHARE
-    if needed <= most:
-        return None
-    return f"needs {needed} bytes; {most} of {device.name} are taken at most"
+    return limits.workspace_fault(needed, device)
 
 
 def packed_bytes(p: Params, problem: Problem, alignment: Alignment) -> int:
@@ -236,13 +224,9 @@ def packed_bytes(p: Params, problem: Problem, alignment: Alignment) -> int:
 
 
 def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    group = p["group"]
-    if group == 1:
-        return None
+    group, (least, most) = p["group"], GROUPED_ROWS
     rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    if rows * columns <= GROUPED_WAVES * device.sms:
-        return f"{rows * columns} tiles are few for {device.sms} SMs; their order is free"
-    least, most = GROUPED_ROWS
-    if columns == 1 or group > rows or not least <= group * p["bm"] <= most:
-        return f"{rows}x{columns} tiles have no groups of {group} rows"
-    return None
+    fault = limits.order_fault(rows, columns, group, GROUPED_WAVES, device)
+    if fault or group == 1 or least <= group * p["bm"] <= most:
+        return fault
+    return f"groups of {group * p['bm']} rows of C; {least} to {most} suit L2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from autotune.device import Device
+from autotune.families import limits
 from autotune.families.conventions import along_k
 from autotune.families.wgmma_terms import INSTRUCTION_ROWS, SPAN, rounded
 from autotune.problem import Problem
@@ -25,8 +26,6 @@ PARTS = (1, 2, 3, 4, 8)
 """Into how many tiles a short side may be cut."""
 SHARE_STEPS, FEW_STEPS = 4, 16
 """Blocks of K that a share has at least: half as many if there are few."""
-LAST_BLOCK_BYTES = 2**19
-"""What the last block of a tile may read alone: one SM takes about 5 us for it."""
 SHORT, FEW_ROWS = 64, 32
 """Sides up to which the other had better run along x, and up to which it has to."""
 
@@ -81,7 +80,7 @@ def _heights(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     if extent <= LARGEST_HEIGHT:
         whole = -(-across // INSTRUCTION_ROWS) * problem.batch
         terms = problem.k * problem.element_bytes // (SHARE_STEPS * SPAN)
-        alone = 8 * LAST_BLOCK_BYTES // (4 * INSTRUCTION_ROWS * extent)
+        alone = 8 * limits.LAST_BLOCK_BYTES // (4 * INSTRUCTION_ROWS * extent)
         # Where shares of K can keep the SMs busy, small tiles only read more.
         busy = whole * max(1, min(terms, alone)) >= device.sms
         parts = PARTS[:2] if busy else PARTS

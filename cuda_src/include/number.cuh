@@ -136,10 +136,21 @@ __device__ __forceinline__ float high_of(unsigned pair) {
     return to_float(T{static_cast<unsigned short>(pair >> 16)});
 }
 
-// Packed that are loaded and stored as one.
+// Words that are loaded and stored as one.
 template <int COUNT>
 struct alignas(4 * COUNT) Packed {
     unsigned word[COUNT];
+};
+
+// A type of 2, 4, 8 or 16 bytes that is copied as one.
+template <int COUNT>
+struct Bytes {
+    using Type = Packed<COUNT / 4>;
+};
+
+template <>
+struct Bytes<2> {
+    using Type = unsigned short;
 };
 
 // Loads VECTOR consecutive numbers, of 16 bytes at most, as one; their address is aligned to all of

@@ -61,16 +61,6 @@ __device__ __forceinline__ void copy_async_part(void* shared, const void* global
 #endif
 }
 
-// What a thread loads at once.
-template <int BYTES>
-struct Piece {
-    using Type = Packed<BYTES / 4>;
-};
-template <>
-struct Piece<2> {
-    using Type = unsigned short;
-};
-
 template <typename T, int EXTENT, int BK, int THREADS, int VECTOR, int ALONG_K, int PAIRS,
           int ASYNC>
 class SwizzledTile {
@@ -84,7 +74,7 @@ class SwizzledTile {
     static constexpr bool COPIES = ASYNC && BYTES >= 4;
     static_assert(VECTORS % ACROSS == 0 && THREADS % ACROSS == 0, "passes must cover whole rows");
     static_assert(ROWS < DOWN || ROWS % DOWN == 0, "passes must be full");
-    using Unit = typename Piece<BYTES>::Type;
+    using Unit = typename Bytes<BYTES>::Type;
 
 public:
     using Places = Swizzle<COLUMNS * sizeof(T), PAIRS>;

@@ -11,16 +11,17 @@ struct alignas(64) TensorMap {
 };
 
 __device__ __forceinline__ void tma_prefetch(const TensorMap* map) {
-    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // The box whose first element is at (row, column) of `matrix`; `barrier` counts its bytes.
 __device__ __forceinline__ void tma_load(void* to, const TensorMap* map, Barrier* barrier,
                                          int column, int row, int matrix) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5}], [%2];"
-                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), "r"(column),
-                    "r"(row), "r"(matrix) : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix)
+        : "memory");
 }
 
 // The same into each block of the cluster whose bit is set in `blocks`, at the same place and
@@ -28,17 +29,20 @@ __device__ __forceinline__ void tma_load(void* to, const TensorMap* map, Barrier
 __device__ __forceinline__ void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier,
                                                    int column, int row, int matrix,
                                                    unsigned short blocks) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;"
-                 :: "r"(shared_address(to)), "l"(map), "r"(shared_address(barrier)), "r"(column),
-                    "r"(row), "r"(matrix), "h"(blocks) : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix), "h"(blocks)
+        : "memory");
 }
 
 __device__ __forceinline__ void tma_store(const TensorMap* map, const void* from, int column,
                                           int row, int matrix) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
-                 :: "l"(map), "r"(shared_address(from)), "r"(column), "r"(row), "r"(matrix)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(
+            map),
+        "r"(shared_address(from)), "r"(column), "r"(row), "r"(matrix)
+        : "memory");
 }
 
 __device__ __forceinline__ void tma_store_commit() {
@@ -48,5 +52,5 @@ __device__ __forceinline__ void tma_store_commit() {
 // Waits until all stores of this thread but the last PENDING groups have read shared memory.
 template <int PENDING>
 __device__ __forceinline__ void tma_store_wait() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
 }

@@ -53,8 +53,8 @@ struct TmaTile {
         }
     }
 
-    // What instruction `step` of the stage reads, from row `row` on: a multiple of 8, and of a block
-    // of lines where those do not run along K.
+    // What instruction `step` of the stage reads, from row `row` on: a multiple of 8, and of a
+    // block of lines where those do not run along K.
     __device__ static Descriptor at(const char* tile, int row, int step) {
         constexpr int A_BLOCK = PER_LINE / STEP;
         const int place = ALONG_K ? step / A_BLOCK * BLOCK_BYTES + row * LINE + step % A_BLOCK * 32

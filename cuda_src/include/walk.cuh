@@ -4,7 +4,8 @@
 //
 //   Split    every tile has `shares` equal shares; block b has units b, b + blocks, ... Where the
 //            blocks of a cluster have parts of one share, `inner` of them, this is number `part`
-//   Stream   the steps of the first `streamed` tiles form one line that is cut into equal pieces, one
+//   Stream   the steps of the first `streamed` tiles form one line that is cut into equal pieces,
+//   one
 //            a block; then come whole tiles, streamed + b, streamed + b + blocks, ...
 //
 // Constraint: fewer than 2^31 - blocks units.
@@ -27,8 +28,14 @@ public:
     // `block` of `blocks`, which are clusters where those work on a tile together.
     __device__ Walk(int block, int blocks, int tiles, int steps, int shares, int, int batch,
                     int inner, int part)
-        : next_(block), blocks_(blocks), tiles_(tiles), steps_(steps), shares_(shares),
-          units_(tiles * shares * batch), inner_(inner), part_(part) {}
+        : next_(block),
+          blocks_(blocks),
+          tiles_(tiles),
+          steps_(steps),
+          shares_(shares),
+          units_(tiles * shares * batch),
+          inner_(inner),
+          part_(part) {}
 
     __device__ bool next(Unit& unit) {
         if (next_ >= units_) return false;
@@ -66,8 +73,12 @@ template <>
 class Walk<true> {
 public:
     __device__ Walk(int block, int blocks, int tiles, int steps, int, int streamed, int, int, int)
-        : blocks_(blocks), tiles_(tiles), steps_(steps), whole_(streamed + block),
-          total_(static_cast<long long>(streamed) * steps), at_(start(block)),
+        : blocks_(blocks),
+          tiles_(tiles),
+          steps_(steps),
+          whole_(streamed + block),
+          total_(static_cast<long long>(streamed) * steps),
+          at_(start(block)),
           end_(start(block + 1)) {}
 
     __device__ bool next(Unit& unit) {

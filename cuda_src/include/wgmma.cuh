@@ -1,5 +1,5 @@
-// The tensor cores of Hopper: D[64][N] += P[64][K] Q[N][K]^T by one warpgroup of 128 threads (wgmma,
-// sm_90a).
+// The tensor cores of Hopper: D[64][N] += P[64][K] Q[N][K]^T by one warpgroup of 128 threads
+// (wgmma, sm_90a).
 //
 // Q comes from shared memory and P from there or from registers. Multiplications run on their own:
 // `fence`, multiply, `commit`, and `wait` before the sums are read or the operands overwritten. The
@@ -26,7 +26,7 @@ __device__ __forceinline__ void wgmma_commit() {
 // Waits until at most PENDING groups are under way.
 template <int PENDING>
 __device__ __forceinline__ void wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
 // Keeps what reads or writes the sums on its side of this point.
@@ -40,37 +40,37 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
 // and SIZES lists N with the numbers of the operands that follow them.
 #define D(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define R8 "%0, %1, %2, %3"
-#define R16 R8 ", " "%4, %5, %6, %7"
-#define R24 R16 ", " "%8, %9, %10, %11"
-#define R32 R24 ", " "%12, %13, %14, %15"
-#define R40 R32 ", " "%16, %17, %18, %19"
-#define R48 R40 ", " "%20, %21, %22, %23"
-#define R56 R48 ", " "%24, %25, %26, %27"
-#define R64 R56 ", " "%28, %29, %30, %31"
-#define R72 R64 ", " "%32, %33, %34, %35"
-#define R80 R72 ", " "%36, %37, %38, %39"
-#define R88 R80 ", " "%40, %41, %42, %43"
-#define R96 R88 ", " "%44, %45, %46, %47"
-#define R104 R96 ", " "%48, %49, %50, %51"
-#define R112 R104 ", " "%52, %53, %54, %55"
-#define R120 R112 ", " "%56, %57, %58, %59"
-#define R128 R120 ", " "%60, %61, %62, %63"
-#define R136 R128 ", " "%64, %65, %66, %67"
-#define R144 R136 ", " "%68, %69, %70, %71"
-#define R152 R144 ", " "%72, %73, %74, %75"
-#define R160 R152 ", " "%76, %77, %78, %79"
-#define R168 R160 ", " "%80, %81, %82, %83"
-#define R176 R168 ", " "%84, %85, %86, %87"
-#define R184 R176 ", " "%88, %89, %90, %91"
-#define R192 R184 ", " "%92, %93, %94, %95"
-#define R200 R192 ", " "%96, %97, %98, %99"
-#define R208 R200 ", " "%100, %101, %102, %103"
-#define R216 R208 ", " "%104, %105, %106, %107"
-#define R224 R216 ", " "%108, %109, %110, %111"
-#define R232 R224 ", " "%112, %113, %114, %115"
-#define R240 R232 ", " "%116, %117, %118, %119"
-#define R248 R240 ", " "%120, %121, %122, %123"
-#define R256 R248 ", " "%124, %125, %126, %127"
+#define R16 R8 ", %4, %5, %6, %7"
+#define R24 R16 ", %8, %9, %10, %11"
+#define R32 R24 ", %12, %13, %14, %15"
+#define R40 R32 ", %16, %17, %18, %19"
+#define R48 R40 ", %20, %21, %22, %23"
+#define R56 R48 ", %24, %25, %26, %27"
+#define R64 R56 ", %28, %29, %30, %31"
+#define R72 R64 ", %32, %33, %34, %35"
+#define R80 R72 ", %36, %37, %38, %39"
+#define R88 R80 ", %40, %41, %42, %43"
+#define R96 R88 ", %44, %45, %46, %47"
+#define R104 R96 ", %48, %49, %50, %51"
+#define R112 R104 ", %52, %53, %54, %55"
+#define R120 R112 ", %56, %57, %58, %59"
+#define R128 R120 ", %60, %61, %62, %63"
+#define R136 R128 ", %64, %65, %66, %67"
+#define R144 R136 ", %68, %69, %70, %71"
+#define R152 R144 ", %72, %73, %74, %75"
+#define R160 R152 ", %76, %77, %78, %79"
+#define R168 R160 ", %80, %81, %82, %83"
+#define R176 R168 ", %84, %85, %86, %87"
+#define R184 R176 ", %88, %89, %90, %91"
+#define R192 R184 ", %92, %93, %94, %95"
+#define R200 R192 ", %96, %97, %98, %99"
+#define R208 R200 ", %100, %101, %102, %103"
+#define R216 R208 ", %104, %105, %106, %107"
+#define R224 R216 ", %108, %109, %110, %111"
+#define R232 R224 ", %112, %113, %114, %115"
+#define R240 R232 ", %116, %117, %118, %119"
+#define R248 R240 ", %120, %121, %122, %123"
+#define R256 R248 ", %124, %125, %126, %127"
 #define D8 D(0)
 #define D16 D8, D(4)
 #define D24 D16, D(8)
@@ -103,31 +103,31 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
 #define D240 D232, D(116)
 #define D248 D240, D(120)
 #define D256 D248, D(124)
-#define SIZES(X) \
-    X(8, 4, 5, 6, 7, 8, 9) \
-    X(16, 8, 9, 10, 11, 12, 13) \
-    X(24, 12, 13, 14, 15, 16, 17) \
-    X(32, 16, 17, 18, 19, 20, 21) \
-    X(40, 20, 21, 22, 23, 24, 25) \
-    X(48, 24, 25, 26, 27, 28, 29) \
-    X(56, 28, 29, 30, 31, 32, 33) \
-    X(64, 32, 33, 34, 35, 36, 37) \
-    X(72, 36, 37, 38, 39, 40, 41) \
-    X(80, 40, 41, 42, 43, 44, 45) \
-    X(88, 44, 45, 46, 47, 48, 49) \
-    X(96, 48, 49, 50, 51, 52, 53) \
-    X(104, 52, 53, 54, 55, 56, 57) \
-    X(112, 56, 57, 58, 59, 60, 61) \
-    X(120, 60, 61, 62, 63, 64, 65) \
-    X(128, 64, 65, 66, 67, 68, 69) \
-    X(136, 68, 69, 70, 71, 72, 73) \
-    X(144, 72, 73, 74, 75, 76, 77) \
-    X(152, 76, 77, 78, 79, 80, 81) \
-    X(160, 80, 81, 82, 83, 84, 85) \
-    X(168, 84, 85, 86, 87, 88, 89) \
-    X(176, 88, 89, 90, 91, 92, 93) \
-    X(184, 92, 93, 94, 95, 96, 97) \
-    X(192, 96, 97, 98, 99, 100, 101) \
+#define SIZES(X)                         \
+    X(8, 4, 5, 6, 7, 8, 9)               \
+    X(16, 8, 9, 10, 11, 12, 13)          \
+    X(24, 12, 13, 14, 15, 16, 17)        \
+    X(32, 16, 17, 18, 19, 20, 21)        \
+    X(40, 20, 21, 22, 23, 24, 25)        \
+    X(48, 24, 25, 26, 27, 28, 29)        \
+    X(56, 28, 29, 30, 31, 32, 33)        \
+    X(64, 32, 33, 34, 35, 36, 37)        \
+    X(72, 36, 37, 38, 39, 40, 41)        \
+    X(80, 40, 41, 42, 43, 44, 45)        \
+    X(88, 44, 45, 46, 47, 48, 49)        \
+    X(96, 48, 49, 50, 51, 52, 53)        \
+    X(104, 52, 53, 54, 55, 56, 57)       \
+    X(112, 56, 57, 58, 59, 60, 61)       \
+    X(120, 60, 61, 62, 63, 64, 65)       \
+    X(128, 64, 65, 66, 67, 68, 69)       \
+    X(136, 68, 69, 70, 71, 72, 73)       \
+    X(144, 72, 73, 74, 75, 76, 77)       \
+    X(152, 76, 77, 78, 79, 80, 81)       \
+    X(160, 80, 81, 82, 83, 84, 85)       \
+    X(168, 84, 85, 86, 87, 88, 89)       \
+    X(176, 88, 89, 90, 91, 92, 93)       \
+    X(184, 92, 93, 94, 95, 96, 97)       \
+    X(192, 96, 97, 98, 99, 100, 101)     \
     X(200, 100, 101, 102, 103, 104, 105) \
     X(208, 104, 105, 106, 107, 108, 109) \
     X(216, 108, 109, 110, 111, 112, 113) \
@@ -141,37 +141,42 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
 #define WGMMA(n, k, type) \
     "wgmma.mma_async.sync.aligned.m64n" #n "k" #k ".f32." type "." type " {" R##n "}, "
 
-// d += P Q^T, or d = P Q^T if `add` is 0, of operands in shared memory. TRANS: the operand's lines do
-// not run along K, which 16-bit types allow.
+// d += P Q^T, or d = P Q^T if `add` is 0, of operands in shared memory. TRANS: the operand's lines
+// do not run along K, which 16-bit types allow.
 template <int N, int TYPE, int TRANS_P, int TRANS_Q>
-__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor p, Descriptor q, int add) {
+__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor p, Descriptor q,
+                                             int add) {
     static_assert(TYPE != 0 || (!TRANS_P && !TRANS_Q), "tf32 operands run along K");
-#define SIXTEEN(n, type, p_, q_, add_, tp_, tq_) \
-    asm volatile(ADDING(add_) WGMMA(n, 16, type) "%" #p_ ", %" #q_ ", add, 1, 1, %" #tp_ ", %" #tq_ ";\n}" \
-                 : D##n : "l"(p), "l"(q), "r"(add), "n"(TRANS_P), "n"(TRANS_Q))
-#define STEP(n, a, b, c, e, f, g) \
-    if constexpr (N == n) { \
-        if constexpr (TYPE == 0) \
+#define SIXTEEN(n, type, p_, q_, add_, tp_, tq_)                                         \
+    asm volatile(ADDING(add_) WGMMA(n, 16, type) "%" #p_ ", %" #q_ ", add, 1, 1, %" #tp_ \
+                                                 ", %" #tq_ ";\n}"                       \
+                 : D##n                                                                  \
+                 : "l"(p), "l"(q), "r"(add), "n"(TRANS_P), "n"(TRANS_Q))
+#define STEP(n, a, b, c, e, f, g)                                                        \
+    if constexpr (N == n) {                                                              \
+        if constexpr (TYPE == 0)                                                         \
             asm volatile(ADDING(c) WGMMA(n, 8, "tf32") "%" #a ", %" #b ", add, 1, 1;\n}" \
-                         : D##n : "l"(p), "l"(q), "r"(add)); \
-        if constexpr (TYPE == 1) SIXTEEN(n, "f16", a, b, c, e, f); \
-        if constexpr (TYPE == 2) SIXTEEN(n, "bf16", a, b, c, e, f); \
+                         : D##n                                                          \
+                         : "l"(p), "l"(q), "r"(add));                                    \
+        if constexpr (TYPE == 1) SIXTEEN(n, "f16", a, b, c, e, f);                       \
+        if constexpr (TYPE == 2) SIXTEEN(n, "bf16", a, b, c, e, f);                      \
     }
     SIZES(STEP)
 #undef STEP
 #undef SIXTEEN
 }
 
-// The same in tf32 with P from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in column
-// l % 4, then in column l % 4 + 4.
+// The same in tf32 with P from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in
+// column l % 4, then in column l % 4 + 4.
 template <int N>
-__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&p)[4], Descriptor q,
-                                                int add) {
-#define STEP(n, a, b, c, e, f, g) \
-    if constexpr (N == n) \
+__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&p)[4],
+                                                Descriptor q, int add) {
+#define STEP(n, a, b, c, e, f, g)                                                               \
+    if constexpr (N == n)                                                                       \
         asm volatile(ADDING(g) WGMMA(n, 8, "tf32") "{%" #a ", %" #b ", %" #c ", %" #e "}, %" #f \
-                     ", add, 1, 1;\n}" \
-                     : D##n : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(q), "r"(add));
+                                                   ", add, 1, 1;\n}"                            \
+                     : D##n                                                                     \
+                     : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(q), "r"(add));
     SIZES(STEP)
 #undef STEP
 }
@@ -179,12 +184,16 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigne
 // Two 8x8 matrices of 16-bit numbers into shared memory: lane l gives the address of row l % 8 of
 // matrix l / 8 (lanes from 16 on: any), and holds columns 2 (l % 4) and + 1 of row l / 4 of each.
 __device__ __forceinline__ void stmatrix_x2(void* row, unsigned a, unsigned b) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};"
-                 :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
+        "r"(a), "r"(b)
+        : "memory");
 }
 
 // The same of the transposed matrices.
 __device__ __forceinline__ void stmatrix_x2_trans(void* row, unsigned a, unsigned b) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
-                 :: "r"(shared_address(row)), "r"(a), "r"(b) : "memory");
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
+        "r"(a), "r"(b)
+        : "memory");
 }

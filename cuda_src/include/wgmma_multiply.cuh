@@ -106,7 +106,7 @@ __device__ __forceinline__ void multiply_shared(float (&d)[S::BLOCKS][S::SUMS],
     if (steps > 0) release(stages, previous);
 }
 
-// P of one step in registers, as `wgmma_registers` takes it; for three products, high and low parts.
+// P of one step in registers, as `wgmma_registers` takes it: for three products, in two parts.
 template <class S>
 struct Fragments {
     unsigned high[S::BLOCKS][4], low[S::PRODUCTS == 3 ? S::BLOCKS : 1][4];
@@ -164,18 +164,18 @@ __device__ __forceinline__ void multiply_step(float (&d)[S::BLOCKS][S::SUMS], co
 }
 
 // d = P Q^T over `steps` stages of a unit, P through registers: those of one step are loaded while
-// the AHEAD - 1 steps before are multiplied. Every PROMOTE stages, what the tensor cores have added up, which
-// they truncate, moves to sums in fp32.
+// the AHEAD - 1 steps before are multiplied. Every PROMOTE stages, what the tensor cores have added
+// up, which they truncate, moves to sums in fp32.
 template <class S>
 __device__ __forceinline__ void multiply_registers(float (&d)[S::BLOCKS][S::SUMS],
-                                                   const Stages<S>& stages, RingPlace<S::STAGES>& at,
-                                                   int steps, int row) {
+                                                   const Stages<S>& stages,
+                                                   RingPlace<S::STAGES>& at, int steps, int row) {
     // More would make ptxas wait for each multiplication.
     constexpr int AHEAD = S::PRODUCTS == 3 ? 2 : 4;
     static_assert(S::STEPS % AHEAD == 0, "the fragments of a step have their place");
     const int warp = threadIdx.x % WARPGROUP / 32, lane = threadIdx.x % 32;
     float parts[S::BLOCKS][S::SUMS];
-    float(&sums)[S::BLOCKS][S::SUMS] = S::PROMOTE > 0 ? parts : d;
+    float (&sums)[S::BLOCKS][S::SUMS] = S::PROMOTE > 0 ? parts : d;
     Fragments<S> p[AHEAD];
     int previous = 0, add = 0;
     bool held = false;  // whether `previous` is still to be released

@@ -6,7 +6,8 @@
 
 constexpr int WARPGROUP = 128;
 
-// A thread's registers in each role. A kernel starts with equal shares; without `MOVED` it stays so.
+// A thread's registers in each role. A kernel starts with equal shares, and without `MOVED` keeps
+// them.
 template <int CONSUMERS, int MIN_BLOCKS>
 struct Budget {
     static constexpr bool MOVED = CONSUMERS > 1 || MIN_BLOCKS > 1;
@@ -15,10 +16,10 @@ struct Budget {
     static constexpr int CONSUMER = (ENTRY * (CONSUMERS + 1) - PRODUCER) / CONSUMERS / 8 * 8;
 };
 
-template <int TYPE, int OUTPUT, int PRODUCTS_, int BX_, int BY_, int BK_, int STAGES_, int CONSUMERS_,
-          int PINGPONG_, int CLUSTER_X_, int CLUSTER_Y_, int CLUSTER_K_, int MIN_BLOCKS,
-          int REGISTERS_, int ALONG_K_P_, int ALONG_K_Q_, int SWAPPED_, int PASS_, int PROMOTE_, int REDUCTION_,
-          int STORE_, int EPILOGUE_, int VC_>
+template <int TYPE, int OUTPUT, int PRODUCTS_, int BX_, int BY_, int BK_, int STAGES_,
+          int CONSUMERS_, int PINGPONG_, int CLUSTER_X_, int CLUSTER_Y_, int CLUSTER_K_,
+          int MIN_BLOCKS, int REGISTERS_, int ALONG_K_P_, int ALONG_K_Q_, int SWAPPED_, int PASS_,
+          int PROMOTE_, int REDUCTION_, int STORE_, int EPILOGUE_, int VC_>
 struct Shape {
     using Result = typename Number<OUTPUT>::Type;
     using Registers = Budget<CONSUMERS_, MIN_BLOCKS>;
@@ -61,12 +62,12 @@ struct Shape {
     static constexpr bool SPLITS = PRODUCTS == 3 && !PASS;
 
     // Of the blocks that have shares of a tile, so many add up and store a part of its y.
-    static constexpr int SUMMERS = BY % (8 * CLUSTER_K) == 0   ? CLUSTER_K
+    static constexpr int SUMMERS = BY % (8 * CLUSTER_K) == 0       ? CLUSTER_K
                                    : BY % 32 == 0 && CLUSTER_K > 4 ? 4
                                    : BY % 16 == 0 && CLUSTER_K > 2 ? 2
                                                                    : 1;
-    using Part = Shape<TYPE, OUTPUT, PRODUCTS, BX, BY / SUMMERS, BK, STAGES, CONSUMERS, PINGPONG_, 1,
-                       1, 1, MIN_BLOCKS, REGISTERS_, ALONG_K_P_, ALONG_K_Q_, SWAPPED_, PASS_,
+    using Part = Shape<TYPE, OUTPUT, PRODUCTS, BX, BY / SUMMERS, BK, STAGES, CONSUMERS, PINGPONG_,
+                       1, 1, 1, MIN_BLOCKS, REGISTERS_, ALONG_K_P_, ALONG_K_Q_, SWAPPED_, PASS_,
                        PROMOTE, REDUCTION_, STORE_, EPILOGUE, VC>;
 
     static_assert(ROWS % 64 == 0 && BLOCKS <= 2 && BY % 8 == 0 && BY <= 256, "tile of a warpgroup");
@@ -98,8 +99,8 @@ struct Arguments {
     int* counters;
 };
 
-// The shared memory of a block, and its barriers: `full` when a stage has come, `split` when the low
-// part of Q has been made, `empty` when all have read it.
+// The shared memory of a block, and its barriers: `full` when a stage has come, `split` when the
+// low part of Q has been made, `empty` when all have read it.
 template <class S>
 struct Stages {
     char* first;  // all else lies at constant distances
@@ -167,9 +168,15 @@ public:
 
     template <class Result>
     __device__ Walk<S::STREAM> walk(const Arguments<Result>& given) const {
-        return {static_cast<int>(blockIdx.x / S::CLUSTER), static_cast<int>(gridDim.x / S::CLUSTER),
-                rows_ * columns_, clusters(given.k, S::BK), given.split_k, given.streamed,
-                given.batch, S::CLUSTER_K, S::CLUSTER_K > 1 ? rank_ : 0};
+        return {static_cast<int>(blockIdx.x / S::CLUSTER),
+                static_cast<int>(gridDim.x / S::CLUSTER),
+                rows_ * columns_,
+                clusters(given.k, S::BK),
+                given.split_k,
+                given.streamed,
+                given.batch,
+                S::CLUSTER_K,
+                S::CLUSTER_K > 1 ? rank_ : 0};
     }
 
     __device__ void locate(int tile, int& x, int& y) const {

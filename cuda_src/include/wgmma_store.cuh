@@ -7,17 +7,6 @@
 #include "update.cuh"
 #include "wgmma_shape.cuh"
 
-// A type of so many bytes that is copied as one.
-template <int COUNT>
-struct Bytes {
-    using Type = Packed<COUNT / 4>;
-};
-
-template <>
-struct Bytes<2> {
-    using Type = unsigned short;
-};
-
 // Barriers of the consumers: one for a team, one for each warpgroup, and one for its turn.
 constexpr int TEAM_BARRIER = 1, GROUP_BARRIER = 2, TURN_BARRIER = 5;
 
@@ -27,7 +16,9 @@ struct Member {
     int group, thread, warp, lane;  // warpgroup among the consumers, and within it
 
     __device__ Member()
-        : group(warp_uniform(threadIdx.x / WARPGROUP) - 1), thread(threadIdx.x % WARPGROUP), warp(thread / 32),
+        : group(warp_uniform(threadIdx.x / WARPGROUP) - 1),
+          thread(threadIdx.x % WARPGROUP),
+          warp(thread / 32),
           lane(thread % 32) {}
 
     __device__ int row() const { return S::PINGPONG ? 0 : group * S::ROWS; }  // in the team's tile
@@ -37,8 +28,8 @@ struct Member {
     }
     __device__ void sync_group() const { named_sync(GROUP_BARRIER + group, WARPGROUP); }
 
-    // With PINGPONG the warpgroups multiply by turns, since the parity of a phase does not tell from
-    // afar which one it is. A turn begins when the one before has passed it on.
+    // With PINGPONG the warpgroups multiply by turns, since the parity of a phase does not tell
+    // from afar which one it is. A turn begins when the one before has passed it on.
     __device__ void take_turn(int turn) const {
         if (S::PINGPONG && turn > 0) named_sync(TURN_BARRIER + group, 2 * WARPGROUP);
     }
@@ -48,15 +39,14 @@ struct Member {
 
     // Sum i of a block: x, of which `half` is i / 2 % 2, and y.
     __device__ int x(int block, int half) const {
-        return S::NEIGHBOURS
-                   ? 16 * S::BLOCKS * warp + 2 * S::BLOCKS * (lane / 4) + 2 * block + half
-                   : 64 * block + 16 * warp + lane / 4 + 8 * half;
+        return S::NEIGHBOURS ? 16 * S::BLOCKS * warp + 2 * S::BLOCKS * (lane / 4) + 2 * block + half
+                             : 64 * block + 16 * warp + lane / 4 + 8 * half;
     }
     __device__ int y(int i) const { return 8 * (i / 4) + 2 * (lane % 4) + i % 2; }
 };
 
-// Adds up, in order, the sums that the blocks of a cluster have of a tile. Block q of them gets part q
-// of its y, in `part`; returns whether there is one for this block.
+// Adds up, in order, the sums that the blocks of a cluster have of a tile. Block q of them gets
+// part q of its y, in `part`; returns whether there is one for this block.
 template <class S>
 __device__ bool gathered(float (&part)[S::BLOCKS][S::Part::SUMS],
                          const float (&d)[S::BLOCKS][S::SUMS], const Stages<S>& stages,
@@ -96,8 +86,8 @@ __device__ bool gathered(float (&part)[S::BLOCKS][S::Part::SUMS],
     return true;
 }
 
-// Leaves the sums of a unit, of part `part` of `parts` of its tile, and returns whether they were the
-// last: then the sums are those of all shares, added in order.
+// Leaves the sums of a unit, of part `part` of `parts` of its tile, and returns whether they were
+// the last: then the sums are those of all shares, added in order.
 template <class S, class Result>
 __device__ bool combined(float (&d)[S::BLOCKS][S::SUMS], const Unit& unit, int part, int parts,
                          const Walk<S::STREAM>& walk, int tiles, const Arguments<Result>& given,
@@ -143,8 +133,8 @@ __device__ bool combined(float (&d)[S::BLOCKS][S::SUMS], const Unit& unit, int p
     return true;
 }
 
-// COUNT neighbours in a row of C, from `column` on, as far as there are columns. READS: beta is not 0;
-// code for both at every element would take longer to fetch than to run.
+// COUNT neighbours in a row of C, from `column` on, as far as there are columns. READS: beta is not
+// 0; code for both at every element would take longer to fetch than to run.
 template <class S, bool READS, int COUNT, class Result>
 __device__ __forceinline__ void store_run(const Arguments<Result>& given, long long matrix, int row,
                                           int column, const float* sums) {
@@ -170,7 +160,8 @@ __device__ void store_directly(const float (&d)[S::BLOCKS][S::SUMS], int x, int 
             for (int e = 0; e < 2; ++e) {
 #pragma unroll
                 for (int j = 0; j < 2 * S::BLOCKS; ++j) run[j] = d[j / 2][i + 2 * (j % 2) + e];
-                store_run<S, READS, 2 * S::BLOCKS>(given, matrix, y + me.y(i + e), x + me.x(0, 0), run);
+                store_run<S, READS, 2 * S::BLOCKS>(given, matrix, y + me.y(i + e), x + me.x(0, 0),
+                                                   run);
             }
         } else {
 #pragma unroll
@@ -303,8 +294,7 @@ __device__ void finish_part(float (&d)[S::BLOCKS][S::SUMS], const Unit& unit, in
     const Member<S> me;
     if constexpr (S::SHARED_K) {
         int* flag = flags + (S::PINGPONG ? me.group : 0);
-        if (unit.shares > 1 &&
-            !combined<S>(d, unit, part, parts, walk, tiles, given, me, flag))
+        if (unit.shares > 1 && !combined<S>(d, unit, part, parts, walk, tiles, given, me, flag))
             return;
     }
     buffers += me.group * S::STAGED_BYTES;
