@@ -335,3 +335,16 @@ def test_copies_do_not_help_a_device_without_cp_async() -> None:
     staged: Values = {"copy": "staged", "stages": 2, "pack": "ab"}
     said = "pack: registers take vectors that end with their row, wherever it starts"
     assert rejection("1023x1025x1027:f16", staged, "t4") == said
+
+
+@pytest.mark.parametrize("device", ["t4", "a100", "rtx 4090"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1x1x1", "1x1x65537", "1x5x65537", "2x2x100000", "5x3x2:batch=65535", "1x1x1048576"),
+        *("1048576x3x17", "3x1048576x1", "37x53x71:tt", "257x255x8:batch=50"),
+    ],
+)
+def test_every_problem_has_a_configuration(text: str, device: str) -> None:
+    problem = Problem.parse(text, compute="f16")
+    assert space.feasible(problem, find(device), "mma").configs

@@ -64,7 +64,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
         Rule("divisibility", ("bn", "wn"), partial(_warp_fault, "n")),
         Rule("warp shape", ("bm", "bn", "wm", "wn"), _shape_fault),
         Rule("warps", warps, partial(_warps_fault, device)),
-        Rule("slices", (*tile, "slices"), partial(_slices_fault, problem, device)),
+        Rule("slices", warps, partial(_slices_fault, problem, device)),
         Rule("steps", buffers, _steps_fault),
         Rule("steps", buffers, partial(_depth_fault, problem)),
         Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
@@ -151,6 +151,9 @@ def _slices_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks = tiles(p, problem) * problem.batch
     if p["slices"] == 1 or blocks <= SLICED_TILES * device.sms:
         return None
+    least, warps = WARPS[0], thread_count(p) // 32
+    if warps == least and warps // p["slices"] < least:
+        return None  # the smallest tiles have warps enough in no other way
     return f"{blocks} tiles keep {device.sms} SMs busy with one slice each"
 
 

@@ -28,7 +28,6 @@ SHARE_BYTES = 256
 LONG_SHARE = 2048
 """Steps of K from which on two blocks are faster than one, if there are SMs for both."""
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-LARGEST_SPLIT = SPLITS[-1]
 PACKED_ROWS = 512
 """Rows that a packed operand must serve, for its copy to be a tenth of the product or less."""
 GROUPED_TILES = 2
@@ -43,7 +42,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
     return (
         Rule("split-K", (*shares, "compute"), partial(_split_fault, problem, device)),
         Rule("split-K", (*tile, "split_k"), _last_block_fault),
-        Rule("idle SMs", (*tile, "split_k"), partial(_idle_fault, problem, device)),
+        Rule("idle SMs", (*shares, "compute"), partial(_idle_fault, problem, device)),
         Rule("pack", ("copy", "pack"), partial(_pack_fault, problem)),
         Rule("workspace", (*tile, "split_k", "pack"), partial(_workspace_fault, problem, device)),
         Rule("group", (*tile, "group"), partial(_group_fault, problem, device)),
@@ -55,9 +54,8 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     splits = p["split_k"]
     if splits == 1:
         return None
-    turns = -(-problem.k // p["bk"])
-    share = -(-turns // splits)
-    if share * p["bk"] * element_bytes(p) < SHARE_BYTES or -(-turns // share) != splits:
+    if not _goes_into(problem, p, splits):
+        turns = -(-problem.k // p["bk"])
         return f"{turns} tiles of bk={p['bk']} do not go into {splits} shares"
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
@@ -65,6 +63,14 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if limits.fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
+
+
+def _goes_into(problem: Problem, p: Params, splits: int) -> bool:
+    """Whether K makes so many shares that are long enough, and none that is empty."""
+    turns = -(-problem.k // p["bk"])
+    share = -(-turns // splits)
+    enough: bool = share * p["bk"] * element_bytes(p) >= SHARE_BYTES
+    return enough and -(-turns // share) == splits
 
 
 def _last_block_fault(p: Params) -> str | None:
@@ -82,8 +88,15 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
         return None
     if p["bm"] * p["bn"] > WIDE_TILE:
         return f"{blocks} blocks of {p['bm']}x{p['bn']} leave most of {device.sms} SMs idle"
-    terms, twice = problem.k // p["split_k"], 2 * p["split_k"]
-    if terms < LONG_SHARE or twice > LARGEST_SPLIT or limits.last_block_fault(_last_read(p, twice)):
+    terms = problem.k // p["split_k"]
+    more = (
+        splits
+        for splits in SPLITS
+        if splits >= 2 * p["split_k"]
+        and _goes_into(problem, p, splits)
+        and limits.last_block_fault(_last_read(p, splits)) is None
+    )
+    if terms < LONG_SHARE or not any(more):
         return None
     return f"{blocks} blocks with {terms} of K each leave most of {device.sms} SMs idle"
 
