@@ -52,6 +52,8 @@ NOISE = 0.05
 STEP, GAIN = 1e-4, 1e-4
 # Standard deviations from which on an error counts with its size, not with its square.
 LARGE = 2.0
+RANKED = 3
+"""Configurations without which there is no rank to speak of."""
 NAMES = tuple(one.name for one in fields(Coefficients) if one.name != "traits")
 
 Floats = NDArray[np.float64]
@@ -185,7 +187,8 @@ def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
         of_it = [shape == left for shape in shapes]
         others = [sample for sample, own in zip(samples, of_it, strict=True) if not own]
         found = fit(others, start)
-        yield from (score(one, found) for one, own in zip(samples, of_it, strict=True) if own)
+        own = (one for one, is_own in zip(samples, of_it, strict=True) if is_own)
+        yield from (score(one, found) for one in own if len(one.configs) >= RANKED)
 
 
 def score(sample: Sample, given: Coefficients) -> Score:

@@ -89,6 +89,15 @@ def test_a_shape_is_left_out_in_every_precision_and_layout(
     assert [*scores.summaries(judged)] == ["f32", "tf32x3"]
 
 
+def test_a_recording_of_two_is_not_ranked(
+    samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_cost, "fit", lambda others, start: start)
+    few = replace(samples[0], configs=samples[0].configs[:2], logs=samples[0].logs[:2])
+    judged = list(fit_cost.left_out([few, samples[1]], TRUE))
+    assert [score.problem for score in judged] == [SHAPES[1]]
+
+
 def test_what_failed_is_not_fitted() -> None:
     recording = recorded(SHAPES[0], failed=5)
     assert len(fit_cost.Sample.of(recording).configs) == len(recording.rows) - 5
