@@ -50,7 +50,7 @@ WGMMA: dict[str, tuple[str, dict[str, Value]]] = {
     "cluster": ("2048x2048x512:bf16:nt", {"cluster": "1x2", "bm": 128}),
     "cluster along K": ("128x512x8192:bf16:nn", {"cluster": "1x1x4", "reduction": "none"}),
     "clusters along K": ("64x64x65536:f16:tn", {"cluster": "1x1x8", "reduction": "fused"}),
-    "copied into whole lines": ("1000x520x520:bf16:nn", {"pack": "lines"}),
+    "copied into whole lines": ("4200x4200x520:bf16:nn", {"pack": "lines"}),
     "from shared memory": ("136x72x200:tf32:nt", {"source": "shared"}),
     "from registers": ("136x72x200:tf32:tt", {"source": "registers"}),
     "split in the kernel": ("136x72x1032:tf32x3:nt", {"low": "kernel", "promote": 2}),
