@@ -92,7 +92,7 @@ def test_a_shape_is_left_out_in_every_precision_and_layout(
 def test_a_recording_of_two_is_not_ranked(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_cost, "fit", lambda others, start: start)
+    monkeypatch.setattr(fit_cost, "fit", lambda _, start: start)
     few = replace(samples[0], configs=samples[0].configs[:2], logs=samples[0].logs[:2])
     judged = list(fit_cost.left_out([few, samples[1]], TRUE))
     assert [score.problem for score in judged] == [SHAPES[1]]
