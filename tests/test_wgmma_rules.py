@@ -252,7 +252,7 @@ def test_a_short_side_is_covered_exactly() -> None:
             "waves: tiles use 55% of the SMs' time, others 97%",
         ),
         ({"group": 8}, WIDE, "None"),
-        ({"group": 4}, WIDE, "group: 32x16 tiles have no groups of 4 rows"),
+        ({"group": 4}, WIDE, "group: groups of 512 rows of C; 768 to 2048 suit L2"),
         (
             {"group": 8},
             "1920x4096x2048:bf16",
