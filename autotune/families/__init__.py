@@ -52,8 +52,7 @@ def serving(name: str, problem: Problem) -> Family:
 
 def tuned(problem: Problem) -> tuple[str, ...]:
     """The families that a search on the problem chooses from unless it is told otherwise."""
-    there = (FAMILIES[name] for name in SEARCHED if name in FAMILIES)
-    return tuple(family.name for family in there if problem.compute in family.computes)
+    return tuple(name for name in SEARCHED if problem.compute in FAMILIES[name].computes)
 
 
 def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:

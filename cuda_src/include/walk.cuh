@@ -4,9 +4,8 @@
 //
 //   Split    every tile has `shares` equal shares; block b has units b, b + blocks, ... Where the
 //            blocks of a cluster have parts of one share, `inner` of them, this is number `part`
-//   Stream   the steps of the first `streamed` tiles form one line that is cut into equal pieces,
-//   one
-//            a block; then come whole tiles, streamed + b, streamed + b + blocks, ...
+//   Stream   the steps of the first `streamed` tiles form one line that is cut into equal
+//            pieces, one a block; then come whole tiles, streamed + b, streamed + b + blocks, ...
 //
 // Constraint: fewer than 2^31 - blocks units.
 #pragma once

@@ -160,8 +160,8 @@ public:
     template <class Result>
     __device__ explicit Tiles(const Arguments<Result>& given)
         : group_(given.group), rank_(S::CLUSTER > 1 ? cluster_rank() : 0) {
-        const int x = clusters(S::SWAPPED ? given.n : given.m, S::BX * S::CLUSTER_X);
-        const int y = clusters(S::SWAPPED ? given.m : given.n, S::BY * S::CLUSTER_Y);
+        const int x = ceil_div(S::SWAPPED ? given.n : given.m, S::BX * S::CLUSTER_X);
+        const int y = ceil_div(S::SWAPPED ? given.m : given.n, S::BY * S::CLUSTER_Y);
         rows_ = S::SWAPPED ? y : x;
         columns_ = S::SWAPPED ? x : y;
     }
@@ -171,7 +171,7 @@ public:
         return {static_cast<int>(blockIdx.x / S::CLUSTER),
                 static_cast<int>(gridDim.x / S::CLUSTER),
                 rows_ * columns_,
-                clusters(given.k, S::BK),
+                ceil_div(given.k, S::BK),
                 given.split_k,
                 given.streamed,
                 given.batch,
@@ -196,8 +196,6 @@ public:
     __device__ int count() const { return rows_ * columns_; }
 
 private:
-    __device__ static int clusters(int size, int tile) { return ceil_div(size, tile); }
-
     const int group_, rank_;
     int rows_, columns_;
 };
