@@ -6,10 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from autotune import compiler, runtime, settings, space, targets
-from autotune.candidates import AUTO, families_of
+from autotune.candidates import AUTO
 from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.simt import SIMT
+from autotune.multiplication import Multiplication
 from autotune.problem import Problem, compute_of
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
@@ -129,18 +130,17 @@ def search(
     """`tune` for values that are checked already."""
     from autotune.tuning import tune
 
-    families_of(family, problem)
+    subject = Multiplication(problem, family)
     cache = settings.cache_dir()
     with targets.opened(problem, device, seed=options.seed) as target:
         return tune(
-            problem,
+            subject,
             target.runner,
             Store(settings.ensure(cache)),
             options,
             compile=partial(compiler.compile, cache=cache),
             origin=target.origin,
             observer=observer,
-            family=family,
         )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from autotune import cost, families, space
@@ -14,6 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.problem import Problem, distance
 from autotune.runner import Runner
 from autotune.store import Record
+from autotune.subject import Candidates
 
 AUTO = "auto"
 """The name of all families that a problem is tuned over by default, `families.tuned`."""
@@ -23,26 +23,6 @@ AUTO = "auto"
 GUESSES, EACH = 12, 2
 A_TILE, ALIKE = 4, 2
 NEIGHBOURS = 4
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """At least one configuration, and how many fell to which reason.
-
-    Attributes:
-        ranked: those that the cost model looked at, the best predicted in front.
-        others: the rest.
-        rejected: counts what cannot run, by reason.
-    """
-
-    ranked: tuple[Config, ...]
-    others: tuple[Config, ...]
-    rejected: Mapping[str, int]
-
-    @property
-    def configs(self) -> tuple[Config, ...]:
-        """All of them, the ranked ones first."""
-        return self.ranked + self.others
 
 
 def families_of(family: str, problem: Problem) -> tuple[str, ...]:

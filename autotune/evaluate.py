@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune import families
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Launch, Resources, Template
-from autotune.problem import Problem
+from autotune.plan import Launch, LaunchPlan, Resources, Template
 from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.store import Entry
 
@@ -26,8 +24,8 @@ or two that wait for a tile's end. A time is the better judge of so little."""
 class Trial:
     """What was found out about one configuration.
 
-    `resources` are those of the launch that multiplies; they, `occupancy` (0..1)
-    and `limiter` are unknown for a configuration that fell before it could run.
+    `resources` are those of the launch that dominates; they, `occupancy` (0..1) and `limiter` are
+    unknown for a configuration that fell before it could run.
     """
 
     config: Config
@@ -62,19 +60,16 @@ class Trial:
         return Entry(self.config, self.outcome, self.resources, self.occupancy, self.limiter)
 
 
-def prepare(
-    config: Config, problem: Problem, runner: Runner, compile: Compile
-) -> Candidate | Failure:
-    """The candidate of a legal configuration, for operands without gaps.
+def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | Failure:
+    """The candidate that runs the launches of a plan.
 
     Every launch is compiled unless the runner knows the resources already. The registers and
     spills that the compiler settled on decide here whether the candidate may run.
     """
-    plan = families.plan(config, problem)
-    known = runner.resources(config)
+    known = runner.resources(plan.config)
     if known is not None:
         failure = _over_budget(known, plan.main, runner.device)
-        return failure or Candidate(config, plan, (), known)
+        return failure or Candidate(plan.config, plan, (), known)
     programs: list[Program] = []
     for launch in plan.launches:
         program = compile(launch.template, runner.device.arch)
@@ -84,7 +79,8 @@ def prepare(
         if failure is not None:
             return failure
         programs.append(program)
-    return Candidate(config, plan, tuple(programs), _taken(plan.main, programs[plan.product]))
+    taken = _taken(plan.main, programs[plan.product])
+    return Candidate(plan.config, plan, tuple(programs), taken)
 
 
 def _taken(launch: Launch, program: Program) -> Resources:

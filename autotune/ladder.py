@@ -159,7 +159,9 @@ def _guess(problem: Problem, device: Device, family: str) -> Config:
 def _climbed(
     problem: Problem, configs: Mapping[str, Config], runner: Runner, compile: Compile
 ) -> Part:
-    prepared = {name: prepare(one, problem, runner, compile) for name, one in configs.items()}
+    prepared = {
+        name: prepare(families.plan(one, problem), runner, compile) for name, one in configs.items()
+    }
     runner.baseline()  # a runner that knows it times it again among the candidates
     ready = [one for one in prepared.values() if isinstance(one, Candidate)]
     outcomes = iter(runner.rematch(ready))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from autotune.evaluate import Trial
 from autotune.runner import Measurement
-from autotune.store import Record
+from autotune.store import Findings
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Observer(Protocol):
     def rematch(self, leaders: Sequence[Trial]) -> None:
         """The leaders are about to be timed against each other."""
 
-    def finished(self, record: Record, progress: Progress) -> None:
+    def finished(self, record: Findings, progress: Progress) -> None:
         """The record was written, also if the run was interrupted."""
 
 
@@ -63,4 +63,4 @@ class Silent:
 
     def rematch(self, leaders: Sequence[Trial]) -> None: ...
 
-    def finished(self, record: Record, progress: Progress) -> None: ...
+    def finished(self, record: Findings, progress: Progress) -> None: ...

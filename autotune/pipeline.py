@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from autotune import families
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
 from autotune.evaluate import Compile, prepare
-from autotune.plan import Template
-from autotune.problem import Problem
+from autotune.plan import LaunchPlan, Template
 from autotune.runner import Candidate, Failure, Runner
 
 Ready = tuple[Config, Candidate | Failure]
@@ -31,7 +29,7 @@ def cores() -> int:
 
 def ahead(
     configs: Iterable[Config],
-    problem: Problem,
+    plan: Callable[[Config], LaunchPlan],
     runner: Runner,
     compile: Compile,
     *,
@@ -47,7 +45,7 @@ def ahead(
 
     Args:
         configs: what to prepare.
-        problem: what they compute.
+        plan: the launches of a configuration.
         runner: says which resources it knows, and for which device to compile.
         compile: makes a program of a template for an architecture.
         window: how many may be under way.
@@ -68,23 +66,24 @@ def ahead(
     try:
         while True:
             for config in islice(source, window - len(waiting)):
+                planned = plan(config)
                 known = runner.resources(config) is not None
-                launches = () if known else families.plan(config, problem).launches
+                launches = () if known else planned.launches
                 programs = {launch.template: compiling(launch.template) for launch in launches}
-                waiting.append(_Slot(config, programs))
+                waiting.append(_Slot(planned, programs))
             if not waiting:
                 return
             slot = waiting.pop(0 if ordered else _first_ready(waiting))
-            yield slot.config, prepare(slot.config, problem, runner, slot.program)
+            yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A configuration under way, and the programs of its launches."""
+    """A configuration under way: its launches, and the programs of them."""
 
-    config: Config
+    plan: LaunchPlan
     programs: Mapping[Template, Future[Program | CompileFailure]]
 
     @property

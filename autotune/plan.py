@@ -180,17 +180,15 @@ class Alignment:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The launches that compute a problem with a configuration, in order, on one stream.
+    """The launches that compute something with a configuration, in order, on one stream.
 
     `workspace` is in bytes; the launches may read and write it freely, and it need not be
     initialised. `counters` is how many 32-bit words the launches need that are zero at entry and
-    that they leave zero. `product` is the index of the launch that multiplies; others copy
-    operands before it or add up its results.
+    that they leave zero. `product` is the index of the launch that dominates, which in a matrix
+    product is the one that multiplies: others copy operands before it or add up its results.
     """
 
-    problem: Problem
     config: Config
-    alignment: Alignment
     launches: tuple[Launch, ...]
     workspace: int = 0
     counters: int = 0
@@ -198,7 +196,7 @@ class LaunchPlan:
 
     @property
     def main(self) -> Launch:
-        """The launch that multiplies."""
+        """The launch that dominates."""
         return self.launches[self.product]
 
 

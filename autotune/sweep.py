@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from autotune import families
 from autotune.config import Config
 from autotune.evaluate import Compile
 from autotune.pipeline import ahead
+from autotune.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Runner
@@ -55,10 +57,11 @@ def record(
         recording.save(where)
         return recording
 
-    ordered = sorted(configs, key=lambda config: _programs(config, problem))
+    plan = partial(families.plan, problem=problem)
+    ordered = sorted(configs, key=lambda config: _programs(plan(config)))
     try:
         with closing(
-            ahead(ordered, problem, runner, compile, window=WINDOW, ordered=True, jobs=jobs)
+            ahead(ordered, plan, runner, compile, window=WINDOW, ordered=True, jobs=jobs)
         ) as all_:
             for config, candidate in all_:
                 if isinstance(candidate, Failure):
@@ -75,6 +78,5 @@ def record(
     return save(path)
 
 
-def _programs(config: Config, problem: Problem) -> tuple[str, ...]:
-    launches = families.plan(config, problem).launches
-    return tuple(launch.template.expression for launch in launches)
+def _programs(plan: LaunchPlan) -> tuple[str, ...]:
+    return tuple(launch.template.expression for launch in plan.launches)

@@ -9,20 +9,23 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
 from time import monotonic
+from typing import Generic, TypeVar
 
 import autotune
-from autotune.candidates import AUTO, GUESSES, candidates, families_of, guesses
+from autotune.candidates import GUESSES
 from autotune.config import Config
 from autotune.errors import AutotuneError
 from autotune.evaluate import Compile, Trial
 from autotune.observer import Observer, Progress, Silent
 from autotune.pipeline import Prepared, Ready, ahead, cores
-from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.search import Journal, Sampler, Search, axes_of
 from autotune.standings import Standings
-from autotune.store import Provenance, Record, Store
+from autotune.store import Findings, Provenance, Store
+from autotune.subject import Subject
+
+R = TypeVar("R", bound=Findings)
 
 # Candidates under way besides those that compile: ready before the device is. All of them are
 # chosen without knowing the outcomes of the others, so more would cost trials.
@@ -62,7 +65,7 @@ class Options:
 
 
 def tune(
-    problem: Problem,
+    subject: Subject[R],
     runner: Runner,
     store: Store,
     options: Options,
@@ -70,25 +73,23 @@ def tune(
     compile: Compile,
     origin: Origin,
     observer: Observer | None = None,
-    family: str = AUTO,
-) -> Record:
-    """Searches the fastest configuration of a problem and records the best.
+) -> R:
+    """Searches the fastest configuration of a subject and records the best.
 
     Every trial is in the journal of the store as soon as it is finished, and a later run with
-    the same problem, device, kind of evidence, families and kernel sources goes on from there.
+    the same subject, device, kind of evidence and kernel sources goes on from there.
     Whatever ends the run early, an interrupt or the runner's failure, is passed on after what
     was measured is recorded. Candidates that crash or hang on the device are quarantined at once
     and not tried again.
 
     Args:
-        problem: what to tune.
+        subject: what to tune.
         runner: what measures; the caller closes it.
         store: where records, journals and the quarantine are.
         options: how long and how to search.
         compile: makes a program of a template for an architecture.
         origin: what the measurements are made with; it goes into the record.
         observer: is told about the progress.
-        family: of the kernels to choose from; `auto` for all of `families.tuned`.
 
     Returns:
         The record, merged with what was recorded before.
@@ -97,9 +98,8 @@ def tune(
         AutotuneError: if there is no configuration to try, or none of those tried has a time.
         RunnerError: if the runner fails as a whole.
         CacheError: if the store cannot be written.
-        ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    run = _Run(problem, runner, store, options, compile, origin, observer or Silent(), family)
+    run = _Run(subject, runner, store, options, compile, origin, observer or Silent())
     try:
         run.search()
         run.rematch()
@@ -108,27 +108,26 @@ def tune(
             run.save()
         raise
     if not run.standings.leaders:
-        what = f"no configuration of {problem} has a time on {runner.device.name}"
+        what = f"no configuration of {subject} has a time on {runner.device.name}"
         raise AutotuneError(f"{what}: {run.standings.epitaph()}")
     return run.save()
 
 
-class _Run:
+class _Run(Generic[R]):
     """One call of `tune`: what was asked for, and what is known so far."""
 
     def __init__(
         self,
-        problem: Problem,
+        subject: Subject[R],
         runner: Runner,
         store: Store,
         options: Options,
         compile: Compile,
         origin: Origin,
         observer: Observer,
-        family: str,
     ) -> None:
         self._began = monotonic()
-        self._problem, self._runner, self._store = problem, runner, store
+        self._subject, self._runner, self._store = subject, runner, store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
         self._baseline: Measurement | None = None
@@ -137,22 +136,22 @@ class _Run:
         self._busy_s = 0.0
         self.standings = Standings()
         survey = None if options.sampler == "exhaustive" else SURVEY
-        there = candidates(problem, runner, family, self._unsafe(), survey=survey)
+        there = subject.candidates(runner, self._unsafe(), survey=survey)
         configs = there.configs
         axes = axes_of(configs)
-        kinds = "+".join(families_of(family, problem))
-        path = store.root / "studies" / runner.device.slug / f"{problem.slug}.{runner.evidence}.log"
-        self._journal = Journal(path, f"{kinds}@{origin.source}", axes)
+        path = store.root / "studies" / runner.device.slug / f"{subject.slug}.{runner.evidence}.log"
+        self._journal = Journal(path, f"{subject.kinds}@{origin.source}", axes)
         legal = frozenset(configs)
         for trial in self._journal.told:
-            if trial.config in legal or isinstance(trial.outcome, Failure):
+            known = trial.outcome
+            if subject.stands(known.stage) if isinstance(known, Failure) else trial.config in legal:
                 self.standings.note(trial)
         self._search = Search(
             configs,
             axes,
             sampler=options.sampler,
             seed=options.seed,
-            guesses=guesses(there.ranked, problem, store.records(runner.device)),
+            guesses=subject.guesses(there, runner.device, store),
             told=self.standings.trials,
         )
         observer.started(len(configs), there.rejected, self._progress())
@@ -185,7 +184,7 @@ class _Run:
             for candidate, outcome in zip(ready, outcomes, strict=True)
         )
 
-    def save(self) -> Record:
+    def save(self) -> R:
         """Records the leaders."""
         provenance = Provenance(
             driver=self._origin.driver,
@@ -197,11 +196,10 @@ class _Run:
             trials=len(self.standings.trials),
             seconds=monotonic() - self._began,
         )
-        record = Record(
-            problem=self._problem,
+        record = self._subject.record(
             device=self._runner.device,
             evidence=self._runner.evidence,
-            entries=tuple(entry for trial in self.standings.leaders if (entry := trial.entry)),
+            entries=[entry for trial in self.standings.leaders if (entry := trial.entry)],
             baseline=self._baseline,
             provenance=provenance,
         )
@@ -226,7 +224,7 @@ class _Run:
         window = under_way if self._runner.known() is None else 1
         return ahead(
             configs,
-            self._problem,
+            self._subject.plan,
             self._runner,
             self._compile,
             window=window,
@@ -270,7 +268,7 @@ class _Run:
         """The trial; what endangers the device is quarantined before anything else happens."""
         device = self._runner.device
         if self._live and isinstance(outcome, Failure) and outcome.stage in DANGERS:
-            reason = f"{self._problem}: {outcome.stage}: {outcome.reason}"
+            reason = f"{self._subject}: {outcome.stage}: {outcome.reason}"
             self._store.quarantine(device, self._key(candidate.config), reason)
         return Trial.of(candidate.config, candidate.resources, outcome, device)
 

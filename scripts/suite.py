@@ -44,6 +44,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.evaluate import Compile, Trial, prepare
 from autotune.gpu.bench import VENDOR
+from autotune.multiplication import Multiplication
 from autotune.observer import Progress, Silent
 from autotune.problem import LAYOUTS, Problem
 from autotune.recording import Origin, Recording
@@ -202,7 +203,7 @@ class Shop:
         keeper, compiled = Keeper(), partial(compile, cache=self.empty)
         runner, origin = target.runner, target.origin
         record = tune(
-            *(problem, runner, Store(self.empty), self.options),
+            *(Multiplication(problem), runner, Store(self.empty), self.options),
             compile=compiled,
             origin=origin,
             observer=keeper,
@@ -266,7 +267,7 @@ def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) 
     Raises:
         AutotuneError: if the winner fails.
     """
-    candidate = prepare(config, problem, runner, compiled)
+    candidate = prepare(families.plan(config, problem), runner, compiled)
     if isinstance(candidate, Failure):
         raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
     outcomes = compared(candidate, runner)

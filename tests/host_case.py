@@ -29,7 +29,7 @@ class HostFault(AssertionError):
 
 @dataclass(frozen=True)
 class Case:
-    """One multiplication: the plan and its operands.
+    """One multiplication: the plan, the alignment that it is for, and its operands.
 
     `a` and `b` have the shapes in which they are stored, (k, m) for a transposed A; with a third
     axis in front they are a batch, of one matrix if all products share it. Elements are of the
@@ -37,7 +37,9 @@ class Case:
     plan counts on, with rows `leading_dimensions` and matrices `strides` apart.
     """
 
+    problem: Problem
     plan: LaunchPlan
+    alignment: Alignment
     a: Matrix
     b: Matrix
     c: Matrix
@@ -80,11 +82,13 @@ def case_of(
     addresses = start_a, start_b, start_c
     alignment = Alignment.of((lda, ldb, ldc), addresses, sizes, strides)
     plan = families.find(config.family).plan(config, problem, alignment)
-    return random_case(plan, (lda, ldb, ldc), alpha, beta, strides)
+    return random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
 
 
 def random_case(
+    problem: Problem,
     plan: LaunchPlan,
+    alignment: Alignment,
     leading_dimensions: tuple[int, int, int],
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -92,7 +96,7 @@ def random_case(
 ) -> Case:
     """A case of normal random operands for `plan`; all of a batch share an operand of stride 0.
     At beta = 0, C is NaN."""
-    problem, random = plan.problem, np.random.default_rng(0)
+    random = np.random.default_rng(0)
 
     def matrices(stride: int, rows: int, columns: int, element: str) -> Matrix:
         batch = (problem.batch if stride else 1,) if problem.batch > 1 else ()
@@ -103,7 +107,9 @@ def random_case(
     c = matrices(strides[2], problem.m, problem.n, problem.output_type)
     bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
     return Case(
+        problem,
         plan,
+        alignment,
         a if problem.layout[0] == "n" else a.swapaxes(-1, -2),
         b if problem.layout[1] == "n" else b.swapaxes(-1, -2),
         c if beta else stored(np.full(c.shape, np.nan, np.float32), problem.output_type),
@@ -140,7 +146,7 @@ def numbers(matrix: Matrix) -> NDArray[np.float64]:
 
 def expected(case: Case) -> NDArray[np.float64]:
     """What must come out, in float64."""
-    problem = case.plan.problem
+    problem = case.problem
     a, b = (
         numbers(one) if letter == "n" else numbers(one).swapaxes(-1, -2)
         for one, letter in zip((case.a, case.b), problem.layout, strict=True)
@@ -159,7 +165,7 @@ def expected(case: Case) -> NDArray[np.float64]:
 
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """What each element may be off by for normal random operands."""
-    problem = case.plan.problem
+    problem = case.problem
     allowed = reference.tolerance(problem, case.alpha, case.beta)
     return allowed + reference.roundoff(problem) * np.abs(wanted)
 
@@ -171,7 +177,7 @@ def name_of(template: Template) -> str:
 
 def label(case: Case) -> str:
     """What messages call a case."""
-    return f"{case.plan.config} on {case.plan.problem}"
+    return f"{case.plan.config} on {case.problem}"
 
 
 def _matrices(memory: NDArray[Any], shape: tuple[int, ...], ld: int, stride: int) -> NDArray[Any]:
@@ -212,7 +218,7 @@ def c_in(after: Matrix, case: Case) -> Matrix:
 
 def job(case: Case) -> bytes:
     """The case in the form that `launcher.cpp` reads."""
-    alignment, sizes = case.plan.alignment, sizes_of(case.plan.problem)
+    alignment, sizes = case.alignment, sizes_of(case.problem)
     operands = zip((case.a, case.b, case.c), case.leading_dimensions, case.strides, strict=True)
     contents = [
         *(_stored(*operand).tobytes() for operand in operands),

@@ -62,7 +62,7 @@ def record(
     provenance = Provenance(
         "13.0", "NVRTC 13.0", source, "0.1.0", "2026-11-21T12:00:00Z", 1, 9, 6.5
     )
-    return Record(problem, device, evidence, entries or (entry(16, 900.0),), baseline, provenance)
+    return Record(device, evidence, entries or (entry(16, 900.0),), baseline, provenance, problem)
 
 
 _words = st.text("abc_", min_size=1, max_size=4)

@@ -39,6 +39,7 @@ class Case:
     found: list[Problem] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     plans: list[LaunchPlan] = field(default_factory=list)
+    alignments: list[Alignment] = field(default_factory=list)
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -81,12 +82,13 @@ class Case:
 
     def _plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         if config.family == "split":
-            plan = split_plan(problem, alignment)
+            plan = split_plan(problem)
         elif config.family == "typed":
             plan = typed_plan(problem, alignment)
         else:
             plan = families.find(config.family).plan(config, problem, alignment)
         self.plans.append(plan)
+        self.alignments.append(alignment)
         return plan
 
 
@@ -99,7 +101,7 @@ def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
     return replace(plan, config=TYPED, launches=(replace(launch, template=template),))
 
 
-def split_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
+def split_plan(problem: Problem) -> LaunchPlan:
     """Two halves of K into the workspace, counted as they come, then their sum into C."""
 
     def pointers(*names: str) -> tuple[Argument, ...]:
@@ -120,4 +122,4 @@ def split_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
     launch = Launch(template, (2, 1, 1), (32, 1, 1), 65536, halves)
     template = replace(template, kernel="reduce")
     reduction = Launch(template, (1, 1, 1), (64, 1, 1), 0, total + scale)
-    return LaunchPlan(problem, SPLIT, alignment, (launch, reduction), 2 * m * n * 4, 1)
+    return LaunchPlan(SPLIT, (launch, reduction), 2 * m * n * 4, 1)

@@ -14,7 +14,7 @@ from autotune.gpu.bench import VENDOR, Bench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.verify import Verdict
-from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.plan import LaunchPlan, Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
 
@@ -116,7 +116,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Bench:
 def candidate(act: str, error: int = 570, workspace: int = 0, counters: int = 0) -> Candidate:
     """The error is in billionths."""
     config = Config.of("fake", {"act": act, "error": error})
-    plan = LaunchPlan(PROBLEM, config, Alignment(1, 1, 1), (), workspace, counters)
+    plan = LaunchPlan(config, (), workspace, counters)
     return Candidate(config, plan, (), Resources(32, 32, 0))
 
 

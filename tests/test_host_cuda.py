@@ -54,32 +54,46 @@ def _plan(
     template: Template, problem: Problem, grid: tuple[int, int], block: tuple[int, int], shared: int
 ) -> LaunchPlan:
     launch = Launch(template, (*grid, 1), (*block, 1), shared, operands(problem))
-    return LaunchPlan(problem, Config(template.kernel), Alignment.dense(problem), (launch,))
+    return LaunchPlan(Config(template.kernel), (launch,))
+
+
+def _case(
+    problem: Problem,
+    plan: LaunchPlan,
+    leading_dimensions: tuple[int, int, int],
+    alignment: Alignment | None = None,
+) -> Case:
+    return random_case(problem, plan, alignment or Alignment.dense(problem), leading_dimensions)
 
 
 def _tiled(defect: int) -> Case:
     """13 x 11 x 19 in tiles of 8 x 8; the rows of C are 16 apart."""
-    plan = _plan(_template("tiled", defect), Problem(13, 11, 19), (2, 2), (8, 8), shared=512)
-    return random_case(plan, (19, 11, 16))
+    problem = Problem(13, 11, 19)
+    plan = _plan(_template("tiled", defect), problem, (2, 2), (8, 8), shared=512)
+    return _case(problem, plan, (19, 11, 16))
 
 
 def _copy(defect: int) -> Case:
-    plan = _plan(_template("copy", defect), Problem(4, 4, 4), (1, 1), (4, 4), shared=128)
-    return random_case(plan, (4, 4, 4))
+    problem = Problem(4, 4, 4)
+    plan = _plan(_template("copy", defect), problem, (1, 1), (4, 4), shared=128)
+    return _case(problem, plan, (4, 4, 4))
 
 
 def _fused(defect: int) -> Case:
     """1 x 1 x 192 in three blocks."""
-    plan = _plan(_template("fused", defect), Problem(1, 1, 192), (3, 1), (64, 1), shared=8)
+    problem = Problem(1, 1, 192)
+    plan = _plan(_template("fused", defect), problem, (3, 1), (64, 1), shared=8)
     (launch,) = plan.launches
     more = Argument("pointer", "workspace"), Argument("pointer", "counters")
     launch = replace(launch, arguments=launch.arguments + more)
-    return random_case(replace(plan, launches=(launch,), workspace=12, counters=1), (192, 1, 1))
+    plan = replace(plan, launches=(launch,), workspace=12, counters=1)
+    return _case(problem, plan, (192, 1, 1))
 
 
 def _vector(alignment: Alignment) -> Case:
-    plan = _plan(_template("vector", 0), Problem(4, 4, 4), (1, 1), (4, 1), shared=0)
-    return random_case(replace(plan, alignment=alignment), (4, 4, 4))
+    problem = Problem(4, 4, 4)
+    plan = _plan(_template("vector", 0), problem, (1, 1), (4, 1), shared=0)
+    return _case(problem, plan, (4, 4, 4), alignment)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from autotune.config import Config
 from autotune.gpu.mapped import MappedKernel
 from autotune.gpu.session import FORMATS, Session, checked
 from autotune.plan import (
-    Alignment,
     Argument,
     ArgumentType,
     Launch,
@@ -27,7 +26,6 @@ from autotune.plan import (
     Template,
     TensorMap,
 )
-from autotune.problem import Problem
 from autotune.runner import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
@@ -291,9 +289,8 @@ def test_a_session_launches_by_pycuda_only_what_takes_no_tensor_maps(
     opened: tuple[Session, list[str]], driver: Driver
 ) -> None:
     one, log = opened
-    problem = Problem(64, 64, 64, "bf16")
     config = Config("wgmma", ())
-    plan = LaunchPlan(problem, config, Alignment.dense(problem), (PLAIN, MAPPED), product=1)
+    plan = LaunchPlan(config, (PLAIN, MAPPED), product=1)
     candidate = Candidate(config, plan, (PROGRAM, PROGRAM), Resources(384, 168, 1000))
     run = one.bind(candidate)(VALUES)
     assert driver.launched == []

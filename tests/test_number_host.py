@@ -58,8 +58,9 @@ def after(
     )
     threads = COLUMNS // dict(template.arguments)["VECTOR"]
     launch = Launch(template, (1, 1, 1), (threads, 1, 1), 0, arguments)
-    plan = LaunchPlan(Problem(1, 1, 1), Config("updated"), Alignment(4, 4, 4), (launch,))
-    case = Case(plan, sums, sums, c, (COLUMNS,) * 3, *scaling, bias=bias)
+    plan = LaunchPlan(Config("updated"), (launch,))
+    held = Problem(1, 1, 1), plan, Alignment(4, 4, 4)
+    case = Case(*held, sums, sums, c, (COLUMNS,) * 3, *scaling, bias=bias)
     return run(program, [case])[0]
 
 

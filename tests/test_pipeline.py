@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from time import sleep
 
 import pytest
@@ -22,6 +23,7 @@ from autotune.runner import Candidate, Failure
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)
 DEEP = Problem(64, 64, 65536)
+SQUARES, DEEPLY = (partial(families.plan, problem=one) for one in (SQUARE, DEEP))
 SPLIT = next(
     config
     for config in space.feasible(DEEP, H100).configs
@@ -47,14 +49,14 @@ def test_in_order_each_waits_for_those_before_it() -> None:
     gate = Gate()
     threading.Timer(0.05, gate.open.set).start()
     configs = [SLOW, *(tiled(width) for width in (5, 6, 7))]
-    prepared = ahead(configs, SQUARE, FakeRunner(), gate, window=4, ordered=True, jobs=2)
+    prepared = ahead(configs, SQUARES, FakeRunner(), gate, window=4, ordered=True, jobs=2)
     assert [config for config, _ in prepared] == configs
 
 
 def test_what_takes_long_holds_up_none_that_is_ready() -> None:
     gate = Gate()
     quick = [tiled(width) for width in range(5, 20)]
-    prepared = ahead([SLOW, *quick], SQUARE, FakeRunner(), gate, window=4, ordered=False, jobs=2)
+    prepared = ahead([SLOW, *quick], SQUARES, FakeRunner(), gate, window=4, ordered=False, jobs=2)
     with closing(prepared):
         came = [next(prepared)[0] for _ in quick]
         gate.open.set()
@@ -67,7 +69,7 @@ def test_of_several_that_are_ready_the_first_taken_comes_first() -> None:
     gate.open.set()
     generic = [tiled(width, specialized=0) for width in range(5, 20)]
     # One program makes them all ready at once.
-    prepared = ahead(generic, SQUARE, FakeRunner(), gate, window=8, ordered=False)
+    prepared = ahead(generic, SQUARES, FakeRunner(), gate, window=8, ordered=False)
     assert [config for config, _ in prepared] == generic
 
 
@@ -80,7 +82,7 @@ def test_no_more_are_taken_than_the_window_holds(ordered: bool) -> None:
             taken.append(tiled(width))
             yield taken[-1]
 
-    prepared = ahead(source(), SQUARE, FakeRunner(), compiled, window=3, ordered=ordered)
+    prepared = ahead(source(), SQUARES, FakeRunner(), compiled, window=3, ordered=ordered)
     with closing(prepared):
         seen = [len(taken) for _ in zip(range(4), prepared, strict=False)]
     assert seen == [3, 4, 5, 6]
@@ -90,7 +92,7 @@ def test_no_more_are_taken_than_the_window_holds(ordered: bool) -> None:
 def test_a_shared_template_is_compiled_once(ordered: bool) -> None:
     gate = Gate()
     generic = [tiled(width, specialized=0) for width in range(5, 33)]
-    assert len(list(ahead(generic, SQUARE, FakeRunner(), gate, window=4, ordered=ordered))) == 28
+    assert len(list(ahead(generic, SQUARES, FakeRunner(), gate, window=4, ordered=ordered))) == 28
     assert len(gate.built) == 1
 
 
@@ -102,7 +104,7 @@ def test_templates_compile_at_the_same_time() -> None:
         return program(template, arch)
 
     pair = [tiled(4), tiled(5)]
-    prepared = list(ahead(pair, SQUARE, FakeRunner(), build, window=2, ordered=True, jobs=2))
+    prepared = list(ahead(pair, SQUARES, FakeRunner(), build, window=2, ordered=True, jobs=2))
     assert all(isinstance(one, Candidate) for _, one in prepared)
 
 
@@ -115,7 +117,9 @@ def test_a_slow_second_launch_is_waited_for() -> None:
             assert reduced.wait(10)
         return program(template, arch)
 
-    prepared = ahead([SPLIT, tiled(16)], DEEP, FakeRunner(), build, window=2, ordered=False, jobs=3)
+    prepared = ahead(
+        [SPLIT, tiled(16)], DEEPLY, FakeRunner(), build, window=2, ordered=False, jobs=3
+    )
     with closing(prepared):
         assert next(prepared)[0] == tiled(16)
         reduced.set()
@@ -135,7 +139,7 @@ def test_closing_drops_what_is_queued(ordered: bool) -> None:
         return program(template, arch)
 
     configs = [tiled(width) for width in range(4, 33)]
-    prepared = ahead(configs, SQUARE, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
+    prepared = ahead(configs, SQUARES, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
     with closing(prepared):
         next(prepared)
     sleep(0.1)
@@ -147,18 +151,18 @@ def test_what_does_not_compile_comes_as_its_failure(ordered: bool) -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "error: expected a ;", "log")
 
-    (found,) = ahead([tiled(4)], SQUARE, FakeRunner(), broken, window=2, ordered=ordered)
+    (found,) = ahead([tiled(4)], SQUARES, FakeRunner(), broken, window=2, ordered=ordered)
     assert found == (tiled(4), Failure("compile", "error: expected a ;"))
 
 
 @ORDERED
 def test_what_the_compiler_raises_reaches_the_caller(ordered: bool) -> None:
     with pytest.raises(AssertionError, match="was compiled"):
-        list(ahead([tiled(4)], SQUARE, FakeRunner(), uncompiled, window=2, ordered=ordered))
+        list(ahead([tiled(4)], SQUARES, FakeRunner(), uncompiled, window=2, ordered=ordered))
 
 
 @ORDERED
 def test_what_the_runner_knows_is_not_compiled(ordered: bool) -> None:
     runner = FakeRunner(known=[tiled(16)])
-    (found,) = ahead([tiled(16)], SQUARE, runner, uncompiled, window=1, ordered=ordered)
+    (found,) = ahead([tiled(16)], SQUARES, runner, uncompiled, window=1, ordered=ordered)
     assert isinstance(found[1], Candidate)

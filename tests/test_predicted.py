@@ -5,8 +5,9 @@ from pathlib import Path
 from fakes import ORIGIN, compiled, tiled
 from records import H100, SQUARE
 
-from autotune import cost
+from autotune import cost, families
 from autotune.evaluate import prepare
+from autotune.multiplication import Multiplication
 from autotune.predicted import PredictedRunner
 from autotune.runner import Candidate, Measurement
 from autotune.store import Record, Store
@@ -15,20 +16,19 @@ from autotune.tuning import Options, tune
 
 def predicted(width: int) -> tuple[PredictedRunner, Candidate]:
     runner = PredictedRunner(SQUARE, H100)
-    candidate = prepare(tiled(width), SQUARE, runner, compiled)
+    candidate = prepare(families.plan(tiled(width), SQUARE), runner, compiled)
     assert isinstance(candidate, Candidate)
     return runner, candidate
 
 
 def tuned(store: Store) -> Record:
     return tune(
-        SQUARE,
+        Multiplication(SQUARE, "tiled"),
         PredictedRunner(SQUARE, H100),
         store,
         Options(sampler="exhaustive"),
         compile=compiled,
         origin=ORIGIN,
-        family="tiled",
     )
 
 

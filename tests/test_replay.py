@@ -10,11 +10,12 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import recording
+from autotune import families, recording
 from autotune.compiler import Program
 from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.evaluate import prepare
+from autotune.multiplication import Multiplication
 from autotune.plan import Resources, Template
 from autotune.problem import Problem
 from autotune.recording import Recording, Row
@@ -47,7 +48,7 @@ def recorded() -> Recording:
 
 
 def ready(config: Config, runner: ReplayRunner) -> Candidate:
-    candidate = prepare(config, SQUARE, runner, uncompiled)
+    candidate = prepare(families.plan(config, SQUARE), runner, uncompiled)
     assert isinstance(candidate, Candidate)
     return candidate
 
@@ -197,13 +198,12 @@ def test_what_was_not_recorded_fails() -> None:
 def test_a_replay_is_marked_so_everywhere(tmp_path: Path) -> None:
     store = Store(tmp_path)
     saved = tune(
-        SQUARE,
+        Multiplication(SQUARE, "tiled"),
         ReplayRunner(recorded()),
         store,
         Options(),
         compile=uncompiled,
         origin=recorded().origin,
-        family="tiled",
     )
     assert (saved.evidence, saved.baseline) == ("replayed", recorded().baseline)
     assert store.load(H100, SQUARE, "measured") is None
@@ -214,9 +214,8 @@ def test_the_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
         store = Store(tmp_path / name)
         options = Options(trials=24, seed=11)
         runner = ReplayRunner(recorded(), seed=11)
-        saved = tune(
-            SQUARE, runner, store, options, compile=uncompiled, origin=ORIGIN, family="tiled"
-        )
+        tiles = Multiplication(SQUARE, "tiled")
+        saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)
         journal = next((tmp_path / name / "studies").rglob("*.log"))
         tried = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
         return saved.entries, json.dumps([one["user_attrs"] for one in tried])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from fakes import FakeRunner, compiled
 
-from autotune import recording
+from autotune import families, recording
 from autotune.config import Config
 from autotune.device import find
 from autotune.evaluate import prepare
@@ -38,7 +38,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
 
 def candidate(runner: Runner, config: Config = TILED) -> Candidate:
-    made = prepare(config, PROBLEM, runner, compiled)
+    made = prepare(families.plan(config, PROBLEM), runner, compiled)
     assert isinstance(made, Candidate)
     return made
 

@@ -136,7 +136,7 @@ def test_the_plan_is_made_for_the_alignment_of_the_arrays(case: Case) -> None:
     first = (-memory.ctypes.data // 4) % 4
     odd = memory[first + 1 : first + 33].reshape(4, 8)
     case.product(case.array(4, 4), case.array(4, 8), Interface(odd))
-    assert case.plans[0].alignment.c == 1
+    assert case.alignments[0].c == 1
 
 
 def test_other_alignment_is_another_executable(case: Case) -> None:
@@ -146,7 +146,7 @@ def test_other_alignment_is_another_executable(case: Case) -> None:
     for offset in (0, 1, 0, 1):
         out = memory[first + offset : first + offset + 32].reshape(4, 8)
         case.product(a, b, Interface(out))
-    assert [plan.alignment.c for plan in case.plans] == [4, 1]
+    assert [alignment.c for alignment in case.alignments] == [4, 1]
 
 
 # What is left for a warm call.

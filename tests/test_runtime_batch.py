@@ -103,7 +103,7 @@ def test_the_plan_counts_on_no_more_than_the_strides_allow(case: Case) -> None:
     a = case.matrix(3, 5, 4)[:, :4]
     b = as_strided(case.matrix(3 * 17), (3, 4, 4), (4 * 17, 16, 4))
     case.product(Interface(a), Interface(b), case.array(3, 4, 4))
-    assert (case.plans[0].alignment.a, case.plans[0].alignment.b) == (4, 1)
+    assert (case.alignments[0].a, case.alignments[0].b) == (4, 1)
 
 
 def test_batches_that_differ(case: Case) -> None:

@@ -12,8 +12,7 @@ from fake_tensor_maps import FakeEncoder
 from autotune.compiler import Program
 from autotune.config import Config
 from autotune.errors import RunnerError
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
-from autotune.problem import Problem
+from autotune.plan import Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu
 
@@ -74,8 +73,7 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
     )
     template = Template("x.cu", "x")
     launch = Launch(template, (1, 1, 1), (32, 1, 1), 0, arguments)
-    problem = Problem(64, 64, 64, batch=2)
-    plan = LaunchPlan(problem, Config("x"), Alignment(4, 4, 4), (launch,), WORKSPACE)
+    plan = LaunchPlan(Config("x"), (launch,), WORKSPACE)
     program = Program(template, "sm_90", b"cubin", "x", 32, 0, 0, 0, 1, "fake", "key", "")
     return Executable(Gpu(Driver(cuda), 0), plan, [program])
 

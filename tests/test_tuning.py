@@ -22,13 +22,14 @@ from autotune.compiler import Program
 from autotune.config import Config
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.evaluate import Compile, Trial
+from autotune.multiplication import Multiplication
 from autotune.observer import Observer, Progress
 from autotune.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Failure, Measurement, Stage
 from autotune.standings import LEADERS
-from autotune.store import Record, Store
+from autotune.store import Findings, Record, Store
 from autotune.tuning import Options, tune
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
@@ -51,14 +52,13 @@ def go(
     family: str = "tiled",
 ) -> Record:
     return tune(
-        problem,
+        Multiplication(problem, family),
         runner,
         store,
         options,
         compile=compile,
         origin=origin,
         observer=observer,
-        family=family,
     )
 
 
@@ -272,15 +272,7 @@ def test_nothing_to_try_is_said_with_the_reasons(store: Store) -> None:
 
 def test_an_unknown_family_is_refused(store: Store) -> None:
     with pytest.raises(ConfigError, match="magic"):
-        tune(
-            SQUARE,
-            FakeRunner(),
-            store,
-            Options(),
-            compile=compiled,
-            origin=ORIGIN,
-            family="magic",
-        )
+        go(FakeRunner(), store, family="magic")
 
 
 def test_what_won_on_a_similar_problem_is_among_the_first(store: Store) -> None:
@@ -429,7 +421,7 @@ class Seen:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self.told.append(f"rematch {len(leaders)}")
 
-    def finished(self, record: Record, progress: Progress) -> None:
+    def finished(self, record: Findings, progress: Progress) -> None:
         del progress
         self.told.append(f"finished {len(record.entries)}")
 
@@ -458,6 +450,7 @@ import sys, time
 from pathlib import Path
 from fakes import ORIGIN, FakeRunner, by_width, compiled
 from records import SQUARE
+from autotune.multiplication import Multiplication
 from autotune.store import Store
 from autotune.tuning import Options, tune
 
@@ -468,7 +461,8 @@ def outcome(config):
     return by_width(config)
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
-tune(SQUARE, runner, store, Options(), compile=compiled, origin=ORIGIN, family="tiled")
+tiles = Multiplication(SQUARE, "tiled")
+tune(tiles, runner, store, Options(), compile=compiled, origin=ORIGIN)
 """
 
 

@@ -124,10 +124,20 @@ def execute(
     c: Matrix,
     bias: Matrix | None = None,
 ) -> Matrix:
-    plan = LaunchPlan(Problem(1, 1, 1), Config("verify"), Alignment(4, 4, 4), tuple(launches))
+    plan = LaunchPlan(Config("verify"), tuple(launches))
     lds = (a.shape[-1], b.shape[-1], c.shape[-1])
     strides = tuple(one[0].size if one.ndim == 3 else 0 for one in (a, b, c))
-    case = Case(plan, a, b, c, lds, strides=(strides[0], strides[1], strides[2]), bias=bias)
+    case = Case(
+        Problem(1, 1, 1),
+        plan,
+        Alignment(4, 4, 4),
+        a,
+        b,
+        c,
+        lds,
+        strides=(strides[0], strides[1], strides[2]),
+        bias=bias,
+    )
     return run(program, [case])[0].reshape(-1)
 
 

@@ -16,7 +16,7 @@ import pytest
 from autotune.config import Config
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu.runner import GpuRunner
-from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.plan import LaunchPlan, Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
 
@@ -25,7 +25,7 @@ PROBLEM = Problem(64, 64, 64)
 
 def candidate(act: str) -> Candidate:
     config = Config.of("fake", {"act": act})
-    plan = LaunchPlan(PROBLEM, config, Alignment(1, 1, 1), ())
+    plan = LaunchPlan(config, ())
     return Candidate(config, plan, (), Resources(32, 32, 0))
 
 

@@ -116,7 +116,7 @@ class Gemv:
             ),
         )
         counters = strips(p, form) * problem.batch if p["split_k"] > 1 else 0
-        return LaunchPlan(problem, config, alignment, (launch,), _workspace(p, form), counters)
+        return LaunchPlan(config, (launch,), _workspace(p, form), counters)
 
 
 GEMV = Gemv()

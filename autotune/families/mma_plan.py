@@ -64,9 +64,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     copied = sum(one.bytes for one in copies)
     packs = (packing.launch(copies),) if copies else ()
     return LaunchPlan(
-        problem,
         config,
-        alignment,
         (*packs, _product(p, problem, alignment, (a, b), copied)),
         workspace=copied + partial_bytes(p, problem),
         counters=problem.batch * tiles(p, problem) if p["split_k"] > 1 else 0,

@@ -86,6 +86,7 @@ class Naive:
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """One launch with one block for each block x block elements of each C."""
+        del alignment  # elements are loaded one by one
         side = config.integer("block")
         coalesced = "COALESCED", int(_coalesced(config))
         launch = Launch(
@@ -95,7 +96,7 @@ class Naive:
             shared=0,
             arguments=operands(problem),
         )
-        return LaunchPlan(problem, config, alignment, (launch,))
+        return LaunchPlan(config, (launch,))
 
 
 NAIVE = Naive()

@@ -73,9 +73,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     sums = (_sum(p, problem, alignment, copied),) if p["reduction"] == "separate" else ()
     counted = p["reduction"] in ("fused", "stream")
     return LaunchPlan(
-        problem,
         config,
-        alignment,
         (*packs, product, *sums),
         workspace=FLOAT_BYTES * (copied + partial_floats(p, problem)),
         counters=problem.batch * tiles(p, problem) if counted else 0,

@@ -109,6 +109,7 @@ class Tiled:
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """One launch with one block for each tile of each C."""
+        del alignment  # elements are loaded one by one
         width = config.integer("tile_width")
         compiled_width = "TILE_WIDTH", width if config.integer("specialized") else 0
         launch = Launch(
@@ -118,7 +119,7 @@ class Tiled:
             shared=shared_bytes(width),
             arguments=operands(problem),
         )
-        return LaunchPlan(problem, config, alignment, (launch,))
+        return LaunchPlan(config, (launch,))
 
 
 TILED = Tiled()

@@ -104,9 +104,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     start = max(ends, default=0)
     product = _product(p, problem, alignment, copies, start // FLOAT_BYTES)
     return LaunchPlan(
-        problem,
         config,
-        alignment,
         (*([packing.launch(copies)] if copies else ()), product),
         workspace=start + FLOAT_BYTES * partial_floats(p, problem),
         counters=counters(p, problem),

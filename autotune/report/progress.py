@@ -18,7 +18,7 @@ from autotune.observer import Observer, Progress
 from autotune.problem import Problem
 from autotune.report import vendor
 from autotune.runner import Failure, Measurement
-from autotune.store import Record
+from autotune.store import Findings
 
 # Between plain lines that bring no better kernel, so that a log shows that the run is alive.
 SILENCE_S = 15.0
@@ -85,7 +85,7 @@ class Tally:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._inner.rematch(leaders)
 
-    def finished(self, record: Record, progress: Progress) -> None:
+    def finished(self, record: Findings, progress: Progress) -> None:
         self._inner.finished(record, progress)
 
 
@@ -132,7 +132,7 @@ class Lines:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._say(f"timing the best {len(leaders)} against each other")
 
-    def finished(self, record: Record, progress: Progress) -> None:
+    def finished(self, record: Findings, progress: Progress) -> None:
         best = self._speed.of(record.best.measurement.time_us)
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
@@ -182,7 +182,7 @@ class Bar(ProgressColumn):
         self._doing = f"timing the best {len(leaders)} against each other"
         self.display.update(self._task, completed=1.0)
 
-    def finished(self, record: Record, progress: Progress) -> None:
+    def finished(self, record: Findings, progress: Progress) -> None:
         del record, progress
 
 

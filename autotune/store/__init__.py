@@ -21,9 +21,9 @@ from autotune.device import Device
 from autotune.problem import Problem
 from autotune.runner import Evidence
 from autotune.store import codec, files
-from autotune.store.record import BEST_FIRST, Entry, Provenance, Record, merge
+from autotune.store.record import BEST_FIRST, Entry, Findings, Provenance, R, Record, merge
 
-__all__ = ["Entry", "Provenance", "Record", "Store"]
+__all__ = ["Entry", "Findings", "Provenance", "Record", "Store"]
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,17 @@ class Store:
 
     def path(self, device: Device, problem: Problem, evidence: Evidence = "measured") -> Path:
         """Where the record is kept."""
-        suffix = "" if evidence == "measured" else f".{evidence}"
-        return self._directory(device) / f"{problem.slug}{suffix}.json"
+        return self._path(Record, device, problem.slug, evidence)
 
-    def save(self, record: Record) -> Record:
+    def save(self, record: R) -> R:
         """Merges the record into the one on disk (see `record.merge`) and returns the result.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then as it was.
         """
-        path = self.path(record.device, record.problem, record.evidence)
+        path = self._place(record)
         with files.locked(path.parent):
-            old = self._previous(path)
+            old = self._previous(path, type(record))
             if old is not None and old.provenance.source != record.provenance.source:
                 files.copy_aside(path, "superseded")
             merged = merge(old, record)
@@ -64,12 +63,14 @@ class Store:
         None if there is none. A broken file is warned of and passed over.
         """
         kinds = BEST_FIRST if evidence is None else (evidence,)
-        found = (self._read(self.path(device, problem, kind)) for kind in kinds)
+        paths = (self.path(device, problem, kind) for kind in kinds)
+        found = (self._read(path, Record) for path in paths)
         return next((record for record in found if record is not None), None)
 
     def records(self, device: Device) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem."""
-        found = map(self._read, self._directory(device).glob("*.json"))
+        paths = (self.root / Record.FOLDER / device.slug).glob("*.json")
+        found = (self._read(path, Record) for path in paths)
         known = [record for record in found if record is not None]
         known.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
         best = {record.problem: record for record in known}
@@ -102,36 +103,40 @@ class Store:
                 known[fields[0]] = fields[1]
         return known
 
-    def _directory(self, device: Device) -> Path:
-        return self.root / "records" / device.slug
+    def _path(self, kind: type[Findings], device: Device, slug: str, evidence: Evidence) -> Path:
+        suffix = "" if evidence == "measured" else f".{evidence}"
+        return self.root / kind.FOLDER / device.slug / f"{slug}{suffix}.json"
+
+    def _place(self, record: Findings) -> Path:
+        return self._path(type(record), record.device, record.slug, record.evidence)
 
     def _quarantine_path(self, device: Device) -> Path:
         return self.root / "quarantine" / f"{device.slug}.jsonl"
 
-    def _read(self, path: Path) -> Record | None:
+    def _read(self, path: Path, kind: type[R]) -> R | None:
         """The record in the file; None if there is no file or, with a warning, a broken one."""
         try:
-            return self._parse(path)
+            return self._parse(path, kind)
         except ValueError as error:
             _warn(f"{path}: passed over: {error}")
             return None
 
-    def _previous(self, path: Path) -> Record | None:
+    def _previous(self, path: Path, kind: type[R]) -> R | None:
         """The record in the file that is about to be replaced; a broken file is kept first."""
         try:
-            return self._parse(path)
+            return self._parse(path, kind)
         except ValueError as error:
             _warn(f"{path}: kept as {files.copy_aside(path, 'broken').name}: {error}")
             return None
 
-    def _parse(self, path: Path) -> Record | None:
+    def _parse(self, path: Path, kind: type[R]) -> R | None:
         """The record in the file, None if there is no file; ValueError if it is broken."""
         text = _bytes(path)
         if text is None:
             return None
         record = codec.loads(text)
-        if self.path(record.device, record.problem, record.evidence) != path:
-            raise ValueError(f"holds {record.evidence} {record.problem} of {record.device.name}")
+        if not isinstance(record, kind) or self._place(record) != path:
+            raise ValueError(f"holds {record.evidence} {record.title} of {record.device.name}")
         return record
 
 

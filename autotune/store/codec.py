@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
-from autotune.store.record import BEST_FIRST, Entry, Provenance, Record
+from autotune.store.record import BEST_FIRST, Entry, Findings, Provenance, Record
 
 SCHEMA = 1
 # What a record says of its problem only where it is otherwise.
@@ -21,15 +21,11 @@ USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 T = TypeVar("T")
 
 
-def encode(record: Record) -> dict[str, object]:
+def encode(record: Findings) -> dict[str, object]:
     """The record as JSON data; times are in microseconds, sizes in bytes."""
     return {
         "schema": SCHEMA,
-        "problem": {
-            name: value
-            for name, value in asdict(record.problem).items()
-            if value != USUAL.get(name)
-        },
+        **_subject(record),
         "evidence": record.evidence,
         "entries": [_encode_entry(entry) for entry in record.entries],
         "baseline": record.baseline and asdict(record.baseline),
@@ -61,7 +57,7 @@ def decode(data: object) -> Record:
     )
 
 
-def dumps(record: Record) -> bytes:
+def dumps(record: Findings) -> bytes:
     """The text of a record's file.
 
     Raises:
@@ -80,6 +76,14 @@ def loads(text: bytes) -> Record:
         return decode(json.loads(text))
     except (ArithmeticError, RecursionError) as error:  # 400-digit numbers, 10,000 brackets
         raise ValueError(str(error)) from error
+
+
+def _subject(record: Findings) -> dict[str, object]:
+    """What the record is of."""
+    if not isinstance(record, Record):
+        raise TypeError(f"{type(record).__name__} has no form on disk")
+    given = asdict(record.problem).items()
+    return {"problem": {name: value for name, value in given if value != USUAL.get(name)}}
 
 
 def _evidence(value: object) -> Evidence:

@@ -1,9 +1,11 @@
-"""What is recorded of a problem on a device, and how two records of it become one."""
+"""What is recorded of a problem, or of something else, on a device, and how two records of it
+become one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import ClassVar, TypeVar, get_args
 
 from autotune.config import Config
 from autotune.device import Device
@@ -18,7 +20,7 @@ KEPT = 10
 
 @dataclass(frozen=True)
 class Entry:
-    """One recorded configuration of a problem, with all that was found out about it.
+    """One recorded configuration, with all that was found out about it.
 
     `occupancy` is the share (0..1) of the SM's warps that can be resident, `limiter` the
     resources that bind it, joined by ` and `.
@@ -57,8 +59,8 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class Record:
-    """What is known of a problem on a device: one to ten entries, fastest first.
+class Findings(ABC):
+    """What is known of one thing on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if one was made. All entries come from
     the kernel sources whose hash is `provenance.source`.
@@ -67,16 +69,28 @@ class Record:
         ValueError: if there are no entries.
     """
 
-    problem: Problem
     device: Device
     evidence: Evidence
     entries: tuple[Entry, ...]
     baseline: Measurement | None
     provenance: Provenance
 
+    FOLDER: ClassVar[str]
+    """The store's folder for records of this kind."""
+
     def __post_init__(self) -> None:
         if not self.entries:
-            raise ValueError(f"a record of {self.problem} without entries; give at least one")
+            raise ValueError(f"a record of {self.title} without entries; give at least one")
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What the record is of, in one line."""
+
+    @property
+    @abstractmethod
+    def slug(self) -> str:
+        """The same as part of a file name."""
 
     @property
     def best(self) -> Entry:
@@ -84,7 +98,29 @@ class Record:
         return winner(self.entries)
 
 
-def merge(old: Record | None, new: Record) -> Record:
+@dataclass(frozen=True)
+class Record(Findings):
+    """What is known of a problem."""
+
+    problem: Problem
+
+    FOLDER: ClassVar[str] = "records"
+
+    @property
+    def title(self) -> str:
+        """The problem's text."""
+        return str(self.problem)
+
+    @property
+    def slug(self) -> str:
+        """The problem's."""
+        return self.problem.slug
+
+
+R = TypeVar("R", bound=Findings)
+
+
+def merge(old: R | None, new: R) -> R:
     """One record of the same problem, device and evidence.
 
     The entries are the ten fastest of both; where both have a configuration, the new

@@ -166,7 +166,7 @@ def broken(fault: str, problem: Problem, device: Device, programs: Path) -> Cand
     arguments = (*operands(problem), Argument("pointer", "counters"))
     launch = Launch(template, grid, (16, 16, 1), 0, arguments)
     config = Config.of("broken", {"fault": fault})
-    plan = LaunchPlan(problem, config, Alignment(1, 1, 1), (launch,), counters=COUNTERS)
+    plan = LaunchPlan(config, (launch,), counters=COUNTERS)
     return candidate(plan, device, programs, Path(__file__).parent)
 
 

@@ -1,0 +1,82 @@
+"""A matrix product, tuned over kernel families of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune import families
+from autotune.candidates import AUTO, candidates, families_of, guesses
+from autotune.config import Config
+from autotune.device import Device
+from autotune.plan import LaunchPlan
+from autotune.problem import Problem
+from autotune.runner import Evidence, Measurement, Runner, Stage
+from autotune.store import Entry, Provenance, Record, Store
+from autotune.subject import Candidates
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """A problem and the families to choose from, as a `Subject`.
+
+    Raises:
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
+    """
+
+    problem: Problem
+    family: str = AUTO
+
+    def __post_init__(self) -> None:
+        families_of(self.family, self.problem)
+
+    def __str__(self) -> str:
+        return str(self.problem)
+
+    @property
+    def slug(self) -> str:
+        """The problem's."""
+        return self.problem.slug
+
+    @property
+    def kinds(self) -> str:
+        """The families, such as `simt+gemv`."""
+        return "+".join(families_of(self.family, self.problem))
+
+    def candidates(
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+    ) -> Candidates:
+        """What the runner can be asked for, ranked by the cost model."""
+        return candidates(self.problem, runner, self.family, unsafe, survey=survey)
+
+    def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
+        """The model's choice and what won on similar problems."""
+        return guesses(there.ranked, self.problem, store.records(device))
+
+    def plan(self, config: Config) -> LaunchPlan:
+        """The launches for operands without gaps."""
+        return families.plan(config, self.problem)
+
+    def stands(self, stage: Stage) -> bool:
+        """Always: what a candidate is verified against does not change."""
+        del stage
+        return True
+
+    def record(
+        self,
+        *,
+        device: Device,
+        evidence: Evidence,
+        entries: Sequence[Entry],
+        baseline: Measurement | None,
+        provenance: Provenance,
+    ) -> Record:
+        """The record of the problem."""
+        return Record(
+            problem=self.problem,
+            device=device,
+            evidence=evidence,
+            entries=tuple(entries),
+            baseline=baseline,
+            provenance=provenance,
+        )
