@@ -57,7 +57,7 @@ class ReplayRunner:
             return Failure("launch", f"{candidate.config} was not recorded")
         if isinstance(row.outcome, Failure):
             return row.outcome
-        return self._noisy(row.outcome)
+        return noisy(row.outcome, self._random)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
         """The recorded outcomes, with fresh noise."""
@@ -70,7 +70,9 @@ class ReplayRunner:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _noisy(self, recorded: Measurement) -> Measurement:
-        deviation = recorded.spread_us / recorded.time_us / _QUARTILE
-        factor = math.exp(self._random.gauss(0.0, deviation))
-        return replace(recorded, time_us=recorded.time_us * factor)
+
+def noisy(recorded: Measurement, random: Random) -> Measurement:
+    """A recorded median with one sample's noise, drawn from the recorded spread."""
+    deviation = recorded.spread_us / recorded.time_us / _QUARTILE
+    factor = math.exp(random.gauss(0.0, deviation))
+    return replace(recorded, time_us=recorded.time_us * factor)

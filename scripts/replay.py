@@ -1,0 +1,263 @@
+"""Replays searches on a recorded space, many times each, and says how soon they find what.
+
+    python scripts/replay.py docs/results/spaces/xgemm_rtx3090_4096.csv.gz \\
+        --sampler tpe --sampler random --kernel-tuner adaptive_tabu_greywolf
+    python scripts/replay.py autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz --blind
+
+print a table with a row for each method. No GPU is needed; Kernel Tuner's strategies need
+`pip install --group compare`. `spaces.py` says what a space is.
+
+A run sees each configuration with the noise that was recorded, the same in all methods of one
+seed, and is judged by the recorded times. It chooses the configuration that it saw to be the
+fastest; with `--rematch` as `autotune tune` does, which times its leaders again before it chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Annotated, Any, get_args
+
+import curves
+import spaces
+import typer
+from curves import Run
+from rich.console import Console
+from rich.progress import track
+from spaces import Outcome, Space
+
+from autotune.config import Config
+from autotune.errors import AutotuneError
+from autotune.evaluate import Trial
+from autotune.plan import Resources
+from autotune.runner import Measurement
+from autotune.search import Sampler, Search
+from autotune.standings import Standings
+from autotune.stats import winner
+
+KERNEL_TUNER = "kernel-tuner:"
+UNKNOWN = Resources(threads=0, registers=0, shared=0)
+
+SHOWN = Console(width=120, soft_wrap=True)
+
+
+def main(
+    path: Annotated[
+        Path, typer.Argument(help="A recording, .json.gz, or a table, .csv or .csv.gz.")
+    ],
+    samplers: Annotated[list[str] | None, typer.Option("--sampler", help="Of ours.")] = None,
+    strategies: Annotated[
+        list[str] | None, typer.Option("--kernel-tuner", help="A strategy of Kernel Tuner.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 50,
+    evaluations: Annotated[int, typer.Option(min=1, help="Of each run.")] = 200,
+    blind: Annotated[bool, typer.Option("--blind", help="Without guesses and features.")] = False,
+    rematch: Annotated[bool, typer.Option("--rematch", help="Time the leaders again.")] = False,
+    window: Annotated[int, typer.Option(min=1, help="Asked for before the first is told.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
+    out: Annotated[Path | None, typer.Option("--json", help="Also write all to this file.")] = None,
+    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+) -> None:
+    """Prints how soon methods find what in the space of PATH; `tpe` if none is named."""
+    methods = chosen(samplers or ([] if strategies else ["tpe"]), strategies or [])
+    try:
+        space = spaces.load(path, blind)
+    except AutotuneError as error:
+        raise typer.BadParameter(str(error)) from error
+    tasks = [
+        Task(path, blind, method, seed, evaluations, window, rematch)
+        for method in methods
+        for seed in range(seeds)
+    ]
+    runs = [*track(done(tasks, jobs), total=len(tasks), transient=True, console=SHOWN)]
+    rows = [curves.row(method, [one for one in runs if one.method == method]) for method in methods]
+    SHOWN.print(f"{path.name}: {len(space.outcomes)} configurations, {space.failures} fail")
+    SHOWN.print(curves.table(rows))
+    if out is not None:
+        how = asdict(tasks[0])
+        del how["path"], how["method"], how["seed"]
+        made = {**header(path, space, commit), "seeds": seeds, **how, "rows": rows}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
+
+
+def chosen(samplers: Sequence[str], strategies: Sequence[str]) -> list[str]:
+    """The names of all methods, each once.
+
+    Raises:
+        typer.BadParameter: if there is none of a name, or Kernel Tuner is not installed.
+    """
+    known: tuple[str, ...] = get_args(Sampler)
+    for name in samplers:
+        if name not in known:
+            raise typer.BadParameter(f"no sampler is named {name!r}; there is {', '.join(known)}")
+    if strategies:
+        theirs = kernel_tuner_strategies()
+        for name in strategies:
+            if name not in theirs:
+                there = ", ".join(theirs)
+                raise typer.BadParameter(f"Kernel Tuner has no strategy {name!r}, but {there}")
+    return [*dict.fromkeys((*samplers, *(KERNEL_TUNER + name for name in strategies)))]
+
+
+def kernel_tuner_strategies() -> tuple[str, ...]:
+    """The strategies that there are.
+
+    Raises:
+        typer.BadParameter: if Kernel Tuner is not installed.
+    """
+    try:
+        import kernel_tuner_replay
+    except ModuleNotFoundError as error:
+        raise typer.BadParameter(
+            f"--kernel-tuner needs Kernel Tuner ({error}); pip install --group compare"
+        ) from error
+    return kernel_tuner_replay.STRATEGIES
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of a method."""
+
+    path: Path
+    blind: bool
+    method: str
+    seed: int
+    evaluations: int
+    window: int
+    rematch: bool
+
+
+def done(tasks: Sequence[Task], jobs: int) -> Iterator[Run]:
+    """The runs, in order."""
+    if jobs == 1:
+        yield from map(run, tasks)
+        return
+    # Where every core has a process, the threads of numpy only get in each other's way.
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        yield from pool.map(run, tasks)
+
+
+def run(task: Task) -> Run:
+    """One run of a method."""
+    space = spaces.load(task.path, task.blind)
+    seen = space.drawn(Random(task.seed))
+    name = task.method.removeprefix(KERNEL_TUNER)
+    if name != task.method:
+        import kernel_tuner_replay
+
+        asked = kernel_tuner_replay.search(space, name, task.seed, task.evaluations, seen)
+        trials, seconds = [Trial(one, seen[one]) for one in asked.configs], asked.seconds
+    else:
+        trials, seconds = searched(space, task, seen)
+    again = Random(f"again {task.seed}") if task.rematch else None
+    return Run(
+        method=task.method,
+        tried=tuple(space.share(trial.config) for trial in trials),
+        chosen=tuple(choices(space, trials, again)),
+        ask_ms=1e3 * seconds / len(trials),
+    )
+
+
+def search_of(space: Space, sampler: str, seed: int) -> Search:
+    """Our search of a space."""
+    named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
+    return Search(space.configs, sampler=named[sampler], seed=seed, guesses=space.guesses)
+
+
+def searched(space: Space, task: Task, seen: dict[Config, Outcome]) -> tuple[list[Trial], float]:
+    """What our search tried, and the seconds that it took to choose."""
+    search = search_of(space, task.method, task.seed)
+    trials: list[Trial] = []
+    under_way: list[Config] = []
+    asked, began = 0, perf_counter()
+    while True:
+        while len(under_way) < task.window and asked < task.evaluations:
+            config = search.ask()
+            if config is None:
+                break
+            asked += 1
+            under_way.append(config)
+        if not under_way:
+            return trials, perf_counter() - began
+        config = under_way.pop(0)
+        trials.append(Trial(config, seen[config]))
+        search.tell(trials[-1])
+
+
+def choices(space: Space, trials: Iterable[Trial], again: Random | None) -> Iterator[float]:
+    """The share of the optimum that is chosen after each trial.
+
+    `again` draws the noise of the leaders' second times; without it the first decide.
+    """
+    standings = Standings()
+    for trial in trials:
+        standings.note(trial)
+        if standings.best is None:
+            yield 0.0
+        elif again is None:
+            yield space.share(standings.best.config)
+        else:
+            rivals = (Rival.of(space, one.config, again) for one in standings.leaders)
+            yield space.share(winner(rivals).config)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A leader with its second time."""
+
+    config: Config
+    measurement: Measurement
+    resources: Resources
+
+    @classmethod
+    def of(cls, space: Space, config: Config, random: Random) -> Rival:
+        """Times a configuration that has a time once more."""
+        outcome = space.again(config, random)
+        assert isinstance(outcome, Measurement)
+        return cls(config, outcome, space.resources.get(config, UNKNOWN))
+
+
+def header(path: Path, space: Space, commit: str) -> dict[str, Any]:
+    """What the results are of, and what they were made with."""
+    recorded = space.recording
+    return {
+        "space": path.name,
+        "sha256": sha256(path.read_bytes()).hexdigest(),
+        "problem": recorded and str(recorded.problem),
+        "device": recorded and recorded.device.name,
+        "driver": recorded and recorded.origin.driver,
+        "toolkit": recorded and recorded.origin.compiler,
+        "configs": len(space.outcomes),
+        "failures": space.failures,
+        "optimum_us": space.optimum_us,
+        "versions": versions("tile-autotune", "optuna", "numpy", "kernel_tuner"),
+        "commit": commit,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of those that are installed."""
+    found: dict[str, str] = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,131 @@
+"""Recorded search spaces: every configuration with what became of it, from a file.
+
+A space is a recording of this package (`.json.gz`), or a table (`.csv`, `.csv.gz`) with one row a
+configuration: a column for each parameter, `time_ms`, and if there are any `compile_ms`, which is
+not used, and `failure`, which says why a configuration did not run.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from random import Random
+
+from autotune.candidates import AUTO, candidates, guesses
+from autotune.config import Config
+from autotune.errors import AutotuneError
+from autotune.plan import Resources
+from autotune.recording import Recording
+from autotune.replay import ReplayRunner, noisy
+from autotune.runner import Failure, Measurement
+
+TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
+
+Outcome = Measurement | Failure
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is known of a problem's configurations.
+
+    Attributes:
+        outcomes: by configuration, in the order in which a search is given them.
+        resources: what each takes of an SM, as far as it is known.
+        guesses: what a search had better try first; none if it is to be blind.
+        recording: where it is from; None if that is a table.
+    """
+
+    outcomes: Mapping[Config, Outcome]
+    resources: Mapping[Config, Resources]
+    guesses: tuple[Config, ...] = ()
+    recording: Recording | None = None
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """All configurations, those that fail too."""
+        return tuple(self.outcomes)
+
+    @property
+    def failures(self) -> int:
+        """How many configurations did not run."""
+        return sum(isinstance(outcome, Failure) for outcome in self.outcomes.values())
+
+    @cached_property
+    def optimum_us(self) -> float:
+        """The shortest recorded time."""
+        times = (one.time_us for one in self.outcomes.values() if isinstance(one, Measurement))
+        return min(times)
+
+    def share(self, config: Config) -> float:
+        """The optimum over the configuration's recorded time; 0 if it did not run."""
+        outcome = self.outcomes[config]
+        return self.optimum_us / outcome.time_us if isinstance(outcome, Measurement) else 0.0
+
+    def again(self, config: Config, random: Random) -> Outcome:
+        """What a search sees of a configuration: its recorded outcome, with fresh noise."""
+        outcome = self.outcomes[config]
+        return outcome if isinstance(outcome, Failure) else noisy(outcome, random)
+
+    def drawn(self, random: Random) -> dict[Config, Outcome]:
+        """The outcomes of a run, each with its noise."""
+        return {config: self.again(config, random) for config in self.outcomes}
+
+
+@lru_cache(1)
+def load(path: Path, blind: bool) -> Space:
+    """The space of a file; `blind` leaves a recording nothing but its parameters.
+
+    Raises:
+        NotFoundError: if there is no such recording.
+        AutotuneError: if the file is none, or nothing in it ran.
+    """
+    table = path.name.endswith((".csv", ".csv.gz"))
+    space = _of_table(path) if table else _of_recording(Recording.load(path), blind)
+    if space.failures == len(space.outcomes):
+        raise AutotuneError(f"{path}: no configuration of it has a time")
+    return space
+
+
+def _of_recording(recording: Recording, blind: bool) -> Space:
+    rows = {row.config: row for row in recording.rows}
+    first: tuple[Config, ...] = ()
+    configs = tuple(rows)
+    if not blind:
+        runner, problem = ReplayRunner(recording), recording.problem
+        there = candidates(problem, runner, AUTO, lambda _: False)
+        configs, first = there.configs, guesses(there.ranked, problem, ())
+    return Space(
+        outcomes={config: rows[config].outcome for config in configs},
+        resources={config: rows[config].resources for config in configs},
+        guesses=first,
+        recording=recording,
+    )
+
+
+def _of_table(path: Path) -> Space:
+    outcomes: dict[Config, Outcome] = {}
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+        for row in csv.DictReader(io.StringIO(text)):
+            config, outcome = _row(row)
+            if config in outcomes:
+                raise ValueError(f"{config} is there twice")
+            outcomes[config] = outcome
+    except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise AutotuneError(f"{path}: not a table of configurations: {why}") from error
+    return Space(outcomes, {})
+
+
+def _row(row: Mapping[str, str]) -> tuple[Config, Outcome]:
+    params = (f"{key}={row[key]}" for key in row if key not in (TIME, COMPILE, FAILURE))
+    config = Config.parse(f"table:{','.join(params)}")
+    if row.get(FAILURE):
+        return config, Failure("launch", row[FAILURE])
+    return config, Measurement(float(row[TIME]) * 1e3)
