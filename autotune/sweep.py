@@ -29,6 +29,7 @@ def record(
     *,
     compile: Compile,
     origin: Origin,
+    known: Sequence[Row] = (),
     jobs: int | None = None,
     progress: Callable[[int, Row], None] = lambda _number, _row: None,
 ) -> Recording:
@@ -45,10 +46,11 @@ def record(
         path: of the file (see `recording.path_of`).
         compile: makes a program of a template for an architecture.
         origin: what the measurements are made with.
+        known: rows of an earlier sweep, which come first in the file.
         jobs: threads that compile; None takes one for each core but one.
-        progress: is told how many are done, and the last.
+        progress: is told how many rows there are, and the last.
     """
-    rows: list[Row] = []
+    rows = [*known]
     device, baseline = runner.device, runner.baseline()
 
     def save(where: Path) -> Recording:

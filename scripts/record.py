@@ -6,6 +6,9 @@ writes `autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz`, which `--d
 then answers from; `4096x4096x4096:bf16` is recorded in that precision. Kernel families share the
 programs evenly, as far as they have so many. Half of the programs of a family are the model's first
 choices, half are drawn evenly from the others, so that a search meets good and bad ones alike.
+
+`--extend` goes on with a recording, or with what is left of a sweep that ended early: what is known
+already is not measured again, and counts among the configurations.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Template
 from autotune.problem import Problem
-from autotune.recording import Row
+from autotune.recording import Origin, Recording, Row
 from autotune.runner import Measurement
 from autotune.sweep import record
 
@@ -45,10 +48,15 @@ def main(
     name: str,
     shapes: list[str],
     programs: Annotated[int, typer.Option(help="Different kernels to compile at most.")] = 600,
-    configs: Annotated[int, typer.Option(help="Configurations to measure at most.")] = 600,
+    configs: Annotated[
+        int, typer.Option(help="Configurations to measure, if the programs have so many.")
+    ] = 600,
     family: Annotated[str, typer.Option(help="Of the kernels; auto takes all there are.")] = AUTO,
     with_ladder: Annotated[
         bool, typer.Option("--ladder", help="The naive and tiled kernels too.")
+    ] = False,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Keep what was recorded and add to it.")
     ] = False,
     root: Annotated[Path, typer.Option(help="Where recordings are kept.")] = recording.ROOT,
     seed: int = 0,
@@ -59,19 +67,26 @@ def main(
         problem = Problem.parse(text)
         with targets.opened(problem) as target, bar() as progress:
             where = target.runner.device
+            path = recording.path_of(name, problem, root)
+            known = earlier(path, where, target.origin) if extend else ()
+            there = [row.config for row in known]
             chosen = choose(problem, where, serving(problem, family), programs, configs, seed)
+            chosen = added(chosen, there, configs, seed)
             if with_ladder:
-                chosen += (step for step in steps(problem) if step not in chosen)
-            task = progress.add_task(text, total=len(chosen))
+                chosen += without(steps(problem), (*chosen, *there))
+            task = progress.add_task(text, completed=len(known), total=len(known) + len(chosen))
             made = record(
                 problem,
                 target.runner,
                 chosen,
-                recording.path_of(name, problem, root),
+                path,
                 compile=partial(compile, cache=cache),
                 origin=target.origin,
+                known=known,
                 progress=partial(advance, progress, task),
             )
+            if extend:
+                left_of(path).unlink(missing_ok=True)
         print(summary(made.rows, made.baseline))
 
 
@@ -107,13 +122,74 @@ def choose(
         size = min(len(groups), (programs - len(drawn)) // (len(kinds) - taken))
         best, others = groups[: size // 2], groups[size // 2 :]
         drawn += best + draw.sample(others, size - len(best))
-    # Shapes that split K have dozens of configurations a program; each program has its share.
-    share = -(-configs // max(1, len(drawn)))
-    return [
-        config
-        for group in drawn
-        for config in (group if len(group) <= share else draw.sample(group, share))
-    ][:configs]
+    if sum(map(len, drawn)) < configs:
+        drawn = whole(drawn, problem, device)
+    return shared(drawn, configs, draw)
+
+
+def whole(
+    groups: Sequence[Sequence[Config]], problem: Problem, device: Device
+) -> list[list[Config]]:
+    """All legal configurations of some programs, of which the survey has a few each."""
+    found: dict[Template, dict[Config, None]] = {
+        families.plan(group[0], problem).main.template: dict.fromkeys(group) for group in groups
+    }
+    for family in dict.fromkeys(group[0].family for group in groups):
+        for config in space.feasible(problem, device, family).configs:
+            siblings = found.get(families.plan(config, problem).main.template)
+            if siblings is not None:
+                siblings[config] = None
+    return [[*siblings] for siblings in found.values()]
+
+
+def shared(groups: Sequence[list[Config]], count: int, draw: random.Random) -> list[Config]:
+    """So many configurations, as evenly from all groups as their sizes allow.
+
+    Shapes that split K have dozens of configurations a program, and other programs have one.
+    """
+    chosen: list[Config] = []
+    for taken, group in enumerate(sorted(groups, key=len)):
+        share = -(-(count - len(chosen)) // (len(groups) - taken))
+        chosen += group if len(group) <= share else draw.sample(group, share)
+    return chosen
+
+
+def added(
+    chosen: Sequence[Config], known: Sequence[Config], configs: int, seed: int
+) -> list[Config]:
+    """What has to be measured of a choice so that there are so many configurations in the end."""
+    new = without(chosen, known)
+    return random.Random(seed).sample(new, max(0, min(len(new), configs - len(known))))
+
+
+def without(configs: Sequence[Config], known: Sequence[Config]) -> list[Config]:
+    """Those that are not known."""
+    there = frozenset(known)
+    return [config for config in configs if config not in there]
+
+
+def earlier(path: Path, device: Device, origin: Origin) -> tuple[Row, ...]:
+    """What a recording has, and what a sweep that ended early has left beside it.
+
+    Raises:
+        typer.BadParameter: if it is of another device, or of other kernels or compilers.
+    """
+    rows: dict[Config, Row] = {}
+    for file in (path, left_of(path)):
+        if file.exists():
+            there = Recording.load(file)
+            if (there.device.name, there.origin) != (device.name, origin):
+                raise typer.BadParameter(
+                    f"{file} is of {there.device.name}, {there.origin}; here are {device.name}, "
+                    f"{origin}; record it anew, without --extend"
+                )
+            rows = {row.config: row for row in there.rows} | rows
+    return tuple(rows.values())
+
+
+def left_of(path: Path) -> Path:
+    """Where `sweep.record` leaves what it has if it ends early."""
+    return path.with_name(f"{path.name}.partial")
 
 
 def by_program(problem: Problem, device: Device, family: str) -> list[list[Config]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +16,14 @@ import record
 import records
 import suite
 import synthetic
+import typer
 from fakes import ORIGIN, FakeRunner, compiled, crash, tiled
 from records import H100
 from synthetic import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune import families, recording
+from autotune import families, recording, targets
 from autotune.config import Config
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.evaluate import Trial
@@ -29,6 +32,7 @@ from autotune.observer import Progress
 from autotune.problem import LAYOUTS, Problem
 from autotune.recording import Recording
 from autotune.runner import Candidate, Failure, Measurement
+from autotune.targets import Target
 
 SHAPE = PROBLEM.shape
 ENTRY = records.entry(16, 90.0)
@@ -239,5 +243,67 @@ def test_only_a_sweep_in_fp32_has_the_naive_and_tiled_kernels() -> None:
     assert not record.steps(replace(PROBLEM, compute="tf32"))
 
 
+# 1260 configurations of 420 programs, which are soon planned.
+LARGE = Problem(4096, 4096, 4096, "bf16")
+
+
 def test_a_sweep_follows_from_its_seed() -> None:
-    assert sweep("simt") == sweep("simt") != sweep("simt", seed=1)
+    first, second, other = (sweep("mma", problem=LARGE, seed=seed) for seed in (0, 0, 1))
+    assert first == second != other
+
+
+def test_a_sweep_has_as_many_configurations_as_it_was_asked_for() -> None:
+    # A survey of 500 has one configuration of most programs.
+    chosen = record.choose(LARGE, H100, ["mma"], 30, 75, 0)
+    programs = {families.plan(config, LARGE).main.template for config in chosen}
+    assert (len(programs), len({*chosen})) == (30, 75)
+
+
+def test_what_small_programs_leave_is_for_those_with_more() -> None:
+    groups = [[tiled(width, kind) for kind in range(size)] for width, size in ((4, 9), (5, 1))]
+    taken = record.shared([*groups, [tiled(6)]], 8, Random(0))
+    assert Counter(config.integer("tile_width") for config in taken) == {4: 6, 5: 1, 6: 1}
+
+
+def test_an_extension_adds_what_is_missing_and_no_more() -> None:
+    chosen = [tiled(width) for width in range(4, 24)]
+    known = [tiled(width) for width in range(10, 14)] + [tiled(32)]
+    new = record.added(chosen, known, 15, 0)
+    assert (len(new), {*new} & {*known}) == (10, set())
+    assert record.added(chosen, known, 3, 0) == []
+
+
+def test_a_sweep_that_is_extended_keeps_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = FakeRunner(lambda _: Measurement(10.0))
+    monkeypatch.setattr(targets, "opened", lambda _: nullcontext(Target(runner, ORIGIN)))
+    monkeypatch.setattr(record, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
+    app = Typer()
+    app.command()(record.main)
+    words = ("mine", LARGE, "--family", "mma", "--root", tmp_path, "--programs", 10)
+
+    def sweep_of(configs: int, *options: str) -> Recording:
+        every = [*words, "--configs", configs, *options]
+        CliRunner().invoke(app, [str(word) for word in every], catch_exceptions=False)
+        return Recording.load(recording.path_of("mine", LARGE, tmp_path))
+
+    first, second = sweep_of(10), sweep_of(25, "--extend")
+    assert second.rows[:10] == first.rows
+    assert len({row.config for row in second.rows}) == len(runner.measured) == 25
+
+
+def test_an_extension_takes_up_a_sweep_that_ended_early(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json.gz"
+    whole = synthetic.recorded()
+    replace(whole, rows=whole.rows[:5]).save(path)
+    replace(whole, rows=whole.rows[3:9]).save(record.left_of(path))
+    taken_up = [row.config for row in record.earlier(path, H100, whole.origin)]
+    assert sorted(taken_up) == sorted(row.config for row in whole.rows[:9])
+
+
+def test_an_extension_of_other_kernels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json.gz"
+    synthetic.recorded().save(path)
+    with pytest.raises(typer.BadParameter, match="without --extend"):
+        record.earlier(path, H100, replace(ORIGIN, source="0ld"))
