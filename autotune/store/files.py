@@ -13,6 +13,7 @@ from autotune import settings
 from autotune.errors import CacheError
 
 LOCK_SECONDS = 30.0
+POLL_SECONDS = 0.002  # a lock is held for about as long
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def locked(directory: Path) -> Iterator[None]:
     settings.ensure(directory)
     lock = FileLock(directory / ".lock", timeout=LOCK_SECONDS)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=POLL_SECONDS)
     except Timeout as error:
         raise CacheError(
             f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "

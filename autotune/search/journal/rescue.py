@@ -1,0 +1,55 @@
+"""Measured trials that a storage did not take, in a file of the default cache."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from autotune import settings
+from autotune.errors import CacheError
+from autotune.evaluate import Trial
+from autotune.search.journal import trials
+from autotune.store import files
+
+
+def path_of(place: str, study: str) -> Path:
+    """The file for a study of a storage."""
+    key = sha256(f"{place}\n{study}".encode()).hexdigest()[:16]
+    return settings.cache_dir() / "rescued" / f"{key}.jsonl"
+
+
+def keep(place: str, study: str, unwritten: Sequence[Trial]) -> Path | None:
+    """Appends a line for each trial and returns the file; None if that cannot be written either."""
+    path = path_of(place, study)
+    lines = [
+        {"storage": place, "study": study, "config": str(trial.config)} | trials.encode(trial)
+        for trial in unwritten
+    ]
+    try:
+        with files.locked(path.parent):
+            files.append_line(path, b"\n".join(json.dumps(line).encode() for line in lines))
+    except CacheError:
+        return None
+    return path
+
+
+def restore(place: str, study: str, write: Callable[[Trial], None]) -> list[Trial]:
+    """Writes the trials of the file, removes it, and returns them; a broken file is passed over."""
+    path = path_of(place, study)
+    if not path.exists():
+        return []
+    with files.locked(path.parent):
+        try:
+            found = [trials.decode(json.loads(line)) for line in path.read_bytes().splitlines()]
+        except FileNotFoundError:  # another process was faster
+            return []
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
+            return []
+        for trial in found:
+            write(trial)
+        path.unlink()
+    return found
