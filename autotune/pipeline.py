@@ -11,6 +11,7 @@ from itertools import islice
 
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
+from autotune.errors import AutotuneError
 from autotune.evaluate import Compile, prepare
 from autotune.plan import LaunchPlan, Template
 from autotune.runner import Candidate, Failure, Runner
@@ -47,7 +48,8 @@ def ahead(
         configs: what to prepare.
         plan: the launches of a configuration.
         runner: says which resources it knows, and for which device to compile.
-        compile: makes a program of a template for an architecture.
+        compile: makes a program of a template for an architecture; what it raises is a failure
+            of the candidate, unless it is an `AutotuneError`.
         window: how many may be under way.
         ordered: gives them out in their order, so that what is taken follows from what the caller
             did with the earlier ones and never from how fast compilation is. Otherwise each is
@@ -59,7 +61,7 @@ def ahead(
 
     @lru_cache(KEPT)
     def compiling(template: Template) -> Future[Program | CompileFailure]:
-        return pool.submit(compile, template, runner.device.arch)
+        return pool.submit(_compiled, compile, template, runner.device.arch)
 
     source = iter(configs)
     waiting: list[_Slot] = []
@@ -94,6 +96,17 @@ class _Slot:
         """Waits for the program."""
         del arch
         return self.programs[template].result()
+
+
+def _compiled(compile: Compile, template: Template, arch: str) -> Program | CompileFailure:
+    """A compiler that breaks down costs the candidate alone; one that is missing, all."""
+    try:
+        return compile(template, arch)
+    except AutotuneError:
+        raise
+    except Exception as error:
+        reason = f"the compiler broke down: {type(error).__name__}: {error}"
+        return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
 
 
 def _first_ready(waiting: Sequence[_Slot]) -> int:

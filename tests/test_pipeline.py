@@ -15,6 +15,7 @@ from records import H100, SQUARE
 from autotune import families, space
 from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
+from autotune.errors import MissingError
 from autotune.pipeline import ahead
 from autotune.plan import Template
 from autotune.problem import Problem
@@ -156,9 +157,12 @@ def test_what_does_not_compile_comes_as_its_failure(ordered: bool) -> None:
 
 
 @ORDERED
-def test_what_the_compiler_raises_reaches_the_caller(ordered: bool) -> None:
-    with pytest.raises(AssertionError, match="was compiled"):
-        list(ahead([tiled(4)], SQUARES, FakeRunner(), uncompiled, window=2, ordered=ordered))
+def test_a_missing_compiler_is_the_callers_business(ordered: bool) -> None:
+    def missing(template: Template, arch: str) -> Program:
+        raise MissingError(f"no NVRTC for {template.kernel} on {arch}")
+
+    with pytest.raises(MissingError, match="no NVRTC"):
+        list(ahead([tiled(4)], SQUARES, FakeRunner(), missing, window=2, ordered=ordered))
 
 
 @ORDERED
@@ -166,3 +170,16 @@ def test_what_the_runner_knows_is_not_compiled(ordered: bool) -> None:
     runner = FakeRunner(known=[tiled(16)])
     (found,) = ahead([tiled(16)], SQUARES, runner, uncompiled, window=1, ordered=ordered)
     assert isinstance(found[1], Candidate)
+
+
+def test_a_compiler_that_breaks_down_costs_the_candidate_alone() -> None:
+    def frail(template: Template, arch: str) -> Program:
+        if template.expression.startswith("tiled<5,"):
+            raise BrokenPipeError("the compiler died\nin many lines")
+        return program(template, arch)
+
+    configs = [tiled(width) for width in (4, 5, 6)]
+    prepared = ahead(configs, SQUARES, FakeRunner(), frail, window=2, ordered=True)
+    first, bad, last = (candidate for _, candidate in prepared)
+    assert bad == Failure("compile", "the compiler broke down: BrokenPipeError: the compiler died")
+    assert [type(one) for one in (first, last)] == [Candidate, Candidate]
