@@ -66,9 +66,7 @@ def search(
     and its defaults for everything.
     """
     grid = grid_of(space.configs)
-    # It draws from the global generators, and does not seed them.
-    random.seed(seed)
-    np.random.seed(seed)
+    seed_all(seed)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as that no parameter is a block's size
         cache = Path(folder) / "cache.json"
@@ -88,6 +86,12 @@ def search(
     tried = dict.fromkeys(configs[tuple(one[name] for name in grid.values)] for one in results)
     milliseconds = sum(one["strategy_time"] for one in results)
     return Asked(tuple(tried), milliseconds / 1e3)
+
+
+def seed_all(seed: int) -> None:
+    """Seeds the global generators: strategies draw from them, and Kernel Tuner leaves them be."""
+    random.seed(seed)
+    np.random.seed(seed)
 
 
 def grid_of(configs: Sequence[Config]) -> Grid:

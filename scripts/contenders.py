@@ -1,0 +1,271 @@
+"""The two tuners of `kernel_tuner_live.py`, and what each found when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from time import time
+from typing import Any, get_args
+
+from rich.table import Table
+
+from autotune import cost, space, targets
+from autotune.compiler import compile
+from autotune.config import Config
+from autotune.evaluate import Trial
+from autotune.multiplication import Multiplication
+from autotune.observer import Progress, Silent
+from autotune.problem import Problem
+from autotune.report import cell
+from autotune.runner import Measurement, Runner
+from autotune.search import Sampler
+from autotune.store import Store
+from autotune.subject import Candidates
+from autotune.tuning import Options, tune
+
+FAMILY = "simt"
+OURS, THEIRS = "autotune", "kernel tuner"
+BACKENDS = {"cupy": "CUPY", "nvcuda": "NVCUDA"}  # as Kernel Tuner calls the languages
+WITHIN = 0.05, 0.02
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What both do.
+
+    Attributes:
+        problem: what is computed.
+        configs: all that they may choose from.
+        device: where, as of `autotune tune`.
+        budget_s: seconds for each.
+        strategy: Kernel Tuner's.
+        backend: Kernel Tuner's.
+        sampler: ours.
+    """
+
+    problem: Problem
+    configs: tuple[Config, ...]
+    device: str
+    budget_s: float
+    strategy: str
+    backend: str
+    sampler: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A configuration that was the best so far.
+
+    Attributes:
+        seconds: after the tuner was called.
+        evaluations: how many it had made by then, this one included.
+        config: the configuration.
+        seen_us: the time that the tuner measured.
+    """
+
+    seconds: float
+    evaluations: int
+    config: Config
+    seen_us: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run of a tuner.
+
+    Attributes:
+        tuner: whose it is.
+        seed: of the search.
+        seconds: that it took in all.
+        evaluations: how many it made.
+        failures: how many of them failed.
+        steps: each that was the best so far.
+        chosen: what it settled on; None if nothing ran.
+        broken: what ended it early.
+    """
+
+    tuner: str
+    seed: int
+    seconds: float
+    evaluations: int
+    failures: int
+    steps: tuple[Step, ...]
+    chosen: Config | None
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class Part(Multiplication):
+    """A problem with some configurations to choose from."""
+
+    configs: tuple[Config, ...] = ()
+
+    def candidates(
+        self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
+    ) -> Candidates:
+        """These, ranked by the cost model."""
+        safe = [config for config in self.configs if not unsafe(config)]
+        some = space.spread(safe, survey or len(safe))
+        first = frozenset(some)
+        ranked = tuple(config for _, config in cost.rank(some, self.problem, runner.device))
+        others = tuple(config for config in safe if config not in first)
+        return Candidates(ranked, others, {})
+
+
+def ours(how: Contest, seed: int, folder: Path) -> Trace:
+    """Our tuning."""
+    began = time()
+    clock = Clock(began)
+    named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
+    with targets.opened(how.problem, how.device) as target:
+        record = tune(
+            Part(how.problem, FAMILY, how.configs),
+            target.runner,
+            Store(folder),
+            Options(budget_s=how.budget_s, seed=seed, sampler=named[how.sampler]),
+            compile=partial(compile, cache=folder),
+            origin=target.origin,
+            observer=clock,
+        )
+    return Trace(
+        tuner=OURS,
+        seed=seed,
+        seconds=time() - began,
+        evaluations=clock.evaluations,
+        failures=clock.failures,
+        steps=tuple(clock.steps),
+        chosen=record.best.config,
+    )
+
+
+class Clock(Silent):
+    """Keeps what was the best when."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self.evaluations = self.failures = 0
+        self.steps: list[Step] = []
+
+    def trial(self, trial: Trial, progress: Progress) -> None:
+        """A configuration was evaluated."""
+        self.evaluations, self.failures = progress.trials, progress.failures
+        if isinstance(trial.outcome, Measurement) and improves(self.steps, trial.time_us):
+            seconds = time() - self._began
+            self.steps.append(Step(seconds, self.evaluations, trial.config, trial.time_us))
+
+
+def theirs(how: Contest, seed: int, folder: Path) -> Trace:
+    """Kernel Tuner; what ends it early is kept with what it had found."""
+    import kernel_tuner_gpu as gpu
+    from kernel_tuner_replay import feasible
+
+    kernel, cache = gpu.Kernel(how.problem, how.configs), folder / "cache.json"
+    arguments = kernel.arguments(gpu.operands(how.problem, seed))
+    feasible(kernel.configs)  # is kept
+    broken, began = "", time()
+    try:
+        gpu.tune(
+            kernel,
+            arguments,
+            language=BACKENDS[how.backend],
+            strategy=how.strategy,
+            seconds=how.budget_s,
+            seed=seed,
+            cache=cache,
+        )
+    except Exception as error:
+        broken = f"{type(error).__name__}: {error}"
+    seconds = time() - began
+    results = gpu.measured(cache)
+    steps = steps_of(results, kernel.config, began)
+    return Trace(
+        tuner=THEIRS,
+        seed=seed,
+        seconds=seconds,
+        evaluations=len(results),
+        failures=sum("__error__" in one for one in results),
+        steps=tuple(steps),
+        chosen=steps[-1].config if steps else None,
+        broken=broken,
+    )
+
+
+def steps_of(
+    results: Iterable[Mapping[str, Any]],
+    config: Callable[[Mapping[str, Any]], Config],
+    began: float,
+) -> list[Step]:
+    """The best so far in what Kernel Tuner wrote down: milliseconds, and UTC in ISO 8601."""
+    steps: list[Step] = []
+    for number, one in enumerate(results, 1):
+        if "__error__" not in one and improves(steps, 1e3 * one["time"]):
+            at = datetime.fromisoformat(one["timestamp"]).timestamp()
+            steps.append(Step(at - began, number, config(one), 1e3 * one["time"]))
+    return steps
+
+
+def improves(steps: Sequence[Step], time_us: float) -> bool:
+    """Whether a time is the best so far."""
+    return not steps or time_us < steps[-1].seen_us
+
+
+def row(trace: Trace, judged: Mapping[Config, float]) -> dict[str, Any]:
+    """A run in numbers; a configuration without a time in the last round is worth nothing."""
+    best_us = min(judged.values())
+
+    def share(config: Config | None) -> float:
+        return best_us / judged[config] if config and config in judged else 0.0
+
+    near = {
+        within: next((step for step in trace.steps if share(step.config) >= 1 / (1 + within)), None)
+        for within in WITHIN
+    }
+    return {
+        "tuner": trace.tuner,
+        "seed": trace.seed,
+        "seconds": trace.seconds,
+        "evaluations": trace.evaluations,
+        "failures": trace.failures,
+        "broken": trace.broken,
+        "within": {
+            f"{within:.0%}": step and {"seconds": step.seconds, "evaluations": step.evaluations}
+            for within, step in near.items()
+        },
+        "chosen": trace.chosen and str(trace.chosen),
+        "share": share(trace.chosen),
+        "steps": [
+            {**asdict(step), "config": str(step.config), "share": share(step.config)}
+            for step in trace.steps
+        ],
+    }
+
+
+def table(made: Mapping[str, Any]) -> Table:
+    """A row for each run."""
+    best = made["best"]
+    drawn = Table(title=f"{made['problem']}: best known {best['us']:.2f} us", box=None)
+    drawn.add_column("tuner", no_wrap=True)
+    spans = [f"{within:.0%}" for within in WITHIN]
+    for header in (
+        *("seed", "evalu-\nations", "failed", "seconds"),
+        *(f"{what}\nto {span}" for span in spans for what in ("seconds", "evals")),
+        "of the\nbest",
+    ):
+        drawn.add_column(header, justify="right", no_wrap=True)
+    for one in made["rows"]:
+        reached = [one["within"][span] or {} for span in spans]
+        drawn.add_row(
+            one["tuner"],
+            *(str(one[name]) for name in ("seed", "evaluations", "failures")),
+            f"{one['seconds']:.1f}",
+            *(
+                cell(each.get(name), form)
+                for each in reached
+                for name, form in (("seconds", "{:.1f}"), ("evaluations", "{}"))
+            ),
+            f"{one['share']:.1%}",
+        )
+    return drawn

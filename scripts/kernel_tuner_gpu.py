@@ -1,0 +1,284 @@
+"""Kernel Tuner on a kernel of ours: the same source, the same launches, on the GPU.
+
+`kernel_tuner` is in the dependency group `compare`, and its CuPy backend takes CuPy; only what
+needs them imports this module.
+
+Kernel Tuner is given what a user of it would write who knows it well:
+
+- a code generator, which puts the template's arguments before the source as constants. So words and
+  what follows from other parameters need no parameters of their own;
+- functions of the parameters for the grid, for dynamic shared memory and for arguments that vary;
+- an observer that allows the kernel more than 48 KB of dynamic shared memory, which Kernel Tuner
+  does not ask for by itself;
+- the number of threads as a function of the parameters. It would have to be a parameter, which
+  changes whenever others do, and hardly any neighbours would be left: its lookup is replaced.
+
+Results are not verified, which takes less time than verifying them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import kernel_tuner
+import kernel_tuner.util
+import numpy as np
+from kernel_tuner.accuracy import Tunable
+from kernel_tuner.core import KernelSource
+from kernel_tuner.observers import BenchmarkObserver
+from kernel_tuner.searchspace import Searchspace
+from kernel_tuner_replay import Grid, feasible, grid_of, seed_all
+
+from autotune import families, settings
+from autotune.config import Config, Value
+from autotune.plan import Argument, Launch
+from autotune.problem import Problem
+
+SCALARS: Mapping[str, Callable[[Any], Any]] = {
+    "i32": np.int32,
+    "i64": np.int64,
+    "f32": np.float32,
+    "pointer": np.uint64,
+}
+
+Params = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The configurations of one kernel, one launch each, as Kernel Tuner takes them."""
+
+    problem: Problem
+    configs: tuple[Config, ...]
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The parameters that vary, and each configuration as a point."""
+        return grid_of(self.configs)
+
+    @cached_property
+    def _configs(self) -> dict[tuple[Value, ...], Config]:
+        return {point: config for config, point in self.grid.points.items()}
+
+    def config(self, params: Params) -> Config:
+        """The configuration that has these parameters, whatever else is with them."""
+        return self._configs[tuple(params[name] for name in self.grid.values)]
+
+    def launch(self, params: Params) -> Launch:
+        """Its only launch."""
+        (launch,) = families.plan(self.config(params), self.problem).launches
+        return launch
+
+    def blocks(self, params: Params) -> tuple[int, int, int]:
+        """Blocks of its grid."""
+        return self.launch(params).grid
+
+    def shared(self, params: Params) -> int:
+        """Bytes of dynamic shared memory."""
+        return self.launch(params).shared
+
+    @property
+    def name(self) -> str:
+        """The instance of the template, in the constants that `source` begins with."""
+        template = self.launch(self._first).template
+        return f"{template.kernel}<{', '.join(map(_constant, dict(template.arguments)))}>"
+
+    def source(self, params: Params) -> str:
+        """The source of the kernel behind the constants of a configuration."""
+        template = self.launch(params).template
+        constants = (
+            f"constexpr int {_constant(name)} = {value};\n" for name, value in template.arguments
+        )
+        text = (settings.source_dir() / template.source).read_text(encoding="utf-8")
+        return "".join(constants) + text
+
+    def arguments(self, arrays: Mapping[str, Any]) -> list[Any]:
+        """The arguments of the kernel, of which `arrays` gives `a`, `b` and `c`."""
+        supplied = _supplied(self.problem) | dict(arrays)
+        each = [self.launch(params).arguments for params in self._all]
+        return [
+            self._argument(place, column, supplied)
+            for place, column in enumerate(zip(*each, strict=True))
+        ]
+
+    def _argument(self, place: int, column: Sequence[Argument], supplied: Mapping[str, Any]) -> Any:
+        values = {one: _value(one, supplied) for one in dict.fromkeys(column)}
+        if len(values) == 1:
+            return values[column[0]]
+        return Tunable(lambda params: self.launch(params).arguments[place], values)
+
+    @property
+    def _first(self) -> Params:
+        return next(iter(self._all))
+
+    @property
+    def _all(self) -> Iterator[Params]:
+        names = tuple(self.grid.values)
+        return (dict(zip(names, point, strict=True)) for point in self.grid.points.values())
+
+
+def tune(
+    kernel: Kernel,
+    arguments: Sequence[Any],
+    *,
+    language: str,
+    strategy: str,
+    seconds: float,
+    seed: int,
+    cache: Path,
+) -> None:
+    """Lets Kernel Tuner search for so long.
+
+    Args:
+        kernel: what it tunes.
+        arguments: those of the kernel.
+        language: which backend it takes.
+        strategy: which it searches with.
+        seconds: its time limit.
+        seed: of the search.
+        cache: the file in which it writes down what it measures.
+    """
+    seed_all(seed)
+    with threads_of(kernel):
+        kernel_tuner.tune_kernel(
+            kernel.name,
+            kernel.source,
+            kernel.blocks,
+            arguments,
+            dict(kernel.grid.values),
+            grid_div_x=[],
+            grid_div_y=[],
+            grid_div_z=[],
+            restrictions=[feasible(kernel.configs)],
+            lang=language,
+            defines={},
+            smem_args={"size": kernel.shared},
+            compiler_options=["--std=c++17", f"-I{settings.source_dir() / 'include'}"],
+            observers=[OptIn(kernel)],
+            strategy=strategy,
+            strategy_options={"time_limit": seconds},
+            cache=str(cache),
+            quiet=True,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What Kernel Tuner makes of a configuration before it compiles it."""
+
+    name: str
+    source: str
+    grid: tuple[int, ...]
+    threads: tuple[int, ...]
+    shared: int
+
+    def compile(self, arch: str) -> bytes:
+        """The cubin, through NVRTC as the backends do; what is wrong comes as an exception."""
+        from cuda.core import Program, ProgramOptions
+
+        include = str(settings.source_dir() / "include")
+        options = ProgramOptions(std="c++17", arch=arch, include_path=include)
+        program = Program(self.source, "c++", options)
+        return bytes(program.compile("cubin", name_expressions=(self.name,)).code)
+
+
+def instance(kernel: Kernel, config: Config) -> Instance:
+    """Goes through Kernel Tuner's own steps up to the compiler."""
+    params = dict(zip(kernel.grid.values, kernel.grid.points[config], strict=True))
+    names = kernel_tuner.util.default_block_size_names
+    with threads_of(kernel):
+        threads, grid = kernel_tuner.util.setup_block_and_grid(
+            kernel.blocks, ([], [], []), params, names
+        )
+    source = KernelSource(kernel.name, kernel.source, "CUPY", {})
+    name, text, _ = source.prepare_list_of_files(kernel.name, params, grid, threads, names)
+    size = kernel_tuner.util.get_smem_args({"size": kernel.shared}, params)["size"]
+    return Instance(name, text, grid, threads, size)
+
+
+class OptIn(BenchmarkObserver):  # type: ignore[misc]
+    """Allows the kernel that is about to be timed the dynamic shared memory that it is given."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def register_configuration(self, params: Params) -> None:
+        """Comes before the first launch of a configuration."""
+        size = self._kernel.shared(params)
+        function = self.dev.func
+        if hasattr(function, "max_dynamic_shared_size_bytes"):
+            function.max_dynamic_shared_size_bytes = size
+            return
+        from cuda.bindings import driver
+
+        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuFuncSetAttribute(function, most, size)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"{size} bytes of dynamic shared memory: {status}")
+
+    def get_results(self) -> dict[str, Any]:
+        """Nothing but the times of Kernel Tuner's own observer."""
+        return {}
+
+
+@contextmanager
+def threads_of(kernel: Kernel) -> Iterator[None]:
+    """Kernel Tuner takes a block's size from the launch instead of from parameters."""
+
+    def threads(params: Params, _names: object = None) -> tuple[int, int, int]:
+        return kernel.launch(params).block
+
+    with mock.patch.object(kernel_tuner.util, "get_thread_block_dimensions", threads):
+        yield
+
+
+def operands(problem: Problem, seed: int) -> dict[str, Any]:
+    """Normal random A and B, and a C of zeros."""
+    draw = np.random.default_rng(seed)
+    return {
+        "a": draw.standard_normal(problem.m * problem.k, np.float32),
+        "b": draw.standard_normal(problem.k * problem.n, np.float32),
+        "c": np.zeros(problem.m * problem.n, np.float32),
+    }
+
+
+def size_of(kernel: Kernel) -> int:
+    """How many configurations Kernel Tuner finds in the space that it is given."""
+    restrictions = [feasible(kernel.configs)]
+    return int(Searchspace(dict(kernel.grid.values), restrictions, 1024).size)
+
+
+def measured(cache: Path) -> list[dict[str, Any]]:
+    """What Kernel Tuner has written down, in order, also if it was broken off."""
+    if not cache.exists():
+        return []
+    made = kernel_tuner.util.read_cache(str(cache), open_cache=False)
+    return [*made["cache"].values()]
+
+
+def _constant(name: str) -> str:
+    # The template's own parameters have the plain names.
+    return f"CHOSEN_{name}"
+
+
+def _supplied(problem: Problem) -> dict[str, Any]:
+    of = zip("abc", problem.leading_dimensions, problem.strides, strict=True)
+    given: dict[str, Any] = {"alpha": 1.0, "beta": 0.0}
+    for name, leading, stride in of:
+        given |= {f"ld{name}": leading, f"stride_{name}": stride}
+    return given
+
+
+def _value(argument: Argument, supplied: Mapping[str, Any]) -> Any:
+    if argument.value in ("a", "b", "c"):
+        return supplied[str(argument.value)]
+    # The bias and what would be in the workspace are null pointers here.
+    given = argument.value
+    return SCALARS[argument.type](supplied.get(given, 0) if isinstance(given, str) else given)

@@ -1,0 +1,272 @@
+"""Kernel Tuner and our tuning side by side on the GPU of this machine: who is fast sooner?
+
+    pip install --group compare  # and CuPy for the GPU's CUDA
+    python scripts/kernel_tuner_live.py results/live 4096x4096x4096 --budget 60 --runs 3
+
+writes `live-4096x4096x4096-f32-nn.json` into the folder and prints a table.
+
+Both search the same configurations of `simt`: those that are a single launch and need no workspace,
+which leaves out shares of K and packed operands. `--only copy=async --only stages=2,3` keeps some
+values of a parameter, `--configs` an even draw of so many. Each begins with empty caches, in a
+process of its own, and ends after `--budget` seconds. The clock starts when the tuner is called:
+imports, and for Kernel Tuner all that `kernel_tuner_gpu.py` prepares, are not counted; starting the
+process that measures and timing cuBLAS are, as they are part of `autotune tune`.
+
+At the end our runner verifies and times, interleaved, whatever was the best of one of the two at
+some time, so that one clock judges both. The shortest of these times is the best known of the
+space; `--recording` adds the fastest configurations of a sweep. The table says when each tuner
+first held a configuration within 2 and 5 % of it, and where it was in the end.
+
+`--dry-run` needs no GPU: it does everything up to the first launch for `--device`, such as `h100`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime, timezone
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any
+
+import replay
+import typer
+from contenders import (
+    BACKENDS,
+    FAMILY,
+    OURS,
+    THEIRS,
+    Contest,
+    Part,
+    Trace,
+    ours,
+    row,
+    table,
+    theirs,
+)
+from rich.console import Console
+
+from autotune import families, space, targets
+from autotune.compiler import CompileFailure, compile
+from autotune.config import Config
+from autotune.device import Device
+from autotune.errors import AutotuneError
+from autotune.evaluate import prepare
+from autotune.problem import Problem
+from autotune.recording import Recording
+from autotune.report import cell
+from autotune.runner import Candidate, Measurement, Runner
+from autotune.targets import Target
+
+# The fastest of a recording that are timed with the others.
+RECORDED = 10
+
+SHOWN = Console(width=110, soft_wrap=True)
+
+
+def main(
+    out: Annotated[Path, typer.Argument(help="The folder of the results.")],
+    shape: Annotated[str, typer.Argument(help="Such as 4096x4096x4096; in fp32.")],
+    budget: Annotated[float, typer.Option(help="Seconds of each tuner in a run.")] = 60.0,
+    runs: Annotated[int, typer.Option(min=1, help="Of each tuner, with other seeds.")] = 3,
+    only: Annotated[list[str] | None, typer.Option(help="name=value,value to keep.")] = None,
+    configs: Annotated[int, typer.Option(help="Configurations at most; 0: all.")] = 0,
+    strategy: Annotated[str, typer.Option(help="Kernel Tuner's.")] = "adaptive_tabu_greywolf",
+    backend: Annotated[str, typer.Option(help="Kernel Tuner's: cupy or nvcuda.")] = "cupy",
+    sampler: Annotated[str, typer.Option(help="Ours.")] = "tpe",
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    recordings: Annotated[
+        list[Path] | None, typer.Option("--recording", help="Its fastest are timed too.")
+    ] = None,
+    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Up to the first launch.")] = False,
+) -> None:
+    """Tunes SHAPE with both and writes what each found when."""
+    replay.chosen([sampler], [strategy])
+    if backend not in BACKENDS:
+        raise typer.BadParameter(f"no backend {backend!r}; there is {', '.join(BACKENDS)}")
+    problem = Problem.parse(shape)
+    where = targets.resolve(device)
+    chosen = common(problem, where, kept(only or []), configs)
+    SHOWN.print(f"{problem}: {len(chosen)} configurations of {FAMILY} on {where.name}")
+    how = Contest(problem, chosen, device, budget, strategy, backend, sampler)
+    if dry_run:
+        rehearse(how, where)
+        return
+    traces = [
+        apart(contend, how, seed)
+        for seed in range(runs)
+        # By turns, so that neither always meets the warmer device.
+        for contend in ((ours, theirs) if seed % 2 == 0 else (theirs, ours))
+    ]
+    with targets.opened(problem, device) as target, tempfile.TemporaryDirectory() as folder:
+        judged = judge(
+            how, target.runner, finalists(traces, recordings or [], chosen), Path(folder)
+        )
+        made = results(how, target, traces, judged, commit)
+    path = out / f"live-{problem.slug}.json"
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
+    SHOWN.print(table(made))
+
+
+def kept(texts: Sequence[str]) -> dict[str, frozenset[str]]:
+    """The values to keep of some parameters."""
+    pairs = (text.partition("=") for text in texts)
+    return {name: frozenset(values.split(",")) for name, _, values in pairs}
+
+
+def common(
+    problem: Problem, device: Device, keep: Mapping[str, frozenset[str]], most: int
+) -> tuple[Config, ...]:
+    """What both choose from: single launches that need no memory besides the operands.
+
+    Raises:
+        typer.BadParameter: if nothing is left.
+    """
+    configs = [
+        config
+        for config in space.feasible(problem, device, FAMILY).configs
+        if all(str(config.values.get(name)) in values for name, values in keep.items())
+        and _single(config, problem)
+    ]
+    if not configs:
+        raise typer.BadParameter(f"no configuration of {FAMILY} is left for {problem}")
+    if 0 < most < len(configs):
+        configs = Random(0).sample(configs, most)
+    return tuple(configs)
+
+
+def _single(config: Config, problem: Problem) -> bool:
+    plan = families.plan(config, problem)
+    return len(plan.launches) == 1 and plan.workspace == plan.counters == 0
+
+
+def apart(contend: Callable[[Contest, int, Path], Trace], how: Contest, seed: int) -> Trace:
+    """Runs a tuner in a process of its own, with caches of its own that are empty."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ |= {
+            "CUPY_CACHE_DIR": f"{folder}/cupy",
+            "CUDA_CACHE_PATH": f"{folder}/driver",
+            "AUTOTUNE_CACHE_DIR": f"{folder}/autotune",
+        }
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            trace = pool.submit(contend, how, seed, Path(folder)).result()
+    last = trace.steps[-1].seen_us if trace.steps else None
+    SHOWN.print(
+        f"{trace.tuner}, seed {seed}: {trace.evaluations} evaluations, "
+        f"best {cell(last, '{:.2f} us') or 'none'}{trace.broken and ': ' + trace.broken}",
+        markup=False,
+    )
+    return trace
+
+
+def finalists(
+    traces: Sequence[Trace], recordings: Sequence[Path], configs: Sequence[Config]
+) -> list[Config]:
+    """All that was ever the best of a tuner, and the fastest of recordings that both could have."""
+    found = dict.fromkeys(step.config for trace in traces for step in trace.steps)
+    found |= dict.fromkeys(trace.chosen for trace in traces if trace.chosen)
+    there = frozenset(configs)
+    for path in recordings:
+        rows = Recording.load(path).rows
+        times = {
+            row.config: row.outcome.time_us
+            for row in rows
+            if isinstance(row.outcome, Measurement) and row.config in there
+        }
+        found |= dict.fromkeys(sorted(times, key=times.__getitem__)[:RECORDED])
+    return [*found]
+
+
+def judge(
+    how: Contest, runner: Runner, configs: Sequence[Config], folder: Path
+) -> dict[Config, float]:
+    """The time of each that is right, in microseconds, all timed interleaved by our runner."""
+    compiled = partial(compile, cache=folder)
+    ready = [
+        candidate
+        for config in configs
+        if isinstance(
+            candidate := prepare(families.plan(config, how.problem), runner, compiled), Candidate
+        )
+    ]
+    outcomes = zip(ready, runner.rematch(ready), strict=True)
+    return {
+        candidate.config: outcome.time_us
+        for candidate, outcome in outcomes
+        if isinstance(outcome, Measurement)
+    }
+
+
+def results(
+    how: Contest,
+    target: Target,
+    traces: Sequence[Trace],
+    judged: Mapping[Config, float],
+    commit: str,
+) -> dict[str, Any]:
+    """What the file holds."""
+    best = min(judged, key=judged.__getitem__)
+    return {
+        "device": target.runner.device.name,
+        "evidence": target.runner.evidence,
+        "driver": target.origin.driver,
+        "toolkit": target.origin.compiler,
+        "source": target.origin.source,
+        "commit": commit,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": replay.versions(
+            "tile-autotune", "kernel_tuner", "cupy-cuda13x", "numpy", "optuna"
+        ),
+        "problem": str(how.problem),
+        "configs": len(how.configs),
+        "budget_s": how.budget_s,
+        "strategy": how.strategy,
+        "backend": how.backend,
+        "sampler": how.sampler,
+        "best": {"config": str(best), "us": judged[best]},
+        "judged": {str(config): time_us for config, time_us in judged.items()},
+        "rows": [row(trace, judged) for trace in traces],
+    }
+
+
+def rehearse(how: Contest, device: Device) -> None:
+    """Everything up to the first launch of both.
+
+    Raises:
+        AutotuneError: if a kernel of Kernel Tuner's is not what we would launch.
+    """
+    with targets.opened(how.problem, how.device) as target:
+        there = Part(how.problem, FAMILY, how.configs).candidates(
+            target.runner, lambda _: False, survey=None
+        )
+    first = there.ranked[0]
+    launch = families.plan(first, how.problem).main
+    made = compile(launch.template, device.arch, cache=None)
+    SHOWN.print(f"{OURS} would begin with {first}", markup=False)
+    if isinstance(made, CompileFailure):
+        raise AutotuneError(f"{first}: {made.reason}")
+
+    import kernel_tuner_gpu as gpu
+
+    kernel = gpu.Kernel(how.problem, how.configs)
+    arguments = kernel.arguments(gpu.operands(how.problem, 0))
+    size = gpu.size_of(kernel)
+    for config in (how.configs[0], first, how.configs[-1]):
+        theirs_, launch = gpu.instance(kernel, config), families.plan(config, how.problem).main
+        wanted = launch.grid, launch.block, launch.shared
+        if (theirs_.grid, theirs_.threads, theirs_.shared) != wanted:
+            raise AutotuneError(f"{config}: Kernel Tuner would launch {theirs_}, not {wanted}")
+        code = theirs_.compile(device.arch)
+        SHOWN.print(f"{THEIRS} has {len(code)} bytes of code for {config}", markup=False)
+    SHOWN.print(f"{THEIRS} sees {size} configurations and gives {len(arguments)} arguments")
+
+
+if __name__ == "__main__":
+    typer.run(main)
