@@ -13,6 +13,8 @@ from autotune.errors import AutotuneError, RunnerError
 from autotune.gpu.worker import Answer, Dying, Hello, Taken
 from autotune.runner import Failure
 
+# A process that is killed while it starts has done nothing yet, and is started again.
+STARTS = 8
 START_LIMIT = 120.0
 STOP_LIMIT = 30.0
 
@@ -44,22 +46,23 @@ class Worker:
             AutotuneError: what the bench raised, such as a `MissingError`.
             RunnerError: if the process ended otherwise or took longer than `START_LIMIT`.
         """
-        self._connection, remote = Pipe()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `stop` closes it
-        program = PROGRAM.format(path=sys.path, socket=remote.fileno())
-        with remote:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                pass_fds=[remote.fileno()],
-            )
-        try:
-            self.hello = self._greeted(factory, arguments, warm)
-        except BaseException:
+        for _ in range(STARTS):
+            self._spawn()
+            try:
+                answer = self._greeted(factory, arguments, warm)
+            except BaseException:
+                self.stop()
+                raise
+            if isinstance(answer, Hello):
+                self.hello = answer
+                return
+            killed = self._process.poll() == -signal.SIGKILL
             self.stop()
-            raise
+            if not killed:
+                break
+        if isinstance(answer, AutotuneError):
+            raise answer
+        raise RunnerError(f"the worker did not start: {_reason(answer)}")
 
     @property
     def alive(self) -> bool:
@@ -97,19 +100,27 @@ class Worker:
             self._process.stdin.close()
         self._log.close()
 
-    def _greeted(self, factory: str, arguments: tuple[object, ...], warm: bool) -> Hello:
+    def _spawn(self) -> None:
+        self._connection, remote = Pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `stop` closes it
+        program = PROGRAM.format(path=sys.path, socket=remote.fileno())
+        with remote:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                pass_fds=[remote.fileno()],
+            )
+
+    def _greeted(self, factory: str, arguments: tuple[object, ...], warm: bool) -> object:
         try:
             self._connection.send((factory, arguments, warm))
-            answer = self._received(START_LIMIT)
+            return self._received(START_LIMIT)
         except OSError:
-            answer = Dying(self._epitaph())
+            return Dying(self._epitaph())
         except LateError:
             raise RunnerError(f"the worker did not start within {START_LIMIT:.0f} s") from None
-        if isinstance(answer, Hello):
-            return answer
-        if isinstance(answer, AutotuneError):
-            raise answer
-        raise RunnerError(f"the worker did not start: {_reason(answer)}")
 
     def _asked(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import RunnerError
-from autotune.gpu.process import GoneError, Worker
+from autotune.gpu.process import STARTS, GoneError, Worker
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Evidence, Failure, Measurement
@@ -148,7 +148,7 @@ class GpuRunner:
         self._worker.stop()
 
     def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        for _ in range(2):
+        for _ in range(STARTS):
             if not self._worker.alive:
                 self._worker.stop()
                 self._worker = Worker(self._bench, self._arguments, warm=False)
@@ -156,7 +156,9 @@ class GpuRunner:
                 return self._worker.ask(method, arguments, limit)
             except GoneError:  # killed while idle; the request is not to blame
                 continue
-        raise RunnerError("the worker ended twice before it took a request; look for who kills it")
+        raise RunnerError(
+            f"the worker ended {STARTS} times before it took a request; look for who kills it"
+        )
 
 
 def _garbled(answer: object) -> Failure:
