@@ -7,7 +7,8 @@ each other: another engine or another storage replaces one of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -16,22 +17,24 @@ from optuna.trial import TrialState
 
 from autotune.config import Config
 from autotune.evaluate import Trial
-from autotune.runner import Failure
-from autotune.search.axes import Axis, axes_of
+from autotune.features import Describe
+from autotune.search.axes import Axis, axes_of, families_in
+from autotune.search.history import History
 from autotune.search.journal import Journal
-from autotune.search.projected import Projected
+from autotune.search.sampler import Drawn, Engine, Feasible
 from autotune.search.studies import study_of
+from autotune.search.surrogate import Surrogate
 
 __all__ = ["Journal", "Sampler", "Search", "axes_of"]
 
-Sampler = Literal["tpe", "random", "exhaustive"]
+Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 
-# Trials before TPE starts to choose; until then the first guesses and even draws do. Half and
-# half, the guesses say where good times are and the draws how the rest of the space behaves.
-STARTUP = 20
-# A family whose best is up to so many times slower than the best of all is still searched around
-# its own best: a small family is soon at its optimum, a large one later at a better one.
-RIVAL = 1.5
+# Trials before an engine is asked, if there are no guesses, and guesses that are tried anyway.
+START, SURE = 8, 8
+# Trials before TPE has an opinion of its own.
+TPE_START = 20
+# Trials before the outlook says anything.
+OUTLOOK = 16
 
 
 class Search:
@@ -43,11 +46,14 @@ class Search:
     Args:
         configs: all configurations to choose from, at least one; the one that is expected to be
             the fastest first.
-        sampler: `tpe` learns from the times, `random` draws evenly, `exhaustive` goes in order.
+        sampler: `gp` models the times by a Gaussian process, `tpe` learns from them by Optuna's
+            tree-structured Parzen estimator, `random` draws evenly, `exhaustive` goes in order.
         seed: of the sampler. One that goes on from `told` draws other numbers than at first.
         axes: of the configurations, if they are known already.
-        guesses: what `tpe` gives out first.
+        guesses: what `gp` and `tpe` give out first, the best first.
         told: trials of earlier runs; those that are not of `configs` are passed over.
+        describe: what is known of the configurations besides their parameters, for `gp`.
+        value: what is to become small, of a trial; infinite for a failure.
     """
 
     def __init__(
@@ -55,79 +61,110 @@ class Search:
         configs: Sequence[Config],
         axes: Sequence[Axis] | None = None,
         *,
-        sampler: Sampler = "tpe",
+        sampler: Sampler = "gp",
         seed: int = 0,
         guesses: Iterable[Config] = (),
         told: Iterable[Trial] = (),
+        describe: Describe | None = None,
+        value: Callable[[Trial], float] = attrgetter("time_us"),
     ) -> None:
-        self._configs = configs
+        self._configs, self._value = configs, value
         self._index = {config: index for index, config in enumerate(configs)}
         self._axes = axes_of(configs) if axes is None else axes
         self._space = {axis.name: axis.distribution for axis in self._axes}
+        self._history = History(families_in(self._axes, len(configs)))
         known = [trial for trial in told if trial.config in self._index]
-        first = guesses if sampler == "tpe" else configs if sampler == "exhaustive" else ()
         seeds = np.random.SeedSequence([seed, len(known)])
-        self._projected = Projected(
+        random = np.random.default_rng(seeds)
+        self._surrogate: Surrogate | None = None
+        self._engine: Engine | None = None
+        if sampler == "gp":
+            self._engine = self._surrogate = Surrogate(
+                configs, self._axes, self._history, describe, random
+            )
+        elif sampler == "tpe":
+            self._engine = Drawn(self._axes, _tpe(int(seeds.generate_state(1)[0])))
+        first = configs if sampler == "exhaustive" else guesses if self._engine else ()
+        self._sampler = Feasible(
             self._axes,
-            len(configs),
-            queue=[self._index[config] for config in first if config in self._index],
-            inner=_tpe(int(seeds.generate_state(1)[0])) if sampler == "tpe" else None,
-            random=np.random.default_rng(seeds),
+            self._history,
+            guesses=[self._index[config] for config in first if config in self._index],
+            sure=len(configs) if sampler == "exhaustive" else SURE,
+            engine=self._engine,
+            start=START,
+            random=random,
         )
-        self._study = study_of("search", sampler=self._projected)
-        self._learns = sampler == "tpe"
+        self._study = study_of("search", sampler=self._sampler)
         self._asked: dict[Config, optuna.Trial] = {}
-        self._told = 0
-        self._bests: dict[str, Trial] = {}
         for trial in known:
-            self._remember(trial)
+            self.learn(trial)
 
     def ask(self) -> Config | None:
         """The next configuration to try; None if all have been given out."""
-        if self._projected.taken.all():
+        if self._history.taken.all():
             return None
         trial = self._study.ask(self._space)
-        config = self._configs[self._projected.chosen[trial.number]]
+        config = self._configs[self._sampler.chosen[trial.number]]
         self._asked[config] = trial
         return config
 
     def tell(self, trial: Trial) -> None:
         """What became of a configuration that was asked for."""
-        self._study.tell(self._asked.pop(trial.config), *_verdict(trial))
+        self._study.tell(self._asked.pop(trial.config), *self._verdict(trial))
         self._note(trial)
 
-    def _remember(self, trial: Trial) -> None:
-        index = self._index[trial.config]
-        self._projected.taken[index] = True
-        value, state = _verdict(trial)
+    def learn(self, trial: Trial) -> None:
+        """What became of a configuration that was not asked for here; another one is passed over.
+
+        One that was is told as well, since whoever asked for it will do so.
+        """
+        index = self._index.get(trial.config)
+        if index is None or trial.config in self._asked or index in self._history.told:
+            return
+        value, state = self._verdict(trial)
         params = {axis.name: axis.param(index) for axis in self._axes}
         self._study.add_trial(
             optuna.create_trial(state=state, value=value, params=params, distributions=self._space)
         )
         self._note(trial)
 
+    def hold(self, config: Config) -> None:
+        """Another process tries a configuration: it is not given out here, until `release`."""
+        index = self._index.get(config)
+        if index is not None and not self._history.taken[index]:
+            self._history.give(index)
+
+    def release(self, config: Config) -> None:
+        """That process did not finish it."""
+        index = self._index.get(config)
+        if index is not None and config not in self._asked:
+            self._history.take_back(index)
+
+    def outlook(self) -> float | None:
+        """By which share further trials are expected to beat the best time, however many.
+
+        None if that is not known: so far, or with this sampler.
+        """
+        if self._surrogate is None or len(self._history.told) < OUTLOOK:
+            return None
+        return self._surrogate.outlook(self._history.left)
+
     def _note(self, trial: Trial) -> None:
-        self._told += 1
-        family = trial.config.family
-        if family not in self._bests or trial.time_us < self._bests[family].time_us:
-            self._bests[family] = trial
-        best_us = min(one.time_us for one in self._bests.values())
-        if self._learns and self._told >= STARTUP and best_us < math.inf:
-            self._projected.incumbents = [
-                self._index[one.config]
-                for one in self._bests.values()
-                if one.time_us <= RIVAL * best_us
-            ]
+        index = self._index[trial.config]
+        value = self._value(trial)
+        self._history.tell(index, math.log(value) if value < math.inf else math.inf)
+        if self._engine is not None:
+            self._engine.learn(index, trial.resources)
 
-
-def _verdict(trial: Trial) -> tuple[float | None, TrialState]:
-    # TPE passes FAIL over and would ask for the neighbourhood again; PRUNED counts as bad.
-    if isinstance(trial.outcome, Failure):
-        return None, TrialState.PRUNED
-    return math.log(trial.time_us), TrialState.COMPLETE
+    def _verdict(self, trial: Trial) -> tuple[float | None, TrialState]:
+        # TPE passes FAIL over and would ask for the neighbourhood again; PRUNED counts as bad.
+        value = self._value(trial)
+        if value == math.inf:
+            return None, TrialState.PRUNED
+        return math.log(value), TrialState.COMPLETE
 
 
 def _tpe(seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.TPESampler(
-        n_startup_trials=STARTUP, multivariate=True, constant_liar=True, seed=seed
+        n_startup_trials=TPE_START, multivariate=True, constant_liar=True, seed=seed
     )

@@ -75,6 +75,15 @@ class Axis:
         return table.astype("f4")[self.codes]
 
     @property
+    def columns(self) -> npt.NDArray[np.float64]:
+        """The configurations in a unit cube: one column, or for words one for each."""
+        if self._ordered:
+            return np.asarray(self.codes / (len(self.values) - 1))[:, None]
+        each = self.codes[:, None] == np.arange(len(self.values))
+        # Any two are as far from each other as the ends of an ordered axis.
+        return np.asarray(each * np.sqrt(0.5))
+
+    @property
     def _numbers(self) -> list[int]:
         return [value for value in self.values if isinstance(value, int)]
 
@@ -101,6 +110,17 @@ def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
         _axis(name, parts, len(configs), weights.get(name, 1)) for name, parts in columns.items()
     )
     return tuple(axis for axis in axes if sum(value is not None for value in axis.values) > 1)
+
+
+def matrix(axes: Sequence[Axis], count: int) -> npt.NDArray[np.float64]:
+    """The `count` configurations as points of a unit cube, one a row."""
+    return np.hstack([np.empty((count, 0)), *(axis.columns for axis in axes)])
+
+
+def families_in(axes: Sequence[Axis], count: int) -> Codes:
+    """The family of each of the `count` configurations, as a number."""
+    found = next((axis.codes for axis in axes if axis.name == FAMILY), None)
+    return np.zeros(count, "u1") if found is None else found
 
 
 def _axis(name: str, parts: Sequence[_Column], count: int, weight: float) -> Axis:
