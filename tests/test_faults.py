@@ -239,7 +239,7 @@ def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
     monkeypatch.setattr(loop, "Journal", partial(Journal, patience_s=0.2))
     runner = FakeRunner()
     with small_files(20_000), pytest.raises(CacheError, match="measured trials are kept in") as end:
-        go(runner, store)
+        go(runner, store, Options(trials=25))
     assert str(tmp_path / "rescued") in str(end.value)
     assert {trial.config for trial in told(store)} >= set(runner.measured)
 

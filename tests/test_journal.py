@@ -495,13 +495,35 @@ def test_what_a_storage_never_takes_is_kept_and_restored(tmp_path: Path, cache: 
     assert not kept.exists()
 
 
+def test_a_journal_that_was_closed_in_vain_bars_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "there" / "study.log"
+    opened = journal(path, patience_s=0.1)
+    opened.claim(CONFIGS[0])
+    path.parent.rename(tmp_path / "away")
+    opened.finish(measured(CONFIGS[1]))
+    with pytest.raises(CacheError):
+        opened.close()
+    (tmp_path / "away").rename(path.parent)
+    assert journal(path).claim(CONFIGS[0])
+
+
+def test_what_does_not_fit_into_the_rescue_file_leaves_it_as_it_was() -> None:
+    path = rescue.keep("place", "simt", [MEASURED])
+    assert path is not None
+    with small_files(path.stat().st_size + 100):
+        assert rescue.keep("place", "simt", [FAILED]) is None
+    restored: list[Trial] = []
+    rescue.restore("place", "simt", restored.append)
+    assert restored == [MEASURED]
+
+
 def test_what_can_be_kept_nowhere_is_said(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "there" / "study.log"
     opened = journal(path, patience_s=0.5)
     path.parent.rename(tmp_path / "away")
     cache.write_text("a file")
     opened.finish(MEASURED)
-    with pytest.raises(CacheError, match="1 measured trials are lost"):
+    with pytest.raises(CacheError, match="1 measured trials are lost: nor can the cache"):
         opened.close()
 
 

@@ -6,7 +6,7 @@ import errno
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,9 @@ __all__ = ["Journal", "News"]
 PATIENCE_S = 60.0
 # So long a claim may take before the caller goes on without knowing, ...
 CLAIM_S = 5.0
-# ... and so long nothing is claimed after one that failed.
+# ... so often the caller sees meanwhile whether the storage is gone, ...
+SLICE_S = 0.02
+# ... and so long nothing is claimed after a claim that failed.
 BLIND_S = 5.0
 
 
@@ -89,11 +91,12 @@ class Journal:
     ) -> None:
         self._place, self._study = place_of(where), study
         space = {axis.name: axis.plain for axis in axes}
-        self._ledger = self._place.opened(partial(self._read, space))
+        owner = Owner.here()
+        self._ledger = self._place.opened(partial(self._read, space, owner))
         self.told = self._ledger.told
         self._heard: deque[Trial] = deque()
         self._claimed = self._ledger.claimed
-        self._writer = Writer(self._ledger.finish, patience_s)
+        self._writer = Writer(self._ledger.finish, patience_s, owner.thread)
         self._look: Future[None] | None = None
         self._asked: Future[bool] | None = None
         self._blind_until = 0.0
@@ -109,11 +112,15 @@ class Journal:
         if late or self._writer.error is not None or monotonic() < self._blind_until:
             return True
         self._asked = self._writer.run(partial(self._claim, config))
-        try:
-            return self._asked.result(CLAIM_S)
-        except Exception:  # late, or whatever the storage raises
+        deadline = monotonic() + CLAIM_S
+        while not wait([self._asked], SLICE_S).done:
+            # It may be behind a trial that cannot be written.
+            if self._writer.error is not None or monotonic() > deadline:
+                return True
+        if self._asked.exception() is not None:
             self._blind_until = monotonic() + BLIND_S
             return True
+        return self._asked.result()
 
     def finish(self, trial: Trial) -> None:
         """Adds a finished trial, claimed or not; returns at once.
@@ -182,8 +189,8 @@ class Journal:
         if error := self._lost():
             raise error
 
-    def _read(self, space: Space, storage: BaseStorage) -> Ledger:
-        ledger = Ledger(storage, self._study, space, Owner.here())
+    def _read(self, space: Space, owner: Owner, storage: BaseStorage) -> Ledger:
+        ledger = Ledger(storage, self._study, space, owner)
         rescue.restore(self._place.name, self._study, ledger.restore)
         return ledger
 
@@ -212,10 +219,6 @@ class Journal:
         if not unwritten:
             return None
         file = rescue.keep(self._place.name, self._study, unwritten)
-        where = (
-            f"kept in {file} until this is opened again"
-            if file
-            else "lost, as the cache is full too"
-        )
+        where = f"kept in {file} until this is opened again" if file else "lost: nor can the cache"
         count = len(unwritten)
         return CacheError(f"{self._unwritable()}; {count} measured trials are {where}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -46,15 +47,24 @@ class Owner:
         """What to write into a trial."""
         return asdict(self)
 
+    @property
+    def thread(self) -> str:
+        """How the names of the journal's threads begin, of which there are some until it ends."""
+        return f"journal-{self.run}"
+
     def gone(self, silent_s: float) -> bool:
-        """Whether the process has ended, or has to be taken for that.
+        """Whether the process has ended, or has to be taken for that, or has closed the journal.
 
         Args:
             silent_s: seconds since its last sign of life, where it is of another host.
         """
-        if self.host == socket.gethostname():
-            return _started(self.pid) != (self.started or None)
-        return silent_s > SILENT_S
+        if self.host != socket.gethostname():
+            return silent_s > SILENT_S
+        if _started(self.pid) != (self.started or None):
+            return True
+        return self.pid == os.getpid() and not any(
+            thread.name.startswith(self.thread) for thread in threading.enumerate()
+        )
 
 
 def _started(pid: int) -> str | None:

@@ -22,16 +22,17 @@ def path_of(place: str, study: str) -> Path:
 
 
 def keep(place: str, study: str, unwritten: Sequence[Trial]) -> Path | None:
-    """Appends a line for each trial and returns the file; None if that cannot be written either."""
+    """Adds a line for each trial and returns the file; None if that cannot be written either."""
     path = path_of(place, study)
     lines = [
         {"storage": place, "study": study, "config": str(trial.config)} | trials.encode(trial)
         for trial in unwritten
     ]
+    text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     try:
         with files.locked(path.parent):
-            files.append_line(path, b"\n".join(json.dumps(line).encode() for line in lines))
-    except CacheError:
+            files.write(path, (path.read_bytes() if path.exists() else b"") + text)
+    except (CacheError, OSError):
         return None
     return path
 

@@ -28,15 +28,16 @@ class Writer:
     Args:
         write: what to do with each; called on the thread.
         patience_s: seconds for which it is tried again.
+        name: of the thread, which is there from the first time that it has something to do.
     """
 
-    def __init__(self, write: Callable[[Trial], None], patience_s: float) -> None:
+    def __init__(self, write: Callable[[Trial], None], patience_s: float, name: str) -> None:
         self.error: Exception | None = None
         self._write, self._patience_s = write, patience_s
         self._failing_since = 0.0
         self._pending: deque[Trial] = deque()
         self._busy, self._lock, self._hurry = False, Lock(), Event()
-        self._pool = ThreadPoolExecutor(1, "journal")
+        self._pool = ThreadPoolExecutor(1, name)
 
     @property
     def pending(self) -> list[Trial]:
