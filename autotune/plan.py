@@ -11,7 +11,9 @@ from autotune.device import Device
 from autotune.occupancy import Occupancy, occupancy
 from autotune.problem import Problem
 
-ArgumentType = Literal["tensor_map", "pointer", "i32", "i64", "f32"]
+ArgumentType = Literal[
+    "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"
+]
 ElementType = Literal["f32", "tf32", "f16", "bf16"]
 
 VECTOR_BYTES = 16
@@ -49,7 +51,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Template:
-    """A kernel template of `cuda_src/` with a value for each template parameter.
+    """A kernel template of a CUDA source with a value for each template parameter.
 
     Attributes:
         source: the file.
@@ -57,16 +59,21 @@ class Template:
         arguments: the parameter's name in the source with its value, in the source's order.
         specific: whether it uses instructions of one architecture that no later one has, so that
             it is compiled for `sm_90a` instead of `sm_90`.
+        form: the instance as C++ has it, with `{name}` for the values; None is the kernel with all
+            arguments in their order.
     """
 
     source: str
     kernel: str
     arguments: tuple[tuple[str, int], ...] = ()
     specific: bool = False
+    form: str | None = None
 
     @property
     def expression(self) -> str:
         """The C++ name expression of the instance, such as `tiled<16>`."""
+        if self.form is not None:
+            return self.form.format(**dict(self.arguments))
         values = ", ".join(str(value) for _, value in self.arguments)
         return f"{self.kernel}<{values}>" if values else self.kernel
 
@@ -112,9 +119,10 @@ class TensorMap:
 class Argument:
     """One kernel argument: its C type and what to put there.
 
-    A `value` that is a word is supplied at the launch: `a`, `b`, `c`, `bias` (a null pointer where
-    the epilogue has none), `workspace`, `counters` (pointers); `lda`, `ldb`, `ldc` and, from one
-    matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c` (elements); `alpha`, `beta`.
+    A `value` that is a word is supplied at the launch. In a matrix product that is: `a`, `b`, `c`,
+    `bias` (a null pointer where the epilogue has none), `workspace`, `counters` (pointers); `lda`,
+    `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c`
+    (elements); `alpha`, `beta`.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments.
     """
@@ -186,6 +194,7 @@ class LaunchPlan:
     initialised. `counters` is how many 32-bit words the launches need that are zero at entry and
     that they leave zero. `product` is the index of the launch that dominates, which in a matrix
     product is the one that multiplies: others copy operands before it or add up its results.
+    `local_memory` is whether they may use local memory: in kernels of ours it is a sign of spills.
     """
 
     config: Config
@@ -193,6 +202,7 @@ class LaunchPlan:
     workspace: int = 0
     counters: int = 0
     product: int = 0
+    local_memory: bool = False
 
     @property
     def main(self) -> Launch:

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,9 +73,11 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
     seen: list[Template] = []
     build = nvrtc.build
 
-    def counted(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
+    def counted(
+        template: Template, arch: str, sources: Path, includes: Sequence[Path]
+    ) -> tuple[bytes | None, str]:
         seen.append(template)
-        return build(template, arch, sources)
+        return build(template, arch, sources, includes)
 
     monkeypatch.setattr(nvrtc, "build", counted)
     return seen
@@ -576,3 +578,40 @@ def test_log_gives_symbol_and_usage(log: str, kernel: str, symbol: str, usage: p
 def test_log_with_two_instances_of_a_kernel_names_neither() -> None:
     twice = NVCC_13_0 + NVCC_13_0.replace("Li8E", "Li9E")
     assert ptxas.symbol(twice, "k") is None
+
+
+# Sources of the user's
+
+
+def test_headers_are_looked_for_in_the_folders_that_are_given(tmp_path: Path) -> None:
+    source, header = "template <int N> __global__ void k(int* x) { *x = N * FACTOR; }", "two.cuh"
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here" / "k.cu").write_text(f'#include "{header}"\n{source}')
+    (tmp_path / "there" / header).write_text("#define FACTOR 2\n")
+
+    def built(*includes: Path) -> Program | CompileFailure:
+        template = Template("k.cu", "k", (("N", 3),))
+        here = tmp_path / "here"
+        return compiler.compile(template, "sm_90", cache=None, sources=here, includes=includes)
+
+    assert isinstance(built(tmp_path / "there"), Program)
+    assert isinstance(built(), CompileFailure)
+
+
+def test_a_header_counts_wherever_it_lies(tmp_path: Path) -> None:
+    inner = tmp_path / "there" / "detail" / "inner.cuh"
+    inner.parent.mkdir(parents=True)
+    (tmp_path / "k.cu").write_text('#include "detail/outer.cuh"\n')
+    (inner.parent / "outer.cuh").write_text('#include "inner.cuh"\n')
+    hashes = set()
+    for text in ("#define FACTOR 2\n", "#define FACTOR 3\n"):
+        inner.write_text(text)
+        folders = [tmp_path / "there"]
+        hashes.add(compiler.source_hash("k.cu", directory=tmp_path, includes=folders))
+    assert len(hashes) == 2
+
+
+def test_an_instance_may_be_spelt_out(sources: Path) -> None:
+    template = Template("kernels.cu", "scaled", (("N", 32),), form="scaled<2 * {N}>")
+    assert compiled(template, sources).symbol == "_Z6scaledILi64EEvPf"

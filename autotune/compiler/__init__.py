@@ -1,9 +1,10 @@
-"""Templates of `cuda_src/` to cubins, through NVRTC and a content-addressed cache."""
+"""Kernel templates to cubins, through NVRTC and a content-addressed cache."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,12 @@ _INCLUDE = re.compile(rb'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 
 
 def compile(
-    template: Template, arch: str, *, cache: Path | None, sources: Path | None = None
+    template: Template,
+    arch: str,
+    *,
+    cache: Path | None,
+    sources: Path | None = None,
+    includes: Sequence[Path] | None = None,
 ) -> Program | CompileFailure:
     """Compiles one instance of a kernel template for `arch`, such as `sm_90`; for `sm_90a` if the
     template needs that architecture's own instructions.
@@ -35,7 +41,8 @@ def compile(
         template: what to compile.
         arch: the target.
         cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
-        sources: the CUDA sources, with their headers in `include`; None takes the package's.
+        sources: the folder of the CUDA sources; None takes the package's.
+        includes: folders in which headers are looked for; None takes `include` of the sources.
 
     Raises:
         MissingError: if there is no compiler.
@@ -43,15 +50,16 @@ def compile(
     version, tool = _toolchain()
     target = f"{arch}a" if template.specific else arch
     directory = sources or settings.source_dir()
+    folders = (directory / "include",) if includes is None else tuple(includes)
     try:
-        source = source_hash(template.source, directory=directory)
+        source = source_hash(template.source, directory=directory, includes=folders)
     except OSError as error:
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
     parts = (FORMAT, source, template.expression, tool.OPTIONS, version, target)
     key = sha256(json.dumps(parts).encode()).hexdigest()
 
     def build() -> Program | CompileFailure:
-        cubin, log = tool.build(template, target, directory)
+        cubin, log = tool.build(template, target, directory, folders)
         return _judge(template, target, cubin, log, version, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)
@@ -66,23 +74,34 @@ def compiler_version() -> str:
     return _toolchain()[0]
 
 
-def source_hash(*sources: str, directory: Path | None = None) -> str:
-    """SHA-256 over the named CUDA sources and every header of `include` that they reach.
+def source_hash(
+    *sources: str, directory: Path | None = None, includes: Sequence[Path] | None = None
+) -> str:
+    """SHA-256 over the named CUDA sources and every header that they reach in `includes`.
 
     Raises:
         OSError: if one of the sources cannot be read.
     """
     root = directory or settings.source_dir()
-    pending = list(sources)
-    digests: dict[str, str] = {}
+    folders = (root / "include",) if includes is None else includes
+    pending = [(name, root / name) for name in sources]
+    digests: dict[Path, tuple[str, str]] = {}
     while pending:
-        name = pending.pop()
-        if name not in digests:
-            text = (root / name).read_bytes()
-            digests[name] = sha256(text).hexdigest()
-            headers = (f"include/{header.decode()}" for header in _INCLUDE.findall(text))
-            pending += [header for header in headers if (root / header).is_file()]
-    return sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()
+        name, path = pending.pop()
+        if path not in digests:
+            text = path.read_bytes()
+            digests[path] = name, sha256(text).hexdigest()
+            beside = () if path.parent == root else (path.parent,)
+            for found in _INCLUDE.findall(text):
+                pending += _header(found.decode(), (*beside, *folders))
+    return sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()
+
+
+def _header(name: str, folders: Sequence[Path]) -> list[tuple[str, Path]]:
+    """The first of that name, as the compiler finds it, and what it is called in the hash."""
+    places = (folder / name for folder in folders)
+    found = [(f"{path.parent.name}/{path.name}", path) for path in places if path.is_file()]
+    return found[:1]
 
 
 def _toolchain() -> tuple[str, ModuleType]:

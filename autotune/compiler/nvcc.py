@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def version() -> str | None:
     return _version(path) if path else None
 
 
-def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
+def build(
+    template: Template, arch: str, sources: Path, includes: Sequence[Path]
+) -> tuple[bytes | None, str]:
     """The cubin, None if there was an error, and the compiler's log."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
         unit, cubin = Path(scratch, "unit.cu"), Path(scratch, "unit.cubin")
@@ -35,8 +38,8 @@ def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, s
         )
         number = arch.removeprefix("sm_")
         code = f"-gencode=arch=compute_{number},code=sm_{number}"
-        include = f"-I{sources.resolve() / 'include'}"
-        status, log = _run([*OPTIONS, code, include, "-o", str(cubin), str(unit)])
+        folders = [f"-I{folder.resolve()}" for folder in includes]
+        status, log = _run([*OPTIONS, code, *folders, "-o", str(cubin), str(unit)])
         made = status == 0 and cubin.is_file()
         return (cubin.read_bytes() if made else None), log
 

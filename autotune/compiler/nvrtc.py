@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from autotune.plan import Template
 OPTIONS = (
     ("std", "c++17"),
     ("ptxas_options", "-v"),
-    # Only `include/` is searched, so that no header of the caller's directory slips in.
+    # Only `includes` are searched, so that no header of the caller's directory slips in.
     ("no_source_include", True),
     # The kernels use nothing of the runtime API; leaving it out saves a tenth of the time.
     ("minimal", True),
@@ -39,7 +40,9 @@ def version() -> str | None:
     return f"NVRTC {major}.{minor}"
 
 
-def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, str]:
+def build(
+    template: Template, arch: str, sources: Path, includes: Sequence[Path]
+) -> tuple[bytes | None, str]:
     """The cubin, None if there was an error, and the compiler's log."""
     with _IMPORT:
         try:
@@ -49,7 +52,7 @@ def build(template: Template, arch: str, sources: Path) -> tuple[bytes | None, s
     log = io.StringIO()
     try:
         options = ProgramOptions(
-            name=template.source, arch=arch, include_path=str(sources / "include"), **dict(OPTIONS)
+            name=template.source, arch=arch, include_path=list(map(str, includes)), **dict(OPTIONS)
         )
         text = (sources / template.source).read_text(encoding="utf-8")
         program = Program(text, "c++", options)
