@@ -10,6 +10,7 @@ import pytest
 
 from autotune.config import Config
 from autotune.gpu import bench as module
+from autotune.gpu import stand
 from autotune.gpu.bench import VENDOR, Bench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
@@ -107,7 +108,7 @@ def log() -> list[str]:
 def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Bench:
     monkeypatch.setattr(module, "Operands", FakeOperands)
     monkeypatch.setattr(module, "Verifier", FakeVerifier)
-    monkeypatch.setattr(module, "Timer", FakeTimer)
+    monkeypatch.setattr(stand, "Timer", FakeTimer)
     monkeypatch.setattr(module, "baseline", lambda *_: Named("vendor", time_us=50.0))
     session: Any = FakeSession(log)
     return Bench(session, PROBLEM, cache=None)

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
 
 from autotune import reference, settings
-from autotune.device import Device
 from autotune.gpu.baseline import baseline
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Contestant, Samples, Timer
+from autotune.gpu.stand import Ready, Rematch, Stand
 from autotune.gpu.verify import PLAIN, Verdict, Verifier
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
-from autotune.stats import Estimate
-
-T = TypeVar("T")
-
-Ready = tuple[Run, Verdict]
-"""A run that was verified."""
-
-Rematch = tuple[list[Measurement | Failure], Measurement | None]
-"""The candidates' measurements in their order, and the baseline's."""
 
 VENDOR = "vendor"
 """The baseline's name in a comparison."""
@@ -37,13 +26,9 @@ def open_bench(problem: Problem, index: int) -> Bench:
     return Bench(Session(index).__enter__(), problem, cache=settings.cache_dir())
 
 
-class Bench:
+class Bench(Stand):
     """Verifies and times candidates of one problem, all on the same random operands; a rematch and
-    a comparison begin with new ones.
-
-    What leaves the CUDA context intact comes back as a `Failure`. What breaks it (an illegal
-    access) surfaces as PyCUDA's `Error`, and the process is of no further use.
-    """
+    a comparison begin with new ones."""
 
     def __init__(
         self,
@@ -60,10 +45,9 @@ class Bench:
             RunnerError: if the device has too little free memory.
             MissingError: without a compiler.
         """
-        self._session = session
+        super().__init__(session)
         self.operands = Operands(session, problem, leading_dimensions, strides)
         self._verifier = Verifier(session, self.operands, cache)
-        self._timer = Timer(session)
 
     def warm_up(self) -> None:
         """Draws operands and imports the vendor's library, which takes seconds; meanwhile the
@@ -71,16 +55,6 @@ class Bench:
         with suppress(Exception):
             self._verifier.refresh()
             _ = self._vendor
-
-    @property
-    def device(self) -> Device:
-        """The GPU."""
-        return self._session.device
-
-    @property
-    def driver(self) -> str:
-        """The CUDA version of the driver, such as `13.0`."""
-        return self._session.driver
 
     def verify(self, candidate: Candidate) -> Verdict | Failure:
         """Verifies without timing: once with and once without C as an input."""
@@ -98,9 +72,7 @@ class Bench:
         ready = self._prepared(candidate, vendor_error)
         if isinstance(ready, Failure):
             return ready
-        return self._guarded(
-            lambda: _measurement(self._timer.time(_contestant(ready), best_us), ready[1])
-        )
+        return self._guarded(lambda: self._timed(ready, best_us))
 
     def rematch(self, candidates: Sequence[Candidate], against_vendor: bool) -> Rematch:
         """Verifies all, then times them interleaved, the vendor's library too if asked for."""
@@ -134,9 +106,7 @@ class Bench:
     def baseline(self) -> Measurement | None:
         """The vendor library's time; None where PyTorch and CuPy are missing or miss fp32."""
         ready = self._verified_vendor()
-        if ready is None:
-            return None
-        return _measurement(self._timer.time(_contestant(ready), None), ready[1])
+        return self._timed(ready, None) if ready else None
 
     @cached_property
     def _vendor(self) -> Run | None:
@@ -174,38 +144,7 @@ class Bench:
     def _raced(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
         """Measurements of what was verified, timed interleaved; failures as they are."""
         self.operands.clear_counters()
-        racing = [_contestant(one) for one in entries if not isinstance(one, Failure)]
-        samples = iter(self._timer.interleave(racing))
-        return [
-            one if isinstance(one, Failure) else _measurement(next(samples), one[1])
-            for one in entries
-        ]
-
-    def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
-        try:
-            return attempt()
-        except self._session.cuda.Error as error:
-            if self._session.broken():
-                raise
-            return Failure("launch", str(error))
-
-
-def _measurement(samples: Samples, verdict: Verdict) -> Measurement:
-    hot = Estimate.of(samples.hot)
-    return Measurement(
-        time_us=hot.median,
-        spread_us=hot.spread,
-        samples=hot.samples,
-        cold_us=Estimate.of(samples.cold).median if samples.cold else None,
-        error=verdict.error,
-        tolerance=verdict.tolerance,
-        relative_error=verdict.relative,
-    )
-
-
-def _contestant(ready: Ready) -> Contestant:
-    run, verdict = ready
-    return Contestant(run, verdict.time_us)
+        return super()._raced(entries)
 
 
 def _inaccurate(problem: Problem, verdict: Verdict, vendor: float | None) -> Failure | None:
