@@ -9,7 +9,7 @@ from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Candidate, Evidence, Failure, Measurement
+from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
 
 class PredictedRunner:
@@ -42,9 +42,11 @@ class PredictedRunner:
         del config
         return None
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        """The predicted time, from the compiled resources."""
-        del best_us
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        """The predicted time, from the compiled resources. It is a hot one, whatever is asked."""
+        del best_us, objective
         time_us = cost.predict(candidate.config, self._problem, self._device, candidate.resources)
         return Measurement(time_us, samples=0)
 
@@ -55,6 +57,11 @@ class PredictedRunner:
     def baseline(self) -> Measurement | None:
         """None: there is no vendor library to time."""
         return None
+
+    @property
+    def baseline_ready(self) -> bool:
+        """Always: there is nothing to wait for."""
+        return True
 
     def close(self) -> None:
         """Nothing is held."""

@@ -11,7 +11,7 @@ from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
 from autotune.recording import Recording
-from autotune.runner import Candidate, Evidence, Failure, Measurement
+from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
 # The quartiles of a normal distribution lie this many standard deviations from its mean.
 _QUARTILE = 0.6745
@@ -49,9 +49,12 @@ class ReplayRunner:
         row = self._rows.get(config)
         return None if row is None else row.resources
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        """The recorded outcome; `best_us` makes no difference."""
-        del best_us
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        """The recorded outcome; `best_us` and the objective make no difference. A cold time has no
+        noise."""
+        del best_us, objective
         row = self._rows.get(candidate.config)
         if row is None:
             return Failure("launch", f"{candidate.config} was not recorded")
@@ -66,6 +69,11 @@ class ReplayRunner:
     def baseline(self) -> Measurement | None:
         """The recorded time of the vendor library."""
         return self._recording.baseline
+
+    @property
+    def baseline_ready(self) -> bool:
+        """Always: there is nothing to wait for."""
+        return True
 
     def close(self) -> None:
         """Nothing is held."""

@@ -12,6 +12,8 @@ from autotune.device import Device
 from autotune.plan import LaunchPlan, Resources
 
 Evidence = Literal["measured", "replayed", "predicted"]
+Objective = Literal["hot", "cold"]
+"""Which time decides: with inputs that may sit in L2, or with L2 flushed before each run."""
 Stage = Literal[
     "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
 ]
@@ -69,13 +71,20 @@ class Runner(Protocol):
       access, endless loop): that comes back as a `Failure` and the runner stays usable.
     - A `Measurement` is only returned for a candidate whose result was verified, or, where
       `evidence` is not "measured", was verified when it was recorded.
-    - Where `evidence` is "measured" and `baseline` has given a measurement, `measure` and `rematch`
-      compare accuracies: a candidate whose relative error is beyond `reference.relative_bound` of
-      the vendor library's is a `Failure` at the stage "accuracy". `rematch` compares on operands
-      that are the same for all. Ask for the baseline first.
-    - `measure` may stop early once a candidate is clearly slower than `best_us`; its
-      measurement then has few samples but is still a measurement.
+    - `measure` does not compare accuracies: it needs no vendor library, and whoever asks for the
+      baseline judges what was measured (`accuracy.judged`), also what was measured before.
+    - Where `evidence` is "measured" and `baseline` has given a measurement, `rematch` compares
+      accuracies, on operands that are the same for all: a candidate whose relative error is beyond
+      `reference.relative_bound` of the vendor library's is a `Failure` at the stage "accuracy".
+    - `measure` may stop early once a candidate is clearly slower than `best_us`, the best time of
+      the objective; its measurement then has few samples but is still a measurement. By the
+      objective "cold" it has a `cold_us` unless its hot time alone is clearly slower than `best_us`
+      or `evidence` is not "measured".
     - `rematch` measures all candidates interleaved, so that their times can be compared.
+    - What answers starts in the background: where a device cannot be had, `device` or the first
+      request raises what is missing.
+    - `baseline_ready` never waits, and any thread may ask for it at any time. All else is for one
+      thread at a time.
     - `close` may be called twice, and also after a failure.
     """
 
@@ -93,12 +102,23 @@ class Runner(Protocol):
         """The compiled resources if the runner knows them; None asks the caller to compile."""
         ...
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure: ...
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure: ...
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]: ...
 
     def baseline(self) -> Measurement | None:
-        """The vendor library's time for the problem, or None where there is none to time."""
+        """The vendor library's time for the problem, or None where there is none to time.
+
+        It waits until the library is loaded, which may take seconds.
+        """
+        ...
+
+    @property
+    def baseline_ready(self) -> bool:
+        """Whether `baseline` would not wait for a library. It becomes true in time, whatever goes
+        wrong meanwhile."""
         ...
 
     def close(self) -> None: ...

@@ -7,13 +7,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune.device import Device, find
-from autotune.errors import MissingError
+from autotune.device import find
+from autotune.errors import MissingError, RunnerError
+from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Measurement
+from autotune.runner import Candidate, Measurement, Objective
+
+CRAMPED = 2**40
+"""Bytes of workspace for which two processes have no room on the GPU."""
 
 
 class Unreadable:
@@ -26,26 +30,23 @@ class Unreadable:
 class Fake:
     """A bench whose candidates misbehave as their configuration's `act` says."""
 
-    def __init__(self, problem: Problem, index: int) -> None:
-        self.device: Device = find("h100")
-        self.driver = "13.0"
+    def __init__(self) -> None:
         self._requests = 0
-        self._warm = False
 
-    def warm_up(self) -> None:
-        self._warm = True
+    def room(self, workspace: int) -> bool:
+        return workspace < CRAMPED
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> object:
         self._requests += 1
         match str(candidate.config.values["act"]):
             case "count":
                 return Measurement(float(self._requests), samples=os.getpid())
-            case "vendor":
-                return Measurement(1.0, relative_error=vendor_error)
-            case "warm":
-                return Measurement(1.0, samples=int(self._warm))
+            case "coarse":
+                return Measurement(1.0, samples=os.getpid(), relative_error=1e-3)
+            case "objective":
+                return Measurement(1.0, cold_us=2.0 if objective == "cold" else None)
             case "raise":
                 raise RuntimeError("an illegal memory access was encountered")
             case "exit":
@@ -71,12 +72,12 @@ class Fake:
         if any(candidate.config.values.get("act") == "kill" for candidate in candidates):
             os.kill(os.getpid(), signal.SIGKILL)
         vendor = Measurement(20.0, samples=25) if against_vendor else None
-        return [self.measure(candidate, None, None) for candidate in candidates], vendor
+        return [self.measure(candidate, None) for candidate in candidates], vendor
 
     def compare(self, candidates: Sequence[Candidate], rivals: Sequence[str]) -> dict[str, object]:
         names = [str(candidate.config) for candidate in candidates]
         return {
-            name: self.measure(candidate, None, None)
+            name: self.measure(candidate, None)
             for name, candidate in zip(names, candidates, strict=True)
         } | {rival: Measurement(30.0) for rival in rivals}
 
@@ -88,31 +89,75 @@ class Tireless(Fake):
     """A bench for which every candidate is right, and as fast as its block is wide."""
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement:
         return Measurement(float(candidate.resources.threads), error=0.0, tolerance=1.0)
 
 
-def tireless(problem: Problem, index: int) -> Tireless:
-    return Tireless(problem, index)
+def opened(stand: Callable[[], object]) -> Opening:
+    return Opening(find("h100"), "13.0", stand)
 
 
-def missing(problem: Problem, index: int) -> Fake:
+def fake(problem: Problem, index: int) -> Opening:
+    return opened(Fake)
+
+
+def tireless(problem: Problem, index: int) -> Opening:
+    return opened(Tireless)
+
+
+def slow(problem: Problem, index: int) -> Opening:
+    """Stands once there is the file named by AUTOTUNE_TEST_MARKER."""
+
+    def stand() -> Fake:
+        while not Path(os.environ["AUTOTUNE_TEST_MARKER"]).exists():
+            time.sleep(0.01)
+        return Fake()
+
+    return opened(stand)
+
+
+def missing(problem: Problem, index: int) -> Opening:
     raise MissingError("no PyCUDA; install it")
 
 
-def broken(problem: Problem, index: int) -> Fake:
+def broken(problem: Problem, index: int) -> Opening:
     raise ZeroDivisionError("in the factory")
 
 
-def stillborn(problem: Problem, index: int) -> Fake:
+def stillborn(problem: Problem, index: int) -> Opening:
     os._exit(3)
 
 
-def once(problem: Problem, index: int) -> Fake:
+def large(problem: Problem, index: int) -> Opening:
+    """Knows its GPU, which has too little memory."""
+
+    def stand() -> Fake:
+        raise RunnerError("verification needs 90 GiB")
+
+    return opened(stand)
+
+
+def lonely(problem: Problem, index: int) -> Opening:
+    """Stands only while no other process of its kind does, as on a GPU in exclusive mode.
+
+    The file named by AUTOTUNE_TEST_MARKER holds the process that has the GPU.
+    """
+    marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
+
+    def stand() -> Fake:
+        if marker.exists() and Path("/proc", marker.read_text()).exists():
+            raise RunnerError("all CUDA-capable devices are busy or unavailable")
+        marker.write_text(str(os.getpid()))
+        return Fake()
+
+    return opened(stand)
+
+
+def once(problem: Problem, index: int) -> Opening:
     """Stands the first time only, which the file named by AUTOTUNE_TEST_MARKER records."""
     marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
     if marker.exists():
         raise MissingError("the GPU fell off the bus")
     marker.touch()
-    return Fake(problem, index)
+    return opened(Fake)

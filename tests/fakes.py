@@ -12,7 +12,7 @@ from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources, Template
 from autotune.recording import Origin
-from autotune.runner import Candidate, Evidence, Failure, Measurement
+from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
 ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")
 
@@ -41,6 +41,7 @@ class FakeRunner:
     Attributes:
         measured: configurations in the order of `measure`.
         bests: the `best_us` of each of them.
+        objectives: the objective of each of them.
         rematched: what was timed again.
     """
 
@@ -60,6 +61,7 @@ class FakeRunner:
         self._device = device
         self.measured: list[Config] = []
         self.bests: list[float | None] = []
+        self.objectives: list[Objective] = []
         self.rematched: list[Config] = []
 
     @property
@@ -76,9 +78,12 @@ class FakeRunner:
     def resources(self, config: Config) -> Resources | None:
         return None if self._known is None else families.find(config.family).estimate(config)
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
         self.measured.append(candidate.config)
         self.bests.append(best_us)
+        self.objectives.append(objective)
         return self._outcome(candidate.config)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
@@ -87,6 +92,10 @@ class FakeRunner:
 
     def baseline(self) -> Measurement | None:
         return Measurement(90.0)
+
+    @property
+    def baseline_ready(self) -> bool:
+        return True
 
     def close(self) -> None:
         """Nothing is held."""

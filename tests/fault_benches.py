@@ -1,6 +1,6 @@
 """Benches for worker processes that are killed or kill themselves, with times that need no GPU."""
 
-# ruff: noqa: ARG002 - the worker calls these with arguments that they ignore
+# ruff: noqa: ARG001, ARG002 - the worker calls these with arguments that they ignore
 from __future__ import annotations
 
 import ctypes
@@ -10,17 +10,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benches import Fake
+from benches import Fake, opened
 
+from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Measurement
+from autotune.runner import Candidate, Measurement, Objective
 
 
 class Brief(Fake):
     """A bench that takes two milliseconds for a candidate, and knows its time by its threads."""
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement:
         time.sleep(0.002)
         return Measurement(2000.0 - candidate.resources.threads, samples=20)
@@ -28,14 +29,14 @@ class Brief(Fake):
     def rematch(
         self, candidates: Sequence[Candidate], against_vendor: bool
     ) -> tuple[list[object], Measurement | None]:
-        return [self.measure(candidate, None, None) for candidate in candidates], None
+        return [self.measure(candidate, None) for candidate in candidates], None
 
 
 class Faulty(Brief):
     """A bench of which some candidates are as broken as kernels can be."""
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement:
         match candidate.config.integer("tile_width"):
             case 5:
@@ -50,24 +51,24 @@ class Faulty(Brief):
         return Measurement(100.0 + 10 * abs(candidate.config.integer("tile_width") - 23))
 
 
-def brief(problem: Problem, index: int) -> Brief:
-    return Brief(problem, index)
+def brief(problem: Problem, index: int) -> Opening:
+    return opened(Brief)
 
 
-def faulty(problem: Problem, index: int) -> Faulty:
-    return Faulty(problem, index)
+def faulty(problem: Problem, index: int) -> Opening:
+    return opened(Faulty)
 
 
-def mortal(problem: Problem, index: int) -> Brief:
+def mortal(problem: Problem, index: int) -> Opening:
     """Is killed while it starts, the first time, which the file AUTOTUNE_TEST_MARKER records."""
     marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
     if not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return Brief(problem, index)
+    return opened(Brief)
 
 
-def doomed(problem: Problem, index: int) -> Brief:
+def doomed(problem: Problem, index: int) -> Opening:
     """Is killed while it starts, always."""
     os.kill(os.getpid(), signal.SIGKILL)
-    return Brief(problem, index)
+    return opened(Brief)

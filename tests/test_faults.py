@@ -32,7 +32,7 @@ from autotune.gpu import GpuRunner, process
 from autotune.multiplication import Multiplication
 from autotune.observer import Observer, Progress, Silent
 from autotune.plan import Template
-from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
 from autotune.search import Journal
 from autotune.store import Record, Store
 from autotune.tuning import Options, tune
@@ -80,16 +80,19 @@ class Noting(GpuRunner):
 
     def __init__(self, bench: str, time_limit: float = 30.0) -> None:
         self.came: dict[Config, Measurement | Failure] = {}
-        super().__init__(SQUARE, bench=f"fault_benches:{bench}", time_limit=time_limit)
+        bench = f"fault_benches:{bench}"
+        super().__init__(SQUARE, bench=bench, vendor=None, time_limit=time_limit)
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        outcome = super().measure(candidate, best_us)
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        outcome = super().measure(candidate, best_us, objective)
         self.came[candidate.config] = outcome
         return outcome
 
 
 class Killer(threading.Thread):
-    """Kills the workers of a runner: one in five while it starts, the others while it measures."""
+    """Kills the workers of a runner: one in five while it starts, the others while they measure."""
 
     def __init__(self, runner: Noting, spawned: list[int]) -> None:
         super().__init__(daemon=True)
@@ -104,13 +107,17 @@ class Killer(threading.Thread):
             seen = len(self._spawned)
             pid = self._spawned[-1]
             if moments.random() < 0.8:
-                while self._runner._worker._process.pid != pid:
+                while not self._measures(pid):
                     time.sleep(0.0005)
                 time.sleep(moments.uniform(0, 0.03))
             else:
                 time.sleep(moments.uniform(0, 0.3))
             os.kill(pid, signal.SIGKILL)
             self.kills += 1
+
+    def _measures(self, pid: int) -> bool:
+        worker = self._runner._measuring._worker
+        return worker._process.pid == pid and worker._stands
 
 
 class Until(Silent):
@@ -174,8 +181,10 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(
 
 def test_who_kills_every_worker_is_to_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STARTS", 2)
+    runner = Noting("doomed")
     with pytest.raises(RunnerError, match=r"the worker did not start: .*SIGKILL"):
-        Noting("doomed")
+        _ = runner.device
+    runner.close()
 
 
 def test_what_a_candidate_breaks_costs_it_alone(store: Store) -> None:

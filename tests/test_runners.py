@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,10 +22,12 @@ PROBLEM = Problem(4096, 4096, 4096)
 TILED = Config.parse("tiled:tile_width=16,specialized=1")
 NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 
-# A worker process whose bench answers without a GPU stands in for one that measures.
+# Worker processes whose benches answer without a GPU stand in for those that measure.
+TIRELESS = "benches:tireless"
 RUNNERS: dict[str, Callable[[], Runner]] = {
     "fake": lambda: FakeRunner(lambda config: Measurement(float(len(str(config))))),
-    "measured": lambda: GpuRunner(PROBLEM, bench="benches:tireless"),
+    "measured": lambda: GpuRunner(PROBLEM, bench=TIRELESS, vendor=TIRELESS),
+    "measured without a vendor": lambda: GpuRunner(PROBLEM, bench=TIRELESS, vendor=None),
     "predicted": lambda: PredictedRunner(PROBLEM, find("h100")),
     "replayed": lambda: ReplayRunner(recording.find("h100", PROBLEM)),
 }
@@ -84,6 +87,19 @@ def test_what_it_knows_it_can_answer_for(runner: Runner) -> None:
 
 def test_the_baseline_does_not_change_by_asking(runner: Runner) -> None:
     assert runner.baseline() == runner.baseline()
+
+
+def test_either_objective_has_a_hot_time(runner: Runner) -> None:
+    outcome = runner.measure(candidate(runner), None, "cold")
+    assert isinstance(outcome, Measurement)
+    assert outcome.time_us > 0
+
+
+def test_the_baseline_is_ready_in_time(runner: Runner) -> None:
+    deadline = time.monotonic() + 30.0
+    while not runner.baseline_ready and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert runner.baseline_ready
 
 
 def test_it_may_be_closed_twice(runner: Runner) -> None:

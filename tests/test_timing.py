@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples, Timer
+from autotune.runner import Objective
 
 FLUSH_US = 40.0
 LAUNCH_US = 2.0
@@ -35,6 +37,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.flushed = False
         self.stream = None
         self.device = SimpleNamespace(l2_bytes=50 * 2**20)
         self.cuda = SimpleNamespace(memset_d8_async=self._memset)
@@ -50,6 +53,7 @@ class Clock:
 
     def _memset(self, *_: Any) -> None:
         self.now += FLUSH_US
+        self.flushed = True
 
 
 class Counting(Timer):
@@ -66,14 +70,15 @@ class Counting(Timer):
 
 
 class Kernel:
-    """Takes a while, and counts its runs."""
+    """Takes a while, each 0.3 ms with noise of its own, and counts its runs."""
 
-    def __init__(self, clock: Clock, time_us: float) -> None:
-        self._clock, self._time_us = clock, time_us
+    def __init__(self, clock: Clock, time_us: float, noise: float = 0.0) -> None:
+        self._clock, self._time_us, self._noise = clock, time_us, noise
         self.runs = 0
 
     def __call__(self) -> None:
-        self._clock.now += self._time_us
+        slower = self._noise * Random(int(self._clock.now / 300)).random()
+        self._clock.now += self._time_us * (1 + slower)
         self.runs += 1
 
     def contestant(self) -> Contestant:
@@ -81,12 +86,14 @@ class Kernel:
         return Contestant(self, self._time_us + 25.0)
 
 
-def timed(time_us: float, best_us: float | None) -> tuple[Samples, int, float]:
+def timed(
+    time_us: float, best_us: float | None, objective: Objective = "hot", noise: float = 0.0
+) -> tuple[Samples, int, float]:
     """The samples, how many runs there were, and the milliseconds on the device."""
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
-    kernel, began = Kernel(clock, time_us), clock.now
-    samples = timer.time(kernel.contestant(), best_us)
+    kernel, began = Kernel(clock, time_us, noise), clock.now
+    samples = timer.time(kernel.contestant(), best_us, objective)
     return samples, kernel.runs, (clock.now - began) / 1e3
 
 
@@ -117,6 +124,46 @@ def test_one_that_is_not_quite_a_contender_is_not_timed_cold(time_us: float) -> 
 def test_a_contender_is_timed_within_a_few_milliseconds(time_us: float) -> None:
     samples, _, milliseconds = timed(time_us, time_us)
     assert (len(samples.hot) >= 3, len(samples.cold) >= 1, milliseconds < 18) == (True, True, True)
+
+
+@pytest.mark.parametrize("time_us", [5.0, 50.0, 150.0])
+def test_a_steady_contender_takes_fewer_samples(time_us: float) -> None:
+    steady, noisy = (timed(time_us, time_us, noise=one)[0] for one in (0.0, 0.1))
+    assert (len(steady.hot), len(noisy.hot) >= 16) == (8, True)
+
+
+@pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
+def test_cold_samples_are_many_where_they_decide(time_us: float) -> None:
+    samples, _, milliseconds = timed(time_us, time_us, "cold")
+    assert (len(samples.hot), len(samples.cold), milliseconds < 10) == (3, 15, True)
+
+
+def test_a_long_contender_takes_few_cold_samples() -> None:
+    samples, *_ = timed(21_000, 20_500, "cold")
+    assert (len(samples.hot), len(samples.cold)) == (3, 3)
+
+
+@pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
+def test_one_that_is_hot_slower_than_the_best_cold_is_not_timed_cold(time_us: float) -> None:
+    samples, *_ = timed(time_us, time_us / 1.2, "cold")
+    assert (len(samples.hot), samples.cold) == (3, ())
+
+
+class Greedy(Kernel):
+    """Takes twice as long after a flush."""
+
+    def __call__(self) -> None:
+        if self._clock.flushed:
+            self._clock.now += self._time_us
+        self._clock.flushed = False
+        super().__call__()
+
+
+def test_one_that_is_only_cold_slower_than_the_best_takes_few_cold_samples() -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    samples = timer.time(Greedy(clock, 50.0).contestant(), 60.0, "cold")
+    assert samples.cold == (100.0,) * 3
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0, 2_600.0])

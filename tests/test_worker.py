@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,28 @@ from autotune.runner import Candidate, Failure, Measurement
 PROBLEM = Problem(64, 64, 64)
 
 
-def candidate(act: str) -> Candidate:
+def candidate(act: str, workspace: int = 0) -> Candidate:
     config = Config.of("fake", {"act": act})
-    plan = LaunchPlan(config, ())
+    plan = LaunchPlan(config, (), workspace)
     return Candidate(config, plan, (), Resources(32, 32, 0))
 
 
-def runner(bench: str = "Fake", time_limit: float = 30.0) -> GpuRunner:
-    return GpuRunner(PROBLEM, bench=f"benches:{bench}", time_limit=time_limit)
+def runner(bench: str = "fake", time_limit: float = 30.0, vendor: str | None = "fake") -> GpuRunner:
+    with_library = None if vendor is None else f"benches:{vendor}"
+    return GpuRunner(PROBLEM, bench=f"benches:{bench}", vendor=with_library, time_limit=time_limit)
+
+
+def raced(runner: GpuRunner, *candidates: Candidate) -> list[int]:
+    """The processes in which candidates were timed interleaved."""
+    outcomes = runner.rematch(candidates or [candidate("count")])
+    return [one.samples for one in outcomes if isinstance(one, Measurement)]
+
+
+def within(seconds: float, happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return happened()
 
 
 @pytest.fixture
@@ -46,26 +60,19 @@ def count(runner: GpuRunner) -> Measurement:
     return measurement
 
 
-def ended(pid: int, within: float = 10.0) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
+def ended(pid: int) -> bool:
+    def over() -> bool:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
+        return state == "Z"
+
+    return within(10.0, over)
 
 
 def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
     assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
-
-
-def test_only_the_first_worker_warms_up(fake: GpuRunner) -> None:
-    warmed = [fake.measure(candidate(act), None) for act in ("warm", "exit", "warm")]
-    assert [one.samples for one in warmed if isinstance(one, Measurement)] == [1, 0]
 
 
 def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
@@ -158,17 +165,88 @@ def test_baseline_is_that_of_the_rematch_once_there_was_one(fake: GpuRunner) -> 
     assert (before and before.time_us, fake.baseline()) == (10.0, Measurement(20.0, samples=25))
 
 
-def test_a_candidate_is_held_against_the_baseline_once_that_is_known(fake: GpuRunner) -> None:
-    before = fake.measure(candidate("vendor"), None)
-    fake.baseline()
-    after = fake.measure(candidate("vendor"), None)
-    assert [before, after] == [Measurement(1.0), Measurement(1.0, relative_error=1e-6)]
+def test_the_baseline_is_asked_for_once_where_there_is_none() -> None:
+    lone = runner(vendor=None)
+    assert (lone.baseline_ready, lone.baseline()) == (True, None)
+    lone.close()
 
 
-def test_a_new_worker_knows_the_baselines_accuracy(fake: GpuRunner) -> None:
+def test_measuring_does_not_judge_accuracies(fake: GpuRunner) -> None:
     fake.baseline()
-    fake.measure(candidate("kill"), None)
-    assert fake.measure(candidate("vendor"), None) == Measurement(1.0, relative_error=1e-6)
+    assert isinstance(fake.measure(candidate("coarse"), None), Measurement)
+
+
+def test_a_rematch_one_by_one_judges_beside_the_baseline(fake: GpuRunner) -> None:
+    fake.baseline()
+    coarse, killer = fake.rematch([candidate("coarse"), candidate("kill")])
+    stages = [one.stage for one in (coarse, killer) if isinstance(one, Failure)]
+    assert stages == ["accuracy", "crash"]
+
+
+def test_the_objective_reaches_the_bench(fake: GpuRunner) -> None:
+    outcome = fake.measure(candidate("objective"), None, "cold")
+    assert outcome == Measurement(1.0, cold_us=2.0)
+
+
+def test_one_process_measures_and_another_races(fake: GpuRunner) -> None:
+    measuring, (racing,) = count(fake).samples, raced(fake)
+    assert (racing != measuring, raced(fake), count(fake).samples) == (True, [racing], measuring)
+
+
+def test_without_a_vendor_one_process_does_all() -> None:
+    lone = runner(vendor=None)
+    assert raced(lone) == [count(lone).samples]
+    lone.close()
+
+
+def test_a_library_that_takes_long_delays_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    patient = runner(vendor="slow")
+    assert (count(patient).time_us, patient.baseline_ready) == (1.0, False)
+    (tmp_path / "marker").touch()
+    assert within(10.0, lambda: patient.baseline_ready)
+    assert patient.baseline() == Measurement(10.0, relative_error=1e-6)
+    patient.close()
+
+
+def test_a_vendors_worker_that_died_is_started_again(fake: GpuRunner) -> None:
+    (first,) = raced(fake)
+    os.kill(first, signal.SIGKILL)
+    (second,) = raced(fake)
+    assert first != second
+
+
+def test_a_vendors_worker_that_cannot_start_delays_and_hides_nothing() -> None:
+    half = runner(vendor="missing")
+    assert (count(half).time_us, half.baseline_ready) == (1.0, True)
+    with pytest.raises(MissingError, match="no PyCUDA"):
+        half.baseline()
+    assert count(half).time_us == 2.0
+    half.close()
+
+
+def test_where_memory_is_short_the_measuring_worker_makes_room(fake: GpuRunner) -> None:
+    before = count(fake).samples
+    raced(fake, candidate("count", workspace=2**41))
+    assert ended(before)
+    assert count(fake).time_us == 1.0
+
+
+def test_where_there_is_room_the_measuring_worker_stays(fake: GpuRunner) -> None:
+    before = count(fake).samples
+    raced(fake, candidate("count", workspace=2**30))
+    assert count(fake).samples == before
+
+
+def test_a_gpu_for_one_process_alone_serves_both_by_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    shy = runner("lonely", vendor="lonely")
+    assert [count(shy).time_us, len(raced(shy)), count(shy).time_us] == [1.0, 1, 1.0]
+    shy.close()
 
 
 def test_compare_answers_by_name(fake: GpuRunner) -> None:
@@ -209,9 +287,31 @@ def test_a_dying_parent_leaves_no_worker_behind() -> None:
     assert ended(int(parent.stdout))
 
 
+def test_opening_waits_for_nothing() -> None:
+    runner("missing").close()
+
+
 def test_what_the_bench_needs_is_raised_as_it_is() -> None:
+    poor = runner("missing")
+    for _ in range(2):
+        with pytest.raises(MissingError, match="no PyCUDA; install it"):
+            _ = poor.device
+    poor.close()
+
+
+def test_what_the_bench_needs_is_raised_by_the_first_request() -> None:
+    poor = runner("missing")
     with pytest.raises(MissingError, match="no PyCUDA; install it"):
-        runner("missing")
+        poor.measure(candidate("count"), None)
+    poor.close()
+
+
+def test_the_device_is_known_where_memory_is_short() -> None:
+    small = runner("large")
+    assert small.device.arch == "sm_90"
+    with pytest.raises(RunnerError, match="needs 90 GiB"):
+        small.measure(candidate("count"), None)
+    small.close()
 
 
 @pytest.mark.parametrize(
@@ -223,8 +323,10 @@ def test_what_the_bench_needs_is_raised_as_it_is() -> None:
     ],
 )
 def test_a_worker_that_cannot_start_is_an_error(bench: str, reason: str) -> None:
+    failing = runner(bench)
     with pytest.raises(RunnerError, match=reason):
-        runner(bench)
+        _ = failing.device
+    failing.close()
 
 
 def test_a_worker_that_cannot_start_again_is_an_error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,6 +35,21 @@ class Elements:
             "version": 3,
             "stream": None,
         }
+
+
+def load() -> None:
+    """Imports the library that `baseline` takes, which takes seconds; no harm if there is none.
+
+    What it does on the device, such as loading cuBLAS, is left to whoever runs it: another process
+    may be measuring there.
+    """
+    try:
+        import torch
+    except ImportError:
+        torch = None
+    if torch is None or not torch.cuda.is_available():
+        with suppress(ImportError):
+            import cupy  # noqa: F401
 
 
 def baseline(session: Session, operands: Operands) -> Run | None:

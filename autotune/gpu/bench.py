@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-from autotune import reference, settings
+from autotune import settings
+from autotune.accuracy import inaccuracy
 from autotune.gpu.baseline import baseline
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.stand import Ready, Rematch, Stand
 from autotune.gpu.verify import PLAIN, Verdict, Verifier
+from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Failure, Measurement
+from autotune.runner import Candidate, Failure, Measurement, Objective
 
 VENDOR = "vendor"
 """The baseline's name in a comparison."""
 
 
-def open_bench(problem: Problem, index: int) -> Bench:
-    """The bench of a worker process; the session stays open until the process ends."""
-    return Bench(Session(index).__enter__(), problem, cache=settings.cache_dir())
+def open_bench(problem: Problem, index: int) -> Opening:
+    """The bench of the worker process that measures; it never loads the vendor's library."""
+    session = Session(index)
+
+    def stand() -> Bench:
+        bench = Bench(session.__enter__(), problem, cache=settings.cache_dir())
+        bench.warm_up()
+        return bench
+
+    return Opening(session.device, session.driver, stand)
 
 
 class Bench(Stand):
@@ -50,11 +58,8 @@ class Bench(Stand):
         self._verifier = Verifier(session, self.operands, cache)
 
     def warm_up(self) -> None:
-        """Draws operands and imports the vendor's library, which takes seconds; meanwhile the
-        device computes the reference. Whoever needs either of them sees what goes wrong."""
-        with suppress(Exception):
-            self._verifier.refresh()
-            _ = self._vendor
+        """Draws operands and has the device compute the reference."""
+        self._verifier.refresh()
 
     def verify(self, candidate: Candidate) -> Verdict | Failure:
         """Verifies without timing: once with and once without C as an input."""
@@ -62,17 +67,14 @@ class Bench(Stand):
         return ready if isinstance(ready, Failure) else ready[1]
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, vendor_error: float | None
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """Verifies, then times, with few samples if clearly slower than `best_us`.
-
-        One that is less accurate than `vendor_error`, the vendor's relative error, allows is not
-        timed.
-        """
-        ready = self._prepared(candidate, vendor_error)
+        """Verifies, then times, with few samples if clearly slower than `best_us`, which is a time
+        of the objective."""
+        ready = self._prepared(candidate, None)
         if isinstance(ready, Failure):
             return ready
-        return self._guarded(lambda: self._timed(ready, best_us))
+        return self._guarded(lambda: self._timed(ready, best_us, objective))
 
     def rematch(self, candidates: Sequence[Candidate], against_vendor: bool) -> Rematch:
         """Verifies all, then times them interleaved, the vendor's library too if asked for."""
@@ -128,7 +130,7 @@ class Bench(Stand):
             verdict = self._verifier.verify(bound)
             if isinstance(verdict, Failure):
                 return verdict
-            inaccurate = _inaccurate(self.operands.problem, verdict, vendor_error)
+            inaccurate = inaccuracy(self.operands.problem, verdict.relative, vendor_error)
             return inaccurate or (bound(self.operands.values(1.0, 0.0)), verdict)
 
         return self._guarded(prepared)
@@ -145,15 +147,3 @@ class Bench(Stand):
         """Measurements of what was verified, timed interleaved; failures as they are."""
         self.operands.clear_counters()
         return super()._raced(entries)
-
-
-def _inaccurate(problem: Problem, verdict: Verdict, vendor: float | None) -> Failure | None:
-    bound = reference.relative_bound(problem, vendor)
-    if vendor is None or verdict.relative <= bound:
-        return None
-    times = f"{verdict.relative / vendor:.1f} times" if vendor else "more than"
-    return Failure(
-        "accuracy",
-        f"relative error {verdict.relative:.2g} is {times} the vendor library's {vendor:.2g}; "
-        f"{bound:.2g} is allowed",
-    )

@@ -12,6 +12,9 @@ from autotune.problem import SIZES, Problem, Type
 GUARD = 4096
 """Bytes before and after each buffer; a multiple of every alignment in use."""
 
+GUARDS = 64 * GUARD
+"""More than the guards of all buffers take."""
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -156,7 +159,7 @@ class Operands:
             for ((rows, columns), ld), stride, kind in zip(lines, self.strides, types, strict=True)
         ]
         matrices.append(_vector(problem.n, problem.output_type))
-        product = 8 * problem.batch * problem.m * problem.n
+        product = _product_bytes(problem)
         _check_memory(session, problem, sum(one.bytes for one in matrices) + product)
         self.a, self.b, self.c, self.bias = (one.placed(session) for one in matrices)
         self.product = session.allocate(product)
@@ -207,13 +210,23 @@ class Operands:
         }
 
 
+def needed(problem: Problem) -> int:
+    """Bytes of device memory that operands without gaps take, the guards included."""
+    bias = SIZES[problem.output_type] * problem.n
+    return problem.bytes + bias + _product_bytes(problem) + GUARDS
+
+
+def _product_bytes(problem: Problem) -> int:
+    return 8 * problem.batch * problem.m * problem.n
+
+
 def _vector(length: int, type: Type = "f32") -> Matrix:
     return Matrix(1, length, length, type=type)
 
 
 def _check_memory(session: Session, problem: Problem, needed: int) -> None:
     """Raises a `RunnerError` unless so much memory is free, with some to spare for the guards."""
-    needed += 64 * GUARD
+    needed += GUARDS
     if needed > (free := session.free_bytes()):
         smaller = "shape or batch" if problem.batch > 1 else "shape"
         raise RunnerError(

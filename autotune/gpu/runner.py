@@ -1,45 +1,49 @@
-"""The runner that measures on a GPU, through a worker process that candidates may take down."""
+"""The runner that measures on a GPU, through worker processes that candidates may take down."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from autotune.accuracy import judged
 from autotune.config import Config
 from autotune.device import Device
-from autotune.errors import RunnerError
-from autotune.gpu.process import STARTS, GoneError, Worker
+from autotune.errors import AutotuneError, RunnerError
+from autotune.gpu.process import Service
 from autotune.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Candidate, Evidence, Failure, Measurement
+from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
 BENCH = "autotune.gpu.bench:open_bench"
+VENDOR_BENCH = "autotune.gpu.vendor:open_vendor"
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.
 TIME_LIMIT, TIME_LIMIT_PER_TFLOP = 5.0, 20.0
-VENDOR_LIMIT = 120.0  # importing PyTorch takes seconds
+VENDOR_LIMIT = 120.0  # loading cuBLAS takes seconds where the disk is slow
 RIVALS = 16  # runs that one factory may open
 
 
 def open_runner(problem: Problem, index: int = 0) -> GpuRunner:
-    """A runner for a problem on GPU `index`.
-
-    Raises:
-        MissingError: if PyCUDA, the driver or a GPU is missing.
-        DeviceError: if there is no GPU of that index.
-        RunnerError: if the worker process cannot start, or the problem needs more memory than free.
-    """
+    """A runner for a problem on GPU `index`, which starts in the background."""
     return GpuRunner(problem, index)
 
 
 class GpuRunner:
-    """Measures candidates of one problem in a worker process.
+    """Measures candidates of one problem in worker processes.
+
+    One measures; the other, where there is a vendor's library, has it loaded and times against it.
+    Both make their contexts at the start, so that none comes while something is timed, and never
+    do they work at once. Where memory, or a GPU in exclusive mode, does not allow for both, the one
+    that is not asked ends.
 
     An illegal access, an endless loop or a killed worker costs the candidate at hand alone: it
-    comes back as a `Failure`, and the next request starts a new worker. Not for several threads.
+    comes back as a `Failure`, and the next request starts a new worker. Not for several threads,
+    but for `baseline_ready`.
 
-    `measure`, `rematch` and `baseline` raise what the constructor raises if a new worker cannot
-    start.
+    Whatever needs a worker that cannot start, `device` among it, raises a `MissingError` if PyCUDA,
+    the driver or a GPU is missing, a `DeviceError` if there is no GPU of that index, and a
+    `RunnerError` if the process fails or the problem needs more memory than is free.
     """
 
     evidence: Evidence = "measured"
@@ -50,34 +54,37 @@ class GpuRunner:
         index: int = 0,
         *,
         bench: str = BENCH,
+        vendor: str | None = VENDOR_BENCH,
         time_limit: float | None = None,
     ) -> None:
-        """Starts the worker.
+        """Starts the workers and waits for nothing.
 
         Args:
             problem: what the candidates compute.
             index: the GPU.
-            bench: `module:function` of the worker's bench; called with problem and index.
+            bench: `module:function` that opens the bench that measures; called with problem and
+                index.
+            vendor: likewise the one with the vendor's library; None if there is no such library.
             time_limit: seconds for one candidate; by default from the problem's operations.
-
-        Raises:
-            AutotuneError: as `open_runner`.
         """
-        self._bench, self._arguments = bench, (problem, index)
         by_size = TIME_LIMIT + TIME_LIMIT_PER_TFLOP * problem.flops / 1e12
         self._limit = by_size if time_limit is None else time_limit
+        self._problem = problem
         self._baseline: Measurement | None = None
-        self._worker = Worker(bench, self._arguments, warm=True)
+        self._asked = vendor is None  # whether the baseline is known, or known not to be there
+        self._settled = False
+        self._measuring = Service(bench, (problem, index))
+        self._vendor = Service(vendor, (problem, index)) if vendor else None
 
     @property
     def device(self) -> Device:
         """The GPU."""
-        return self._worker.hello.device
+        return self._measuring.hello.device
 
     @property
     def driver(self) -> str:
         """The CUDA version of the driver, such as `13.0`."""
-        return self._worker.hello.driver
+        return self._measuring.hello.driver
 
     def known(self) -> Sequence[Config] | None:
         """None: any configuration can be measured."""
@@ -87,10 +94,12 @@ class GpuRunner:
         """None: resources come from compilation."""
         return None
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        """Verifies a candidate, its accuracy too if the baseline is known, and times it."""
-        vendor_error = self._baseline.relative_error if self._baseline else None
-        answer = self._ask("measure", (candidate, best_us, vendor_error), self._limit)
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        """Verifies a candidate and times it; needs no vendor's library."""
+        self._settle()
+        answer = self._ask("measure", (candidate, best_us, objective), self._limit)
         return answer if isinstance(answer, Measurement | Failure) else _garbled(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
@@ -100,14 +109,14 @@ class GpuRunner:
         """
         against_vendor = self._baseline is not None
         limit = self._limit * (len(candidates) + 1) + VENDOR_LIMIT * against_vendor
-        match self._ask("rematch", (list(candidates), against_vendor), limit):
+        match self._raced("rematch", candidates, against_vendor, limit):
             case (list(outcomes), Measurement() | None as vendor) if len(outcomes) == len(
                 candidates
             ):
                 self._baseline = vendor or self._baseline
                 return outcomes
             case _:
-                return [self.measure(candidate, None) for candidate in candidates]
+                return [self._alone(candidate) for candidate in candidates]
 
     def compare(
         self, candidates: Sequence[Candidate], rivals: Sequence[str] = ()
@@ -128,37 +137,83 @@ class GpuRunner:
             RunnerError: if one of them takes the worker down, or a rival cannot be opened.
         """
         limit = self._limit * (len(candidates) + RIVALS * len(rivals) + 1) + VENDOR_LIMIT
-        answer = self._ask("compare", (list(candidates), list(rivals)), limit)
+        answer = self._raced("compare", candidates, list(rivals), limit)
         if isinstance(answer, dict):
             return answer
-        raise RunnerError(f"comparing on {self._arguments[0]} failed: {_reason(answer)}")
+        raise RunnerError(f"comparing on {self._problem} failed: {_reason(answer)}")
 
     def baseline(self) -> Measurement | None:
-        """cuBLAS on the same operands through PyTorch or CuPy, timed once.
+        """cuBLAS on operands of the same kind through PyTorch or CuPy, timed once.
 
         After a rematch it is the time from there, interleaved with the candidates'.
         """
-        if self._baseline is None:
-            answer = self._ask("baseline", (), self._limit + VENDOR_LIMIT)
+        if not self._asked:
+            answer = self._ask_vendor("baseline", (), self._limit + VENDOR_LIMIT)
             self._baseline = answer if isinstance(answer, Measurement) else None
+            self._asked = not isinstance(answer, Failure)
         return self._baseline
 
+    @property
+    def baseline_ready(self) -> bool:
+        """Whether `baseline` would not wait for PyTorch or CuPy to be imported."""
+        return self._asked or self._vendor is None or not self._vendor.waits
+
     def close(self) -> None:
-        """Ends the worker."""
-        self._worker.stop()
+        """Ends the workers."""
+        workers = [one for one in (self._measuring, self._vendor) if one]
+        for one in workers:
+            one.kill()  # all before the first is waited for
+        for one in workers:
+            one.stop()
+
+    def _settle(self) -> None:
+        """Waits, the first time, until the other worker has its context as well."""
+        if self._vendor is not None and not self._settled:
+            with suppress(AutotuneError):  # told to whoever asks for the vendor
+                _ = self._vendor.hello
+        self._settled = True
+
+    def _alone(self, candidate: Candidate) -> Measurement | Failure:
+        """Measured by itself, and judged beside the baseline if that is known."""
+        outcome = self.measure(candidate, None)
+        known = self._baseline.relative_error if self._baseline else None
+        return judged(self._problem, outcome, known)
+
+    def _raced(
+        self, method: str, candidates: Sequence[Candidate], others: object, limit: float
+    ) -> object:
+        """The answer of a method that takes candidates, all at once, and something else."""
+        workspace = max((one.plan.workspace for one in candidates), default=0)
+        return self._ask_vendor(method, (list(candidates), others), limit, workspace)
+
+    def _ask_vendor(
+        self, method: str, arguments: tuple[object, ...], limit: float, workspace: int = 0
+    ) -> object:
+        """The answer of the worker with the library, alone on the GPU if both have no room there;
+        where there is no library, that of the one that measures."""
+        if self._vendor is None:
+            return self._ask(method, arguments, limit)
+        _ = self.device  # which is still asked for when that worker has ended
+        if _either(self._vendor, self._measuring, "room", (workspace,), limit) is False:
+            self._measuring.stop()
+        return _either(self._vendor, self._measuring, method, arguments, limit)
 
     def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        for _ in range(STARTS):
-            if not self._worker.alive:
-                self._worker.stop()
-                self._worker = Worker(self._bench, self._arguments, warm=False)
-            try:
-                return self._worker.ask(method, arguments, limit)
-            except GoneError:  # killed while idle; the request is not to blame
-                continue
-        raise RunnerError(
-            f"the worker ended {STARTS} times before it took a request; look for who kills it"
-        )
+        """The answer of the worker that measures."""
+        return _either(self._measuring, self._vendor, method, arguments, limit)
+
+
+def _either(
+    one: Service, other: Service | None, method: str, arguments: tuple[object, ...], limit: float
+) -> object:
+    """The answer of one worker; if it cannot start beside the other, that one ends first."""
+    try:
+        return one.ask(method, arguments, limit)
+    except RunnerError:
+        if other is None or other.ended:
+            raise
+        other.stop()
+        return one.ask(method, arguments, limit)
 
 
 def _garbled(answer: object) -> Failure:

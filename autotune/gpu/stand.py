@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Contestant, Samples, Timer
 from autotune.gpu.verify import Verdict
-from autotune.runner import Failure, Measurement
+from autotune.runner import Failure, Measurement, Objective
 from autotune.stats import Estimate
 
 T = TypeVar("T")
@@ -42,9 +42,11 @@ class Stand:
         """The CUDA version of the driver, such as `13.0`."""
         return self._session.driver
 
-    def _timed(self, ready: Ready, best_us: float | None) -> Measurement:
+    def _timed(
+        self, ready: Ready, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement:
         """A measurement with few samples if it is clearly slower than `best_us`."""
-        return _measurement(self._timer.time(_contestant(ready), best_us), ready[1])
+        return _measurement(self._timer.time(_contestant(ready), best_us, objective), ready[1])
 
     def _raced(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
         """Measurements of what was verified, timed interleaved; failures as they are."""

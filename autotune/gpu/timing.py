@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from autotune.gpu.session import Run, Session, checked
+from autotune.runner import Objective
+from autotune.stats import Estimate
 
 GRAPH_US = 300.0  # so long that the gap between two graphs, 1 to 2 us, is lost in it
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
@@ -25,6 +27,12 @@ HOST_US = 30.0  # what the host may take to launch a run on an idle device
 # Least and most samples, and the device time that they may take in between.
 SAMPLES, SAMPLING_US = (3, 20), 6_000.0
 COLD_SAMPLES, COLD_US = (1, 5), 6_000.0
+# Where the cold ones decide.
+DECIDING_SAMPLES, DECIDING_US = (3, 15), 12_000.0
+# Half the distance of the quartiles, as a share of the median, at which no more hot samples are
+# taken: the median of eight is then within 0.2 % or so of that of many.
+STEADY, STEADY_SAMPLES = 0.003, 8
+MORE_SAMPLES = 5  # at once, beside which the one replay that is not timed is little
 ROUNDS, ROUNDS_US = (5, 25), 2_000_000.0
 COLD_ROUNDS_US = 1_000_000.0
 
@@ -61,11 +69,14 @@ class Timer:
         self._flush_memory = session.allocate(self._flush_bytes)
         self._flush_us = self._rounds([self._flush], 3, lambda: None)[0][-1]
 
-    def time(self, contestant: Contestant, best_us: float | None) -> Samples:
+    def time(
+        self, contestant: Contestant, best_us: float | None, objective: Objective = "hot"
+    ) -> Samples:
         """Samples of a run: a few, none of them cold, for one that is no match for `best_us`.
 
-        A run that is long beside the launch and the filling of L2, and slower than `CLOSE` times
-        the best even without those, needs no more than it took at first.
+        That is the best time of the objective; who is hot no match for the best cold time is none
+        cold either. A run that is long beside the launch and the filling of L2, and slower than
+        `CLOSE` times the best even without those, needs no more than it took at first.
         """
         run, first = contestant.run, contestant.first_us
         best = best_us or math.inf
@@ -75,16 +86,14 @@ class Timer:
         each = statistics.median(probed)
         if each > SLOWER * best:
             return Samples(tuple(probed))
-        runs = _graph_runs(each)
-        with self._replayable(run, runs) as replay:
-            hot = self._replayed(replay, runs, QUICK_SAMPLES)
-            each = statistics.median(hot)
-            if each > CLOSE * best:
-                return Samples(tuple(hot))
-            count = _within(SAMPLES, SAMPLING_US / (each * runs)) - len(hot)
-            hot += self._replayed(replay, runs, count) if count else []
+        hot = self._hot(run, _graph_runs(each), CLOSE * best, objective)
+        each = statistics.median(hot)
+        if each > CLOSE * best:
+            return Samples(tuple(hot))
+        if objective == "cold":
+            return Samples(tuple(hot), tuple(self._deciding(run, CLOSE * best)))
         colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
-        return Samples(tuple(hot), tuple(self._rounds([run], colds, self._flush)[0]))
+        return Samples(tuple(hot), tuple(self._cold(run, colds)))
 
     def interleave(self, contestants: Sequence[Contestant]) -> list[Samples]:
         """Samples of several runs that take turns, in an order that alternates by round."""
@@ -116,6 +125,31 @@ class Timer:
         runs = _within(PROBE_RUNS, PROBE_US / first + 1)
         with self._replayable(contestant.run, runs) as replay:
             return self._replayed(replay, runs, QUICK_SAMPLES)
+
+    def _hot(self, run: Run, runs: int, limit_us: float, objective: Objective) -> list[float]:
+        """A few samples; more, until they are steady, if they decide and are within the limit."""
+        with self._replayable(run, runs) as replay:
+            hot = self._replayed(replay, runs, QUICK_SAMPLES)
+            each = statistics.median(hot)
+            if each > limit_us or objective == "cold":
+                return hot
+            most = _within(SAMPLES, SAMPLING_US / (each * runs))
+            while len(hot) < most and not _steady(hot):
+                hot += self._replayed(replay, runs, min(MORE_SAMPLES, most - len(hot)))
+            return hot
+
+    def _deciding(self, run: Run, limit_us: float) -> list[float]:
+        """Cold samples: as few as may be beyond the limit, else as many as there is time for."""
+        least, _ = DECIDING_SAMPLES
+        cold = self._cold(run, least)
+        each = statistics.median(cold)
+        if each > limit_us:
+            return cold
+        count = _within(DECIDING_SAMPLES, DECIDING_US / (each + self._flush_us))
+        return cold + self._cold(run, count - least)
+
+    def _cold(self, run: Run, count: int) -> list[float]:
+        return self._rounds([run], count, self._flush)[0]
 
     def _replayed(self, replay: Run, runs: int, count: int) -> list[float]:
         if runs > 1:
@@ -172,6 +206,13 @@ class Timer:
             self._session.synchronize()
             checked(driver.cuGraphExecDestroy(executable))
             checked(driver.cuGraphDestroy(graph))
+
+
+def _steady(samples: Sequence[float]) -> bool:
+    if len(samples) < STEADY_SAMPLES:
+        return False
+    estimate = Estimate.of(tuple(samples))
+    return estimate.spread <= STEADY * estimate.median
 
 
 def _graph_runs(each: float) -> int:

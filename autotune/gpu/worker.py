@@ -1,9 +1,9 @@
 """The worker process: answers requests until it is killed or its parent is gone.
 
 The parent sends the factory of the bench, then requests; each is a method's name and arguments.
-Before the first request the bench may warm up, while the parent is busy with other things.
-A request is answered by `Taken` at once, and then by an `Answer`, or by `Dying` when the process
-can be of no further use.
+The worker sends `Hello` as soon as it knows its GPU and `Standing` once the bench takes requests,
+or, in the place of either, the `AutotuneError` that keeps it from that. A request is answered by
+`Taken` at once, and then by an `Answer`, or by `Dying` when the process can be of no further use.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -23,11 +24,26 @@ from autotune.errors import AutotuneError
 
 
 @dataclass(frozen=True)
-class Hello:
-    """The bench stands: its GPU, and the CUDA version of the driver."""
+class Opening:
+    """What a factory returns: its GPU, the CUDA version of the driver, and what is left to do until
+    there is a bench."""
 
     device: Device
     driver: str
+    stand: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The worker has found its GPU; and the CUDA version of the driver."""
+
+    device: Device
+    driver: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The bench takes requests."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +82,19 @@ def main(descriptor: int) -> None:
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    factory, arguments, warm = connection.recv()
+    factory, arguments = connection.recv()
     module, _, name = factory.partition(":")
     try:
-        bench = getattr(import_module(module), name)(*arguments)
-        connection.send(Hello(bench.device, bench.driver))
+        opening = getattr(import_module(module), name)(*arguments)
+        connection.send(Hello(opening.device, opening.driver))
+        bench = opening.stand()
+        connection.send(Standing())
     except AutotuneError as error:
         connection.send(error)
         return
     except Exception as error:
         connection.send(Dying(f"{type(error).__name__}: {error}"))
         return
-    if warm:
-        bench.warm_up()
     while True:
         method, arguments = connection.recv()
         connection.send(Taken())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gpu_candidates import broken
 
+from autotune.accuracy import judged
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu import GpuRunner, probe
@@ -138,10 +139,8 @@ def test_an_inaccurate_kernel_falls_beside_the_vendors_library(
     vendor = bench.baseline()
     if vendor is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
-    outcomes = [
-        bench.measure(broken(fault, PROBLEM, bench.device, programs), None, vendor.relative_error)
-        for fault in ("none", "is not accurate")
-    ]
+    made = [broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")]
+    outcomes = [judged(PROBLEM, bench.measure(one, None), vendor.relative_error) for one in made]
     assert isinstance(outcomes[0], Measurement), outcomes[0]
     assert isinstance(outcomes[1], Failure)
     assert outcomes[1].stage == "accuracy"
@@ -151,7 +150,7 @@ def test_a_launch_that_the_driver_refuses_is_a_failure(bench: Bench, programs: P
     good = broken("none", PROBLEM, bench.device, programs)
     launch = replace(good.plan.launches[0], block=(64, 64, 1))
     refused = replace(good, plan=replace(good.plan, launches=(launch,)))
-    outcome = bench.measure(refused, None, None)
+    outcome = bench.measure(refused, None)
     assert isinstance(outcome, Failure)
     assert outcome.stage == "launch"
 
@@ -174,6 +173,33 @@ def test_the_worker_survives(runner: GpuRunner, programs: Path, fault: str, stag
     assert isinstance(second, Measurement), second
     assert isinstance(bad, Failure)
     assert bad.stage == stage, bad.reason
+
+
+def test_two_processes_share_the_gpu(runner: GpuRunner, programs: Path) -> None:
+    one = broken("none", PROBLEM, runner.device, programs)
+    before = runner.measure(one, None)
+    vendor = runner.baseline()
+    rematched, after = runner.rematch([one])[0], runner.measure(one, None)
+    if vendor is None:
+        pytest.skip("neither PyTorch nor CuPy with a GPU")
+    assert runner.baseline_ready
+    assert isinstance(before, Measurement), before
+    assert isinstance(rematched, Measurement), rematched
+    assert isinstance(after, Measurement), after
+    # Not that of `before`: clocks rise meanwhile.
+    assert after.time_us == pytest.approx(rematched.time_us, rel=0.2)
+
+
+def test_an_inaccurate_kernel_falls_in_a_rematch(runner: GpuRunner, programs: Path) -> None:
+    if runner.baseline() is None:
+        pytest.skip("neither PyTorch nor CuPy with a GPU")
+    made = [
+        broken(fault, PROBLEM, runner.device, programs) for fault in ("none", "is not accurate")
+    ]
+    good, bad = runner.rematch(made)
+    assert isinstance(good, Measurement), good
+    assert isinstance(bad, Failure)
+    assert bad.stage == "accuracy"
 
 
 def test_a_rematch_survives_one_that_crashes(runner: GpuRunner, programs: Path) -> None:

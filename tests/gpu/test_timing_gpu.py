@@ -19,7 +19,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Contestant, Timer
 from autotune.gpu.verify import Verdict
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
-from autotune.runner import Candidate, Measurement
+from autotune.runner import Candidate, Measurement, Objective
 
 COPY = 2**29
 TILED = Config.parse("tiled:tile_width=16,specialized=0")
@@ -32,8 +32,10 @@ def made(config: Config, problem: Problem, session: Session, programs: Path) -> 
     return candidate(plan, session.device, programs)
 
 
-def measured(bench: Bench, what: Candidate, best_us: float | None = None) -> Measurement:
-    outcome = bench.measure(what, best_us, None)
+def measured(
+    bench: Bench, what: Candidate, best_us: float | None = None, objective: Objective = "hot"
+) -> Measurement:
+    outcome = bench.measure(what, best_us, objective)
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -80,6 +82,23 @@ def test_a_candidate_that_is_clearly_slower_stops_early(
     assert (early.samples <= 3, early.cold_us) == (True, None)
     # A single run is told with the launch and a cold L2.
     assert best * 0.95 < early.time_us < best * 1.1 + 100
+
+
+def test_a_cold_time_is_the_same_whichever_time_decides(
+    bench: Bench, session: Session, programs: Path
+) -> None:
+    what = made(TILED, KILO, session, programs)
+    hot, cold = measured(bench, what), measured(bench, what, None, "cold")
+    assert hot.cold_us is not None
+    assert cold.cold_us == pytest.approx(hot.cold_us, rel=0.05)
+
+
+def test_one_that_is_hot_slower_than_the_best_cold_time_is_not_timed_cold(
+    bench: Bench, session: Session, programs: Path
+) -> None:
+    what = made(TILED, KILO, session, programs)
+    best = measured(bench, what).time_us / 2
+    assert measured(bench, what, best, "cold").cold_us is None
 
 
 def test_a_rematch_tells_naive_from_tiled(bench: Bench, session: Session, programs: Path) -> None:
