@@ -3,6 +3,8 @@
     autotune.tune(4096, 4096, 4096)            searches the fastest kernel and records it
     autotune.best(4096, 4096, 4096)            the record
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
+    autotune.tune_kernel(source, name, ...)    tunes a CUDA kernel of yours
+    autotune.kernel_occupancy(source, ...)     what its configurations occupy; needs no GPU
     autotune.device.find("h100")               limits of a GPU
     autotune.occupancy.occupancy(device, ...)  resident blocks of a kernel
 
@@ -19,38 +21,47 @@ if TYPE_CHECKING:
     from autotune.api import best, matmul, tune
     from autotune.config import Config
     from autotune.device import Device
+    from autotune.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.problem import Problem
     from autotune.runtime import UntunedWarning, kernel
-    from autotune.store import Record
+    from autotune.store import KernelRecord, Record
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Config",
     "Device",
+    "KernelRecord",
     "Problem",
     "Record",
     "UntunedWarning",
     "best",
+    "best_kernel",
     "device",
     "errors",
     "kernel",
+    "kernel_occupancy",
     "matmul",
     "occupancy",
     "roofline",
     "tune",
+    "tune_kernel",
 ]
 
 _HOMES = {
     "Config": "config",
     "Device": "device",
+    "KernelRecord": "store",
     "Problem": "problem",
     "Record": "store",
     "UntunedWarning": "runtime",
     "best": "api",
+    "best_kernel": "kernels",
     "kernel": "runtime",
+    "kernel_occupancy": "kernels",
     "matmul": "api",
     "tune": "api",
+    "tune_kernel": "kernels",
 }
 
 

@@ -64,7 +64,8 @@ def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | F
     """The candidate that runs the launches of a plan.
 
     Every launch is compiled unless the runner knows the resources already. The registers and
-    spills that the compiler settled on decide here whether the candidate may run.
+    spills that the compiler settled on decide here whether the candidate may run; spills are let
+    pass where the plan has local memory.
     """
     known = runner.resources(plan.config)
     if known is not None:
@@ -75,15 +76,17 @@ def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | F
         program = compile(launch.template, runner.device.arch)
         if isinstance(program, CompileFailure):
             return Failure("compile", program.reason)
-        failure = _spilled(program) or _over_budget(_taken(launch, program), launch, runner.device)
+        failure = None if plan.local_memory else _spilled(program)
+        failure = failure or _over_budget(taken(launch, program), launch, runner.device)
         if failure is not None:
             return failure
         programs.append(program)
-    taken = _taken(plan.main, programs[plan.product])
-    return Candidate(plan.config, plan, tuple(programs), taken)
+    dominant = taken(plan.main, programs[plan.product])
+    return Candidate(plan.config, plan, tuple(programs), dominant)
 
 
-def _taken(launch: Launch, program: Program) -> Resources:
+def taken(launch: Launch, program: Program) -> Resources:
+    """What a launch of a compiled kernel takes of an SM."""
     return Resources(
         threads=launch.threads,
         registers=program.registers,

@@ -52,8 +52,7 @@ def resolve(spec: str = DEFAULT) -> Device:
         DeviceError: if there is no such device.
         NotFoundError: if there is no such recording.
     """
-    if not isinstance(spec, str):
-        raise DeviceError(f"device is {spec!r}; give its name, such as 'h100', or a file's path")
+    _check_text(spec)
     if (index := _index(spec)) is not None:
         return _probe(index)
     if (name := _recorded(spec)) is not None:
@@ -77,6 +76,43 @@ def opened(problem: Problem, spec: str = DEFAULT, *, seed: int = 0) -> Iterator[
         yield target
     finally:
         target.runner.close()
+
+
+def measuring(spec: str, subject: str) -> tuple[int, Device]:
+    """The number of the GPU of this machine that `spec` names, for what is measured or not at all.
+
+    Args:
+        spec: what names it.
+        subject: what is to be measured, for the message.
+
+    Raises:
+        MissingError: if it is not there, or there is nothing to measure with.
+        DeviceError: if there is no such device, or no kernels can be compiled for it.
+    """
+    from autotune import gpu
+
+    _check_text(spec)
+    if _recorded(spec) is not None:
+        raise DeviceError(f"{spec} holds times of matrix products, none of {subject}; give `gpu`")
+    index = _index(spec)
+    if index is None:
+        device = resolve(spec)
+        index = _present(device)
+        if index is None:
+            raise MissingError(
+                f"{subject}: {device.name} is not in this machine, and nothing can predict the "
+                "time of a kernel of yours; `autotune.kernel_occupancy` tells without a GPU what "
+                "its configurations occupy"
+            )
+    try:
+        device = gpu.probe(index)
+    except MissingError as error:
+        raise MissingError(
+            f"{error}; without a GPU `autotune.kernel_occupancy` tells what the configurations of "
+            "a kernel of yours occupy"
+        ) from error
+    check_compilable(device)
+    return index, device
 
 
 def recording_of(problem: Problem, spec: str) -> Recording | None:
@@ -152,6 +188,11 @@ def _present(device: Device) -> int | None:
         return index_of(device)
     except (DeviceError, MissingError):
         return None
+
+
+def _check_text(spec: object) -> None:
+    if not isinstance(spec, str):
+        raise DeviceError(f"device is {spec!r}; give its name, such as 'h100', or a file's path")
 
 
 def _index(spec: str) -> int | None:

@@ -96,7 +96,8 @@ def test_functions_stay_functions_once_everything_is_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["autotune.api", "autotune.cli", "autotune.runtime", "autotune.gpu"]
+    "module",
+    ["autotune.api", "autotune.cli", "autotune.runtime", "autotune.gpu", "autotune.kernels"],
 )
 def test_import_without_pycuda_and_optuna(module: str) -> None:
     assert python(f"{BLOCKED}\nimport {module}\nprint('fine')") == "fine"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.gpu.runner import GpuRunner, open_runner
+from autotune.gpu.runner import GpuRunner, open_kernel_runner, open_runner
 from autotune.gpu.session import probe
 
-__all__ = ["GpuRunner", "open_runner", "probe"]
+__all__ = ["GpuRunner", "open_kernel_runner", "open_runner", "probe"]

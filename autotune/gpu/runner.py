@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from autotune.accuracy import judged
 from autotune.config import Config
@@ -14,12 +15,18 @@ from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
+if TYPE_CHECKING:
+    from autotune.user import Workload
+
 BENCH = "autotune.gpu.bench:open_bench"
 VENDOR_BENCH = "autotune.gpu.vendor:open_vendor"
+KERNEL_BENCH = "autotune.gpu.kernel_bench:open_bench"
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.
 TIME_LIMIT, TIME_LIMIT_PER_TFLOP = 5.0, 20.0
+# Arrays of a user's kernel are looked at by this machine's processor.
+TIME_LIMIT_PER_GB = 20.0
 VENDOR_LIMIT = 120.0  # loading cuBLAS takes seconds where the disk is slow
 RIVALS = 16  # runs that one factory may open
 
@@ -29,8 +36,21 @@ def open_runner(problem: Problem, index: int = 0) -> GpuRunner:
     return GpuRunner(problem, index)
 
 
+def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> GpuRunner:
+    """A runner for a kernel of the user's on GPU `index`.
+
+    Args:
+        work: what the kernel is called with and has to compute.
+        index: the GPU.
+        time_limit: seconds for all runs of one candidate; what looking at its results takes is
+            added.
+    """
+    limit = time_limit + TIME_LIMIT_PER_GB * work.bytes / 1e9
+    return GpuRunner(work, index, bench=KERNEL_BENCH, vendor=None, time_limit=limit)
+
+
 class GpuRunner:
-    """Measures candidates of one problem in worker processes.
+    """Measures candidates of one problem, or of one kernel of the user's, in worker processes.
 
     One measures; the other, where there is a vendor's library, has it loaded and times against it.
     Both make their contexts at the start, so that none comes while something is timed, and never
@@ -50,7 +70,7 @@ class GpuRunner:
 
     def __init__(
         self,
-        problem: Problem,
+        task: Problem | Workload,
         index: int = 0,
         *,
         bench: str = BENCH,
@@ -60,21 +80,21 @@ class GpuRunner:
         """Starts the workers and waits for nothing.
 
         Args:
-            problem: what the candidates compute.
+            task: what the candidates compute.
             index: the GPU.
-            bench: `module:function` that opens the bench that measures; called with problem and
-                index.
+            bench: `module:function` that opens the bench that measures; called with task and index.
             vendor: likewise the one with the vendor's library; None if there is no such library.
-            time_limit: seconds for one candidate; by default from the problem's operations.
+            time_limit: seconds for one candidate; by default from a problem's operations.
         """
-        by_size = TIME_LIMIT + TIME_LIMIT_PER_TFLOP * problem.flops / 1e12
+        flops = task.flops if isinstance(task, Problem) else 0
+        by_size = TIME_LIMIT + TIME_LIMIT_PER_TFLOP * flops / 1e12
         self._limit = by_size if time_limit is None else time_limit
-        self._problem = problem
+        self._task = task
         self._baseline: Measurement | None = None
         self._asked = vendor is None  # whether the baseline is known, or known not to be there
         self._settled = False
-        self._measuring = Service(bench, (problem, index))
-        self._vendor = Service(vendor, (problem, index)) if vendor else None
+        self._measuring = Service(bench, (task, index))
+        self._vendor = Service(vendor, (task, index)) if vendor else None
 
     @property
     def device(self) -> Device:
@@ -140,7 +160,7 @@ class GpuRunner:
         answer = self._raced("compare", candidates, list(rivals), limit)
         if isinstance(answer, dict):
             return answer
-        raise RunnerError(f"comparing on {self._problem} failed: {_reason(answer)}")
+        raise RunnerError(f"comparing on {self._task} failed: {_reason(answer)}")
 
     def baseline(self) -> Measurement | None:
         """cuBLAS on operands of the same kind through PyTorch or CuPy, timed once.
@@ -176,8 +196,9 @@ class GpuRunner:
     def _alone(self, candidate: Candidate) -> Measurement | Failure:
         """Measured by itself, and judged beside the baseline if that is known."""
         outcome = self.measure(candidate, None)
-        known = self._baseline.relative_error if self._baseline else None
-        return judged(self._problem, outcome, known)
+        if self._baseline is None or not isinstance(self._task, Problem):
+            return outcome
+        return judged(self._task, outcome, self._baseline.relative_error)
 
     def _raced(
         self, method: str, candidates: Sequence[Candidate], others: object, limit: float

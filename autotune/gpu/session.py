@@ -28,7 +28,9 @@ NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy de
 # Arguments lie as in a struct; tensor maps in front come at multiples of 64.
 FORMATS: Mapping[ArgumentType, str] = {
     "tensor_map": f"{tensor_maps.BYTES}s",
-    **{"pointer": "P", "i32": "i", "i64": "q", "f32": "f"},
+    **{"pointer": "P", "f32": "f", "f64": "d"},
+    **{"i8": "b", "i16": "h", "i32": "i", "i64": "q"},
+    **{"u8": "B", "u16": "H", "u32": "I", "u64": "Q"},
 }
 
 

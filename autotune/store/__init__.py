@@ -1,8 +1,9 @@
-"""Records on disk: one JSON file for each problem, device and kind of evidence.
+"""Records on disk: one JSON file for each problem or kernel, device and kind of evidence.
 
     <root>/records/<device>/4096x4096x4096-f32-nn.json            measured
     <root>/records/<device>/4096x4096x4096-f32-nn.replayed.json   from a recording
     <root>/records/<device>/4096x4096x4096-f32-nn.predicted.json  from the cost model
+    <root>/kernels/<device>/transpose-4f0c27e1a95d8b36.json       a kernel of the user's, measured
     <root>/quarantine/<device>.jsonl                              candidates that crashed or hung
 
 A file that cannot be read as a record is a miss with a warning. It is never lost: before a
@@ -17,13 +18,23 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.call import Call
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.runner import Evidence
 from autotune.store import codec, files
-from autotune.store.record import BEST_FIRST, Entry, Findings, Provenance, R, Record, merge
+from autotune.store.record import (
+    BEST_FIRST,
+    Entry,
+    Findings,
+    KernelRecord,
+    Provenance,
+    R,
+    Record,
+    merge,
+)
 
-__all__ = ["Entry", "Findings", "Provenance", "Record", "Store"]
+__all__ = ["Entry", "Findings", "KernelRecord", "Provenance", "Record", "Store"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,13 @@ class Store:
         paths = (self.path(device, problem, kind) for kind in kinds)
         found = (self._read(path, Record) for path in paths)
         return next((record for record in found if record is not None), None)
+
+    def kernel(self, device: Device, call: Call) -> KernelRecord | None:
+        """What was measured of a kernel of the user's; None if there is nothing.
+
+        A broken file is warned of and passed over.
+        """
+        return self._read(self._path(KernelRecord, device, call.slug, "measured"), KernelRecord)
 
     def records(self, device: Device) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem."""

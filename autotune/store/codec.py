@@ -7,12 +7,13 @@ import math
 from dataclasses import asdict, fields
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from autotune.call import Call
 from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
-from autotune.store.record import BEST_FIRST, Entry, Findings, Provenance, Record
+from autotune.store.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
 
 SCHEMA = 1
 # What a record says of its problem only where it is otherwise.
@@ -34,7 +35,7 @@ def encode(record: Findings) -> dict[str, object]:
     }
 
 
-def decode(data: object) -> Record:
+def decode(data: object) -> Findings:
     """The record that `encode` made `data` from; keys that it does not write are ignored.
 
     Raises:
@@ -47,14 +48,16 @@ def decode(data: object) -> Record:
     if not isinstance(entries, list):
         raise ValueError("entries is not a list")
     baseline = given.get("baseline")
-    return Record(
-        problem=_build(Problem, USUAL | _object(given.get("problem"), "problem")),
-        device=Device.from_json(_object(given.get("device"), "device")),
-        evidence=_evidence(given.get("evidence")),
-        entries=tuple(_decode_entry(entry) for entry in entries),
-        baseline=None if baseline is None else measurement(baseline),
-        provenance=_build(Provenance, given.get("provenance")),
+    found = (
+        Device.from_json(_object(given.get("device"), "device")),
+        _evidence(given.get("evidence")),
+        tuple(_decode_entry(entry) for entry in entries),
+        None if baseline is None else measurement(baseline),
+        _build(Provenance, given.get("provenance")),
     )
+    if "kernel" in given:
+        return KernelRecord(*found, _call(given["kernel"]))
+    return Record(*found, _build(Problem, USUAL | _object(given.get("problem"), "problem")))
 
 
 def dumps(record: Findings) -> bytes:
@@ -66,7 +69,7 @@ def dumps(record: Findings) -> bytes:
     return (json.dumps(encode(record), indent=2, allow_nan=False) + "\n").encode()
 
 
-def loads(text: bytes) -> Record:
+def loads(text: bytes) -> Findings:
     """Reads the text of a record's file back.
 
     Raises:
@@ -80,10 +83,21 @@ def loads(text: bytes) -> Record:
 
 def _subject(record: Findings) -> dict[str, object]:
     """What the record is of."""
-    if not isinstance(record, Record):
-        raise TypeError(f"{type(record).__name__} has no form on disk")
-    given = asdict(record.problem).items()
-    return {"problem": {name: value for name, value in given if value != USUAL.get(name)}}
+    if isinstance(record, KernelRecord):
+        return {"kernel": {"name": record.call.name, "arguments": list(record.call.arguments)}}
+    if isinstance(record, Record):
+        given = asdict(record.problem).items()
+        return {"problem": {name: value for name, value in given if value != USUAL.get(name)}}
+    raise TypeError(f"{type(record).__name__} has no form on disk")
+
+
+def _call(data: object) -> Call:
+    given = _object(data, "kernel")
+    arguments = given.get("arguments")
+    if not isinstance(arguments, list):
+        raise ValueError("arguments is not a list")
+    texts = (_typed("argument", argument, str) for argument in arguments)
+    return Call(_typed("name", given.get("name"), str), tuple(texts))
 
 
 def _evidence(value: object) -> Evidence:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar, get_args
 
+from autotune.call import Call
 from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
@@ -117,11 +118,30 @@ class Record(Findings):
         return self.problem.slug
 
 
+@dataclass(frozen=True)
+class KernelRecord(Findings):
+    """What is known of a kernel of the user's, called with certain arguments."""
+
+    call: Call
+
+    FOLDER: ClassVar[str] = "kernels"
+
+    @property
+    def title(self) -> str:
+        """The call's text."""
+        return str(self.call)
+
+    @property
+    def slug(self) -> str:
+        """The call's."""
+        return self.call.slug
+
+
 R = TypeVar("R", bound=Findings)
 
 
 def merge(old: R | None, new: R) -> R:
-    """One record of the same problem, device and evidence.
+    """One record of the same problem or call, device and evidence.
 
     The entries are the ten fastest of both; where both have a configuration, the new
     measurement stands, also if it is the slower one. Times of other kernel sources say nothing

@@ -1,0 +1,23 @@
+"""Kernels of the user's: what is known of one, what it is called with, and what it computes."""
+
+from __future__ import annotations
+
+from autotune.user.definition import UserKernel, defined, placed
+from autotune.user.signature import check_signature
+from autotune.user.subject import KernelSubject
+from autotune.user.table import KernelRow, KernelTable, table
+from autotune.user.workload import Workload, described, workload
+
+__all__ = [
+    "KernelRow",
+    "KernelSubject",
+    "KernelTable",
+    "UserKernel",
+    "Workload",
+    "check_signature",
+    "defined",
+    "described",
+    "placed",
+    "table",
+    "workload",
+]

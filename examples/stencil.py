@@ -1,0 +1,91 @@
+"""Tunes one step of a 2-D stencil (`stencil.cu`): which block, and how many points a thread?
+
+    python examples/stencil.py            # on the GPU of this machine
+    python examples/stencil.py a100       # what the configurations occupy on another; no GPU
+
+The points of the stencil are fixed by the name, `stencil<9, ...>`; what is searched are the other
+four template parameters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import autotune
+
+Grid = NDArray[np.float32]
+WEIGHT = 0.05
+
+
+def tile(p: Mapping[str, int]) -> tuple[int, int]:
+    """Columns and rows that a block computes."""
+    return p["BX"] * p["COLUMNS"], p["BY"] * p["ROWS"]
+
+
+def shared(p: Mapping[str, int]) -> int:
+    """Bytes of a tile with a halo of one point around it."""
+    width, height = tile(p)
+    return 4 * (width + 2) * (height + 2)
+
+
+def kernel(points: int) -> dict[str, Any]:
+    """The kernel of 5 or 9 points: what `tune_kernel` and `kernel_occupancy` both want to know."""
+    return {
+        "source": Path(__file__).with_name("stencil.cu"),
+        "name": f"stencil<{points}, BX, BY, COLUMNS, ROWS>",
+        "parameters": {
+            **{"BX": (16, 32, 64, 128), "BY": (1, 2, 4, 8, 16)},
+            **{"COLUMNS": (1, 2, 4), "ROWS": (1, 2, 4, 8)},
+        },
+        "constraints": {"at least two warps": lambda p: p["BX"] * p["BY"] >= 64},
+        "block": lambda p: (p["BX"], p["BY"]),
+        "shared": shared,
+    }
+
+
+def step(grid: Grid, points: int) -> Grid:
+    """One step of the stencil."""
+    height, width = grid.shape
+    middle = grid[1:-1, 1:-1]
+    shifts = [(y, x) for y in (0, 1, 2) for x in (0, 1, 2) if (y, x) != (1, 1)]
+    beside = [(y, x) for y, x in shifts if points == 9 or 1 in (y, x)]
+    total = sum(grid[y : height - 2 + y, x : width - 2 + x] for y, x in beside)
+    after: Grid = grid.copy()
+    after[1:-1, 1:-1] = middle + WEIGHT * (total - (points - 1) * middle)
+    return after
+
+
+def tune(
+    height: int = 4096, width: int = 4096, points: int = 9, **options: Any
+) -> autotune.KernelRecord:
+    """The record of the search among the configurations for one shape."""
+    before = np.random.default_rng(0).standard_normal((height, width), np.float32)
+    sizes = np.int32(height), np.int32(width)
+
+    def grid(p: Mapping[str, int]) -> tuple[int, int]:
+        columns, rows = tile(p)
+        return -(-width // columns), -(-height // rows)
+
+    return autotune.tune_kernel(
+        **kernel(points),
+        grid=grid,
+        arguments=(before, np.empty_like(before), *sizes, np.float32(WEIGHT)),
+        reference=lambda before, *_: [None, step(before, points), None, None, None],
+        **options,
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(autotune.kernel_occupancy(**kernel(9), device=" ".join(sys.argv[1:])))
+        sys.exit()
+    record = tune(budget=20)
+    for entry in record.entries:
+        us = entry.measurement.time_us
+        print(f"{us:9.2f} us  {2 * 4 * 4096**2 / us / 1e3:6.0f} GB/s  {entry.config}")

@@ -1,0 +1,328 @@
+"""Kernels of the user's on a GPU: the examples, what verification catches, what arguments become.
+
+Faults of the kernel `faulty` are each caught for what they do, and the next candidate runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import stencil
+import transpose
+from numpy.typing import NDArray
+
+import autotune
+from autotune import compiler, gpu
+from autotune.device import Device
+from autotune.errors import MissingError
+from autotune.evaluate import prepare
+from autotune.gpu.kernel_bench import KernelBench
+from autotune.gpu.runner import GpuRunner
+from autotune.gpu.session import Session
+from autotune.predicted import PredictedRunner
+from autotune.problem import Problem
+from autotune.runner import Candidate, Failure, Measurement
+from autotune.store import KernelRecord
+from autotune.user import KernelSubject, Workload, defined, placed, workload
+
+FAULTS = (
+    *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
+    *("writes the input", "right once", "illegal access", "endless loop"),
+)
+FAULTY = """
+__device__ int runs;
+
+template <int FAULT> __global__ void faulty(float* out, float* in, int n) {
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    const bool first = at == 0;
+    if (FAULT == 9)
+        while (in[0] != -12345.0f) __nanosleep(1000);
+    if (FAULT == 8 && first) *reinterpret_cast<float*>(8) = 1.0f;
+    if (at < n && !(FAULT == 3 && at == 7) && !(FAULT == 7 && runs > 0)) out[at] = 2.0f * in[at];
+    __syncthreads();
+    if (first) {
+        if (FAULT == 1) out[7] += 1.0f;
+        if (FAULT == 2) out[7] = nanf("");
+        if (FAULT == 4) out[-1] = 1.0f;
+        if (FAULT == 5) out[n] = 1.0f;
+        if (FAULT == 6) in[7] += 1.0f;
+        if (FAULT == 7) runs = 1;
+    }
+}
+"""
+N = 200  # one block, so that the first thread is behind no other
+TYPES = """
+template <int N>
+__global__ void types(double* out, bool b, signed char i8, unsigned char u8, short i16,
+                      unsigned short u16, int i32, unsigned u32, long long i64,
+                      unsigned long long u64, unsigned short f16, float f32, double f64,
+                      const short* in) {
+    const double values[N] = {double(b), double(i8), double(u8), double(i16), double(u16),
+                              double(i32), double(u32), double(i64), double(u64), double(f16),
+                              double(f32), double(f64), double(in[1])};
+    if (threadIdx.x < N) out[threadIdx.x] = values[threadIdx.x];
+}
+"""
+LARGE = """
+template <int KB> __global__ void large(float* out) {
+    extern __shared__ float held[];
+    for (int i = threadIdx.x; i < KB * 256; i += blockDim.x) held[i] = i;
+    __syncthreads();
+    if (threadIdx.x == 0) out[0] = held[KB * 256 - 1];
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    try:
+        return gpu.probe()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+def doubled(out: NDArray[np.float32], given: NDArray[np.float32], n: np.int32) -> Sequence[Any]:
+    del out, n
+    return [2 * given, None, None]
+
+
+def faulty() -> Workload:
+    given = np.random.default_rng(0).standard_normal(N, np.float32)
+    return workload(
+        "faulty", [np.zeros_like(given), given, np.int32(N)], doubled, rtol=None, atol=None
+    )
+
+
+def candidates(
+    work: Workload, device: Device, source: str, name: str, values: dict[str, Any], **more: Any
+) -> list[Candidate]:
+    """Every configuration of a kernel, compiled."""
+    given: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **more}
+    kernel = defined(source, name, values, constraints=None, include=(), **given)
+    subject = KernelSubject(kernel, work.call, work.arguments)
+    runner = PredictedRunner(Problem(1, 1, 1), device)  # knows the device, and measures nothing
+    made: list[Candidate] = []
+    with placed(kernel) as folder:
+        for config in kernel.combinations():
+            found = prepare(
+                subject.plan(config),
+                runner,
+                lambda template, arch: compiler.compile(
+                    template, arch, cache=None, sources=folder, includes=()
+                ),
+            )
+            assert isinstance(found, Candidate), f"{config}: {found}"
+            made.append(found)
+    return made
+
+
+@pytest.fixture(scope="module")
+def broken(device: Device) -> dict[str, Candidate]:
+    """The faults, by name."""
+    values = {"FAULT": range(len(FAULTS))}
+    made = candidates(faulty(), device, FAULTY, "faulty", values)
+    return dict(zip(FAULTS, made, strict=True))
+
+
+@pytest.fixture
+def bench(session: Session) -> KernelBench:
+    return KernelBench(session, faulty())
+
+
+@pytest.fixture
+def runner(device: Device) -> Iterator[GpuRunner]:
+    del device  # asked for only to skip without one
+    with ExitStack() as stack:
+        opened = gpu.open_kernel_runner(faulty(), time_limit=5.0)
+        stack.callback(opened.close)
+        yield opened
+
+
+def verified(work: Workload, made: Candidate, session: Session) -> Measurement:
+    outcome = KernelBench(session, work).measure(made, None, None)
+    assert isinstance(outcome, Measurement), outcome
+    return outcome
+
+
+# The examples
+
+
+def checked(record: KernelRecord, trials: int) -> None:
+    """A record of so many trials, of what was measured."""
+    best = record.best.measurement
+    assert (record.evidence, record.baseline, record.provenance.trials) == (
+        "measured",
+        None,
+        trials,
+    )
+    assert best.samples >= 3
+    assert best.error is not None
+    assert best.tolerance is not None
+    assert best.error <= best.tolerance
+
+
+def test_the_transposition_is_tuned_and_goes_on(device: Device) -> None:
+    del device
+    first = transpose.tune(1000, 1500, trials=6)
+    second = transpose.tune(1000, 1500, trials=12)
+    checked(first, 6)
+    checked(second, 12)
+    assert second.provenance.source == first.provenance.source
+    assert first.best.measurement.error == 0.0
+
+
+@pytest.mark.parametrize("points", [5, 9])
+def test_the_stencil_is_tuned(device: Device, points: int) -> None:
+    del device
+    checked(stencil.tune(700, 1300, points, trials=10), 10)
+
+
+def test_tiles_that_fill_no_warp_are_the_slowest(device: Device) -> None:
+    del device
+    matrix = np.random.default_rng(0).standard_normal((4096, 4096), np.float32)
+    kernel = {**transpose.KERNEL, "parameters": {"TILE": (8, 32), "ROWS": (1, 8), "PAD": (1,)}}
+    record = autotune.tune_kernel(
+        **kernel,
+        grid=lambda p: (4096 // p["TILE"], 4096 // p["TILE"]),
+        arguments=(matrix, np.empty_like(matrix), np.int32(4096), np.int32(4096)),
+        reference=transpose.reference,
+        sampler="exhaustive",
+    )
+    times = {str(entry.config): entry.measurement.time_us for entry in record.entries}
+    assert next(iter(times)) == "transpose:TILE=32,ROWS=8,PAD=1"
+    assert list(times)[-1] == "transpose:TILE=8,ROWS=1,PAD=1"
+    # 128 MiB through at most 8 TB/s.
+    assert min(times.values()) > 16
+
+
+def test_what_was_tuned_is_found(device: Device) -> None:
+    del device
+    record = transpose.tune(300, 200, trials=3)
+    arguments = np.empty((300, 200), np.float32), np.empty((200, 300), np.float32)
+    sizes = np.int32(300), np.int32(200)
+    assert autotune.best_kernel("transpose", [*arguments, *sizes]) == record
+
+
+# Verification
+
+
+def test_a_right_kernel_is_measured(bench: KernelBench, broken: dict[str, Candidate]) -> None:
+    outcome = bench.measure(broken["none"], None, None)
+    assert isinstance(outcome, Measurement)
+    assert (outcome.error, outcome.relative_error) == (0.0, 0.0)
+    assert 0.5 < outcome.time_us < 1000
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong element", "argument 0: wrong result: 1 of 200 elements, such as "),
+        ("nan", "such as nan instead of"),
+        ("unwritten element", "at 7, tolerance"),
+        ("writes before", "stray writes: changed 4 bytes around argument 0"),
+        ("writes behind", "stray writes: changed 4 bytes around argument 0"),
+        ("writes the input", "stray writes: changed 1 elements of argument 1"),
+        ("right once", "wrong result: 200 of 200 elements, such as nan"),
+    ],
+)
+def test_a_wrong_kernel_fails_verification(
+    bench: KernelBench, broken: dict[str, Candidate], fault: str, reason: str
+) -> None:
+    outcome = bench.measure(broken[fault], None, None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, reason in outcome.reason) == ("verify", True), outcome.reason
+    assert isinstance(bench.measure(broken["none"], None, None), Measurement)
+
+
+def test_what_crashes_or_hangs_costs_itself_alone(
+    runner: GpuRunner, broken: dict[str, Candidate]
+) -> None:
+    outcomes = [
+        runner.measure(broken[fault], None)
+        for fault in ("none", "illegal access", "none", "endless loop", "none")
+    ]
+    stages = [one.stage if isinstance(one, Failure) else "fine" for one in outcomes]
+    assert stages == ["fine", "crash", "fine", "timeout", "fine"]
+
+
+def test_leaders_are_timed_by_turns(runner: GpuRunner, broken: dict[str, Candidate]) -> None:
+    first, wrong, last = runner.rematch([broken[one] for one in ("none", "nan", "none")])
+    assert [type(one) for one in (first, wrong, last)] == [Measurement, Failure, Measurement]
+    assert runner.baseline() is None
+
+
+def test_a_block_that_cuda_refuses_is_a_failure(
+    bench: KernelBench, device: Device, broken: dict[str, Candidate]
+) -> None:
+    (refused,) = candidates(faulty(), device, FAULTY, "faulty", {"FAULT": (0,)}, grid=(1, 70000))
+    outcome = bench.measure(refused, None, None)
+    assert isinstance(outcome, Failure)
+    assert outcome.stage == "launch"
+    assert isinstance(bench.measure(broken["none"], None, None), Measurement)
+
+
+# Arguments
+
+
+def test_numbers_of_every_type_arrive(session: Session) -> None:
+    given = [
+        *(np.bool_(True), np.int8(-128), np.uint8(255), np.int16(-32768), np.uint16(65535)),
+        *(np.int32(-(2**31)), np.uint32(2**32 - 1), np.int64(-(2**53)), np.uint64(2**53)),
+        *(np.float16(1.5), np.float32(0.1), np.float64(0.1)),
+    ]
+    values = [float(one) for one in given]
+    values[9] = float(np.float16(1.5).view(np.uint16))
+    expected = np.array([*values, -7.0])
+    out, array = np.zeros(len(expected)), np.array([3, -7], np.int16)
+
+    def reference(*arguments: Any) -> Sequence[Any]:
+        return [expected, *[None] * (len(arguments) - 1)]
+
+    work = workload("types", [out, *given, array], reference, rtol=0.0, atol=0.0)
+    (made,) = candidates(work, session.device, TYPES, "types", {"N": (len(expected),)})
+    assert verified(work, made, session).error == 0.0
+
+
+def test_shared_memory_beyond_48_kb_is_opted_in(session: Session) -> None:
+    most = session.device.shared_per_block_optin // 1024
+    expected = np.array([most * 256 - 1], np.float32)
+    work = workload("large", [np.zeros(1, np.float32)], lambda _: [expected], rtol=None, atol=None)
+    (made,) = candidates(work, session.device, LARGE, "large", {"KB": (most,)}, shared=most * 1024)
+    assert verified(work, made, session).error == 0.0
+    assert made.resources.shared == most * 1024
+
+
+def test_an_output_that_is_added_to_is_made_anew_for_each_run(session: Session) -> None:
+    source = "__global__ void add(int* x) { atomicAdd(x + threadIdx.x, 1); }"
+    work = workload("add", [np.arange(32, dtype=np.int32)], lambda x: [x + 1], rtol=None, atol=None)
+    (made,) = candidates(work, session.device, source, "add<>", {}, block=32)
+    verified(work, made, session)
+
+
+def test_occupancy_is_the_drivers(session: Session) -> None:
+    kernel = transpose.KERNEL
+    work = workload("transpose", *_transposition(), rtol=None, atol=None)
+    values = {"TILE": (16, 32, 64), "ROWS": (4, 8, 16), "PAD": (1,)}
+    geometry = {"block": kernel["block"], "shared": kernel["shared"]}
+    made = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
+    for one in made:
+        (program,), launch = one.programs, one.plan.main
+        assert session.resources(program, launch) == one.resources
+        resident = one.resources.occupancy(session.device).blocks_per_sm
+        assert session.resident_blocks(program, launch) == resident
+
+
+def _transposition() -> tuple[list[Any], Any]:
+    matrix = np.ones((64, 64), np.float32)
+    return [matrix, matrix.copy(), np.int32(64), np.int32(64)], transpose.reference
