@@ -74,9 +74,12 @@ def candidates(
 def guesses(
     ranked: Sequence[Config], problem: Problem, records: Iterable[Record]
 ) -> tuple[Config, ...]:
-    """What had better be tried first: the model's choice, then what won on similar problems."""
+    """What had better be tried first: the model's first choice of each family, what won on similar
+    problems, and the model's other choices."""
+    chosen = diverse(ranked, problem, GUESSES)
+    first = {config.family: config for config in reversed(chosen)}
     near = transferred(problem, records, NEIGHBOURS)
-    return (*diverse(ranked, problem, GUESSES), *near)
+    return tuple(dict.fromkeys((*sorted(first.values(), key=chosen.index), *near, *chosen)))
 
 
 def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Config]:

@@ -10,7 +10,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Launch, LaunchPlan, Resources, Template
-from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
 from autotune.store import Entry
 
 Compile = Callable[[Template, str], Program | CompileFailure]
@@ -46,6 +46,12 @@ class Trial:
     def time_us(self) -> float:
         """Median hot time in microseconds; infinite for a failure."""
         return self.outcome.time_us if isinstance(self.outcome, Measurement) else math.inf
+
+    def time(self, objective: Objective) -> float:
+        """Median time of that kind in microseconds; infinite if there is none."""
+        if objective == "hot" or isinstance(self.outcome, Failure):
+            return self.time_us
+        return math.inf if self.outcome.cold_us is None else self.outcome.cold_us
 
     @property
     def entry(self) -> Entry | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune import families
+from autotune import families, features, reference
 from autotune.candidates import AUTO, candidates, families_of, guesses
 from autotune.config import Config
 from autotune.device import Device
+from autotune.features import Describe
 from autotune.plan import LaunchPlan
 from autotune.problem import Problem
-from autotune.runner import Evidence, Measurement, Runner, Stage
+from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Provenance, Record, Store
 from autotune.subject import Candidates
 
@@ -53,9 +54,22 @@ class Multiplication:
         """The model's choice and what won on similar problems."""
         return guesses(there.ranked, self.problem, store.records(device))
 
+    def describe(self, device: Device) -> Describe:
+        """What a block takes and does, and the model's time."""
+        return lambda configs, resources: features.of_products(
+            configs, self.problem, device, resources
+        )
+
     def plan(self, config: Config) -> LaunchPlan:
         """The launches for operands without gaps."""
         return families.plan(config, self.problem)
+
+    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
+        """The measurement, unless it is beyond `reference.relative_bound`."""
+        relative, vendor = measurement.relative_error, baseline.relative_error
+        if relative is None or vendor is None:
+            return measurement
+        return inaccurate(self.problem, relative, vendor) or measurement
 
     def stands(self, stage: Stage) -> bool:
         """Always: what a candidate is verified against does not change."""
@@ -80,3 +94,16 @@ class Multiplication:
             baseline=baseline,
             provenance=provenance,
         )
+
+
+def inaccurate(problem: Problem, relative: float, vendor: float) -> Failure | None:
+    """What is wrong with a relative error beside the vendor library's; None if it is allowed."""
+    bound = reference.relative_bound(problem, vendor)
+    if relative <= bound:
+        return None
+    times = f"{relative / vendor:.1f} times" if vendor else "more than"
+    return Failure(
+        "accuracy",
+        f"relative error {relative:.2g} is {times} the vendor library's {vendor:.2g}; "
+        f"{bound:.2g} is allowed",
+    )

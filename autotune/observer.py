@@ -20,14 +20,14 @@ class Progress:
         failures: how many of them failed.
         best: the fastest so far; None if none has a time.
         seconds: since the run began.
-        busy_s: those of them in which the runner measured candidates.
+        busy: the share (0..1) of them in which the devices were at work on candidates.
     """
 
     trials: int
     failures: int
     best: Trial | None
     seconds: float
-    busy_s: float = 0.0
+    busy: float = 0.0
 
 
 class Observer(Protocol):
@@ -45,6 +45,9 @@ class Observer(Protocol):
     def trial(self, trial: Trial, progress: Progress) -> None:
         """A configuration was evaluated, and is in the journal."""
 
+    def enough(self, outlook: float) -> None:
+        """The search ends, as all that is left is expected to give only this share of the time."""
+
     def rematch(self, leaders: Sequence[Trial]) -> None:
         """The leaders are about to be timed against each other."""
 
@@ -60,6 +63,8 @@ class Silent:
     def baseline(self, measurement: Measurement | None) -> None: ...
 
     def trial(self, trial: Trial, progress: Progress) -> None: ...
+
+    def enough(self, outlook: float) -> None: ...
 
     def rematch(self, leaders: Sequence[Trial]) -> None: ...
 

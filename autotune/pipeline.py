@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 
 from autotune.compiler import CompileFailure, Program
@@ -17,6 +16,7 @@ from autotune.plan import LaunchPlan, Template
 from autotune.runner import Candidate, Failure, Runner
 
 Ready = tuple[Config, Candidate | Failure]
+Spare = Callable[[Callable[[Config], bool]], Config | None]
 Prepared = Generator[Ready, None, None]
 
 # Programs that are at hand without a look at the disk: those of a whole search, 50 MB.
@@ -37,6 +37,7 @@ def ahead(
     window: int,
     ordered: bool,
     jobs: int | None = None,
+    spare: Spare = lambda _: None,
 ) -> Prepared:
     """Prepares configurations, `window` of them under way at once.
 
@@ -56,26 +57,41 @@ def ahead(
             given out as soon as it is ready, and of several the one that was taken first: none
             waits for another that takes long.
         jobs: threads that compile; `cores()` by default.
+        spare: is asked, whenever nothing is ready and order does not matter, for a configuration
+            whose programs are at hand, so that the device has something to do meanwhile.
     """
     pool = ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile")
 
-    @lru_cache(KEPT)
     def compiling(template: Template) -> Future[Program | CompileFailure]:
-        return pool.submit(_compiled, compile, template, runner.device.arch)
+        if template not in begun:
+            if len(begun) == KEPT:
+                del begun[next(iter(begun))]
+            begun[template] = pool.submit(_compiled, compile, template, runner.device.arch)
+        return begun[template]
 
+    def slot_of(config: Config) -> _Slot:
+        planned = plan(config)
+        launches = () if runner.resources(config) is not None else planned.launches
+        return _Slot(planned, {launch.template: compiling(launch.template) for launch in launches})
+
+    def at_hand(config: Config) -> bool:
+        templates = (launch.template for launch in plan(config).launches)
+        return all(one in begun and begun[one].done() for one in templates)
+
+    begun: dict[Template, Future[Program | CompileFailure]] = {}
     source = iter(configs)
     waiting: list[_Slot] = []
     try:
         while True:
-            for config in islice(source, window - len(waiting)):
-                planned = plan(config)
-                known = runner.resources(config) is not None
-                launches = () if known else planned.launches
-                programs = {launch.template: compiling(launch.template) for launch in launches}
-                waiting.append(_Slot(planned, programs))
+            waiting += map(slot_of, islice(source, window - len(waiting)))
             if not waiting:
                 return
-            slot = waiting.pop(0 if ordered else _first_ready(waiting))
+            place = 0 if ordered else _ready(waiting)
+            extra = spare(at_hand) if place is None else None
+            if extra is not None:
+                slot = slot_of(extra)
+            else:
+                slot = waiting.pop(_first_ready(waiting) if place is None else place)
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -109,11 +125,14 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
         return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
 
 
+def _ready(waiting: Sequence[_Slot]) -> int | None:
+    """The first that is ready."""
+    return next((place for place, slot in enumerate(waiting) if slot.ready), None)
+
+
 def _first_ready(waiting: Sequence[_Slot]) -> int:
     """Waits until one is ready; of several the first."""
-    while True:
-        for place, slot in enumerate(waiting):
-            if slot.ready:
-                return place
+    while (place := _ready(waiting)) is None:
         programs = (program for slot in waiting for program in slot.programs.values())
         wait([one for one in programs if not one.done()], return_when=FIRST_COMPLETED)
+    return place

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from autotune.evaluate import Trial
-from autotune.runner import Failure, Measurement
+from autotune.runner import Failure, Objective
 
 # What is timed against each other at the end, and recorded.
 LEADERS = 10
+# So many of them by the other kind of time than the one that is searched for.
+OTHERS = 2
 # The best of a family that took up to so many times the best of all is one of them: it may owe its
 # place to how far the search of that family has come.
 NEAR = 1.1
@@ -22,9 +25,13 @@ class Standings:
         trials: of this run and of earlier ones, in their order.
         failures: how many of them failed.
         best: the fastest of them; None if none has a time.
+
+    Args:
+        objective: the kind of time that counts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, objective: Objective = "hot") -> None:
+        self._objective: Objective = objective
         self.trials: list[Trial] = []
         self.failures = 0
         self.best: Trial | None = None
@@ -33,10 +40,13 @@ class Standings:
     def note(self, trial: Trial) -> None:
         """Adds a trial."""
         self.trials.append(trial)
-        if isinstance(trial.outcome, Failure):
-            self.failures += 1
-        elif self.best is None or trial.time_us < self.best.time_us:
-            self.best = trial
+        self._count(trial)
+
+    def judge(self, judged: Callable[[Trial], Trial]) -> None:
+        """Something has come to be known by which the trials so far are judged anew."""
+        trials, self.trials, self.failures, self.best = self.trials, [], 0, None
+        for trial in trials:
+            self.note(judged(trial))
 
     def rematch(self, trials: Iterable[Trial]) -> None:
         """Only these count from now on, as they were timed beside each other."""
@@ -44,18 +54,35 @@ class Standings:
 
     @property
     def leaders(self) -> list[Trial]:
-        """The fastest, at most ten, the best of each family among them if it is near.
+        """The fastest, at most ten, the best of each family among them if it is near, and the best
+        two by the other kind of time.
 
         Once they were timed again, only those: a time of its own cannot be compared with one that
         was taken beside others.
         """
         pool = self.trials if self._rematched is None else self._rematched
-        timed = [trial for trial in pool if isinstance(trial.outcome, Measurement)]
-        timed.sort(key=lambda trial: trial.time_us)
+        timed = sorted((one for one in pool if self._time(one) < math.inf), key=self._time)
+        if not timed:
+            return []
         first = {trial.config.family: trial for trial in reversed(timed)}
-        near = [one for one in first.values() if one.time_us <= NEAR * timed[0].time_us]
-        others = [one for one in timed if one not in near]
-        return sorted([*near, *others][:LEADERS], key=lambda trial: trial.time_us)
+        near = [one for one in first.values() if self._time(one) <= NEAR * self._time(timed[0])]
+        other: Objective = "cold" if self._objective == "hot" else "hot"
+        rivals = [one for one in timed if one.time(other) < math.inf]
+        rivals = sorted(rivals, key=lambda one: one.time(other))[:OTHERS]
+        chosen = dict.fromkeys(
+            one.config for one in (*near, *timed[: LEADERS - OTHERS], *rivals, *timed)
+        )
+        known = {one.config: one for one in timed}
+        return sorted((known[config] for config in [*chosen][:LEADERS]), key=self._time)
+
+    def _count(self, trial: Trial) -> None:
+        if isinstance(trial.outcome, Failure):
+            self.failures += 1
+        elif self.best is None or self._time(trial) < self._time(self.best):
+            self.best = trial
+
+    def _time(self, trial: Trial) -> float:
+        return trial.time(self._objective)
 
     def epitaph(self) -> str:
         """Why nothing has a time, in one line."""

@@ -8,8 +8,9 @@ from typing import Protocol, TypeVar
 
 from autotune.config import Config
 from autotune.device import Device
+from autotune.features import Describe
 from autotune.plan import LaunchPlan
-from autotune.runner import Evidence, Measurement, Runner, Stage
+from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Findings, Provenance, Store
 
 R_co = TypeVar("R_co", bound=Findings, covariant=True)
@@ -48,6 +49,9 @@ class Subject(Protocol[R_co]):
       of them, or at all.
     - Every configuration among them has a plan, with the same text.
     - `guesses` are configurations to try first, also such as are no candidates.
+    - `describe` tells what a time may depend on besides the parameters; None if nothing is known.
+    - `judged` is the measurement, or a failure at the stage "accuracy" if the result was less
+      accurate than the vendor library's, as in `baseline`, allows.
     - `stands` is whether a failure at that stage in an earlier run would be one today.
     """
 
@@ -63,7 +67,11 @@ class Subject(Protocol[R_co]):
 
     def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]: ...
 
+    def describe(self, device: Device) -> Describe | None: ...
+
     def plan(self, config: Config) -> LaunchPlan: ...
+
+    def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure: ...
 
     def stands(self, stage: Stage) -> bool: ...
 

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import chain
 from time import monotonic
 from typing import Generic, TypeVar
 
 import autotune
 from autotune.candidates import GUESSES
 from autotune.config import Config
+from autotune.crew import Crew
 from autotune.errors import AutotuneError
 from autotune.evaluate import Compile, Trial
 from autotune.observer import Observer, Progress, Silent
-from autotune.pipeline import Prepared, Ready, ahead, cores
+from autotune.options import Options
+from autotune.pipeline import Prepared, ahead, cores
+from autotune.quarantine import Quarantine
 from autotune.recording import Origin
-from autotune.runner import Candidate, Failure, Measurement, Runner
-from autotune.search import Journal, Sampler, Search, axes_of
+from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
+from autotune.search import Journal, Patience, Search, axes_of
 from autotune.standings import Standings
 from autotune.store import Findings, Provenance, Store
 from autotune.subject import Subject
 
-R = TypeVar("R", bound=Findings)
+__all__ = ["Options", "tune"]
 
 # Candidates under way besides those that compile: ready before the device is. All of them are
 # chosen without knowing the outcomes of the others, so more would cost trials.
@@ -35,33 +37,11 @@ READY = 4
 WINDOW = 12
 # The share of the budget that is kept for timing the leaders against each other.
 RESERVE = 0.05
-# What may happen to the next candidate, or to the device, as well.
-DANGERS = ("crash", "timeout")
 # The model looks at so many configurations of a family at most, or a search among a hundred
 # thousand would begin seconds late.
 SURVEY = 6000
 
-
-@dataclass(frozen=True)
-class Options:
-    """How long and how to search.
-
-    Attributes:
-        trials: stop once so many configurations are evaluated, those of earlier runs included;
-            None sets no limit.
-        budget_s: stop after so many seconds of this run, or once the first guess works if that
-            takes longer; None sets no limit. Without either limit every configuration is tried.
-        seed: of the sampler.
-        sampler: `tpe` learns from the times, `random` draws evenly, `exhaustive` goes from the
-            best predicted to the worst.
-        jobs: threads that compile; None takes one for each core but one.
-    """
-
-    trials: int | None = None
-    budget_s: float | None = None
-    seed: int = 0
-    sampler: Sampler = "tpe"
-    jobs: int | None = None
+R = TypeVar("R", bound=Findings)
 
 
 def tune(
@@ -73,14 +53,15 @@ def tune(
     compile: Compile,
     origin: Origin,
     observer: Observer | None = None,
+    others: Sequence[Runner] = (),
 ) -> R:
     """Searches the fastest configuration of a subject and records the best.
 
-    Every trial is in the journal of the store as soon as it is finished, and a later run with
-    the same subject, device, kind of evidence and kernel sources goes on from there.
-    Whatever ends the run early, an interrupt or the runner's failure, is passed on after what
-    was measured is recorded. Candidates that crash or hang on the device are quarantined at once
-    and not tried again.
+    Every trial is on its way to the journal as soon as it is finished, and a later run with the
+    same subject, device, kind of evidence, kinds of configurations and sources goes on from there.
+    Several processes may do so at once: none tries what another one does. Whatever ends the run
+    early, an interrupt or the runner's failure, is passed on after what was measured is recorded.
+    Candidates that crash or hang on the device are quarantined at once and not tried again.
 
     Args:
         subject: what to tune.
@@ -90,19 +71,22 @@ def tune(
         compile: makes a program of a template for an architecture.
         origin: what the measurements are made with; it goes into the record.
         observer: is told about the progress.
+        others: of further devices of the same model, which share the work.
 
     Returns:
         The record, merged with what was recorded before.
 
     Raises:
         AutotuneError: if there is no configuration to try, or none of those tried has a time.
-        RunnerError: if the runner fails as a whole.
+        RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written.
     """
-    run = _Run(subject, runner, store, options, compile, origin, observer or Silent())
+    runners = (runner, *others)
+    run = _Run(subject, runners, store, options, compile, origin, observer or Silent())
     try:
-        run.search()
-        run.rematch()
+        with closing(run.journal):
+            run.search()
+            run.rematch()
     except BaseException:
         if run.standings.leaders:
             run.save()
@@ -119,7 +103,7 @@ class _Run(Generic[R]):
     def __init__(
         self,
         subject: Subject[R],
-        runner: Runner,
+        runners: Sequence[Runner],
         store: Store,
         options: Options,
         compile: Compile,
@@ -127,22 +111,28 @@ class _Run(Generic[R]):
         observer: Observer,
     ) -> None:
         self._began = monotonic()
-        self._subject, self._runner, self._store = subject, runner, store
+        self._subject, self._runner, self._store = subject, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
         self._baseline: Measurement | None = None
         # Elsewhere the same seed tries the same; noise in the outcomes would prevent it anyway.
-        self._live = runner.evidence == "measured"
-        self._busy_s = 0.0
-        self.standings = Standings()
+        self._live = self._runner.evidence == "measured"
+        self._crew = Crew(runners, self._try, ahead=self._live)
+        self._patience = Patience()
+        self.standings = Standings(options.objective)
+        device = self._runner.device
         survey = None if options.sampler == "exhaustive" else SURVEY
-        there = subject.candidates(runner, self._unsafe(), survey=survey)
+        self._quarantine = Quarantine(store, device, self._runner.evidence, origin.source)
+        there = subject.candidates(self._runner, self._quarantine.barred(), survey=survey)
         configs = there.configs
         axes = axes_of(configs)
-        path = store.root / "studies" / runner.device.slug / f"{subject.slug}.{runner.evidence}.log"
-        self._journal = Journal(path, f"{subject.kinds}@{origin.source}", axes)
+        path = store.root / "studies" / device.slug / f"{subject.slug}.{self._runner.evidence}.log"
+        study = f"{subject.kinds}@{origin.source}"
+        if options.storage is not None:
+            study = f"{device.slug}/{path.stem}/{study}"
+        self.journal = Journal(options.storage or path, study, axes)
         legal = frozenset(configs)
-        for trial in self._journal.told:
+        for trial in self.journal.told:
             known = trial.outcome
             if subject.stands(known.stage) if isinstance(known, Failure) else trial.config in legal:
                 self.standings.note(trial)
@@ -151,24 +141,23 @@ class _Run(Generic[R]):
             axes,
             sampler=options.sampler,
             seed=options.seed,
-            guesses=subject.guesses(there, runner.device, store),
+            guesses=subject.guesses(there, device, store),
             told=self.standings.trials,
+            describe=subject.describe(device),
+            value=lambda trial: _worth(trial, options.objective),
         )
         observer.started(len(configs), there.rejected, self._progress())
 
     def search(self) -> None:
-        """Tries configurations until a limit is reached or there are none left."""
-        with (
-            ThreadPoolExecutor(1, "measure") as device,
-            closing(self._prepared(self._asked(), ordered=not self._live)) as prepared,
-        ):
-            # The others compile while the vendor library is timed.
-            first = next(prepared, None)
-            self._baseline = self._runner.baseline()
-            self._observer.baseline(self._baseline)
-            for trial in self._trials(chain([first] if first else [], prepared), device):
-                self._search.tell(trial)
-                self._observer.trial(trial, self._progress())
+        """Tries configurations until a limit is reached, there are none left, or none that is
+        left is worth it."""
+        if self._runner.baseline_ready:
+            self._compare(self._runner.baseline())
+        with self._crew, closing(self._prepared(self._asked(), ordered=not self._live)) as prepared:
+            for trial in self._crew.trials(prepared, self._going):
+                self._tell(trial)
+                if self._baseline is None and self._crew.baseline is not None:
+                    self._compare(self._crew.baseline)
 
     def rematch(self) -> None:
         """Times the leaders against each other, so that noise does not pick the winner."""
@@ -176,8 +165,9 @@ class _Run(Generic[R]):
         self._observer.rematch(leaders)
         prepared = self._prepared((trial.config for trial in leaders), ordered=True)
         ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
+        if self._baseline is None:  # it was not to be waited for until now
+            self._compare(self._runner.baseline())
         outcomes = self._runner.rematch(ready) if ready else []
-        # A runner may have timed the vendor library again among them.
         self._baseline = self._runner.baseline()
         self.standings.rematch(
             self._judged(candidate, outcome)
@@ -210,12 +200,56 @@ class _Run(Generic[R]):
     def _asked(self) -> Iterator[Config]:
         """What the search proposes, as long as the limits allow."""
         limit, asked = self._options.trials, len(self.standings.trials)
-        while self._going() and (limit is None or asked < limit):
-            config = self._search.ask()
+        while self._going() and (limit is None or asked < limit) and not self._enough():
+            config = self._claimed(self._search.ask)
             if config is None:
                 return
             asked += 1
             yield config
+
+    def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
+        """What is proposed and not another process's."""
+        self._hear()
+        while (config := propose()) is not None and not self.journal.claim(config):
+            self._search.give_up(config)
+        return config
+
+    def _hear(self) -> None:
+        """Learns what other processes have found out and are trying."""
+        news = self.journal.news()
+        for trial in news.finished:
+            self.standings.note(trial)
+            self._search.learn(trial)
+        self._search.held(news.claimed)
+
+    def _tell(self, trial: Trial) -> None:
+        if trial.resources is None:  # it never came to a device, where trials are written
+            self.journal.finish(trial)
+        trial = self._accurate(trial)
+        self.standings.note(trial)
+        self._search.tell(trial)
+        self._observer.trial(trial, self._progress())
+
+    def _compare(self, baseline: Measurement | None) -> None:
+        """The vendor library was timed: its accuracy is what candidates are held to."""
+        self._baseline = baseline
+        self._observer.baseline(baseline)
+        self.standings.judge(self._accurate)
+
+    def _accurate(self, trial: Trial) -> Trial:
+        """The trial, a failure if its result is less accurate than the vendor's allows."""
+        if self._baseline is None or isinstance(trial.outcome, Failure):
+            return trial
+        return replace(trial, outcome=self._subject.judged(trial.outcome, self._baseline))
+
+    def _enough(self) -> bool:
+        """Whether further trials are not worth it, by what the search expects of them."""
+        known = len(self.standings.trials)
+        if self._options.trials is None and self._patience.due(known):
+            self._patience.look(known, self._search.outlook())
+            if self._patience.over and self._patience.outlook is not None:
+                self._observer.enough(self._patience.outlook)
+        return self._patience.over
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         jobs = self._options.jobs or cores()
@@ -230,65 +264,34 @@ class _Run(Generic[R]):
             window=window,
             ordered=ordered,
             jobs=jobs,
+            spare=self._spare,
         )
 
-    def _trials(self, prepared: Iterable[Ready], device: Executor) -> Iterator[Trial]:
-        """Finished trials; the next is on the device already when one comes out."""
-        running: Future[Trial] | None = None
-        for config, candidate in prepared:
-            done = [self._noted(running)] if running else []
-            running = device.submit(self._try, config, candidate) if self._going() else None
-            yield from done
-            if running is None:
-                return
-            if not self._live:
-                yield self._noted(running)
-                running = None
-        if running:
-            yield self._noted(running)
+    def _spare(self, fits: Callable[[Config], bool]) -> Config | None:
+        """What a device can do while it waits for the compiler, if the limits allow."""
+        if self._options.trials is not None or not self._going() or self._enough():
+            return None
+        return self._claimed(lambda: self._search.spare(fits))
 
-    def _noted(self, running: Future[Trial]) -> Trial:
-        trial = running.result()
-        self.standings.note(trial)
-        return trial
-
-    def _try(self, config: Config, candidate: Candidate | Failure) -> Trial:
-        """Measures; the trial is in the journal as soon as it is finished."""
-        if isinstance(candidate, Failure):
-            trial = Trial(config, candidate)
-        else:
-            best, began = self.standings.best, monotonic()
-            outcome = self._runner.measure(candidate, None if best is None else best.time_us)
-            self._busy_s += monotonic() - began
-            trial = self._judged(candidate, outcome)
-        self._journal.add(trial)
+    def _try(self, runner: Runner, candidate: Candidate) -> Trial:
+        """Measures; the trial is on its way to the journal as soon as it is finished."""
+        best, objective = self.standings.best, self._options.objective
+        best_us = None if best is None else best.time(objective)
+        outcome = runner.measure(candidate, best_us, objective)
+        trial = self._judged(candidate, outcome)
+        self.journal.finish(trial)
         return trial
 
     def _judged(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
         """The trial; what endangers the device is quarantined before anything else happens."""
-        device = self._runner.device
-        if self._live and isinstance(outcome, Failure) and outcome.stage in DANGERS:
-            reason = f"{self._subject}: {outcome.stage}: {outcome.reason}"
-            self._store.quarantine(device, self._key(candidate.config), reason)
-        return Trial.of(candidate.config, candidate.resources, outcome, device)
-
-    def _unsafe(self) -> Callable[[Config], bool]:
-        """Whether a configuration is in quarantine, which holds for the device itself alone."""
-        if not self._live:
-            return lambda _: False
-        # Of other kernel sources nothing is barred: as a rule no configuration has to be spelt out.
-        source = self._key("")
-        keys = self._store.quarantined(self._runner.device)
-        barred = {key.removesuffix(source) for key in keys if key.endswith(source)}
-        return (lambda config: str(config) in barred) if barred else (lambda _: False)
-
-    def _key(self, config: Config | str) -> str:
-        # Other kernel sources may have mended it.
-        return f"{config}@{self._origin.source}"
+        if isinstance(outcome, Failure):
+            self._quarantine.note(self._subject, candidate.config, outcome)
+        return Trial.of(candidate.config, candidate.resources, outcome, self._runner.device)
 
     def _progress(self) -> Progress:
         known, seconds = self.standings, monotonic() - self._began
-        return Progress(len(known.trials), known.failures, known.best, seconds, self._busy_s)
+        share = self._crew.busy_s / (self._crew.size * seconds) if seconds else 0.0
+        return Progress(len(known.trials), known.failures, known.best, seconds, share)
 
     def _going(self) -> bool:
         """Whether there is time; the first guesses are tried until one works, however little."""
@@ -296,3 +299,9 @@ class _Run(Generic[R]):
         if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
             return True
         return self.standings.best is None and len(self.standings.trials) < GUESSES
+
+
+def _worth(trial: Trial, objective: Objective) -> float:
+    """What is to become small; of one that was too slow hot to be run cold, its hot time."""
+    time_us = trial.time(objective)
+    return time_us if time_us < math.inf else trial.time_us

@@ -45,7 +45,7 @@ def tell(observer: Observer, *told: tuple[Trial, Progress]) -> None:
         observer.trial(trial, progress)
     observer.rematch([timed(50.0)])
     found = record(entry(16, 50.0), problem=PROBLEM)
-    observer.finished(found, Progress(3, 1, timed(50.0), 2.5, busy_s=2.0))
+    observer.finished(found, Progress(3, 1, timed(50.0), 2.5, busy=0.8))
 
 
 def lines(*told: tuple[Trial, Progress], limits: Limits = NO_LIMITS) -> list[str]:

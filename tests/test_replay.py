@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from autotune import families, recording
 from autotune.compiler import Program
 from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.evaluate import prepare
+from autotune.evaluate import Trial, prepare
 from autotune.multiplication import Multiplication
 from autotune.plan import Resources, Template
 from autotune.problem import Problem
 from autotune.recording import Recording, Row
 from autotune.replay import ReplayRunner
 from autotune.runner import Candidate, Failure, Measurement
+from autotune.search import Journal
 from autotune.stats import Estimate
 from autotune.store import Store
 from autotune.sweep import record
@@ -210,15 +212,15 @@ def test_a_replay_is_marked_so_everywhere(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
-    def once(name: str) -> tuple[tuple[object, ...], str]:
+    def once(name: str) -> tuple[object, list[Trial]]:
         store = Store(tmp_path / name)
         options = Options(trials=24, seed=11)
         runner = ReplayRunner(recorded(), seed=11)
         tiles = Multiplication(SQUARE, "tiled")
         saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)
-        journal = next((tmp_path / name / "studies").rglob("*.log"))
-        tried = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
-        return saved.entries, json.dumps([one["user_attrs"] for one in tried])
+        [path] = (tmp_path / name / "studies").rglob("*.log")
+        with closing(Journal(path, f"tiled@{ORIGIN.source}", ())) as journal:
+            return saved.entries, journal.told
 
     assert once("a") == once("b")
 

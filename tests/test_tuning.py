@@ -15,7 +15,7 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import families
+from autotune import crew, families
 from autotune import tuning as loop
 from autotune.candidates import GUESSES
 from autotune.compiler import Program
@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Store:
 def go(
     runner: FakeRunner,
     store: Store,
-    options: Options = Options(),  # noqa: B008
+    options: Options = Options(sampler="random"),  # noqa: B008
     *,
     problem: Problem = SQUARE,
     compile: Compile = compiled,
@@ -119,6 +119,7 @@ def test_the_budget_counts_from_the_call(store: Store, monkeypatch: pytest.Monke
         return by_width(config)
 
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    monkeypatch.setattr(crew, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
     record = go(runner, store, Options(budget_s=10))
     # 5 % are kept for timing the leaders, so the tenth ends the search at 10 s.
@@ -325,7 +326,7 @@ def test_every_family_is_among_the_first_guesses(store: Store) -> None:
     runner = FakeRunner(naive_wins)
     go(runner, store, Options(trials=GUESSES), family="auto")
     often = Counter(config.family for config in runner.measured)
-    assert min(often["tiled"], often["naive"]) >= 2
+    assert min(often["tiled"], often["naive"]) >= 1
 
 
 @pytest.mark.usefixtures("two")
@@ -373,7 +374,10 @@ def test_a_slow_compilation_does_not_keep_the_device_waiting(store: Store) -> No
         return by_width(config)
 
     runner = FakeRunner(outcome)
-    assert go(runner, store, Options(jobs=2), compile=stalled).provenance.trials == SPACE
+    assert (
+        go(runner, store, Options(sampler="random", jobs=2), compile=stalled).provenance.trials
+        == SPACE
+    )
 
 
 def test_progress_says_how_long_the_device_was_busy(
@@ -391,10 +395,11 @@ def test_progress_says_how_long_the_device_was_busy(
             now[0] += 1.0
 
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
+    monkeypatch.setattr(crew, "monotonic", lambda: now[0])
     seen = Slow()
     go(FakeRunner(outcome), store, Options(trials=3), observer=seen)
     assert seen.last is not None
-    assert (seen.last.busy_s, seen.last.seconds) == (6.0, 8.0)
+    assert (seen.last.busy, seen.last.seconds) == (0.75, 8.0)
 
 
 class Seen:
@@ -417,6 +422,9 @@ class Seen:
         del trial
         self.told.append("trial")
         self.last = progress
+
+    def enough(self, outlook: float) -> None:
+        self.told.append(f"enough {outlook:.3f}")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self.told.append(f"rematch {len(leaders)}")
@@ -462,7 +470,7 @@ def outcome(config):
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
 tiles = Multiplication(SQUARE, "tiled")
-tune(tiles, runner, store, Options(), compile=compiled, origin=ORIGIN)
+tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
 """
 
 

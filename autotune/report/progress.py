@@ -82,6 +82,9 @@ class Tally:
             self.failed[trial.outcome.stage] += 1
         self._inner.trial(trial, progress)
 
+    def enough(self, outlook: float) -> None:
+        self._inner.enough(outlook)
+
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._inner.rematch(leaders)
 
@@ -129,6 +132,9 @@ class Lines:
             left = self._limits.left(progress.trials, self._earlier, progress.seconds)
             self._say(f"{state(progress, self._speed)}{_left(left)}")
 
+    def enough(self, outlook: float) -> None:
+        self._say(f"stopping: further trials are expected to give {outlook:.2%} at most")
+
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._say(f"timing the best {len(leaders)} against each other")
 
@@ -136,7 +142,7 @@ class Lines:
         best = self._speed.of(record.best.measurement.time_us)
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
-        busy = f", the device busy for {progress.busy_s / progress.seconds:.0%}" if live else ""
+        busy = f", the device busy for {progress.busy:.0%}" if live else ""
         self._say(f"recorded {best} {took}{busy}")
 
     def _say(self, text: str) -> None:
@@ -177,6 +183,10 @@ class Bar(ProgressColumn):
         self._told = progress
         share = self._limits.share(progress.trials, progress.seconds)
         self.display.update(self._task, completed=share)
+
+    def enough(self, outlook: float) -> None:
+        text = f"stopping: further trials are expected to give {outlook:.2%} at most"
+        self.display.console.print(text, highlight=False)
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._doing = f"timing the best {len(leaders)} against each other"

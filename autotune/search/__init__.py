@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Literal
 
@@ -21,11 +22,12 @@ from autotune.features import Describe
 from autotune.search.axes import Axis, axes_of, families_in
 from autotune.search.history import History
 from autotune.search.journal import Journal
+from autotune.search.patience import Patience
 from autotune.search.sampler import Drawn, Engine, Feasible
 from autotune.search.studies import study_of
 from autotune.search.surrogate import Surrogate
 
-__all__ = ["Journal", "Sampler", "Search", "axes_of"]
+__all__ = ["Journal", "Patience", "Sampler", "Search", "axes_of"]
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 
@@ -96,17 +98,27 @@ class Search:
         )
         self._study = study_of("search", sampler=self._sampler)
         self._asked: dict[Config, optuna.Trial] = {}
+        self._held: AbstractSet[Config] = frozenset()
         for trial in known:
             self.learn(trial)
 
     def ask(self) -> Config | None:
         """The next configuration to try; None if all have been given out."""
-        if self._history.taken.all():
+        return None if self._history.taken.all() else self._given()
+
+    def spare(self, fits: Callable[[Config], bool]) -> Config | None:
+        """The most promising configuration that `fits`, if one of the best does.
+
+        For a device that would wait otherwise: other configurations promise more.
+        """
+        if self._surrogate is None or self._history.taken.all():
             return None
-        trial = self._study.ask(self._space)
-        config = self._configs[self._sampler.chosen[trial.number]]
-        self._asked[config] = trial
-        return config
+        left = self._history.left
+        self._sampler.forced = self._surrogate.spare(left, lambda index: fits(self._configs[index]))
+        try:
+            return None if self._sampler.forced is None else self._given()
+        finally:
+            self._sampler.forced = None
 
     def tell(self, trial: Trial) -> None:
         """What became of a configuration that was asked for."""
@@ -114,9 +126,9 @@ class Search:
         self._note(trial)
 
     def learn(self, trial: Trial) -> None:
-        """What became of a configuration that was not asked for here; another one is passed over.
+        """What became of a configuration that was not asked for here.
 
-        One that was is told as well, since whoever asked for it will do so.
+        One that was is passed over, as it will be told; so are unknown ones.
         """
         index = self._index.get(trial.config)
         if index is None or trial.config in self._asked or index in self._history.told:
@@ -128,17 +140,24 @@ class Search:
         )
         self._note(trial)
 
-    def hold(self, config: Config) -> None:
-        """Another process tries a configuration: it is not given out here, until `release`."""
-        index = self._index.get(config)
-        if index is not None and not self._history.taken[index]:
-            self._history.give(index)
+    def give_up(self, config: Config) -> None:
+        """A configuration that was asked for is another process's to try."""
+        self._study.tell(self._asked.pop(config), state=TrialState.FAIL)
 
-    def release(self, config: Config) -> None:
-        """That process did not finish it."""
-        index = self._index.get(config)
-        if index is not None and config not in self._asked:
-            self._history.take_back(index)
+    def held(self, configs: AbstractSet[Config]) -> None:
+        """Other processes try these now, and are done with those that they tried before.
+
+        What they try is not given out here, unless they give it up.
+        """
+        for config in self._held - configs:
+            index = self._index.get(config)
+            if index is not None and config not in self._asked:
+                self._history.take_back(index)
+        for config in configs - self._held:
+            index = self._index.get(config)
+            if index is not None and not self._history.taken[index]:
+                self._history.give(index)
+        self._held = configs
 
     def outlook(self) -> float | None:
         """By which share further trials are expected to beat the best time, however many.
@@ -148,6 +167,12 @@ class Search:
         if self._surrogate is None or len(self._history.told) < OUTLOOK:
             return None
         return self._surrogate.outlook(self._history.left)
+
+    def _given(self) -> Config:
+        trial = self._study.ask(self._space)
+        config = self._configs[self._sampler.chosen[trial.number]]
+        self._asked[config] = trial
+        return config
 
     def _note(self, trial: Trial) -> None:
         index = self._index[trial.config]

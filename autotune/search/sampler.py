@@ -51,6 +51,7 @@ class Feasible(BaseSampler):
 
     Attributes:
         chosen: trial numbers to indices of configurations.
+        forced: what the next choice is to be, if that is settled already.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Feasible(BaseSampler):
         random: np.random.Generator,
     ) -> None:
         self.chosen: dict[int, int] = {}
+        self.forced: int | None = None
         self._axes, self._history = axes, history
         self._space = {axis.name: axis.distribution for axis in axes}
         self._guesses = self._worth(guesses, sure)
@@ -74,7 +76,7 @@ class Feasible(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Chooses. Here and not while sampling: where nothing varies, nothing is sampled."""
-        index = self._choose(study, trial)
+        index = self._choose(study, trial) if self.forced is None else self.forced
         self._history.give(index)
         self.chosen[trial.number] = index
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,8 @@ LEAST_POOL, AROUND = 2000, 500
 SAMPLE, FIRST = 8_000, 2_000
 # The outlook is drawn from so many functions over so many of the most promising.
 DRAWS, PROMISING = 64, 256
+# So many of the most promising are asked whether they fit.
+LOOKED_AT = 64
 
 
 class Surrogate:
@@ -92,6 +94,15 @@ class Surrogate:
         pool = self._pool(left)
         gains = self._belief().gains(self._points[pool], pool)
         return int(pool[int(gains.argmax())])
+
+    def spare(self, left: Mask, fits: Callable[[int], bool]) -> int | None:
+        """The most promising that fits; None if none of the best `LOOKED_AT` does."""
+        if self._history.best is None:
+            return None
+        pool = self._pool(left)
+        gains = self._belief().gains(self._points[pool], pool)
+        ranked = pool[np.argsort(-gains)[:LOOKED_AT]]
+        return next((int(index) for index in ranked if fits(int(index))), None)
 
     def outlook(self, left: Mask) -> float:
         """By which share all that is left is expected to beat the best time."""
