@@ -32,12 +32,13 @@ from autotune.gpu import GpuRunner, process
 from autotune.multiplication import Multiplication
 from autotune.observer import Observer, Progress, Silent
 from autotune.plan import Template
-from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
+from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.search import Journal
 from autotune.store import Record, Store
 from autotune.tuning import Options, tune
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
+EVERYTHING = Options(sampler="random")
 KILLS = 100
 GONE_S = 10.0
 
@@ -51,7 +52,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def go(
     runner: Runner,
     store: Store,
-    options: Options = Options(),  # noqa: B008
+    options: Options = EVERYTHING,
     *,
     family: str = "tiled",
     compile: Compile = compiled,
@@ -83,12 +84,12 @@ class Noting(GpuRunner):
         bench = f"fault_benches:{bench}"
         super().__init__(SQUARE, bench=bench, vendor=None, time_limit=time_limit)
 
-    def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
-    ) -> Measurement | Failure:
-        outcome = super().measure(candidate, best_us, objective)
-        self.came[candidate.config] = outcome
-        return outcome
+    def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+        answer = super()._ask(method, arguments, limit)
+        match arguments, answer:
+            case (Candidate() as candidate, *_), Measurement() | Failure():
+                self.came[candidate.config] = answer
+        return answer
 
 
 class Killer(threading.Thread):
@@ -156,7 +157,7 @@ def test_a_hundred_kills_and_ten_seconds_without_storage_lose_nothing(
     killer.start()
     outage.start()
     with pytest.raises(KeyboardInterrupt):
-        go(runner, store, Options(sampler="random"), family="simt", observer=Until(killer))
+        go(runner, store, family="simt", observer=Until(killer))
     outage.join()
     runner.close()
     assert {trial.config: trial.outcome for trial in told(store)} == runner.came
@@ -248,7 +249,7 @@ def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
     monkeypatch.setattr(loop, "Journal", partial(Journal, patience_s=0.2))
     runner = FakeRunner()
     with small_files(20_000), pytest.raises(CacheError, match="measured trials are kept in") as end:
-        go(runner, store, Options(trials=25))
+        go(runner, store, Options(trials=25, sampler="random"))
     assert str(tmp_path / "rescued") in str(end.value)
     assert {trial.config for trial in told(store)} >= set(runner.measured)
 
@@ -288,7 +289,7 @@ def outcome(config):
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
 tiles = Multiplication(SQUARE, "tiled")
-tune(tiles, runner, store, Options(), compile=compiled, origin=ORIGIN)
+tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
 """
 
 

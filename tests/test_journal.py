@@ -586,15 +586,15 @@ def test_a_database_takes_trials_of_other_choices(tmp_path: Path) -> None:
     assert [trial.config for trial in journal(url).told] == told
 
 
-def test_a_url_names_a_journal_file(tmp_path: Path) -> None:
-    journal(f"journal://{tmp_path}/study.log").add(MEASURED)
+@pytest.mark.parametrize("form", ["journal://{}/study.log", "{}/study.log"])
+def test_words_name_a_journal_file(tmp_path: Path, form: str) -> None:
+    journal(form.format(tmp_path)).add(MEASURED)
     assert journal(tmp_path / "study.log").told == [MEASURED]
 
 
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("study.log", "no URL of a storage; write journal:///"),
         ("journal://study.log", "not an absolute path"),
         ("magic://somewhere", "no URL of a storage"),
     ],

@@ -55,20 +55,15 @@ def place_of(where: Path | str) -> Place:
             SQLAlchemy spells it, such as `sqlite:///study.db` or `mysql://user:password@host/name`.
 
     Raises:
-        UsageError: if it is neither.
+        UsageError: if it is none of these.
     """
-    if isinstance(where, Path):
-        return JournalFile(where)
+    if isinstance(where, Path) or "://" not in where:
+        return JournalFile(Path(where))
     if where.startswith(JOURNAL):
         path = Path(where.removeprefix(JOURNAL))
         if not path.is_absolute():
             raise UsageError(f"{where}: not an absolute path; write {JOURNAL}{path.absolute()}")
         return JournalFile(path)
-    if "://" not in where:
-        raise UsageError(
-            f"{where!r} is no URL of a storage; write {JOURNAL}{Path(where).absolute()} for a file "
-            "or, for a database, such as sqlite:///study.db"
-        )
     return Database(where)
 
 
