@@ -21,7 +21,7 @@ from autotune.gpu.kernel_bench import KernelBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.plan import Resources
-from autotune.runner import Candidate, Failure, Measurement
+from autotune.runner import Candidate, Failure, Measurement, Objective
 from autotune.user import Workload
 
 Kernel = Callable[["Pointers"], None]
@@ -133,7 +133,10 @@ class FakeTimer:
     def __init__(self, session: FakeSession) -> None:
         self._log = session.log
 
-    def time(self, contestant: Contestant, best_us: float | None) -> Samples:
+    def time(
+        self, contestant: Contestant, best_us: float | None, objective: Objective = "hot"
+    ) -> Samples:
+        del objective
         self._log.append(f"time {best_us}")
         return Samples((contestant.first_us,))
 
@@ -212,7 +215,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> KernelBench:
 
 
 def test_a_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
-    outcome = bench.measure(candidate("right"), None, None)
+    outcome = bench.measure(candidate("right"), None)
     assert isinstance(outcome, Measurement)
     assert outcome.time_us == 250.0
     assert outcome.error is not None
@@ -224,7 +227,7 @@ def test_a_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
 
 def test_what_is_timed_ran_twice_on_the_same_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
-    bench.measure(candidate("right"), 5.0, None)
+    bench.measure(candidate("right"), 5.0)
     assert session.log == ["run right", "run right", "time 5.0"]
 
 
@@ -241,43 +244,43 @@ def test_what_is_timed_ran_twice_on_the_same_arrays(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_wrong_kernel_fails_with_the_place(bench: KernelBench, act: str, reason: str) -> None:
-    outcome = bench.measure(candidate(act), None, None)
+    outcome = bench.measure(candidate(act), None)
     assert isinstance(outcome, Failure)
     assert (outcome.stage, outcome.reason[: len(reason)]) == ("verify", reason)
 
 
 def test_a_wrong_element_is_told_with_its_place_and_tolerance(bench: KernelBench) -> None:
-    outcome = bench.measure(candidate("off"), None, None)
+    outcome = bench.measure(candidate("off"), None)
     assert isinstance(outcome, Failure)
     assert " at 5, tolerance 0.000" in outcome.reason
 
 
 def test_a_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
-    bench.measure(candidate("input"), None, None)
+    bench.measure(candidate("input"), None)
     assert session.log == ["run input"]
 
 
 def test_what_is_right_the_first_time_only_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch, {"once": first_time_only()})
-    outcome = bench.measure(candidate("once"), None, None)
+    outcome = bench.measure(candidate("once"), None)
     assert isinstance(outcome, Failure)
     assert (outcome.stage, session.log) == ("verify", ["run once"] * 2)
 
 
 @pytest.mark.parametrize("act", sorted(set(KERNELS) - {"right"}))
 def test_a_wrong_kernel_leaves_nothing_to_the_next(bench: KernelBench, act: str) -> None:
-    bench.measure(candidate("right"), None, None)
-    bench.measure(candidate(act), None, None)
-    assert isinstance(bench.measure(candidate("right"), None, None), Measurement)
+    bench.measure(candidate("right"), None)
+    bench.measure(candidate(act), None)
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
 
 
 def test_a_result_that_was_right_before_is_not_right_for_another_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench, _ = opened(monkeypatch, {**KERNELS, "close": changed(0, 5, float(arguments()[0][5]))})
-    first = bench.measure(candidate("right"), None, None)
-    second = bench.measure(candidate("close"), None, None)
+    first = bench.measure(candidate("right"), None)
+    second = bench.measure(candidate("close"), None)
     assert (type(first), type(second)) == (Measurement, Failure)
 
 
@@ -291,7 +294,7 @@ def test_a_kernel_within_the_tolerance_passes_after_a_better_one(
     bench, _ = opened(monkeypatch, {**KERNELS, "rough": rough})
     errors = []
     for act in ("right", "rough", "right"):
-        outcome = bench.measure(candidate(act), None, None)
+        outcome = bench.measure(candidate(act), None)
         assert isinstance(outcome, Measurement)
         errors.append(outcome.relative_error)
     assert errors[0] == errors[2]
@@ -309,7 +312,7 @@ def test_an_output_that_is_only_written_is_not_found_as_it_should_be(
         "right": lambda at: at(1).fill(2),
     }
     bench, _ = opened(monkeypatch, kernels, call, floats=4)
-    reasons = [bench.measure(candidate(act), None, None) for act in kernels]
+    reasons = [bench.measure(candidate(act), None) for act in kernels]
     assert [type(one) for one in reasons] == [Failure, Failure, Measurement]
     assert str(reasons[1]).endswith(
         "argument 1: wrong result: 2 of 4 elements, such as nan instead of 2 at 2, tolerance "
@@ -318,7 +321,7 @@ def test_an_output_that_is_only_written_is_not_found_as_it_should_be(
 
 
 def test_a_refused_launch_is_a_failure(bench: KernelBench) -> None:
-    assert bench.measure(candidate("refused"), None, None) == Failure("launch", "invalid argument")
+    assert bench.measure(candidate("refused"), None) == Failure("launch", "invalid argument")
 
 
 def test_a_lost_context_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +329,7 @@ def test_a_lost_context_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
     bench, session = opened(monkeypatch, kernels)
     kernels["lost"] = lost(session)
     with pytest.raises(Error):
-        bench.measure(candidate("lost"), None, None)
+        bench.measure(candidate("lost"), None)
 
 
 def test_a_rematch_times_what_is_right_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:

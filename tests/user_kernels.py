@@ -11,7 +11,7 @@ from records import H100
 from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
-from autotune.runner import Candidate, Evidence, Failure, Measurement
+from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 from autotune.user import KernelSubject, UserKernel, Workload, defined, workload
 
 SAXPY = """
@@ -93,8 +93,10 @@ class KernelRunner:
     def resources(self, config: Config) -> Resources | None:  # noqa: ARG002
         return None
 
-    def measure(self, candidate: Candidate, best_us: float | None) -> Measurement | Failure:
-        del best_us
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        del best_us, objective
         self.measured.append(candidate.config)
         return self._outcome(candidate.config)
 
@@ -103,6 +105,10 @@ class KernelRunner:
 
     def baseline(self) -> None:
         return None
+
+    @property
+    def baseline_ready(self) -> bool:
+        return True
 
     def close(self) -> None:
         return None

@@ -150,7 +150,7 @@ def runner(device: Device) -> Iterator[GpuRunner]:
 
 
 def verified(work: Workload, made: Candidate, session: Session) -> Measurement:
-    outcome = KernelBench(session, work).measure(made, None, None)
+    outcome = KernelBench(session, work).measure(made, None)
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -218,7 +218,7 @@ def test_what_was_tuned_is_found(device: Device) -> None:
 
 
 def test_a_right_kernel_is_measured(bench: KernelBench, broken: dict[str, Candidate]) -> None:
-    outcome = bench.measure(broken["none"], None, None)
+    outcome = bench.measure(broken["none"], None)
     assert isinstance(outcome, Measurement)
     assert (outcome.error, outcome.relative_error) == (0.0, 0.0)
     assert 0.5 < outcome.time_us < 1000
@@ -239,10 +239,10 @@ def test_a_right_kernel_is_measured(bench: KernelBench, broken: dict[str, Candid
 def test_a_wrong_kernel_fails_verification(
     bench: KernelBench, broken: dict[str, Candidate], fault: str, reason: str
 ) -> None:
-    outcome = bench.measure(broken[fault], None, None)
+    outcome = bench.measure(broken[fault], None)
     assert isinstance(outcome, Failure)
     assert (outcome.stage, reason in outcome.reason) == ("verify", True), outcome.reason
-    assert isinstance(bench.measure(broken["none"], None, None), Measurement)
+    assert isinstance(bench.measure(broken["none"], None), Measurement)
 
 
 def test_what_crashes_or_hangs_costs_itself_alone(
@@ -266,10 +266,10 @@ def test_a_block_that_cuda_refuses_is_a_failure(
     bench: KernelBench, device: Device, broken: dict[str, Candidate]
 ) -> None:
     (refused,) = candidates(faulty(), device, FAULTY, "faulty", {"FAULT": (0,)}, grid=(1, 70000))
-    outcome = bench.measure(refused, None, None)
+    outcome = bench.measure(refused, None)
     assert isinstance(outcome, Failure)
     assert outcome.stage == "launch"
-    assert isinstance(bench.measure(broken["none"], None, None), Measurement)
+    assert isinstance(bench.measure(broken["none"], None), Measurement)
 
 
 # Arguments
