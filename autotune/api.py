@@ -12,6 +12,7 @@ from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.families.simt import SIMT
 from autotune.multiplication import Multiplication
 from autotune.problem import Problem, compute_of
+from autotune.runner import Objective
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
 
@@ -41,9 +42,11 @@ def tune(
     trials: int | None = None,
     budget: float | None = None,
     seed: int = 0,
-    sampler: str = "tpe",
+    sampler: str = "gp",
     family: str = AUTO,
     jobs: int | None = None,
+    objective: str = "hot",
+    storage: str | None = None,
     observer: Observer | None = None,
 ) -> Record:
     """Searches the fastest kernel of (m, k) by (k, n) matrices and records the best ten.
@@ -67,11 +70,15 @@ def tune(
         budget: stop after so many seconds; 60 if neither limit is given, except that
             `exhaustive` then tries everything.
         seed: of the search.
-        sampler: `tpe`, `random` or `exhaustive`.
+        sampler: `gp`, which stops by itself, `tpe`, `random` or `exhaustive`.
         family: of kernels: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
             columns of C), `tiled` or `naive`; `auto` chooses from the first four, as far as they
             serve the compute.
         jobs: threads that compile; by default one for each core but one.
+        objective: `hot`, with inputs as the last run has left them in L2, or `cold`, with L2
+            flushed. The best of either kind is recorded.
+        storage: of the trials: URL of an Optuna storage, or path of a journal file; by default a
+            journal in the cache directory.
         observer: is told about the progress.
 
     Raises:
@@ -82,26 +89,30 @@ def tune(
     """
     chosen = compute_of(compute, accuracy)
     problem = Problem(m, n, k, chosen, layout, batch, epilogue, output)
-    options = options_of(trials, budget, seed, sampler, jobs)
+    options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     return search(problem, options, device=device, family=family, observer=observer)
 
 
 def options_of(
-    trials: int | None, budget: float | None, seed: int, sampler: str, jobs: int | None
+    trials: int | None,
+    budget: float | None,
+    seed: int,
+    sampler: str,
+    jobs: int | None,
+    objective: str = "hot",
+    storage: str | None = None,
 ) -> Options:
     """The options of a search, checked and with the default budget.
 
     Raises:
-        UsageError: for an unknown sampler, limits below 1 trial or 0 seconds, less than 1 job,
-            and what is no number.
+        UsageError: for an unknown sampler or objective, limits below 1 trial or 0 seconds, less
+            than 1 job, and what is no number.
     """
+    from autotune.options import Options
     from autotune.search import Sampler
-    from autotune.tuning import Options
 
-    known: tuple[Sampler, ...] = get_args(Sampler)
-    chosen = next((name for name in known if name == sampler), None)
-    if chosen is None:
-        raise UsageError(f"unknown sampler {sampler!r}; give one of {', '.join(known)}")
+    chosen = _named("sampler", sampler, Sampler)
+    wanted = _named("objective", objective, Objective)
     for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
         if value is not None and not isinstance(value, int):
             raise UsageError(f"{name} is {value!r}; give a whole number")
@@ -116,7 +127,15 @@ def options_of(
         raise UsageError(f"seed is {seed}; give 0 or more")
     if trials is None and budget is None and chosen != "exhaustive":
         budget = BUDGET_S
-    return Options(trials, budget, seed, chosen, jobs)
+    return Options(trials, budget, seed, chosen, jobs, wanted, storage)
+
+
+def _named(what: str, name: str, kinds: Any) -> Any:
+    """The literal of that name, of those that `kinds` has."""
+    known = get_args(kinds)
+    if name not in known:
+        raise UsageError(f"unknown {what} {name!r}; give one of {', '.join(known)}")
+    return name
 
 
 def search(
@@ -261,7 +280,7 @@ def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Conf
     for config in _simt(record) if record else ():
         if space.rejection(config, problem, where) is None:
             return config
-    options = options_of(None, None, 0, "tpe", None)
+    options = options_of(None, None, 0, "gp", None)
     found = search(problem, options, device=device, family=SIMT.name, observer=observer)
     if not (configs := _simt(found)):
         raise AutotuneError(f"the best of {problem} are no simt kernels; give a larger N than 16")
@@ -274,5 +293,5 @@ def _simt(record: Record) -> list[Config]:
 
 
 def _tuner(problem: Problem, device: Device) -> Record:
-    options = options_of(None, None, 0, "tpe", None)
+    options = options_of(None, None, 0, "gp", None)
     return search(problem, options, device=f"gpu:{targets.index_of(device)}")

@@ -185,8 +185,9 @@ def _value(row: Row, part: type[Any], name: str) -> Any:
 
 def _rows(families: Mapping[str, Mapping[str, Any]]) -> Iterable[Row]:
     for family, given in families.items():
-        # Older files have no relative errors.
-        columns = {"relative_error": [None] * len(given["stage"]), **given}
+        # Older files do not have all columns.
+        absent = [None] * len(given["stage"])
+        columns = {"relative_error": absent, "cold_spread_us": absent, **given}
         lengths = {len(columns[name]) for _, names_ in _COLUMNS for name in names_}
         lengths |= {len(values) for values in columns["params"].values()}
         if len(lengths) != 1:

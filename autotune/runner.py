@@ -29,6 +29,8 @@ class Measurement:
         spread_us: half the distance between the quartiles of the hot samples.
         samples: how many hot samples there were.
         cold_us: median with L2 flushed before each run; None if it was not measured.
+        cold_spread_us: as `spread_us`, of the cold samples; None if they were not measured, or
+            before that was kept.
         error: largest absolute error against the float64 reference; None if nothing ran.
         tolerance: what the error was allowed to be.
         relative_error: Frobenius norm of the error over that of the float64 reference, at alpha = 1
@@ -42,6 +44,7 @@ class Measurement:
     error: float | None = None
     tolerance: float | None = None
     relative_error: float | None = None
+    cold_spread_us: float | None = None
 
 
 @dataclass(frozen=True)

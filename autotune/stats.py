@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from autotune.config import Config
@@ -68,6 +69,14 @@ class Contender(Protocol):
 C = TypeVar("C", bound=Contender)
 
 
+@dataclass(frozen=True)
+class Span:
+    """A time and its spread in microseconds."""
+
+    time_us: float
+    spread_us: float
+
+
 def tied(a: Timed, b: Timed) -> bool:
     """Whether two times differ by no more than either's spread.
 
@@ -77,18 +86,22 @@ def tied(a: Timed, b: Timed) -> bool:
     return abs(a.time_us - b.time_us) <= min(a.spread_us, b.spread_us)
 
 
-def winner(contenders: Iterable[C]) -> C:
+def winner(contenders: Iterable[C], timed: Callable[[C], Timed] = attrgetter("measurement")) -> C:
     """The fastest contender, or of those tied with it the one that takes least of an SM.
 
     Fewer registers a block come first, then less shared memory, then the text of the
     configuration: noise does not pick, nor does the order of the contenders.
 
+    Args:
+        contenders: at least one.
+        timed: the time of one that counts.
+
     Raises:
         ValueError: if there are no contenders.
     """
     pool = list(contenders)
-    fastest = min(pool, key=lambda one: (one.measurement.time_us, *_demand(one)))
-    return min((one for one in pool if tied(one.measurement, fastest.measurement)), key=_demand)
+    fastest = min(pool, key=lambda one: (timed(one).time_us, *_demand(one)))
+    return min((one for one in pool if tied(timed(one), timed(fastest))), key=_demand)
 
 
 def _demand(contender: Contender) -> tuple[int, int, str]:

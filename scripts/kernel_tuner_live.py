@@ -78,7 +78,7 @@ def main(
     configs: Annotated[int, typer.Option(help="Configurations at most; 0: all.")] = 0,
     strategy: Annotated[str, typer.Option(help="Kernel Tuner's.")] = "adaptive_tabu_greywolf",
     backend: Annotated[str, typer.Option(help="Kernel Tuner's: cupy or nvcuda.")] = "cupy",
-    sampler: Annotated[str, typer.Option(help="Ours.")] = "tpe",
+    sampler: Annotated[str, typer.Option(help="Ours.")] = "gp",
     device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
     recordings: Annotated[
         list[Path] | None, typer.Option("--recording", help="Its fastest are timed too.")

@@ -1,7 +1,7 @@
 """Replays searches on a recorded space, many times each, and says how soon they find what.
 
     python scripts/replay.py docs/results/spaces/xgemm_rtx3090_4096.csv.gz \\
-        --sampler tpe --sampler random --kernel-tuner adaptive_tabu_greywolf
+        --sampler gp --sampler tpe --kernel-tuner adaptive_tabu_greywolf
     python scripts/replay.py autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz --blind
 
 print a table with a row for each method. No GPU is needed; Kernel Tuner's strategies need
@@ -69,8 +69,8 @@ def main(
     out: Annotated[Path | None, typer.Option("--json", help="Also write all to this file.")] = None,
     commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
 ) -> None:
-    """Prints how soon methods find what in the space of PATH; `tpe` if none is named."""
-    methods = chosen(samplers or ([] if strategies else ["tpe"]), strategies or [])
+    """Prints how soon methods find what in the space of PATH; `gp` if none is named."""
+    methods = chosen(samplers or ([] if strategies else ["gp"]), strategies or [])
     try:
         space = spaces.load(path, blind)
     except AutotuneError as error:
@@ -175,7 +175,13 @@ def run(task: Task) -> Run:
 def search_of(space: Space, sampler: str, seed: int) -> Search:
     """Our search of a space."""
     named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
-    return Search(space.configs, sampler=named[sampler], seed=seed, guesses=space.guesses)
+    return Search(
+        space.configs,
+        sampler=named[sampler],
+        seed=seed,
+        guesses=space.guesses,
+        describe=space.describe,
+    )
 
 
 def searched(space: Space, task: Task, seen: dict[Config, Outcome]) -> tuple[list[Trial], float]:
@@ -194,7 +200,7 @@ def searched(space: Space, task: Task, seen: dict[Config, Outcome]) -> tuple[lis
         if not under_way:
             return trials, perf_counter() - began
         config = under_way.pop(0)
-        trials.append(Trial(config, seen[config]))
+        trials.append(Trial(config, seen[config], space.resources.get(config)))
         search.tell(trials[-1])
 
 

@@ -19,6 +19,8 @@ from random import Random
 from autotune.candidates import AUTO, candidates, guesses
 from autotune.config import Config
 from autotune.errors import AutotuneError
+from autotune.features import Describe
+from autotune.multiplication import Multiplication
 from autotune.plan import Resources
 from autotune.recording import Recording
 from autotune.replay import ReplayRunner, noisy
@@ -38,12 +40,15 @@ class Space:
         resources: what each takes of an SM, as far as it is known.
         guesses: what a search had better try first; none if it is to be blind.
         recording: where it is from; None if that is a table.
+        describe: what a search knows of configurations besides their parameters; None if it is to
+            be blind.
     """
 
     outcomes: Mapping[Config, Outcome]
     resources: Mapping[Config, Resources]
     guesses: tuple[Config, ...] = ()
     recording: Recording | None = None
+    describe: Describe | None = None
 
     @property
     def configs(self) -> tuple[Config, ...]:
@@ -95,15 +100,18 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
     rows = {row.config: row for row in recording.rows}
     first: tuple[Config, ...] = ()
     configs = tuple(rows)
+    describe: Describe | None = None
     if not blind:
         runner, problem = ReplayRunner(recording), recording.problem
         there = candidates(problem, runner, AUTO, lambda _: False)
         configs, first = there.configs, guesses(there.ranked, problem, ())
+        describe = Multiplication(problem).describe(recording.device)
     return Space(
         outcomes={config: rows[config].outcome for config in configs},
         resources={config: rows[config].resources for config in configs},
         guesses=first,
         recording=recording,
+        describe=describe,
     )
 
 

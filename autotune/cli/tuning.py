@@ -47,7 +47,7 @@ def tune(
         str | None, typer.Option(help="Stop after 60s, 2m or 90 (seconds).  [default: 60s]")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
-    sampler: Annotated[str, typer.Option(help="tpe, random or exhaustive.")] = "tpe",
+    sampler: Annotated[str, typer.Option(help="gp, tpe, random or exhaustive.")] = "gp",
     family: Annotated[
         str,
         typer.Option(
@@ -57,6 +57,13 @@ def tune(
     ] = "auto",
     jobs: Annotated[
         int | None, typer.Option(help="Threads that compile.  [default: one a core but one]")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(help="hot, or cold: with L2 flushed. The best of both is recorded.")
+    ] = "hot",
+    storage: Annotated[
+        str | None,
+        typer.Option(help="An Optuna storage for the trials.  [default: a journal in the cache]"),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Count what was rejected for which reason.")
@@ -72,7 +79,7 @@ def tune(
 
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     seconds = None if budget is None else parse_seconds(budget)
-    options = api.options_of(trials, seconds, seed, sampler, jobs)
+    options = api.options_of(trials, seconds, seed, sampler, jobs, objective, storage)
     limits = progress.Limits(options.trials, options.budget_s)
     with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
         tally = progress.Tally(inner)

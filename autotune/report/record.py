@@ -12,7 +12,7 @@ from autotune.report import precision, vendor
 from autotune.store import Entry, Provenance, Record
 from autotune.store.codec import encode
 
-RUNNERS_UP = 6
+RUNNERS_UP = 5
 
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
 
@@ -43,6 +43,7 @@ def to_json(found: Record | Answer) -> dict[str, object]:
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
     cublas = record.baseline.time_us if record and record.baseline else None
+    coldest = record.coldest if record else None
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
@@ -55,6 +56,8 @@ def to_json(found: Record | Answer) -> dict[str, object]:
         "peak_share": rate and rate / answer.device.peak(answer.problem.compute),
         "cublas_us": cublas,
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
+        "coldest": str(coldest.config) if coldest else None,
+        "cold_us": coldest.measurement.cold_us if coldest else None,
         "note": answer.note,
         "record": encode(answer.record) if answer.record else None,
     }
@@ -100,7 +103,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     if entry is not None:
         facts += _residence(entry)
         if _own_record(answer) is not None:
-            facts += _accuracy(entry)
+            facts += _accuracy(entry) + _coldest(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append(("nearest", _neighbour(answer.record, entry)))
     return facts
@@ -141,6 +144,16 @@ def _accuracy(entry: Entry) -> list[tuple[str, str]]:
     if measured.error is None or measured.tolerance is None:
         return []
     return [("error", f"{measured.error:.2e} largest, {measured.tolerance:.2e} allowed")]
+
+
+def _coldest(answer: Answer) -> list[tuple[str, str]]:
+    """The fastest with a flushed L2, if it is another one."""
+    found = answer.record.coldest if answer.record else None
+    if found is None or found.config == answer.config or found.measurement.cold_us is None:
+        return []
+    return [
+        ("coldest", f"{_us(found.measurement.cold_us)}: {_difference(found.config, answer.config)}")
+    ]
 
 
 def _neighbour(record: Record, entry: Entry | None) -> str:

@@ -4,6 +4,7 @@ become one."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar, get_args
 
@@ -13,7 +14,7 @@ from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
-from autotune.stats import winner
+from autotune.stats import Span, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 KEPT = 10
@@ -98,6 +99,11 @@ class Findings(ABC):
         """The fastest entry, or the leanest of those tied with it (see `stats.winner`)."""
         return winner(self.entries)
 
+    @property
+    def coldest(self) -> Entry | None:
+        """As `best` with L2 flushed before each run; None if no entry was run so."""
+        return _coldest(self.entries)
+
 
 @dataclass(frozen=True)
 class Record(Findings):
@@ -143,10 +149,10 @@ R = TypeVar("R", bound=Findings)
 def merge(old: R | None, new: R) -> R:
     """One record of the same problem or call, device and evidence.
 
-    The entries are the ten fastest of both; where both have a configuration, the new
-    measurement stands, also if it is the slower one. Times of other kernel sources say nothing
-    of today's kernels, so `old` gives no entries if its source hash differs. The baseline does
-    not depend on our sources: the new one stands, else the old one. The provenance is the new
+    The entries are the ten fastest of both, the fastest with a flushed L2 among them; where both
+    have a configuration, the new measurement stands, also if it is the slower one. Times of other
+    kernel sources say nothing of today's kernels, so `old` gives no entries if its source hash
+    differs. The baseline does not depend on our sources: the new one stands, else the old one. The provenance is the new
     one's as it is: a sum of trials would count twice what a run resumes or saves twice.
     """
     comparable = old is not None and old.provenance.source == new.provenance.source
@@ -154,4 +160,18 @@ def merge(old: R | None, new: R) -> R:
     entries = {entry.config: entry for entry in (*earlier, *new.entries)}.values()
     ranked = sorted(entries, key=lambda entry: (entry.measurement.time_us, str(entry.config)))
     baseline = new.baseline or (old.baseline if old is not None else None)
-    return replace(new, entries=tuple(ranked[:KEPT]), baseline=baseline)
+    kept = ranked[:KEPT]
+    coldest = _coldest(ranked)
+    if coldest is not None and coldest not in kept:
+        kept[-1] = coldest
+    return replace(new, entries=tuple(kept), baseline=baseline)
+
+
+def _coldest(entries: Sequence[Entry]) -> Entry | None:
+    cold = {
+        entry.config: Span(entry.measurement.cold_us, entry.measurement.cold_spread_us or 0.0)
+        for entry in entries
+        if entry.measurement.cold_us is not None
+    }
+    there = [entry for entry in entries if entry.config in cold]
+    return winner(there, lambda entry: cold[entry.config]) if there else None
