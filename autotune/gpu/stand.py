@@ -68,11 +68,13 @@ class Stand:
 
 def _measurement(samples: Samples, verdict: Verdict) -> Measurement:
     hot = Estimate.of(samples.hot)
+    cold = Estimate.of(samples.cold) if samples.cold else None
     return Measurement(
         time_us=hot.median,
         spread_us=hot.spread,
         samples=hot.samples,
-        cold_us=Estimate.of(samples.cold).median if samples.cold else None,
+        cold_us=cold.median if cold else None,
+        cold_spread_us=cold.spread if cold else None,
         error=verdict.error,
         tolerance=verdict.tolerance,
         relative_error=verdict.relative,
