@@ -242,7 +242,6 @@ def test_a_full_disk_is_an_error_that_leaves_what_was_there(
     assert (record.best.config, record.provenance.trials) == (tiled(23, specialized=0), SPACE)
 
 
-@pytest.mark.xfail(reason="the loop does not close its journal yet", strict=True)
 def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +253,6 @@ def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
     assert {trial.config for trial in told(store)} >= set(runner.measured)
 
 
-@pytest.mark.xfail(reason="the loop waits for its journal yet", strict=True)
 def test_the_device_does_not_wait_for_a_storage_that_is_gone(store: Store) -> None:
     begun: list[float] = []
 
@@ -321,7 +319,6 @@ def test_two_tuners_of_one_problem_lose_nothing_of_each_other(store: Store, tmp_
     assert saved.best.config == tiled(23, specialized=0)
 
 
-@pytest.mark.xfail(reason="the loop does not claim yet", strict=True)
 def test_two_tuners_of_one_problem_measure_nothing_twice(store: Store, tmp_path: Path) -> None:
     logs = [tmp_path / "one", tmp_path / "other"]
     for tuner in [started(store, log) for log in logs]:
