@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune import families, features, reference
+from autotune import families, features
+from autotune.accuracy import judged
 from autotune.candidates import AUTO, candidates, families_of, guesses
 from autotune.config import Config
 from autotune.device import Device
@@ -66,10 +67,7 @@ class Multiplication:
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, unless it is beyond `reference.relative_bound`."""
-        relative, vendor = measurement.relative_error, baseline.relative_error
-        if relative is None or vendor is None:
-            return measurement
-        return inaccurate(self.problem, relative, vendor) or measurement
+        return judged(self.problem, measurement, baseline.relative_error)
 
     def stands(self, stage: Stage) -> bool:
         """Always: what a candidate is verified against does not change."""
@@ -94,16 +92,3 @@ class Multiplication:
             baseline=baseline,
             provenance=provenance,
         )
-
-
-def inaccurate(problem: Problem, relative: float, vendor: float) -> Failure | None:
-    """What is wrong with a relative error beside the vendor library's; None if it is allowed."""
-    bound = reference.relative_bound(problem, vendor)
-    if relative <= bound:
-        return None
-    times = f"{relative / vendor:.1f} times" if vendor else "more than"
-    return Failure(
-        "accuracy",
-        f"relative error {relative:.2g} is {times} the vendor library's {vendor:.2g}; "
-        f"{bound:.2g} is allowed",
-    )
