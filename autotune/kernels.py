@@ -56,9 +56,11 @@ def tune_kernel(
     trials: int | None = None,
     budget: float | None = None,
     seed: int = 0,
-    sampler: str = "tpe",
+    sampler: str = "gp",
     jobs: int | None = None,
     time_limit: float = TIME_LIMIT_S,
+    objective: str = "hot",
+    storage: str | None = None,
     observer: Observer | None = None,
 ) -> KernelRecord:
     """Searches the fastest configuration of a CUDA kernel of yours and records the best ten.
@@ -93,9 +95,13 @@ def tune_kernel(
         budget: stop after so many seconds; 60 if neither limit is given, except that
             `exhaustive` then tries everything.
         seed: of the search.
-        sampler: `tpe`, `random` or `exhaustive`.
+        sampler: `gp`, which stops by itself, `tpe`, `random` or `exhaustive`.
         jobs: threads that compile; by default one for each core but one.
         time_limit: seconds for one configuration; one that takes longer is not tried again.
+        objective: `hot`, with what the last run has left in L2, or `cold`, with L2 flushed before
+            each run: the time that is to become small.
+        storage: of the trials: URL of an Optuna storage, or path of a journal file; by default a
+            file of the cache.
         observer: is told about the progress.
 
     Raises:
@@ -113,7 +119,7 @@ def tune_kernel(
         shared=shared,
         include=include,
     )
-    options = options_of(trials, budget, seed, sampler, jobs)
+    options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = workload(kernel.name, arguments, reference, rtol=rtol, atol=atol)

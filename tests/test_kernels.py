@@ -25,6 +25,7 @@ from autotune import gpu
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
 from autotune.runner import Failure
+from autotune.store import Store
 from autotune.user import Workload
 
 DEFINITION: dict[str, Any] = {
@@ -171,6 +172,7 @@ def test_arguments_that_the_kernel_does_not_take_are_refused(runner: OpenedRunne
         ({"arguments": [4096]}, "argument 0 is 4096; give a NumPy array"),
         ({"reference": lambda *_: [None] * 4}, "the reference expects every argument to stay"),
         ({"trials": 0}, "trials is 0; give at least 1"),
+        ({"objective": "warm"}, "unknown objective 'warm'"),
         ({"time_limit": 0}, "time_limit is 0; give more than 0 seconds"),
         ({"rtol": -1}, "rtol is -1; give a number of at least 0"),
         ({"device": "replay:h100"}, r"replay:h100 holds times of matrix products, none of saxpy\("),
@@ -184,11 +186,37 @@ def test_bad_input_is_refused(runner: OpenedRunner, changes: dict[str, Any], mes
     assert not runner.works
 
 
+def test_trials_may_be_kept_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
+    given = {"storage": str(tmp_path / "trials.log"), "objective": "cold"}
+    tune(**given)
+    assert not list(cache.rglob("*.log"))
+    tune(**given)
+    assert len(runner.measured) == LEGAL
+
+
 def test_a_failing_search_closes_the_runner(runner: OpenedRunner) -> None:
     runner.broken = {f"t{threads}": Failure("launch", "refused") for threads in THREADS}
     with pytest.raises(AutotuneError, match="launch 11"):
         tune()
     assert runner.closed == 1
+
+
+def test_wrong_and_deadly_configurations_cost_themselves_alone(
+    runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    def opened(work: Workload, index: int, *, time_limit: float) -> gpu.GpuRunner:
+        bench = "kernel_fakes:opened_saxpy"
+        return gpu.GpuRunner(work, index, bench=bench, vendor=None, time_limit=time_limit)
+
+    monkeypatch.setattr(gpu, "open_kernel_runner", opened)
+    record = tune(sampler="exhaustive")
+    assert {entry.config.integer("THREADS") for entry in record.entries} == {32, 256}
+    assert (record.provenance.trials, record.best.measurement.time_us) == (LEGAL, 250.0)
+    barred = Store(cache).quarantined(H100)
+    assert {key.partition("@")[0] for key in barred} == {
+        f"saxpy:THREADS=128,EACH={each}" for each in EACH
+    }
+    assert not runner.works
 
 
 # Without a GPU

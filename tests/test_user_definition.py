@@ -72,7 +72,7 @@ def test_values_may_be_of_numpy_and_are_taken_once() -> None:
         ({"parameters": {"A": (1.5,)}}, "A has the value 1.5; give whole numbers"),
         (
             {"parameters": {name: range(100) for name in "ABCD"}},
-            "have 100,000,000 combinations; give values that have at most 1,000,000",
+            "have 100,000,000 combinations; give values that have at most 250,000",
         ),
         ({"constraints": {"even": True}}, "constraint 'even' is True; give .* a function"),
         ({"constraints": {" ": lambda _: True}}, "constraint ' ' is .*; give a short reason"),

@@ -115,4 +115,5 @@ class KernelRunner:
 
     def _outcome(self, config: Config) -> Measurement | Failure:
         threads, each = config.integer("THREADS"), config.integer("EACH")
-        return self.broken.get(f"t{threads}") or Measurement(1000 / threads + each, 0.1, 20)
+        time_us = 1000 / threads + each
+        return self.broken.get(f"t{threads}") or Measurement(time_us, 0.1, 20, 2 * time_us)

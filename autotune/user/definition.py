@@ -22,7 +22,7 @@ Predicate = Callable[[Chosen], object]
 """Whether the values of the parameters go together."""
 
 # The search keeps which value a configuration has in a byte, and looks at all configurations.
-MOST_VALUES, MOST = 256, 1_000_000
+MOST_VALUES, MOST = 256, 250_000
 RESERVED = "family"
 """What the search calls a choice of its own."""
 
