@@ -1,6 +1,7 @@
 """The worker process: answers requests until it is killed or its parent is gone.
 
-The parent sends the factory of the bench, then requests; each is a method's name and arguments.
+The parent sends the factory of the bench with its arguments, the last of which is the number of the
+GPU, then requests; each is a method's name and arguments.
 The worker sends `Hello` as soon as it knows its GPU and `Standing` once the bench takes requests,
 or, in the place of either, the `AutotuneError` that keeps it from that. A request is answered by
 `Taken` at once, and then by an `Answer`, or by `Dying` when the process can be of no further use.
@@ -8,6 +9,7 @@ or, in the place of either, the `AutotuneError` that keeps it from that. A reque
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -83,6 +85,7 @@ def main(descriptor: int) -> None:
 
 def _serve(connection: Connection[Any, Any]) -> None:
     factory, arguments = connection.recv()
+    threading.Thread(target=_wake, args=(arguments[-1],), daemon=True).start()
     module, _, name = factory.partition(":")
     try:
         opening = getattr(import_module(module), name)(*arguments)
@@ -103,6 +106,22 @@ def _serve(connection: Connection[Any, Any]) -> None:
         except Exception as error:  # whatever a candidate did; its process goes with it
             connection.send(Dying(f"{type(error).__name__}: {error}"))
             return
+
+
+def _wake(index: int) -> None:
+    """Has the driver start and make the GPU's primary context, which takes it a good part of a
+    second, while the benches' modules are imported: it works outside the interpreter's lock.
+
+    What fails here fails once more where it is told.
+    """
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), index) == 0:
+        # Never released: the process ends with it.
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 def _end_with_parent() -> None:
