@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from autotune import compiler, runtime, settings, space, targets
-from autotune.candidates import AUTO
-from autotune.config import Config
+from autotune import compiler, gpus, settings, targets
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.families.simt import SIMT
-from autotune.multiplication import Multiplication
+from autotune.options import Options, Sampler
 from autotune.problem import Problem, compute_of
 from autotune.runner import Objective
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
 
+# What else there is takes long to import, and a search starts its workers first.
 if TYPE_CHECKING:
+    from autotune.config import Config
     from autotune.device import Device
     from autotune.ladder import Ladder
     from autotune.observer import Observer
     from autotune.runtime.product import Array
-    from autotune.tuning import Options
 
 BUDGET_S = 60.0
 """Seconds of search if the caller sets no limit."""
@@ -39,11 +38,12 @@ def tune(
     output: str = "same",
     accuracy: str = "exact",
     device: str = DEFAULT,
+    devices: str | Sequence[int] | None = None,
     trials: int | None = None,
     budget: float | None = None,
     seed: int = 0,
     sampler: str = "gp",
-    family: str = AUTO,
+    family: str = "auto",
     jobs: int | None = None,
     objective: str = "hot",
     storage: str | None = None,
@@ -66,6 +66,8 @@ def tune(
         accuracy: `near` makes `f32` `tf32x3`; else `exact`.
         device: `gpu` (measured; `gpu:1` for another), `replay:h100` (recorded), a name of the
             catalogue or a JSON file (predicted).
+        devices: in its place several GPUs of one model, which share the work: their numbers, also
+            as text such as `0,1`, or `all`.
         trials: stop at so many configurations, those of earlier calls included.
         budget: stop after so many seconds; 60 if neither limit is given, except that
             `exhaustive` then tries everything.
@@ -90,7 +92,9 @@ def tune(
     chosen = compute_of(compute, accuracy)
     problem = Problem(m, n, k, chosen, layout, batch, epilogue, output)
     options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
-    return search(problem, options, device=device, family=family, observer=observer)
+    return search(
+        problem, options, device=device, devices=devices, family=family, observer=observer
+    )
 
 
 def options_of(
@@ -108,9 +112,6 @@ def options_of(
         UsageError: for an unknown sampler or objective, limits below 1 trial or 0 seconds, less
             than 1 job, and what is no number.
     """
-    from autotune.options import Options
-    from autotune.search import Sampler
-
     chosen = _named("sampler", sampler, Sampler)
     wanted = _named("objective", objective, Objective)
     for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
@@ -143,15 +144,18 @@ def search(
     options: Options,
     *,
     device: str = DEFAULT,
-    family: str = AUTO,
+    devices: str | Sequence[int] | None = None,
+    family: str = "auto",
     observer: Observer | None = None,
 ) -> Record:
     """`tune` for values that are checked already."""
-    from autotune.tuning import tune
-
-    subject = Multiplication(problem, family)
     cache = settings.cache_dir()
-    with targets.opened(problem, device, seed=options.seed) as target:
+    with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
+        from autotune.multiplication import Multiplication
+        from autotune.tuning import tune
+
+        subject = Multiplication(problem, family)
+        target = opened()
         return tune(
             subject,
             target.runner,
@@ -160,6 +164,7 @@ def search(
             compile=partial(compiler.compile, cache=cache),
             origin=target.origin,
             observer=observer,
+            others=target.others,
         )
 
 
@@ -260,6 +265,8 @@ def matmul(
         ProblemError: for an unknown activation, compute or accuracy, or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
     """
+    from autotune import runtime
+
     tuner = _tuner if tune else None
     return runtime.matmul(
         *(a, b, out),
@@ -275,6 +282,9 @@ def matmul(
 
 def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Config:
     """The fastest recorded `simt` kernel that is legal today; one is searched if there is none."""
+    from autotune import space
+    from autotune.families.simt import SIMT
+
     where = targets.resolve(device)
     record = Store(settings.cache_dir()).load(where, problem)
     for config in _simt(record) if record else ():
@@ -289,9 +299,11 @@ def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Conf
 
 def _simt(record: Record) -> list[Config]:
     """The recorded `simt` configurations, the fastest first."""
+    from autotune.families.simt import SIMT
+
     return [one.config for one in record.entries if one.config.family == SIMT.name]
 
 
 def _tuner(problem: Problem, device: Device) -> Record:
     options = options_of(None, None, 0, "gp", None)
-    return search(problem, options, device=f"gpu:{targets.index_of(device)}")
+    return search(problem, options, device=f"gpu:{gpus.index_of(device)}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from autotune.runner import Objective
-from autotune.search import Sampler
+
+Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 
 
 @dataclass(frozen=True)

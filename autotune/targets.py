@@ -8,20 +8,22 @@ h100, file.json    a device of the catalogue or of a file: predicted
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autotune import device as devices
-from autotune import recording
+from autotune import gpus, recording
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
-from autotune.errors import DeviceError, MissingError, ProblemError
-from autotune.predicted import PredictedRunner
+from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording
-from autotune.replay import ReplayRunner
 from autotune.runner import Runner
+
+if TYPE_CHECKING:
+    from autotune.gpu import GpuRunner
 
 DEFAULT = "gpu"
 OLDEST = (7, 5)
@@ -38,10 +40,17 @@ _GPU = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Target:
-    """What answers for a problem, and what its answers are made with."""
+    """What answers for a problem, and what its answers are made with.
+
+    Attributes:
+        runner: what answers.
+        origin: what its answers are made with.
+        others: of further GPUs of the same model.
+    """
 
     runner: Runner
     origin: Origin
+    others: tuple[Runner, ...] = ()
 
 
 def resolve(spec: str = DEFAULT) -> Device:
@@ -54,7 +63,7 @@ def resolve(spec: str = DEFAULT) -> Device:
     """
     _check_text(spec)
     if (index := _index(spec)) is not None:
-        return _probe(index)
+        return gpus.probe(index)
     if (name := _recorded(spec)) is not None:
         first, *_ = recording.names().get(name, (Problem(1, 1, 1),))
         return recording.find(name, first).device
@@ -62,20 +71,49 @@ def resolve(spec: str = DEFAULT) -> Device:
 
 
 @contextmanager
+def opening(
+    problem: Problem,
+    spec: str = DEFAULT,
+    *,
+    numbers: str | Sequence[int] | None = None,
+    seed: int = 0,
+) -> Iterator[Callable[[], Target]]:
+    """Starts what answers for a problem; what comes back waits for it. At the end all is closed.
+
+    Args:
+        problem: what is measured.
+        spec: names the device.
+        numbers: of GPUs of this machine in its place, also as text such as `0,1`, or `all`.
+        seed: of a recording's noise.
+
+    Raises:
+        UsageError: for numbers that are none, or with a device besides.
+        ProblemError: if the device cannot hold the problem.
+        DeviceError: if the GPUs are of several models.
+        AutotuneError: as `resolve`, or if kernels cannot be compiled or measured for the device.
+    """
+    if numbers is not None and spec != DEFAULT:
+        raise UsageError(f"GPUs {numbers!r} and a device {spec!r}; give one of both")
+    _check_text(spec)
+    index = _index(spec)
+    with ExitStack() as stack:
+        if numbers is not None:
+            yield _measured(problem, gpus.numbered(numbers), stack)
+        elif index is not None:
+            yield _measured(problem, (index,), stack)
+        else:
+            yield lambda: _found(problem, spec, seed, stack)
+
+
+@contextmanager
 def opened(problem: Problem, spec: str = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
     """The target of a problem on the device that `spec` names; `seed` is of a recording's noise.
 
     Raises:
-        ProblemError: if the device cannot hold the problem.
-        AutotuneError: as `resolve`, or if kernels cannot be compiled or measured for the device.
+        AutotuneError: as `opening`.
     """
-    device = resolve(spec)
-    check_memory(problem, device)
-    target = _target(problem, spec, device, seed)
-    try:
-        yield target
-    finally:
-        target.runner.close()
+    with opening(problem, spec, seed=seed) as target:
+        yield target()
 
 
 def measuring(spec: str, subject: str) -> tuple[int, Device]:
@@ -97,7 +135,7 @@ def measuring(spec: str, subject: str) -> tuple[int, Device]:
     index = _index(spec)
     if index is None:
         device = resolve(spec)
-        index = _present(device)
+        index = gpus.present(device)
         if index is None:
             raise MissingError(
                 f"{subject}: {device.name} is not in this machine, and nothing can predict the "
@@ -151,43 +189,49 @@ def check_compilable(device: Device) -> None:
         )
 
 
-def index_of(device: Device) -> int:
-    """The number of this machine's first GPU of that model.
-
-    Raises:
-        DeviceError: if there is none.
-        MissingError: without PyCUDA, a driver or a GPU.
-    """
+def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Callable[[], Target]:
+    """Starts the runners of GPUs; what comes back waits for them and makes them a target."""
     from autotune import gpu
 
-    index = 0
-    while gpu.probe(index).slug != device.slug:
-        index += 1
-    return index
+    runners: dict[int, GpuRunner] = {}
+    with gpus.explained():
+        for index in indices:
+            # The vendor's library is timed on the first alone.
+            runner = gpu.open_runner(problem, index, library=not runners)
+            stack.callback(runner.close)
+            runners[index] = runner
+
+    def target() -> Target:
+        with gpus.explained():
+            found = {index: runner.device for index, runner in runners.items()}
+        gpus.check_alike(found)
+        first, *others = runners.values()
+        return Target(first, _origin(problem, first.device, first.driver), tuple(others))
+
+    return target
 
 
-def _target(problem: Problem, spec: str, device: Device, seed: int) -> Target:
+def _found(problem: Problem, spec: str, seed: int, stack: ExitStack) -> Target:
+    """The target of a recording, of a named GPU that is in this machine, or of predictions."""
+    device = resolve(spec)
+    check_memory(problem, device)
     if (recorded := recording_of(problem, spec)) is not None:
+        from autotune.replay import ReplayRunner
+
         return Target(ReplayRunner(recorded, seed), recorded.origin)
     check_compilable(device)
-    compiler, source = compiler_version(), source_hash(*KERNEL_SOURCES)
-    index = _index(spec)
-    if index is None:
-        index = _present(device)
-    if index is None:
-        return Target(PredictedRunner(problem, device), Origin("", compiler, source))
-    from autotune import gpu
+    index = gpus.present(device)
+    if index is not None:
+        return _measured(problem, (index,), stack)()
+    from autotune.predicted import PredictedRunner
 
-    runner = gpu.open_runner(problem, index)
-    return Target(runner, Origin(runner.driver, compiler, source))
+    return Target(PredictedRunner(problem, device), _origin(problem, device, ""))
 
 
-def _present(device: Device) -> int | None:
-    """The number of this machine's first GPU of that model, if it can measure on one."""
-    try:
-        return index_of(device)
-    except (DeviceError, MissingError):
-        return None
+def _origin(problem: Problem, device: Device, driver: str) -> Origin:
+    check_memory(problem, device)
+    check_compilable(device)
+    return Origin(driver, compiler_version(), source_hash(*KERNEL_SOURCES))
 
 
 def _check_text(spec: object) -> None:
@@ -203,22 +247,6 @@ def _index(spec: str) -> int | None:
 def _recorded(spec: str) -> str | None:
     lower = spec.lower()  # as the catalogue takes names
     return lower.removeprefix(_REPLAY) if lower.startswith(_REPLAY) else None
-
-
-def _probe(index: int) -> Device:
-    from autotune import gpu, runtime
-
-    try:
-        return gpu.probe(index)
-    except MissingError:
-        # Only measuring needs PyCUDA.
-        try:
-            return runtime.probe(index)
-        except MissingError as error:
-            raise MissingError(
-                f"{error}; or give another device: --device replay:h100 for recorded times, "
-                "--device h100 for predicted ones"
-            ) from error
 
 
 def _dotted(compute_capability: tuple[int, int]) -> str:

@@ -13,7 +13,7 @@ from records import H100, SQUARE, entry, record
 from synthetic import DEVICE, FASTEST, PROBLEM, ship
 
 import autotune
-from autotune import api, gpu, runtime, settings, targets
+from autotune import api, gpu, gpus, runtime, settings, targets
 from autotune.config import Config
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
@@ -137,7 +137,7 @@ def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPa
             raise DeviceError(f"no GPU {index}")
         return (find("t4"), find("h100"))[index]
 
-    def open_runner(_problem: Problem, index: int) -> Runner:
+    def open_runner(_problem: Problem, index: int, **_: bool) -> Runner:
         raise Opened(index)
 
     monkeypatch.setattr(gpu, "probe", probe)
@@ -306,7 +306,7 @@ def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(gpu, "probe", probe)
     with pytest.raises(DeviceError, match="no GPU 1"):
-        targets.index_of(find("t4"))
+        gpus.index_of(find("t4"))
 
 
 def test_every_kernel_source_is_in_the_hash() -> None:

@@ -73,7 +73,7 @@ def test_a_problem_that_is_none(
         ("--layout", "cc", "unknown layout 'cc'; give one of nn, nt, tn, tt"),
         ("--batch", "0", "batch is 0; give 1 to 65535"),
         ("--epilogue", "tanh", f"unknown epilogue 'tanh'; give one of {EPILOGUES}"),
-        ("--sampler", "best", "unknown sampler 'best'; give one of tpe, random, exhaustive"),
+        ("--sampler", "best", "unknown sampler 'best'; give one of gp, tpe, random, exhaustive"),
         ("--budget", "soon", "malformed budget 'soon'; give 60s, 2m or 90 (seconds)"),
         ("--budget", "0", "budget is 0 s; give more than 0"),
         ("--trials", "0", "trials is 0; give at least 1"),
@@ -114,6 +114,30 @@ def test_a_problem_larger_than_the_device(verb: str, capsys: pytest.CaptureFixtu
         "GiB; give a smaller shape"
     )
     assert refused(capsys, verb, "100000x100000x100000", "--device", "h100") == (2, said)
+
+
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ("0,x", "GPUs are '0,x'; give their numbers, such as 0,1, or all"),
+        ("", "GPUs are ''; give their numbers, such as 0,1, or all"),
+        ("-1", "GPUs are '-1'; give their numbers, such as 0,1, or all"),
+        ("1,0,1", "GPUs are '1,0,1', one of them twice; give each once"),
+    ],
+)
+def test_gpus_that_are_none(devices: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "tune", SHAPE, f"--devices={devices}") == (2, said)
+
+
+def test_gpus_and_a_device_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "GPUs '0,1' and a device 'h100'; give one of both"
+    assert refused(capsys, "tune", SHAPE, "--devices", "0,1", "--device", "h100") == (2, said)
+
+
+@pytest.mark.parametrize("devices", ["0,1", "all"])
+def test_gpus_that_are_not_there(devices: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, said = refused(capsys, "tune", SHAPE, "--devices", devices)
+    assert (status, said.startswith("no CUDA driver: libcuda.so.1 was not found")) == (1, True)
 
 
 def test_a_ladder_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +235,7 @@ def test_no_pycuda_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.setattr(runtime, "probe", lambda _: H100)
-    monkeypatch.setattr(gpu, "open_runner", lambda *_: session.pycuda())
+    monkeypatch.setattr(gpu, "open_runner", lambda *_, **__: session.pycuda())
     status, said = refused(capsys, "tune", SHAPE)
     assert (status, 'pip install "tile-autotune[gpu]"' in said) == (1, True)
 

@@ -30,6 +30,14 @@ DeviceSpec = Annotated[
         "the catalogue or a JSON file (predicted).",
     ),
 ]
+DeviceNumbers = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="N,...|all",
+        help="In the place of --device: several GPUs of one model, which share the work.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Compute = Annotated[
     str,

@@ -13,6 +13,7 @@ from autotune.cli.output import (
     Accuracy,
     Batch,
     Compute,
+    DeviceNumbers,
     DeviceSpec,
     Epilogue,
     Json,
@@ -40,6 +41,7 @@ def tune(
     output: Output = "same",
     accuracy: Accuracy = "exact",
     device: DeviceSpec = None,
+    devices: DeviceNumbers = None,
     trials: Annotated[
         int | None, typer.Option(help="Stop at so many, those of earlier runs included.")
     ] = None,
@@ -75,7 +77,7 @@ def tune(
     from rich.console import Console
 
     from autotune import api, targets
-    from autotune.report import progress, record, rejections
+    from autotune.report import progress
 
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     seconds = None if budget is None else parse_seconds(budget)
@@ -88,12 +90,16 @@ def tune(
                 problem,
                 options,
                 device=device or targets.DEFAULT,
+                devices=devices,
                 family=family,
                 observer=tally,
             )
         except KeyboardInterrupt:
             typer.echo("interrupted: what was measured is kept; run again to go on", err=True)
             raise typer.Exit(130) from None
+    # No worker had to wait for these.
+    from autotune.report import record, rejections
+
     if json:
         shown = record.to_json(found)
         if explain:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from autotune.gpu.runner import GpuRunner, open_kernel_runner, open_runner
-from autotune.gpu.session import probe
+from autotune.gpu.session import count, probe
 
-__all__ = ["GpuRunner", "open_kernel_runner", "open_runner", "probe"]
+__all__ = ["GpuRunner", "count", "open_kernel_runner", "open_runner", "probe"]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from autotune.accuracy import judged
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
@@ -31,9 +30,12 @@ VENDOR_LIMIT = 120.0  # loading cuBLAS takes seconds where the disk is slow
 RIVALS = 16  # runs that one factory may open
 
 
-def open_runner(problem: Problem, index: int = 0) -> GpuRunner:
-    """A runner for a problem on GPU `index`, which starts in the background."""
-    return GpuRunner(problem, index)
+def open_runner(problem: Problem, index: int = 0, *, library: bool = True) -> GpuRunner:
+    """A runner for a problem on GPU `index`, which starts in the background.
+
+    Without the vendor's library it has no baseline, and a rematch judges no accuracies.
+    """
+    return GpuRunner(problem, index, vendor=VENDOR_BENCH if library else None)
 
 
 def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> GpuRunner:
@@ -198,6 +200,8 @@ class GpuRunner:
         outcome = self.measure(candidate, None)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome
+        from autotune.accuracy import judged  # NumPy with it, for which no worker has to wait
+
         return judged(self._task, outcome, self._baseline.relative_error)
 
     def _raced(

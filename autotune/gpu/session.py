@@ -71,6 +71,15 @@ def probe(index: int = 0) -> Device:
     return _described(_device(pycuda(), index))
 
 
+def count() -> int:
+    """How many GPUs the driver shows.
+
+    Raises:
+        MissingError: if PyCUDA, the driver or a GPU is missing.
+    """
+    return int(pycuda().Device.count())
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A loaded kernel: PyCUDA's function, the stream and the dynamic shared memory in bytes."""

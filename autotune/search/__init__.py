@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
-from typing import Literal
 
 import numpy as np
 import optuna
@@ -19,6 +18,7 @@ from optuna.trial import TrialState
 from autotune.config import Config
 from autotune.evaluate import Trial
 from autotune.features import Describe
+from autotune.options import Sampler
 from autotune.search.axes import Axis, axes_of, families_in
 from autotune.search.history import History
 from autotune.search.journal import Journal
@@ -28,8 +28,6 @@ from autotune.search.studies import study_of
 from autotune.search.surrogate import Surrogate
 
 __all__ = ["Journal", "Patience", "Sampler", "Search", "axes_of"]
-
-Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 
 # Trials before an engine is asked, if there are no guesses, and guesses that are tried anyway.
 START, SURE = 8, 8
