@@ -30,7 +30,7 @@ COLD_SAMPLES, COLD_US = (1, 5), 6_000.0
 # Where the cold ones decide.
 DECIDING_SAMPLES, DECIDING_US = (3, 15), 12_000.0
 # Half the distance of the quartiles, as a share of the median, at which no more hot samples are
-# taken: the median of eight is then within 0.2 % or so of that of many.
+# taken: for normal noise the standard error of the median of eight is then 0.2 %.
 STEADY, STEADY_SAMPLES = 0.003, 8
 MORE_SAMPLES = 5  # at once, beside which the one replay that is not timed is little
 ROUNDS, ROUNDS_US = (5, 25), 2_000_000.0

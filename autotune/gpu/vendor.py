@@ -17,8 +17,8 @@ from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
 
 LIBRARY_BYTES = 2**30
-"""Device memory that the library takes for its kernels and its own workspace, or less: PyTorch and
-cuBLAS of CUDA 13 have some hundred MB on an H100."""
+"""Device memory that is left to the library for its kernels and a workspace of its own, with much
+to spare: to make room needlessly costs the start of a process, too little costs the request."""
 
 
 def open_vendor(problem: Problem, index: int) -> Opening:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune import reference
-from autotune.compiler import CompileFailure, compile
+from autotune.compiler import CompileFailure, Program, compile
 from autotune.errors import RunnerError
 from autotune.families.conventions import epilogue, transposes, type_arguments
 from autotune.gpu.operands import Matrix, Operands
@@ -112,24 +113,24 @@ class Verifier:
         self._stale = True
         problem = operands.problem
         operand, output = type_arguments(problem)
+        kinds: tuple[Type, ...] = ("f32", problem.operand_type, problem.output_type)
+        fills, checks = (
+            {kind: Template("verify.cu", name, (("TYPE", TYPES.index(kind)),)) for kind in kinds}
+            for name in ("fill", "check")
+        )
+        multiply = Template("verify.cu", "reference", (operand, *transposes(problem)))
+        comparison = Template("verify.cu", "compare", (output, epilogue(problem)))
+        templates = (*fills.values(), *checks.values(), multiply, comparison)
+        programs = _compiled(templates, session.device.arch, cache)
 
         def load(
             template: Template, types: tuple[ArgumentType, ...], shared: int = REDUCTION_SHARED
         ) -> Kernel:
-            program = compile(template, session.device.arch, cache=cache)
-            if isinstance(program, CompileFailure):
-                raise RunnerError(f"verify.cu: {template.expression}: {program.reason}")
-            return session.load(program, types, shared)
+            return session.load(programs[template], types, shared)
 
-        self._fills, self._checks = dict[Type, Kernel](), dict[Type, Kernel]()
-        kinds: tuple[Type, ...] = ("f32", problem.operand_type, problem.output_type)
-        for kind in dict.fromkeys(kinds):
-            stored = (("TYPE", TYPES.index(kind)),)
-            self._fills[kind] = load(Template("verify.cu", "fill", stored), REGION)
-            self._checks[kind] = load(Template("verify.cu", "check", stored), (*REGION, "pointer"))
-        multiply = Template("verify.cu", "reference", (operand, *transposes(problem)))
+        self._fills = {kind: load(one, REGION) for kind, one in fills.items()}
+        self._checks = {kind: load(one, (*REGION, "pointer")) for kind, one in checks.items()}
         self._reference = load(multiply, REFERENCE, REFERENCE_SHARED)
-        comparison = Template("verify.cu", "compare", (output, epilogue(problem)))
         self._compare = load(comparison, COMPARE)
 
     def refresh(self) -> None:
@@ -247,6 +248,20 @@ class Verifier:
 
     def _place(self, index: int) -> int:
         return int(self._results) + 8 * index
+
+
+def _compiled(
+    templates: Sequence[Template], arch: str, cache: Path | None
+) -> dict[Template, Program]:
+    """The programs of all, compiled at once: the first candidate waits for them."""
+    with ThreadPoolExecutor(len(templates), "compile") as pool:
+        made = list(pool.map(lambda template: compile(template, arch, cache=cache), templates))
+    programs = dict[Template, Program]()
+    for template, program in zip(templates, made, strict=True):
+        if isinstance(program, CompileFailure):
+            raise RunnerError(f"verify.cu: {template.expression}: {program.reason}")
+        programs[template] = program
+    return programs
 
 
 def _strays(
