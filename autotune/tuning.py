@@ -224,7 +224,7 @@ class _Run(Generic[R]):
 
     def _tell(self, trial: Trial) -> None:
         if trial.resources is None:  # it never came to a device, where trials are written
-            self.journal.finish(trial)
+            self._keep(trial)
         trial = self._accurate(trial)
         self.standings.note(trial)
         self._search.tell(trial)
@@ -279,8 +279,14 @@ class _Run(Generic[R]):
         best_us = None if best is None else best.time(objective)
         outcome = runner.measure(candidate, best_us, objective)
         trial = self._judged(candidate, outcome)
-        self.journal.finish(trial)
+        self._keep(trial)
         return trial
+
+    def _keep(self, trial: Trial) -> None:
+        """Has the trial written, unless a later run is to try it again."""
+        outcome = trial.outcome
+        if not isinstance(outcome, Failure) or self._subject.stands(outcome.stage):
+            self.journal.finish(trial)
 
     def _judged(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
         """The trial; what endangers the device is quarantined before anything else happens."""

@@ -78,7 +78,6 @@ def test_a_second_run_goes_on_from_the_first(store: Store) -> None:
     assert len(first.measured) + len(second.measured) == LEGAL
 
 
-@pytest.mark.xfail(strict=True, reason="the journal keeps what does not stand, as a claim")
 def test_a_wrong_result_is_looked_at_again(store: Store) -> None:
     first = KernelRunner(t256=Failure("verify", "wrong"), t128=Failure("launch", "refused"))
     go(first, store)

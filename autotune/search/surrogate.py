@@ -29,7 +29,7 @@ TRUST = 0.5
 # What a feature weighs beside a parameter, whose values span 1: its standard deviation.
 WEIGHT = 0.4
 # The scales are fitted anew after so many values, of which there are few at first and to so many.
-REFIT, SLOWLY, LATE = 3, 10, 60
+REFIT, SLOWLY, LATE = 2, 10, 60
 FITTED = 150
 # So many covariances between what is left and what is known are looked at for one choice.
 ENTRIES = 2_000_000
@@ -41,6 +41,8 @@ SAMPLE, FIRST = 8_000, 2_000
 DRAWS, PROMISING = 64, 256
 # So many of the most promising are asked whether they fit.
 LOOKED_AT = 64
+# So many are in front.
+FRONT = 512
 
 
 class Surrogate:
@@ -79,6 +81,9 @@ class Surrogate:
         self._scale: tuple[Floats, Floats] | None = None
         self._process: GaussianProcess | None = None
         self._fitted = 0
+        self._front: Indices = np.empty(0, np.intp)
+        self._seen: int | None = None
+        self._near: tuple[int, Indices] | None = None
 
     def learn(self, index: int, resources: Resources | None) -> None:
         """A configuration was compiled: what follows from its resources is known now."""
@@ -91,28 +96,36 @@ class Surrogate:
         del study, trial
         if self._history.best is None:
             return None
-        pool = self._pool(left)
-        gains = self._belief().gains(self._points[pool], pool)
-        return int(pool[int(gains.argmax())])
+        return int(self._ranked(left)[0])
 
     def spare(self, left: Mask, fits: Callable[[int], bool]) -> int | None:
         """The most promising that fits; None if none of the best `LOOKED_AT` does."""
         if self._history.best is None:
             return None
-        pool = self._pool(left)
-        gains = self._belief().gains(self._points[pool], pool)
-        ranked = pool[np.argsort(-gains)[:LOOKED_AT]]
+        ranked = self._ranked(left)[:LOOKED_AT]
         return next((int(index) for index in ranked if fits(int(index))), None)
 
     def outlook(self, left: Mask) -> float:
         """By which share all that is left is expected to beat the best time."""
         if self._history.best is None:
             return math.inf
-        pool = self._pool(left)
-        belief = self._belief()
-        promising = pool[np.argsort(-belief.gains(self._points[pool], pool))[:PROMISING]]
-        found = belief.draws(self._points[promising], promising, self._random).min(1)
+        promising = self._ranked(left)[:PROMISING]
+        found = self._belief().draws(self._points[promising], promising, self._random).min(1)
         return float(np.maximum(-found, 0).mean())
+
+    def _ranked(self, left: Mask) -> Indices:
+        """The most promising of what is left, in order.
+
+        Looking at all of it takes many times as long as looking at those that were in front a
+        moment ago, so that it is done once for each that has come back.
+        """
+        known = len(self._history.told)
+        pool = self._front[left[self._front]] if known == self._seen else self._front[:0]
+        if not len(pool):
+            self._seen, pool = known, self._pool(left)
+        gains = self._belief().gains(self._points[pool], pool)
+        self._front = pool[np.argsort(-gains, kind="stable")[:FRONT]]
+        return self._front
 
     def _belief(self) -> _Belief:
         told = np.array(self._history.told)
@@ -154,12 +167,19 @@ class Surrogate:
         if len(free) > most:
             free = self._random.choice(free, most, replace=False)
         if len(free) < np.count_nonzero(left):
-            off = np.abs(self._points - self._points[self._history.best]).sum(1)
-            off[~left] = np.inf
-            free = np.union1d(free, np.argpartition(off, AROUND)[:AROUND])
-            free = free[left[free]]
+            near = self._around()
+            free = np.union1d(free, near[left[near]])
         self._ensure(free)
         return free
+
+    def _around(self) -> Indices:
+        """What is nearest to the best."""
+        best = self._history.best
+        assert best is not None
+        if self._near is None or self._near[0] != best:
+            off = np.abs(self._points - self._points[best]).sum(1)
+            self._near = best, np.argpartition(off, AROUND)[:AROUND]
+        return self._near[1]
 
     def _ensure(self, indices: Indices) -> None:
         """Describes those that are not described yet."""

@@ -152,8 +152,9 @@ def merge(old: R | None, new: R) -> R:
     The entries are the ten fastest of both, the fastest with a flushed L2 among them; where both
     have a configuration, the new measurement stands, also if it is the slower one. Times of other
     kernel sources say nothing of today's kernels, so `old` gives no entries if its source hash
-    differs. The baseline does not depend on our sources: the new one stands, else the old one. The provenance is the new
-    one's as it is: a sum of trials would count twice what a run resumes or saves twice.
+    differs. The baseline does not depend on our sources: the new one stands, else the old one. The
+    provenance is the new one's as it is: a sum of trials would count twice what a run resumes or
+    saves twice.
     """
     comparable = old is not None and old.provenance.source == new.provenance.source
     earlier = old.entries if old is not None and comparable else ()

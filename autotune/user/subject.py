@@ -9,18 +9,22 @@ from dataclasses import astuple, dataclass
 from functools import cached_property
 from hashlib import sha256
 
+from autotune import features
 from autotune.call import Call
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError
-from autotune.features import Describe
-from autotune.plan import Argument, Launch, LaunchPlan
+from autotune.features import Describe, Description
+from autotune.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.space import Rejection
 from autotune.store import Entry, KernelRecord, Provenance, Store
 from autotune.subject import Candidates
 from autotune.user.definition import UserKernel
 from autotune.user.geometry import Geometry, asked, geometry_of, rejection
+
+# Registers of a kernel that is not compiled yet: a guess that fits any block.
+UNKNOWN = 32
 
 Choice = tuple[Config, Geometry | str]
 """A configuration with its geometry, or the reason of the constraint that it breaks."""
@@ -103,10 +107,20 @@ class KernelSubject:
         del there, device, store
         return ()
 
-    def describe(self, device: Device) -> Describe | None:
-        """None: what its blocks do is its own business."""
-        del device
-        return None
+    def describe(self, device: Device) -> Describe:
+        """What a block takes, and how many there are; what they do is their own business."""
+
+        def described(
+            configs: Sequence[Config], resources: Sequence[Resources | None]
+        ) -> Description:
+            plans = [self.plan(config) for config in configs]
+            taken = [
+                given or Resources(plan.main.threads, UNKNOWN, plan.main.shared)
+                for plan, given in zip(plans, resources, strict=True)
+            ]
+            return features.of_plans(plans, device, taken)
+
+        return described
 
     def plan(self, config: Config) -> LaunchPlan:
         """The one launch. A stranger's kernel may use local memory on purpose."""
