@@ -21,6 +21,8 @@ AUTO = "auto"
 # First guesses of the model, and the least of each family, however much slower than another's the
 # model takes them to be; and the winners of the nearest recorded problems.
 GUESSES, EACH = 12, 2
+# Further ones, for as long as nothing is known.
+MORE = 12
 A_TILE, ALIKE = 4, 2
 NEIGHBOURS = 4
 
@@ -76,7 +78,7 @@ def guesses(
 ) -> tuple[Config, ...]:
     """What had better be tried first: the model's first choice of each family, what won on similar
     problems, and the model's other choices."""
-    chosen = diverse(ranked, problem, GUESSES)
+    chosen = diverse(ranked, problem, GUESSES + MORE)
     first = {config.family: config for config in reversed(chosen)}
     near = transferred(problem, records, NEIGHBOURS)
     return tuple(dict.fromkeys((*sorted(first.values(), key=chosen.index), *near, *chosen)))

@@ -83,7 +83,13 @@ def ahead(
     waiting: list[_Slot] = []
     try:
         while True:
-            waiting += map(slot_of, islice(source, window - len(waiting)))
+            # While something is ready, one for the last one is enough: nobody waits.
+            room = window - len(waiting)
+            room = room if ordered or _ready(waiting) is None else min(room, 1)
+            for config in islice(source, room):
+                waiting.append(slot_of(config))
+                if not ordered and _ready(waiting) is not None:
+                    break
             if not waiting:
                 return
             place = 0 if ordered else _ready(waiting)

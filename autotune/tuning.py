@@ -10,6 +10,8 @@ from datetime import datetime, timezone
 from time import monotonic
 from typing import Generic, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 import autotune
 from autotune.candidates import GUESSES
 from autotune.config import Config
@@ -84,7 +86,8 @@ def tune(
     runners = (runner, *others)
     run = _Run(subject, runners, store, options, compile, origin, observer or Silent())
     try:
-        with closing(run.journal):
+        # The threads of a matrix library would only get in the way of those that compile.
+        with closing(run.journal), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
     except BaseException:
@@ -165,8 +168,8 @@ class _Run(Generic[R]):
         self._observer.rematch(leaders)
         prepared = self._prepared((trial.config for trial in leaders), ordered=True)
         ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
-        if self._baseline is None:  # it was not to be waited for until now
-            self._compare(self._runner.baseline())
+        if self._baseline is None and (baseline := self._runner.baseline()) is not None:
+            self._compare(baseline)  # it was not to be waited for until now
         outcomes = self._runner.rematch(ready) if ready else []
         self._baseline = self._runner.baseline()
         self.standings.rematch(

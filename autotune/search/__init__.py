@@ -34,7 +34,7 @@ START, SURE = 8, 8
 # Trials before TPE has an opinion of its own.
 TPE_START = 20
 # Trials before the outlook says anything.
-OUTLOOK = 16
+OUTLOOK = 40
 
 
 class Search:

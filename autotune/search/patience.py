@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # The search ends when all that is left is expected to give less than this share of the time, so
 # often in a row; that is looked at after every so many trials. docs/search.md has what it costs.
-ENOUGH, LOOKS, EVERY = 0.005, 2, 4
+ENOUGH, LOOKS, EVERY = 0.005, 3, 5
 
 
 class Patience:

@@ -43,6 +43,8 @@ DRAWS, PROMISING = 64, 256
 LOOKED_AT = 64
 # So many are in front.
 FRONT = 512
+# For so many that are pending one that has come back makes no difference.
+STALE = 4
 
 
 class Surrogate:
@@ -82,7 +84,7 @@ class Surrogate:
         self._process: GaussianProcess | None = None
         self._fitted = 0
         self._front: Indices = np.empty(0, np.intp)
-        self._seen: int | None = None
+        self._seen = -1
         self._near: tuple[int, Indices] | None = None
 
     def learn(self, index: int, resources: Resources | None) -> None:
@@ -117,10 +119,12 @@ class Surrogate:
         """The most promising of what is left, in order.
 
         Looking at all of it takes many times as long as looking at those that were in front a
-        moment ago, so that it is done once for each that has come back.
+        moment ago. It is done for each that has come back, or for each few where many more are on
+        their way.
         """
         known = len(self._history.told)
-        pool = self._front[left[self._front]] if known == self._seen else self._front[:0]
+        fresh = known - self._seen <= len(self._history.pending) // STALE
+        pool = self._front[left[self._front]] if fresh else self._front[:0]
         if not len(pool):
             self._seen, pool = known, self._pool(left)
         gains = self._belief().gains(self._points[pool], pool)

@@ -1,0 +1,214 @@
+"""How soon `autotune tune` has found a good kernel, counted from the command.
+
+    python scripts/live.py results 4096x4096x4096 4096x4096x4096:bf16 --budget 12 --warm 5
+
+tunes each shape on the GPU of this machine twice, each time in a new process: with an empty cache,
+and with the programs in the cache that the first run compiled. A kernel is good if it takes at most
+2 % longer than the fastest that is known of the shape: of all that was timed here, and of a
+recording under `--recordings`, where one holds it. Writes `live.json`.
+
+Single times are compared with the fastest of many, whose noise is in its favour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from autotune import recording
+from autotune.errors import NotFoundError
+from autotune.problem import Problem
+from autotune.runner import Measurement
+
+GOOD = 1.02
+SHOWN = Console(width=120, soft_wrap=True)
+
+# What a run does: it says when each trial came, as `autotune tune` would show it.
+PROGRAM = """
+import json, sys, time
+from autotune import api, cli
+from autotune.observer import Silent
+from autotune.problem import Problem
+
+def say(**what):
+    print(json.dumps({"at_s": time.time() - float(sys.argv[1]), **what}), flush=True)
+
+class Telling(Silent):
+    def started(self, feasible, rejected, progress):
+        say(what="started", feasible=feasible)
+
+    def baseline(self, measurement):
+        say(what="baseline", time_us=measurement and measurement.time_us)
+
+    def trial(self, trial, progress):
+        time_us = trial.time_us if trial.time_us < float("inf") else None
+        say(what="trial", time_us=time_us, busy=progress.busy, seconds=progress.seconds)
+
+    def enough(self, outlook):
+        say(what="enough", outlook=outlook)
+
+    def finished(self, record, progress):
+        made = record.provenance
+        say(what="finished", time_us=record.best.measurement.time_us, driver=made.driver,
+            compiler=made.compiler, device=record.device.name, config=str(record.best.config))
+
+options = api.options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
+api.search(Problem.parse(sys.argv[2]), options, observer=Telling())
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command: what it told, in order, with seconds since the command."""
+
+    told: list[dict[str, Any]]
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        """What it told of that kind."""
+        return [one for one in self.told if one["what"] == what]
+
+    @property
+    def fastest_us(self) -> float:
+        """The fastest trial."""
+        return min(float(one["time_us"]) for one in self.of("trial") if one["time_us"])
+
+    def summary(self, best_us: float) -> dict[str, Any]:
+        """Seconds until a good kernel was found (None if none was), and what else there is."""
+        trials, ends = self.of("trial"), self.of("finished")
+        good = [one["at_s"] for one in trials if (one["time_us"] or 1e99) <= GOOD * best_us]
+        last = trials[-1]
+        busy_s = last["busy"] * last["seconds"]
+        return {
+            "started_s": self.of("started")[0]["at_s"],
+            "first_s": trials[0]["at_s"],
+            "good_s": good[0] if good else None,
+            "trials_until_good": sum(one["at_s"] <= good[0] for one in trials) if good else None,
+            "searched_s": last["at_s"],
+            "ended_s": ends[0]["at_s"],
+            "stopped": bool(self.of("enough")),
+            "trials": len(trials),
+            "trials_a_second": len(trials) / (last["at_s"] - self.of("started")[0]["at_s"]),
+            "busy": busy_s / last["seconds"],
+            "busy_after_first_second": busy_s / max(last["seconds"] - 1.0, 1e-9),
+            "chosen_us": ends[0]["time_us"],
+            "config": ends[0]["config"],
+        }
+
+
+def main(
+    out: Path,
+    shapes: list[str],
+    budget: Annotated[float, typer.Option(help="Seconds of a run with an empty cache.")] = 15.0,
+    warm: Annotated[float, typer.Option(help="Seconds of one with compiled programs.")] = 6.0,
+    recordings: Annotated[Path, typer.Option(help="A folder of recordings.")] = recording.ROOT
+    / "h100",
+    seed: int = 0,
+    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+) -> None:
+    """Tunes SHAPES and writes `live.json` to OUT."""
+    rows: list[dict[str, Any]] = []
+    end: dict[str, Any] = {}
+    for text in shapes:
+        problem = Problem.parse(text)
+        with tempfile.TemporaryDirectory() as name:
+            cache = Path(name)
+            cold = run(problem, budget, seed, cache)
+            for folder in ("studies", "records"):
+                shutil.rmtree(cache / folder, ignore_errors=True)
+            again = run(problem, warm, seed, cache)
+        best_us = min(cold.fastest_us, again.fastest_us, recorded_us(problem, recordings))
+        end = cold.of("finished")[0]
+        rows.append(
+            {
+                "problem": str(problem),
+                "best_known_us": best_us,
+                "cold": cold.summary(best_us),
+                "warm": again.summary(best_us),
+            }
+        )
+        SHOWN.print(f"{problem}: {shown(rows[-1])}")
+    made = {
+        **{name: end[name] for name in ("device", "driver")},
+        "toolkit": end["compiler"],
+        "commit": commit,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "rows": rows,
+        "median": {kind: medians([row[kind] for row in rows]) for kind in ("cold", "warm")},
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "live.json").write_text(json.dumps(made, indent=1) + "\n")
+    SHOWN.print(table(made["median"]))
+
+
+def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:
+    """Tunes in a new process.
+
+    Raises:
+        subprocess.CalledProcessError: if that fails.
+    """
+    environment = {**os.environ, "AUTOTUNE_CACHE_DIR": str(cache)}
+    began = time.time()
+    arguments = [sys.executable, "-c", PROGRAM, str(began), str(problem), str(budget), str(seed)]
+    done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, check=True)
+    return Run([json.loads(line) for line in done.stdout.splitlines()])
+
+
+def recorded_us(problem: Problem, folder: Path) -> float:
+    """The fastest time of the recording that holds the problem; infinite if there is none."""
+    try:
+        found = recording.Recording.load(folder / f"{problem.slug}.json.gz")
+    except NotFoundError:
+        return float("inf")
+    return min(row.outcome.time_us for row in found.rows if isinstance(row.outcome, Measurement))
+
+
+def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """Of each number; a run that found nothing good counts as having taken forever."""
+    names = ["started_s", "first_s", "good_s", "ended_s", "trials", "trials_a_second"]
+    names.append("busy_after_first_second")
+    found = {
+        name: statistics.median(float("inf") if run[name] is None else run[name] for run in runs)
+        for name in names
+    }
+    late = sum(run["good_s"] is None for run in runs)
+    return {name: value for name, value in found.items() if value < float("inf")} | {"late": late}
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Such as `cold good after 4.1 s, 61 trials; warm ...`."""
+    parts = []
+    for kind in ("cold", "warm"):
+        one = row[kind]
+        good = "nothing good" if one["good_s"] is None else f"good after {one['good_s']:.1f} s"
+        behind = one["chosen_us"] / row["best_known_us"] - 1
+        parts.append(
+            f"{kind} {good}, {one['trials']} trials in {one['searched_s']:.1f} s, busy "
+            f"{one['busy_after_first_second']:.0%}, chosen {behind:+.1%}"
+        )
+    return "; ".join(parts)
+
+
+def table(found: dict[str, dict[str, float]]) -> Table:
+    shown = Table("medians", *found)
+    for name in found["cold"]:
+        shown.add_row(name, *(f"{found[kind].get(name, float('nan')):.2f}" for kind in found))
+    return shown
+
+
+if __name__ == "__main__":
+    typer.run(main)
