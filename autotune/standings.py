@@ -24,7 +24,7 @@ class Standings:
     Attributes:
         trials: of this run and of earlier ones, in their order.
         failures: how many of them failed.
-        best: the fastest of them; None if none has a time.
+        best: the fastest of them; None if none has a time of the kind that counts.
 
     Args:
         objective: the kind of time that counts.
@@ -76,9 +76,8 @@ class Standings:
         return sorted((known[config] for config in [*chosen][:LEADERS]), key=self._time)
 
     def _count(self, trial: Trial) -> None:
-        if isinstance(trial.outcome, Failure):
-            self.failures += 1
-        elif self.best is None or self._time(trial) < self._time(self.best):
+        self.failures += isinstance(trial.outcome, Failure)
+        if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
             self.best = trial
 
     def _time(self, trial: Trial) -> float:

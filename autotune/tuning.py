@@ -114,6 +114,10 @@ class _Run(Generic[R]):
         observer: Observer,
     ) -> None:
         self._began = monotonic()
+        if options.objective == "cold" and runners[0].evidence == "predicted":
+            raise AutotuneError(
+                f"{subject}: cold times are not predicted; give a GPU or a recording as the device"
+            )
         self._subject, self._runner, self._store = subject, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer

@@ -7,6 +7,7 @@ algorithm 2.1 and equations 4.17 and 5.9.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ LENGTH_SPREAD, SIGNAL_SPREAD, NOISE_SPREAD = 1.0, 1.0, 1.5
 STEPS, RATE = 25, 0.1
 # Beside the noise, so that a matrix of equal points can still be factored.
 JITTER = 1e-6
+# Of so many points single precision is twice as fast, and it is enough where the noise is more than
+# such a share of the variance; else its rounding would be larger than what the values differ by.
+MANY, SINGLE = 1000, 1e-4
 ROOT5 = math.sqrt(5.0)
 
 
@@ -65,7 +69,8 @@ class GaussianProcess:
 
     def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the values, without noise, at other points."""
-        across = self._covariance(points, self._points)
+        single = len(points) > MANY and self._noise > SINGLE * math.exp(self._chosen[-2])
+        across = self._covariance(points, self._points, np.float32 if single else np.float64)
         explained = np.square(across @ self._inverse.T.astype(across.dtype)).sum(1)
         variance = np.maximum(math.exp(self._chosen[-2]) - explained, 1e-9)
         return across @ self._weights, np.sqrt(variance)
@@ -84,9 +89,9 @@ class GaussianProcess:
     def _noise(self) -> float:
         return float(np.exp(self._chosen[-1])) + JITTER
 
-    def _covariance(self, ones: Floats, others: Floats) -> Floats:
-        # Single precision is enough and twice as fast, but its rounding unmakes small matrices.
-        kind = np.float32 if len(ones) > 1000 else np.float64
+    def _covariance(
+        self, ones: Floats, others: Floats, kind: type[np.floating[Any]] = np.float64
+    ) -> Floats:
         scales = np.exp(-self._chosen[:-2])
         left, right = (ones * scales).astype(kind), (others * scales).astype(kind)
         squares = np.square(left).sum(1)[:, None] + np.square(right).sum(1)[None, :]
