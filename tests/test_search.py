@@ -8,13 +8,17 @@ import statistics
 import numpy as np
 import optuna
 import pytest
+from threads import one_thread as one_thread
 
 from autotune.config import Config
 from autotune.evaluate import Trial
 from autotune.runner import Failure, Measurement
 from autotune.search import Sampler, Search, axes_of
 
-SAMPLERS: tuple[Sampler, ...] = ("tpe", "random", "exhaustive")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SAMPLERS: tuple[Sampler, ...] = ("gp", "tpe", "random", "exhaustive")
+LEARNING: tuple[Sampler, ...] = ("gp", "tpe")
 
 
 def synthetic() -> list[Config]:
@@ -118,16 +122,20 @@ def test_families_are_searched_together(sampler: Sampler) -> None:
     assert sorted(asked(Search(configs, sampler=sampler), 1000)) == sorted(configs)
 
 
-def test_a_small_family_that_is_better_is_found() -> None:
-    found = [min(map(of_either, asked(Search(both(), seed=seed), 60))) for seed in range(3)]
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_a_small_family_that_is_better_is_found(sampler: Sampler) -> None:
+    searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
+    found = [min(map(of_either, asked(search, 60))) for search in searches]
     assert found == [min(map(thin_cost, thin()))] * 3
 
 
+@pytest.mark.parametrize("sampler", LEARNING)
 def test_a_large_family_overtakes_a_small_one_that_is_soon_at_its_optimum(
-    monkeypatch: pytest.MonkeyPatch,
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(THIN, "best_us", 1280.0)  # the other family's best takes 1000
-    found = [min(map(of_either, asked(Search(both(), seed=seed), 120))) for seed in range(3)]
+    searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
+    found = [min(map(of_either, asked(search, 120))) for search in searches]
     assert statistics.median(found) < 1100
 
 
@@ -161,10 +169,12 @@ def test_nothing_is_away_from_what_is_absent() -> None:
     assert bm.distances(bm.param(1)).tolist() == [0, 0, 0]
 
 
-def test_a_search_over_families_goes_on_from_what_was_told() -> None:
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_a_search_over_families_goes_on_from_what_was_told(sampler: Sampler) -> None:
     configs = both()
-    told = [Trial(one, Measurement(of_either(one))) for one in asked(Search(configs, seed=4), 40)]
-    again = asked(Search(configs, seed=4, told=told), 40)
+    first = asked(Search(configs, sampler=sampler, seed=4), 40)
+    told = [Trial(one, Measurement(of_either(one))) for one in first]
+    again = asked(Search(configs, sampler=sampler, seed=4, told=told), 40)
     assert not {one.config for one in told} & set(again)
 
 
@@ -184,8 +194,9 @@ def test_what_earlier_runs_tried_is_not_given_out_again(sampler: Sampler) -> Non
     assert len(told) + len(again) == len(configs)
 
 
-def test_several_may_be_asked_for_before_one_is_told() -> None:
-    search = Search(synthetic())
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_several_may_be_asked_for_before_one_is_told(sampler: Sampler) -> None:
+    search = Search(synthetic(), sampler=sampler)
     asked = [search.ask() for _ in range(12)]
     assert len(set(asked)) == 12
 
@@ -213,19 +224,19 @@ def test_another_seed_asks_for_something_else() -> None:
     assert first != second
 
 
-def test_tpe_finds_more_in_50_trials_than_chance() -> None:
-    learnt, drawn = (
-        statistics.median(
-            share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
-            for seed in range(7)
-        )
-        for sampler in ("tpe", "random")
-    )
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_what_learns_finds_more_in_50_trials_than_chance(sampler: Sampler) -> None:
+    def found(sampler: Sampler, seed: int) -> float:
+        return share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
+
+    learnt = statistics.median(found(sampler, seed) for seed in range(7))
+    drawn = statistics.median(found("random", seed) for seed in range(7))
     assert learnt > drawn + 0.03
 
 
-def test_tpe_turns_away_from_what_fails() -> None:
-    search = Search(synthetic(), seed=3)
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_what_learns_turns_away_from_what_fails(sampler: Sampler) -> None:
+    search = Search(synthetic(), sampler=sampler, seed=3)
     asked: list[Config] = []
     for _ in range(80):
         config = search.ask()
@@ -237,8 +248,9 @@ def test_tpe_turns_away_from_what_fails() -> None:
     assert sum(config.values["order"] == "columns" for config in asked[40:]) < 40 / 3
 
 
-def test_a_search_in_which_all_fails_goes_on() -> None:
-    search = Search(synthetic())
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_search_in_which_all_fails_goes_on(sampler: Sampler) -> None:
+    search = Search(synthetic(), sampler=sampler)
     for _ in range(40):
         config = search.ask()
         assert config is not None
@@ -246,8 +258,9 @@ def test_a_search_in_which_all_fails_goes_on() -> None:
     assert search.ask() is not None
 
 
-def test_a_single_configuration_can_be_searched() -> None:
-    search = Search(synthetic()[:1])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_single_configuration_can_be_searched(sampler: Sampler) -> None:
+    search = Search(synthetic()[:1], sampler=sampler)
     assert [search.ask(), search.ask()] == [synthetic()[0], None]
 
 

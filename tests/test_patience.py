@@ -1,0 +1,57 @@
+"""When a search ends because the rest is not worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from autotune.search.patience import ENOUGH, EVERY, LOOKS, Patience
+
+LOW = 0.9 * ENOUGH
+
+
+def patience(*outlooks: float | None) -> Patience:
+    """It has looked so often, each time when it was due."""
+    made = Patience()
+    for number, outlook in enumerate(outlooks, 1):
+        made.look(number * EVERY, outlook)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outlooks", "over"),
+    [
+        ([LOW] * LOOKS, True),
+        ([LOW] * (LOOKS - 1), False),
+        ([*[LOW] * (LOOKS - 1), ENOUGH, *[LOW] * (LOOKS - 1)], False),
+        ([*[LOW] * (LOOKS - 1), None, LOW], False),
+        ([0.2, *[LOW] * LOOKS], True),
+        ([None] * 9, False),
+        ([], False),
+    ],
+    ids=["low", "too few", "once worth it", "once unknown", "at last", "never known", "unlooked"],
+)
+def test_it_is_over_after_some_low_outlooks_in_a_row(
+    outlooks: Sequence[float | None], over: bool
+) -> None:
+    assert patience(*outlooks).over is over
+
+
+@pytest.mark.parametrize(("trials", "due"), [(0, False), (EVERY - 1, False), (EVERY, True)])
+def test_it_looks_after_some_trials(trials: int, due: bool) -> None:
+    assert Patience().due(trials) is due
+
+
+def test_it_looks_again_after_as_many() -> None:
+    made = Patience()
+    made.look(EVERY + 3, 0.1)  # several trials came back at once
+    assert [made.due(trials) for trials in (2 * EVERY, 2 * EVERY + 3)] == [False, True]
+
+
+def test_once_it_is_over_nothing_is_due() -> None:
+    assert not patience(*[LOW] * LOOKS).due(10**6)
+
+
+def test_it_says_what_was_expected_last() -> None:
+    assert patience(0.3, 0.2).outlook == 0.2
