@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from fakes import by_width, crash, tiled
 
 from autotune.config import Config
 from autotune.evaluate import Trial
-from autotune.runner import Failure, Measurement
-from autotune.standings import LEADERS, Standings
+from autotune.runner import Failure, Measurement, Objective
+from autotune.standings import LEADERS, OTHERS, Standings
 
 
 def standings(trials: Iterable[Trial]) -> Standings:
@@ -82,3 +83,51 @@ def test_failures_and_the_best_are_kept() -> None:
 )
 def test_an_epitaph_says_why_nothing_has_a_time(trials: list[Trial], text: str) -> None:
     assert standings(trials).epitaph().startswith(text)
+
+
+def both_times(width: int, hot_us: float, cold_us: float | None) -> Trial:
+    return Trial(tiled(width), Measurement(hot_us, cold_us=cold_us))
+
+
+# The faster hot, the slower cold.
+OPPOSED = [both_times(width, 100.0 + width, 300.0 - width) for width in range(5, 30)]
+
+
+def searched_for(objective: Objective, trials: Iterable[Trial]) -> Standings:
+    made = Standings(objective)
+    for trial in trials:
+        made.note(trial)
+    return made
+
+
+def test_those_searched_for_cold_are_led_by_their_cold_times() -> None:
+    leaders = searched_for("cold", OPPOSED).leaders
+    coldest = OPPOSED[::-1]
+    assert leaders == [*coldest[: LEADERS - OTHERS], *OPPOSED[OTHERS - 1 :: -1]]
+
+
+def test_those_searched_for_hot_have_the_best_cold_ones_among_them() -> None:
+    leaders = searched_for("hot", OPPOSED).leaders
+    assert leaders == [*OPPOSED[: LEADERS - OTHERS], *OPPOSED[-OTHERS:]]
+
+
+def test_the_best_is_the_best_of_the_kind_that_is_searched_for() -> None:
+    hot, cold = searched_for("hot", OPPOSED), searched_for("cold", OPPOSED)
+    assert (hot.best, cold.best) == (OPPOSED[0], OPPOSED[-1])
+
+
+def test_what_was_never_timed_cold_does_not_lead_a_search_for_cold_ones() -> None:
+    made = searched_for("cold", [both_times(4, 1.0, None), *OPPOSED[:3]])
+    assert tiled(4) not in [trial.config for trial in made.leaders]
+    assert made.best == OPPOSED[2]
+
+
+def test_trials_are_judged_anew() -> None:
+    def judged(trial: Trial) -> Trial:
+        wrong = trial.config.integer("tile_width") < 7
+        return replace(trial, outcome=Failure("accuracy", "no")) if wrong else trial
+
+    made = standings(TWENTY)
+    made.judge(judged)
+    assert (made.failures, made.best, len(made.trials)) == (2, TWENTY[2], len(TWENTY))
+    assert made.leaders[0] == TWENTY[2]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from records import entry
 
 from autotune.runner import Measurement
-from autotune.stats import Estimate, tied, winner
+from autotune.stats import Estimate, Span, tied, winner
 
 _samples = st.lists(st.floats(min_value=0.1, max_value=1e6), min_size=1, max_size=50)
 
@@ -76,6 +76,18 @@ def test_the_order_of_the_contenders_does_not_pick(cases: list[tuple[int, list[f
     estimates = [(width, Estimate.of(samples)) for width, samples in cases]
     contenders = [entry(width, found.median, found.spread) for width, found in estimates]
     assert winner(contenders) == winner(contenders[::-1])
+
+
+def test_another_time_can_decide() -> None:
+    hot, cold = entry(8, 100.0), entry(32, 200.0)
+    times = {hot.config: Span(9.0, 0.1), cold.config: Span(5.0, 0.1)}
+    assert winner([hot, cold], timed=lambda one: times[one.config]) == cold
+
+
+def test_ties_are_of_the_time_that_decides() -> None:
+    lean, heavy = entry(8, 200.0), entry(32, 100.0)
+    times = {lean.config: Span(5.05, 0.1), heavy.config: Span(5.0, 0.1)}
+    assert winner([lean, heavy], timed=lambda one: times[one.config]) == lean
 
 
 def test_no_contenders_are_refused() -> None:

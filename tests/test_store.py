@@ -19,8 +19,9 @@ from records import H100, SQUARE, entry, record, records
 from autotune.errors import CacheError
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
-from autotune.store import Record, Store, files
+from autotune.store import Entry, Record, Store, files
 from autotune.store.codec import dumps, loads
+from autotune.store.record import KEPT
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")
@@ -117,6 +118,43 @@ def test_records_of_other_devices_stay_out(store: Store) -> None:
 
 
 # Merging
+
+
+def _cold(width: int, time_us: float, cold_us: float) -> Entry:
+    made = entry(width, time_us)
+    return replace(made, measurement=replace(made.measurement, cold_us=cold_us))
+
+
+# The slowest has the shortest time with a flushed L2.
+COLD = [_cold(width, 900.0 + width, 999.0 - width) for width in range(4, 4 + KEPT + 1)]
+
+
+def test_the_coldest_is_the_fastest_with_a_flushed_l2() -> None:
+    assert record(entry(16, 900.0), *COLD[:3]).coldest == COLD[2]
+
+
+def test_what_was_never_flushed_has_no_coldest() -> None:
+    assert record(entry(16, 900.0)).coldest is None
+
+
+def test_of_cold_ties_the_leanest_counts() -> None:
+    spread = 2.0
+    tied = [
+        replace(one, measurement=replace(one.measurement, cold_spread_us=spread))
+        for one in COLD[:2]
+    ]
+    assert record(*tied).coldest == tied[0]
+
+
+def test_merging_keeps_the_coldest_with_the_ten_fastest(store: Store) -> None:
+    store.save(record(*COLD[-1:]))
+    merged = store.save(record(*COLD[:-1]))
+    assert merged.entries == (*COLD[: KEPT - 1], COLD[-1])
+
+
+def test_a_coldest_that_is_among_the_fastest_takes_no_other_place(store: Store) -> None:
+    merged = store.save(record(*COLD[:KEPT]))
+    assert merged.entries == tuple(COLD[:KEPT])
 
 
 def _times(merged: Record | None) -> list[float]:
