@@ -28,8 +28,8 @@ WARP = 0.3
 TRUST = 0.5
 # What a feature weighs beside a parameter, whose values span 1: its standard deviation.
 WEIGHT = 0.4
-# The scales are fitted anew after so many values, of which there are few at first and to so many.
-REFIT, SLOWLY, LATE = 2, 10, 60
+# The scales are fitted anew for so many values: at first, blind, and from so many on.
+REFIT, BLINDLY, SLOWLY, LATE = 1, 2, 10, 60
 FITTED = 150
 # So many covariances between what is left and what is known are looked at for one choice.
 ENTRIES = 2_000_000
@@ -60,8 +60,6 @@ class Surrogate:
         random: for samples.
     """
 
-    beside = 0.05
-
     def __init__(
         self,
         configs: Sequence[Config],
@@ -70,6 +68,8 @@ class Surrogate:
         describe: Describe | None,
         random: np.random.Generator,
     ) -> None:
+        # Blind, a basin may be missed for lack of features that tell it from others.
+        self.beside, self._refit = (0.05, BLINDLY) if describe is None else (0.0, REFIT)
         self._configs, self._history, self._domain = configs, history, describe
         self._random = random
         self._points = matrix(axes, len(configs))
@@ -147,7 +147,7 @@ class Surrogate:
 
     def _conditioned(self, told: Indices, values: Floats) -> GaussianProcess:
         process = self._process = self._process or GaussianProcess(self._points.shape[1])
-        if len(told) - self._fitted >= (REFIT if len(told) <= LATE else SLOWLY) or not self._fitted:
+        if len(told) - self._fitted >= (self._refit if len(told) <= LATE else SLOWLY):
             few = self._telling(values)
             process.fit(self._points[told[few]], values[few])
             self._fitted = len(told)
