@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -13,6 +14,8 @@ from autotune.plan import Resources
 from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
+# Of a rematch on a GPU, where times are short there are five times as many.
+ROUNDS = 5
 # The quartiles of a normal distribution lie this many standard deviations from its mean.
 _QUARTILE = 0.6745
 
@@ -55,16 +58,11 @@ class ReplayRunner:
         """The recorded outcome; `best_us` and the objective make no difference. A cold time has no
         noise."""
         del best_us, objective
-        row = self._rows.get(candidate.config)
-        if row is None:
-            return Failure("launch", f"{candidate.config} was not recorded")
-        if isinstance(row.outcome, Failure):
-            return row.outcome
-        return noisy(row.outcome, self._random)
+        return self._outcome(candidate, 1)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """The recorded outcomes, with fresh noise."""
-        return [self.measure(candidate, None) for candidate in candidates]
+        """The recorded outcomes, with fresh noise: that of the fewest rounds that a GPU makes."""
+        return [self._outcome(candidate, ROUNDS) for candidate in candidates]
 
     def baseline(self) -> Measurement | None:
         """The recorded time of the vendor library."""
@@ -78,9 +76,18 @@ class ReplayRunner:
     def close(self) -> None:
         """Nothing is held."""
 
+    def _outcome(self, candidate: Candidate, samples: int) -> Measurement | Failure:
+        row = self._rows.get(candidate.config)
+        if row is None:
+            return Failure("launch", f"{candidate.config} was not recorded")
+        if isinstance(row.outcome, Failure):
+            return row.outcome
+        return noisy(row.outcome, self._random, samples)
 
-def noisy(recorded: Measurement, random: Random) -> Measurement:
-    """A recorded median with one sample's noise, drawn from the recorded spread."""
+
+def noisy(recorded: Measurement, random: Random, samples: int = 1) -> Measurement:
+    """A recorded median with the noise of the median of so many samples, drawn from the recorded
+    spread."""
     deviation = recorded.spread_us / recorded.time_us / _QUARTILE
-    factor = math.exp(random.gauss(0.0, deviation))
+    factor = math.exp(statistics.median(random.gauss(0.0, deviation) for _ in range(samples)))
     return replace(recorded, time_us=recorded.time_us * factor)

@@ -41,6 +41,7 @@ from autotune.config import Config
 from autotune.errors import AutotuneError
 from autotune.evaluate import Trial
 from autotune.plan import Resources
+from autotune.replay import ROUNDS
 from autotune.runner import Measurement
 from autotune.search import Sampler, Search
 from autotune.standings import Standings
@@ -232,7 +233,7 @@ class Rival:
     @classmethod
     def of(cls, space: Space, config: Config, random: Random) -> Rival:
         """Times a configuration that has a time once more."""
-        outcome = space.again(config, random)
+        outcome = space.again(config, random, ROUNDS)
         assert isinstance(outcome, Measurement)
         return cls(config, outcome, space.resources.get(config, UNKNOWN))
 

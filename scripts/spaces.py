@@ -71,10 +71,11 @@ class Space:
         outcome = self.outcomes[config]
         return self.optimum_us / outcome.time_us if isinstance(outcome, Measurement) else 0.0
 
-    def again(self, config: Config, random: Random) -> Outcome:
-        """What a search sees of a configuration: its recorded outcome, with fresh noise."""
+    def again(self, config: Config, random: Random, samples: int = 1) -> Outcome:
+        """What a search sees of a configuration: its recorded outcome, with the noise of so many
+        samples."""
         outcome = self.outcomes[config]
-        return outcome if isinstance(outcome, Failure) else noisy(outcome, random)
+        return outcome if isinstance(outcome, Failure) else noisy(outcome, random, samples)
 
     def drawn(self, random: Random) -> dict[Config, Outcome]:
         """The outcomes of a run, each with its noise."""
