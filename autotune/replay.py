@@ -14,8 +14,8 @@ from autotune.plan import Resources
 from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
-# Of a rematch on a GPU, where times are short there are five times as many.
-ROUNDS = 5
+# Of a rematch on a GPU, unless the leaders take more than 80 ms together.
+ROUNDS = 25
 # The quartiles of a normal distribution lie this many standard deviations from its mean.
 _QUARTILE = 0.6745
 
@@ -61,7 +61,7 @@ class ReplayRunner:
         return self._outcome(candidate, 1)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """The recorded outcomes, with fresh noise: that of the fewest rounds that a GPU makes."""
+        """The recorded outcomes, with fresh noise: that of the rounds that a GPU makes."""
         return [self._outcome(candidate, ROUNDS) for candidate in candidates]
 
     def baseline(self) -> Measurement | None:
