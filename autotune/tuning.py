@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import autotune
 from autotune.candidates import GUESSES
+from autotune.choice import Choice
 from autotune.config import Config
 from autotune.crew import Crew
 from autotune.errors import AutotuneError
@@ -24,7 +25,7 @@ from autotune.pipeline import Prepared, ahead, cores
 from autotune.quarantine import Quarantine
 from autotune.recording import Origin
 from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
-from autotune.search import Journal, Patience, Search, axes_of
+from autotune.search import Journal, Search, axes_of
 from autotune.standings import Standings
 from autotune.store import Findings, Provenance, Store
 from autotune.subject import Subject
@@ -125,7 +126,6 @@ class _Run(Generic[R]):
         # Elsewhere the same seed tries the same; noise in the outcomes would prevent it anyway.
         self._live = self._runner.evidence == "measured"
         self._crew = Crew(runners, self._try, ahead=self._live)
-        self._patience = Patience()
         self.standings = Standings(options.objective)
         device = self._runner.device
         survey = None if options.sampler == "exhaustive" else SURVEY
@@ -143,7 +143,7 @@ class _Run(Generic[R]):
             known = trial.outcome
             if subject.stands(known.stage) if isinstance(known, Failure) else trial.config in legal:
                 self.standings.note(trial)
-        self._search = Search(
+        search = Search(
             configs,
             axes,
             sampler=options.sampler,
@@ -153,6 +153,7 @@ class _Run(Generic[R]):
             describe=subject.describe(device),
             value=lambda trial: _worth(trial, options.objective),
         )
+        self._choice = Choice(search, self.journal, self.standings, observer, options, self._going)
         observer.started(len(configs), there.rejected, self._progress())
 
     def search(self) -> None:
@@ -160,7 +161,10 @@ class _Run(Generic[R]):
         left is worth it."""
         if self._runner.baseline_ready:
             self._compare(self._runner.baseline())
-        with self._crew, closing(self._prepared(self._asked(), ordered=not self._live)) as prepared:
+        with (
+            self._crew,
+            closing(self._prepared(self._choice.asked(), ordered=not self._live)) as prepared,
+        ):
             for trial in self._crew.trials(prepared, self._going):
                 self._tell(trial)
                 if self._baseline is None and self._crew.baseline is not None:
@@ -204,37 +208,12 @@ class _Run(Generic[R]):
         self._observer.finished(merged, self._progress())
         return merged
 
-    def _asked(self) -> Iterator[Config]:
-        """What the search proposes, as long as the limits allow."""
-        limit, asked = self._options.trials, len(self.standings.trials)
-        while self._going() and (limit is None or asked < limit) and not self._enough():
-            config = self._claimed(self._search.ask)
-            if config is None:
-                return
-            asked += 1
-            yield config
-
-    def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
-        """What is proposed and not another process's."""
-        self._hear()
-        while (config := propose()) is not None and not self.journal.claim(config):
-            self._search.give_up(config)
-        return config
-
-    def _hear(self) -> None:
-        """Learns what other processes have found out and are trying."""
-        news = self.journal.news()
-        for trial in news.finished:
-            self.standings.note(trial)
-            self._search.learn(trial)
-        self._search.held(news.claimed)
-
     def _tell(self, trial: Trial) -> None:
         if trial.resources is None:  # it never came to a device, where trials are written
             self._keep(trial)
         trial = self._accurate(trial)
         self.standings.note(trial)
-        self._search.tell(trial)
+        self._choice.search.tell(trial)
         self._observer.trial(trial, self._progress())
 
     def _compare(self, baseline: Measurement | None) -> None:
@@ -249,15 +228,6 @@ class _Run(Generic[R]):
             return trial
         return replace(trial, outcome=self._subject.judged(trial.outcome, self._baseline))
 
-    def _enough(self) -> bool:
-        """Whether further trials are not worth it, by what the search expects of them."""
-        known = len(self.standings.trials)
-        if self._options.trials is None and self._patience.due(known):
-            self._patience.look(known, self._search.outlook())
-            if self._patience.over and self._patience.outlook is not None:
-                self._observer.enough(self._patience.outlook)
-        return self._patience.over
-
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         jobs = self._options.jobs or cores()
         under_way = WINDOW if ordered else jobs + READY
@@ -271,14 +241,8 @@ class _Run(Generic[R]):
             window=window,
             ordered=ordered,
             jobs=jobs,
-            spare=self._spare,
+            spare=self._choice.spare,
         )
-
-    def _spare(self, fits: Callable[[Config], bool]) -> Config | None:
-        """What a device can do while it waits for the compiler, if the limits allow."""
-        if self._options.trials is not None or not self._going() or self._enough():
-            return None
-        return self._claimed(lambda: self._search.spare(fits))
 
     def _try(self, runner: Runner, candidate: Candidate) -> Trial:
         """Measures; the trial is on its way to the journal as soon as it is finished."""

@@ -452,6 +452,41 @@ def test_progress_counts_failures_and_names_the_best(store: Store) -> None:
     assert seen.last.best.config == tiled(23)
 
 
+def test_a_search_that_expects_little_of_the_rest_ends_and_says_so(store: Store) -> None:
+    runner, seen = FakeRunner(), Seen()
+    go(runner, store, Options(), observer=seen)
+    assert len(runner.measured) < SPACE
+    assert [line.partition(" ")[0] for line in seen.told].count("enough") == 1
+
+
+def test_a_number_of_trials_is_tried_whatever_is_expected_of_them(store: Store) -> None:
+    runner = FakeRunner()
+    go(runner, store, Options(trials=SPACE))
+    assert len(runner.measured) == SPACE
+
+
+def cold_is_otherwise(config: Config) -> Measurement:
+    return replace(by_width(config), cold_us=200.0 + config.integer("tile_width"))
+
+
+def test_the_best_with_a_flushed_l2_is_recorded_too(store: Store) -> None:
+    record = go(FakeRunner(cold_is_otherwise), store)
+    assert record.best.config == tiled(23, specialized=0)
+    assert record.coldest is not None
+    assert record.coldest.config.integer("tile_width") == 4
+
+
+def test_what_is_to_become_small_may_be_the_cold_time(store: Store) -> None:
+    runner = FakeRunner(cold_is_otherwise)
+    go(runner, store, Options(trials=40, objective="cold"))
+    assert {config.integer("tile_width") for config in runner.rematched} >= {4, 5, 6}
+
+
+def test_cold_times_are_not_predicted(store: Store) -> None:
+    with pytest.raises(AutotuneError, match="cold times are not predicted; give a GPU"):
+        go(FakeRunner(evidence="predicted"), store, Options(objective="cold"))
+
+
 # What a process does that is killed: each configuration is noted before it is measured.
 PROCESS = """
 import sys, time
