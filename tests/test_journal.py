@@ -320,6 +320,14 @@ def test_what_was_told_and_what_is_its_own_are_no_news(tmp_path: Path) -> None:
     assert opened.news() == News((), frozenset())
 
 
+def test_what_is_finished_after_closing_is_written_all_the_same(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "study.log")
+    opened.claim(MEASURED.config)
+    opened.close()
+    opened.finish(MEASURED)
+    assert journal(tmp_path / "study.log").told == [MEASURED]
+
+
 def test_closing_gives_up_what_was_claimed_and_not_finished(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)

@@ -123,13 +123,14 @@ class Journal:
         return self._asked.result()
 
     def finish(self, trial: Trial) -> None:
-        """Adds a finished trial, claimed or not; returns at once.
+        """Adds a finished trial, claimed or not; returns at once, unless the journal was closed.
 
         Raises:
             CacheError: if nothing could be written for `patience_s`. The trial is added all the
                 same: call `close`.
         """
-        self._writer.put(trial)
+        if not self._writer.put(trial) and (error := self._lost()):
+            raise error
         if self._writer.overdue:
             raise self._unwritable()
 

@@ -50,14 +50,23 @@ class Writer:
         """Whether nothing could be written for as long as it is tried."""
         return self.error is not None and monotonic() - self._failing_since >= self._patience_s
 
-    def put(self, trial: Trial) -> None:
-        """Takes a trial, to be written as soon as possible."""
+    def put(self, trial: Trial) -> bool:
+        """Takes a trial, to be written as soon as possible.
+
+        False if the thread has ended: then one attempt was made to write it, and no other will be.
+        """
         with self._lock:
             self._pending.append(trial)
             if self._busy:
-                return
+                return True
             self._busy = True
-        self._pool.submit(self._drain)
+        try:
+            self._pool.submit(self._drain)
+        except RuntimeError:  # a device was still at work when the run was interrupted
+            self._hurry.set()
+            self._drain()
+            return False
+        return True
 
     def run(self, act: Callable[[], T]) -> Future[T]:
         """Does something else on the thread, after what was put before."""
