@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from autotune import compiler, gpus, settings, targets
-from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.options import Options, Sampler
+from autotune.errors import AutotuneError, NotFoundError
+from autotune.options import Options, options_of
 from autotune.problem import Problem, compute_of
-from autotune.runner import Objective
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from autotune.ladder import Ladder
     from autotune.observer import Observer
     from autotune.runtime.product import Array
-
-BUDGET_S = 60.0
-"""Seconds of search if the caller sets no limit."""
 
 
 def tune(
@@ -95,48 +91,6 @@ def tune(
     return search(
         problem, options, device=device, devices=devices, family=family, observer=observer
     )
-
-
-def options_of(
-    trials: int | None,
-    budget: float | None,
-    seed: int,
-    sampler: str,
-    jobs: int | None,
-    objective: str = "hot",
-    storage: str | None = None,
-) -> Options:
-    """The options of a search, checked and with the default budget.
-
-    Raises:
-        UsageError: for an unknown sampler or objective, limits below 1 trial or 0 seconds, less
-            than 1 job, and what is no number.
-    """
-    chosen = _named("sampler", sampler, Sampler)
-    wanted = _named("objective", objective, Objective)
-    for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
-        if value is not None and not isinstance(value, int):
-            raise UsageError(f"{name} is {value!r}; give a whole number")
-    for name, value in (("trials", trials), ("jobs", jobs)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; give at least 1")
-    if budget is not None and not isinstance(budget, int | float):
-        raise UsageError(f"budget is {budget!r}; give a number of seconds")
-    if budget is not None and not budget > 0:
-        raise UsageError(f"budget is {budget:g} s; give more than 0")
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; give 0 or more")
-    if trials is None and budget is None and chosen != "exhaustive":
-        budget = BUDGET_S
-    return Options(trials, budget, seed, chosen, jobs, wanted, storage)
-
-
-def _named(what: str, name: str, kinds: Any) -> Any:
-    """The literal of that name, of those that `kinds` has."""
-    known = get_args(kinds)
-    if name not in known:
-        raise UsageError(f"unknown {what} {name!r}; give one of {', '.join(known)}")
-    return name
 
 
 def search(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from time import monotonic
-from types import TracebackType
 
 from autotune.evaluate import Trial
 from autotune.pipeline import Ready
@@ -15,7 +14,7 @@ Measure = Callable[[Runner, Candidate], Trial]
 
 
 class Crew:
-    """Gives each candidate to the first device that is free. A context manager.
+    """Gives each candidate to the first device that is free; to be closed.
 
     Attributes:
         size: how many devices there are.
@@ -37,17 +36,6 @@ class Crew:
         self.busy_s = 0.0
         self.baseline: Measurement | None = None
 
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pool.shutdown()
-
     def trials(self, prepared: Iterable[Ready], going: Callable[[], bool]) -> Iterator[Trial]:
         """Finished trials, as long as it is `going`.
 
@@ -67,6 +55,10 @@ class Crew:
                 yield from self._finished()
         while self._running:
             yield from self._finished()
+
+    def close(self) -> None:
+        """Waits for what the devices are at."""
+        self._pool.shutdown()
 
     def _finished(self) -> list[Trial]:
         """Waits for one at least."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
+from autotune.errors import UsageError
 from autotune.runner import Objective
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
+BUDGET_S = 60.0
+"""Seconds of search if the caller sets no limit."""
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,45 @@ class Options:
     jobs: int | None = None
     objective: Objective = "hot"
     storage: str | None = None
+
+
+def options_of(
+    trials: int | None,
+    budget: float | None,
+    seed: int,
+    sampler: str,
+    jobs: int | None,
+    objective: str = "hot",
+    storage: str | None = None,
+) -> Options:
+    """The options of a search, checked and with the default budget.
+
+    Raises:
+        UsageError: for an unknown sampler or objective, limits below 1 trial or 0 seconds, less
+            than 1 job, and what is no number.
+    """
+    chosen = _named("sampler", sampler, Sampler)
+    wanted = _named("objective", objective, Objective)
+    for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
+        if value is not None and not isinstance(value, int):
+            raise UsageError(f"{name} is {value!r}; give a whole number")
+    for name, value in (("trials", trials), ("jobs", jobs)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; give at least 1")
+    if budget is not None and not isinstance(budget, int | float):
+        raise UsageError(f"budget is {budget!r}; give a number of seconds")
+    if budget is not None and not budget > 0:
+        raise UsageError(f"budget is {budget:g} s; give more than 0")
+    if seed < 0:
+        raise UsageError(f"seed is {seed}; give 0 or more")
+    if trials is None and budget is None and chosen != "exhaustive":
+        budget = BUDGET_S
+    return Options(trials, budget, seed, chosen, jobs, wanted, storage)
+
+
+def _named(what: str, name: str, kinds: Any) -> Any:
+    """The literal of that name, of those that `kinds` has."""
+    known = get_args(kinds)
+    if name not in known:
+        raise UsageError(f"unknown {what} {name!r}; give one of {', '.join(known)}")
+    return name

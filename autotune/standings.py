@@ -40,7 +40,9 @@ class Standings:
     def note(self, trial: Trial) -> None:
         """Adds a trial."""
         self.trials.append(trial)
-        self._count(trial)
+        self.failures += isinstance(trial.outcome, Failure)
+        if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
+            self.best = trial
 
     def judge(self, judged: Callable[[Trial], Trial]) -> None:
         """Something has come to be known by which the trials so far are judged anew."""
@@ -74,11 +76,6 @@ class Standings:
         )
         known = {one.config: one for one in timed}
         return sorted((known[config] for config in [*chosen][:LEADERS]), key=self._time)
-
-    def _count(self, trial: Trial) -> None:
-        self.failures += isinstance(trial.outcome, Failure)
-        if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
-            self.best = trial
 
     def _time(self, trial: Trial) -> float:
         return trial.time(self._objective)

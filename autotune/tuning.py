@@ -162,7 +162,7 @@ class _Run(Generic[R]):
         if self._runner.baseline_ready:
             self._compare(self._runner.baseline())
         with (
-            self._crew,
+            closing(self._crew),
             closing(self._prepared(self._choice.asked(), ordered=not self._live)) as prepared,
         ):
             for trial in self._crew.trials(prepared, self._going):

@@ -42,6 +42,7 @@ PROGRAM = """
 import json, sys, time
 from autotune import api, cli
 from autotune.observer import Silent
+from autotune.options import options_of
 from autotune.problem import Problem
 
 def say(**what):
@@ -66,7 +67,7 @@ class Telling(Silent):
         say(what="finished", time_us=record.best.measurement.time_us, driver=made.driver,
             compiler=made.compiler, device=record.device.name, config=str(record.best.config))
 
-options = api.options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
+options = options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
 api.search(Problem.parse(sys.argv[2]), options, observer=Telling())
 """
 

@@ -18,6 +18,7 @@ from autotune.config import Config
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.ladder import BEST
+from autotune.options import options_of
 from autotune.problem import Problem
 from autotune.runner import Evidence, Runner
 from autotune.store import Record, Store
@@ -158,7 +159,7 @@ def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPa
 def test_a_search_without_limits_ends_after_a_minute(
     sampler: str, trials: int | None, budget: float | None, limit: float | None
 ) -> None:
-    assert api.options_of(trials, budget, 0, sampler, None).budget_s == limit
+    assert options_of(trials, budget, 0, sampler, None).budget_s == limit
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def test_a_device_value_is_refused_in_the_place_of_its_name() -> None:
 
 def test_a_nan_is_no_budget() -> None:
     with pytest.raises(UsageError, match="budget is nan s; give more than 0"):
-        api.options_of(None, float("nan"), 0, "tpe", None)
+        options_of(None, float("nan"), 0, "tpe", None)
 
 
 def test_best_prefers_what_was_measured() -> None:

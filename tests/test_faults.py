@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any
 
 import optuna
 import pytest
+from disks import small_files
 from fakes import ORIGIN, FakeRunner, by_width, compiled, program, tiled
 from records import H100, SQUARE
 
@@ -215,17 +213,6 @@ def test_a_compiler_that_dies_costs_its_candidate_alone(store: Store) -> None:
         "SIGABRT" in one.outcome.reason for one in failed if isinstance(one.outcome, Failure)
     )
     assert record.best.config == tiled(23, specialized=0)
-
-
-@contextmanager
-def small_files(size: int) -> Iterator[None]:
-    """Writing past so many bytes of a file fails half way, as it does on a full disk."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 def test_a_full_disk_is_an_error_that_leaves_what_was_there(

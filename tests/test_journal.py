@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import optuna
 import pytest
+from disks import small_files
 from optuna.trial import FrozenTrial
 
 from autotune.config import Config
@@ -51,17 +49,6 @@ ONE_LINE = r"^.*study\.log: cannot be written: File too large .*make room or set
 
 def journal(where: Path | str, study: str = "simt", *, patience_s: float = 60.0) -> Journal:
     return Journal(where, study, axes_of(CONFIGS), patience_s=patience_s)
-
-
-@contextmanager
-def small_files(size: int) -> Iterator[None]:
-    """Writing past so many bytes of a file fails half way, as it does on a full disk."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 @pytest.fixture(autouse=True)

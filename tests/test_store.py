@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from disks import small_files
 from hypothesis import given, settings
 from records import H100, SQUARE, entry, record, records
 
@@ -318,17 +318,6 @@ def test_a_file_that_cannot_be_read_is_neither_loaded_nor_replaced(store: Store)
 # Full and read-only disks, kills, and many processes at once
 
 
-@contextmanager
-def _largest_file(size: int) -> Iterator[None]:
-    """Writes beyond `size` bytes fail half-way, as on a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def test_a_full_disk_is_named_with_what_is_needed(store: Store) -> None:
     path = store.path(H100, SQUARE)
     path.parent.mkdir(parents=True)
@@ -343,7 +332,7 @@ def test_a_full_disk_is_named_with_what_is_needed(store: Store) -> None:
 @pytest.mark.parametrize("size", [0, 1, 1000])
 def test_a_write_that_fails_leaves_the_record_as_it_was(store: Store, size: int) -> None:
     saved = store.save(record())
-    with _largest_file(size), pytest.raises(CacheError, match="cannot be written"):
+    with small_files(size), pytest.raises(CacheError, match="cannot be written"):
         store.save(record(entry(8, 1.0)))
     assert store.load(H100, SQUARE) == saved
 
@@ -473,7 +462,7 @@ def test_a_broken_line_is_passed_over_with_a_warning(
 
 def test_a_full_disk_leaves_the_quarantine_as_it_was(store: Store, quarantine_file: Path) -> None:
     with (
-        _largest_file(quarantine_file.stat().st_size + 5),
+        small_files(quarantine_file.stat().st_size + 5),
         pytest.raises(CacheError, match=str(quarantine_file)),
     ):
         store.quarantine(H100, "b", "crash")

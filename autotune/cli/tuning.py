@@ -77,11 +77,12 @@ def tune(
     from rich.console import Console
 
     from autotune import api, targets
+    from autotune.options import options_of
     from autotune.report import progress
 
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     seconds = None if budget is None else parse_seconds(budget)
-    options = api.options_of(trials, seconds, seed, sampler, jobs, objective, storage)
+    options = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
     limits = progress.Limits(options.trials, options.budget_s)
     with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
         tally = progress.Tally(inner)
@@ -146,10 +147,11 @@ def ladder(
     from rich.console import Console
 
     from autotune import api
+    from autotune.options import BUDGET_S
     from autotune.problem import Problem
     from autotune.report import ladder, progress
 
-    problem, limits = Problem(n, n, n), progress.Limits(None, api.BUDGET_S)
+    problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
     where = device or _here_or_recorded()
     with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
         climbed = api.ladder(n, device=where, observer=observer)

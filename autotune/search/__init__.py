@@ -129,7 +129,7 @@ class Search:
         One that was is passed over, as it will be told; so are unknown ones.
         """
         index = self._index.get(trial.config)
-        if index is None or trial.config in self._asked or index in self._history.told:
+        if index is None or trial.config in self._asked or self._history.has(index):
             return
         value, state = self._verdict(trial)
         params = {axis.name: axis.param(index) for axis in self._axes}

@@ -59,6 +59,10 @@ class History:
             self._bests[family] = value, index
             self.best = min(self._bests.values())[1]
 
+    def has(self, index: int) -> bool:
+        """Whether it came back."""
+        return bool(self.taken[index]) and index not in self.pending
+
     @property
     def left(self) -> Mask:
         """What may be tried next: nothing of a family that is far behind, if there is more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,7 +72,6 @@ class Feasible(BaseSampler):
         self._guesses = self._worth(guesses, sure)
         self._engine, self._start, self._random = engine, start, random
         self._families = families_in(axes, len(history.taken))
-        self._points = matrix(axes, len(history.taken)).astype("f4")
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Chooses. Here and not while sampling: where nothing varies, nothing is sampled."""
@@ -106,7 +105,7 @@ class Feasible(BaseSampler):
         raise NotImplementedError(param_name)
 
     def _worth(self, guesses: Sequence[int], sure: int) -> Iterator[int]:
-        for place, index in zip(count(), guesses, strict=False):
+        for place, index in enumerate(guesses):
             if place >= sure and self._history.told:
                 return
             if not self._history.taken[index]:
@@ -124,6 +123,11 @@ class Feasible(BaseSampler):
             return self._even(self._beside(left, rivals))
         proposed = self._engine.propose(left, study, trial)
         return self._even(left) if proposed is None else proposed
+
+    @cached_property
+    def _points(self) -> npt.NDArray[np.float32]:
+        """Needed without guesses alone."""
+        return matrix(self._axes, len(self._history.taken)).astype("f4")
 
     def _even(self, among: Mask) -> int:
         """Draws evenly; where there are several families, a family first: one may be small."""

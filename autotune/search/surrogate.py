@@ -99,14 +99,14 @@ class Surrogate:
         del study, trial
         if self._history.best is None:
             return None
-        return int(self._ranked(left)[0])
+        return int(self._ranked(left)[0][0])
 
     def spare(self, left: Mask, fits: Callable[[int], bool]) -> int | None:
         """The most promising that fits; None if none of the best `LOOKED_AT` does."""
         if self._history.best is None:
             return None
-        ranked = self._ranked(left)[:LOOKED_AT]
-        return next((int(index) for index in ranked if fits(int(index))), None)
+        ranked, _ = self._ranked(left)
+        return next((int(index) for index in ranked[:LOOKED_AT] if fits(int(index))), None)
 
     def outlook(self, left: Mask) -> float:
         """By which share all that is left is expected to beat the best time."""
@@ -114,12 +114,13 @@ class Surrogate:
             return 0.0
         if self._history.best is None:
             return math.inf
-        promising = self._ranked(left)[:PROMISING]
-        found = self._belief().draws(self._points[promising], promising, self._random).min(1)
+        ranked, belief = self._ranked(left)
+        promising = ranked[:PROMISING]
+        found = belief.draws(self._points[promising], promising, self._random).min(1)
         return float(np.maximum(-found, 0).mean())
 
-    def _ranked(self, left: Mask) -> Indices:
-        """The most promising of what is left, in order.
+    def _ranked(self, left: Mask) -> tuple[Indices, _Belief]:
+        """The most promising of what is left, in order, and what is believed of all.
 
         Looking at all of it takes many times as long as looking at those that were in front a
         moment ago. It is done for each that has come back, or for each few where many more are on
@@ -130,9 +131,10 @@ class Surrogate:
         pool = self._front[left[self._front]] if fresh else self._front[:0]
         if not len(pool):
             self._seen, pool = known, self._pool(left)
-        gains = self._belief().gains(self._points[pool], pool)
+        belief = self._belief()
+        gains = belief.gains(self._points[pool], pool)
         self._front = pool[np.argsort(-gains, kind="stable")[:FRONT]]
-        return self._front
+        return self._front, belief
 
     def _belief(self) -> _Belief:
         told = np.array(self._history.told)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import api, cli, gpu, runtime
+from autotune import cli, gpu, options, runtime
 from autotune.errors import MissingError
 
 SHAPE = "512x384x640"
@@ -72,7 +72,7 @@ def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_matmul_tunes_a_shape_that_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(api, "BUDGET_S", 5.0)
+    monkeypatch.setattr(options, "BUDGET_S", 5.0)
     a, b = torch.randn(2, 64, 64, device="cuda").unbind()
     product: Any = autotune.matmul(a, b, tune=True)
     assert torch.allclose(product.double(), a.double() @ b.double(), atol=1e-4)
