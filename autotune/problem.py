@@ -261,7 +261,8 @@ def _part(text: str) -> tuple[str, str]:
 
 def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
     """A size as an int; whatever else counts as a whole number, such as NumPy's, is taken."""
-    if isinstance(size, bool) or not isinstance(size, SupportsIndex):
+    # An int first: to ask whether something is an index takes longer than all the rest.
+    if type(size) is not int and (isinstance(size, bool) or not isinstance(size, SupportsIndex)):
         raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
     if not 1 <= (whole := index(size)) <= largest:
         raise ProblemError(f"{name} is {whole}; give 1 to {largest}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from disks import small_files
@@ -207,6 +208,32 @@ def test_a_record_of_other_sources_is_kept_beside(store: Store) -> None:
 
 def test_the_best_is_the_leanest_of_the_tied() -> None:
     assert record(entry(32, 100.0, 1.0), entry(8, 100.5, 1.0)).best == entry(8, 100.5, 1.0)
+
+
+# The vendor's library
+
+
+def _beside(baseline: Measurement | None, **changed: Any) -> bool:
+    """Whether the library wins against 100 us with a spread of 2 us."""
+    return replace(record(entry(16, 100.0, 2.0)), baseline=baseline, **changed).vendor_wins
+
+
+def test_the_vendors_library_wins_where_it_is_faster_by_more_than_the_spreads() -> None:
+    assert _beside(Measurement(95.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [None, Measurement(99.0, 1.0), Measurement(105.0, 1.0)],
+    ids=["not timed", "tied", "slower"],
+)
+def test_the_vendors_library_does_not_win_otherwise(baseline: Measurement | None) -> None:
+    assert not _beside(baseline)
+
+
+@pytest.mark.parametrize("evidence", ["replayed", "predicted"])
+def test_the_vendors_library_wins_by_measurement_alone(evidence: Evidence) -> None:
+    assert not _beside(Measurement(50.0), evidence=evidence)
 
 
 # Broken files

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, fields
+from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from autotune.call import Call
@@ -41,7 +43,7 @@ def decode(data: object) -> Findings:
     Raises:
         ValueError: if a value is missing, of another type or impossible, or the schema is not 1.
     """
-    given = _object(data, "record")
+    given = as_object(data, "record")
     if given.get("schema") != SCHEMA:
         raise ValueError(f"schema is {given.get('schema')!r}, this version reads {SCHEMA}")
     entries = given.get("entries")
@@ -49,15 +51,15 @@ def decode(data: object) -> Findings:
         raise ValueError("entries is not a list")
     baseline = given.get("baseline")
     found = (
-        Device.from_json(_object(given.get("device"), "device")),
-        _evidence(given.get("evidence")),
+        Device.from_json(as_object(given.get("device"), "device")),
+        evidence(given.get("evidence")),
         tuple(_decode_entry(entry) for entry in entries),
         None if baseline is None else measurement(baseline),
         _build(Provenance, given.get("provenance")),
     )
     if "kernel" in given:
         return KernelRecord(*found, _call(given["kernel"]))
-    return Record(*found, _build(Problem, USUAL | _object(given.get("problem"), "problem")))
+    return Record(*found, _build(Problem, USUAL | as_object(given.get("problem"), "problem")))
 
 
 def dumps(record: Findings) -> bytes:
@@ -92,18 +94,23 @@ def _subject(record: Findings) -> dict[str, object]:
 
 
 def _call(data: object) -> Call:
-    given = _object(data, "kernel")
+    given = as_object(data, "kernel")
     arguments = given.get("arguments")
     if not isinstance(arguments, list):
         raise ValueError("arguments is not a list")
-    texts = (_typed("argument", argument, str) for argument in arguments)
-    return Call(_typed("name", given.get("name"), str), tuple(texts))
+    texts = (typed("argument", argument, (str,)) for argument in arguments)
+    return Call(typed("name", given.get("name"), (str,)), tuple(texts))
 
 
-def _evidence(value: object) -> Evidence:
-    for evidence in BEST_FIRST:
-        if value == evidence:
-            return evidence
+def evidence(value: object) -> Evidence:
+    """The kind of evidence of that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    for known in BEST_FIRST:
+        if value == known:
+            return known
     raise ValueError(f"evidence is {value!r}, not one of {', '.join(BEST_FIRST)}")
 
 
@@ -119,16 +126,16 @@ def _encode_entry(entry: Entry) -> dict[str, object]:
 
 
 def _decode_entry(data: object) -> Entry:
-    given = _object(data, "entry")
-    config = Config.parse(_typed("config", given.get("config"), str))
+    given = as_object(data, "entry")
+    config = Config.parse(typed("config", given.get("config"), (str,)))
     if config.values != given.get("params"):
         raise ValueError(f"params of {config} say {given.get('params')!r}")
     return Entry(
         config=config,
         measurement=measurement(given.get("measurement")),
         resources=_build(Resources, given.get("resources")),
-        occupancy=_typed("occupancy", given.get("occupancy"), float),
-        limiter=_typed("limiter", given.get("limiter"), str),
+        occupancy=typed("occupancy", given.get("occupancy"), (float,)),
+        limiter=typed("limiter", given.get("limiter"), (str,)),
     )
 
 
@@ -138,23 +145,39 @@ def measurement(data: object) -> Measurement:
     Raises:
         ValueError: if one is missing, of another type or impossible.
     """
-    built = _build(Measurement, data)
+    return checked(_build(Measurement, data))
+
+
+def checked(built: Measurement) -> Measurement:
+    """The measurement, if its time is one.
+
+    Raises:
+        ValueError: if it is 0 or less.
+    """
     if built.time_us <= 0:
         raise ValueError(f"time_us is {built.time_us}, not a time")
     return built
 
 
-def _build(cls: type[T], data: object) -> T:
-    """An instance of a flat dataclass from an object with a value for each of its fields."""
-    given = _object(data, cls.__name__)
+def kinds(cls: type) -> Mapping[str, tuple[type, ...]]:
+    """The types that each field of a flat dataclass may have, in the fields' order."""
+    return _kinds(cls)
+
+
+@lru_cache
+def _kinds(cls: type) -> Mapping[str, tuple[type, ...]]:
+    # Reading the hints takes longer than reading a record.
     hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-    return cls(**{name: _typed(name, given.get(name), hints[name]) for name in names})
+    names = [field.name for field in fields(cls)]
+    return {name: get_args(hints[name]) or (hints[name],) for name in names}
 
 
-def _typed(name: str, value: object, hint: Any) -> Any:
-    """`value` if it has the type that the hint (a type or a union of types) asks for."""
-    kinds = get_args(hint) or (hint,)
+def typed(name: str, value: object, kinds: tuple[type, ...]) -> Any:
+    """The value of a field if it has one of the types; a whole number may stand for a float.
+
+    Raises:
+        ValueError: if it has another type or is not finite.
+    """
     if type(value) is int and int not in kinds and float in kinds:
         value = float(value)
     if type(value) not in kinds or (isinstance(value, float) and not math.isfinite(value)):
@@ -162,7 +185,19 @@ def _typed(name: str, value: object, hint: Any) -> Any:
     return value
 
 
-def _object(data: object, what: str) -> dict[str, object]:
+def as_object(data: object, what: str) -> dict[str, object]:
+    """The JSON object.
+
+    Raises:
+        ValueError: if it is none.
+    """
     if not isinstance(data, dict):
         raise ValueError(f"{what} is not an object")
     return data
+
+
+def _build(cls: type[T], data: object) -> T:
+    """An instance of a flat dataclass from an object with a value for each of its fields."""
+    given = as_object(data, cls.__name__)
+    values = {name: typed(name, given.get(name), kind) for name, kind in kinds(cls).items()}
+    return cls(**values)

@@ -14,7 +14,7 @@ from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
-from autotune.stats import Span, winner
+from autotune.stats import Span, tied, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 KEPT = 10
@@ -103,6 +103,15 @@ class Findings(ABC):
     def coldest(self) -> Entry | None:
         """As `best` with L2 flushed before each run; None if no entry was run so."""
         return _coldest(self.entries)
+
+    @property
+    def vendor_wins(self) -> bool:
+        """Whether the vendor's library was measured to be faster than `best`, by more than their
+        spreads."""
+        ours, theirs = self.best.measurement, self.baseline
+        if self.evidence != "measured" or theirs is None:
+            return False
+        return theirs.time_us < ours.time_us and not tied(theirs, ours)
 
 
 @dataclass(frozen=True)
