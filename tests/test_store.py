@@ -7,7 +7,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from records import H100, SQUARE, entry, record, records
 from autotune.errors import CacheError
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
-from autotune.store import Entry, Record, Store, files
+from autotune.store import Entry, Record, Store, checksum, files, ranges
 from autotune.store.codec import dumps, loads
-from autotune.store.record import KEPT
+from autotune.store.merging import KEPT
+from autotune.store.ranges import Range, Segment
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")
@@ -55,6 +56,12 @@ def test_nothing_saved_is_nothing_loaded(store: Store) -> None:
 def test_a_record_serves_every_card_of_its_model(store: Store) -> None:
     store.save(record())
     assert store.load(replace(H100, memory_bytes=1, name="NVIDIA H100 80GB-HBM3"), SQUARE)
+
+
+def test_a_record_of_the_schema_without_checksums_is_read(store: Store) -> None:
+    saved, path = store.save(record()), store.path(H100, SQUARE)
+    path.write_bytes(_change(("schema",), 1)(_without_checksum(path.read_bytes())))
+    assert store.load(H100, SQUARE) == saved
 
 
 def test_a_reader_finds_the_configuration_in_text_and_in_parts(store: Store) -> None:
@@ -240,14 +247,25 @@ def test_the_vendors_library_wins_by_measurement_alone(evidence: Evidence) -> No
 
 
 def _change(path: tuple[str | int, ...], value: object) -> Callable[[bytes], bytes]:
+    """A change by somebody who knows how to make a checksum."""
+
     def changed(text: bytes) -> bytes:
-        data = target = json.loads(text)
+        data = json.loads(text)
+        target = data
         for step in path[:-1]:
             target = target[step]
         target[path[-1]] = value
+        with suppress(ValueError):  # a number that JSON does not have
+            data[checksum.CHECKSUM] = checksum.of(data)
         return json.dumps(data).encode()
 
     return changed
+
+
+def _without_checksum(text: bytes) -> bytes:
+    data = json.loads(text)
+    del data[checksum.CHECKSUM]
+    return json.dumps(data).encode()
 
 
 BROKEN: dict[str, Callable[[bytes], bytes]] = {
@@ -256,7 +274,10 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "not text": lambda _: b"\xff\xfe\x00",
     "not an object": lambda _: b"[1, 2]",
     "deep": lambda _: b"[" * 100_000,
-    "newer schema": _change(("schema",), 2),
+    "newer schema": _change(("schema",), 3),
+    "changed": lambda text: text.replace(b"900.0", b"100.0"),
+    "no checksum": _without_checksum,
+    "another checksum": lambda text: text.replace(b'"checksum": "', b'"checksum": "0'),
     "no schema": _change(("schema",), None),
     "no entries": _change(("entries",), []),
     "entries of another type": _change(("entries",), {"0": 1}),
@@ -284,7 +305,7 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 @pytest.fixture(params=BROKEN, ids=str)
 def broken(request: pytest.FixtureRequest, store: Store) -> bytes:
     """What stands in the record's file."""
-    store.save(record())
+    store.save(record(entry(16, 900.0)))
     path = store.path(H100, SQUARE)
     path.write_bytes(BROKEN[request.param](path.read_bytes()))
     return path.read_bytes()
@@ -509,3 +530,42 @@ def test_processes_that_quarantine_at_once_lose_nothing(store: Store) -> None:
     for process in processes:
         process.join()
     assert set(store.quarantined(H100)) == {key for keys in shares for key in keys}
+
+
+# Ranges
+
+
+TUNED = Range(
+    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
+)
+
+
+@pytest.fixture
+def range_file(tmp_path: Path) -> Path:
+    ranges.save(tmp_path, TUNED)
+    return ranges.path_of(tmp_path, TUNED)
+
+
+def test_a_range_that_was_saved_is_read(range_file: Path) -> None:
+    assert ranges.read(range_file) == TUNED
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace(b"0.04", b"0.01"), "it was changed"),
+        (_without_checksum, "no checksum"),
+        (lambda text: text[:40], "delimiter|Unterminated|Expecting"),
+        (lambda _: b"[]", "device is not an object"),
+        (_change(("segments", 0), [1]), "segment is"),
+        (_change(("loss",), 10**400), "too large"),
+        (_change(("dimension",), "k"), "the segments end at 512"),
+        (_change(("device", "name"), "NVIDIA A100"), "holds 1..512x4096x4096:bf16:nn of NVIDIA A1"),
+    ],
+)
+def test_a_broken_range_is_passed_over_with_the_reason(
+    tmp_path: Path, range_file: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
+    range_file.write_bytes(change(range_file.read_bytes()))
+    with pytest.warns(UserWarning, match=f"{range_file}: passed over: .*({message})"):
+        assert ranges.load(tmp_path, H100) == ()

@@ -11,7 +11,7 @@ from records import H100, SQUARE, entry, record
 
 from autotune.call import Call
 from autotune.config import Config
-from autotune.store import KernelRecord, Store, codec
+from autotune.store import KernelRecord, Store, checksum, codec
 
 CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 
@@ -85,6 +85,6 @@ def test_a_kernels_record_in_a_problems_place_is_passed_over(store: Store) -> No
     ],
 )
 def test_a_kernel_that_is_none_is_an_error(kernel: object, message: str) -> None:
-    data = json.loads(codec.dumps(kernel_record()))
+    data = json.loads(codec.dumps(kernel_record())) | {"kernel": kernel}
     with pytest.raises(ValueError, match=message):
-        codec.decode(data | {"kernel": kernel})
+        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})

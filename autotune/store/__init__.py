@@ -6,35 +6,41 @@
     <root>/kernels/<device>/transpose-4f0c27e1a95d8b36.json       a kernel of the user's, measured
     <root>/quarantine/<device>.jsonl                              candidates that crashed or hung
 
-A file that cannot be read as a record is a miss with a warning. It is never lost: before a
-record takes its place it is copied to `<file>.broken-<n>`, and a record made from other kernel
-sources to `<file>.superseded-<n>`.
+A file that cannot be read as a record, or whose checksum is wrong, is a miss with a warning. It is
+never lost: before a record takes its place it is copied to `<file>.broken-<n>`, and a record that
+was made with another driver, compiler or other kernel sources to `<file>.superseded-<n>`. How two
+records of one thing become one: `merging`.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from autotune.call import Call
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.runner import Evidence
 from autotune.store import codec, files
+from autotune.store.merging import Made, R, comparable, merge, reconcile
 from autotune.store.record import (
     BEST_FIRST,
     Entry,
     Findings,
     KernelRecord,
     Provenance,
-    R,
     Record,
-    merge,
 )
 
 __all__ = ["Entry", "Findings", "KernelRecord", "Provenance", "Record", "Store"]
+
+Change = Literal["new", "better", "equal", "passed over"]
+"""What a record of another store did to one's own: there was none, it was improved or replaced,
+nothing came of it, or the own one stands although the other was made with something else."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +66,54 @@ class Store:
         path = self._place(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
-            if old is not None and old.provenance.source != record.provenance.source:
-                files.copy_aside(path, "superseded")
             merged = merge(old, record)
-            files.write(path, codec.dumps(merged))
+            self._replace(path, old, merged)
         return merged
+
+    def adopt(self, record: R, today: Made | None) -> Change:
+        """Takes over what is better in a record of another store (see `merging.reconcile`).
+
+        Args:
+            record: of another store.
+            today: what this machine would measure with; None if that is not known.
+
+        Raises:
+            CacheError: if it cannot be written; the file on disk is then as it was.
+        """
+        path = self._place(record)
+        with files.locked(path.parent):
+            old = self._previous(path, type(record))
+            merged = merge(None, record) if old is None else reconcile(old, record, today)
+            if merged != old:
+                self._replace(path, old, merged)
+        if old is None or merged != old:
+            return "new" if old is None else "better"
+        return "equal" if comparable(old.provenance, record.provenance) else "passed over"
+
+    def withdraw(self, record: Findings) -> Path:
+        """Sets the file of a record aside, so that nothing runs what it holds; returns where.
+
+        Raises:
+            CacheError: if the file cannot be read, copied or deleted.
+        """
+        path = self._place(record)
+        with files.locked(path.parent):
+            aside = files.copy_aside(path, "superseded")
+            files.delete(path)
+        return aside
+
+    def paths(self) -> Iterator[Path]:
+        """The files of all records, whether they can be read or not."""
+        for kind in (Record, KernelRecord):
+            yield from sorted((self.root / kind.FOLDER).glob("*/*.json"))
+
+    def read(self, path: Path) -> Findings | None:
+        """The record in one of `paths`, None if it has gone.
+
+        Raises:
+            ValueError: if the file is broken, or holds what belongs somewhere else.
+        """
+        return self._parse(path, KernelRecord if self._of_kernel(path) else Record)
 
     def load(
         self, device: Device, problem: Problem, evidence: Evidence | None = None
@@ -124,6 +173,15 @@ class Store:
     def _path(self, kind: type[Findings], device: Device, slug: str, evidence: Evidence) -> Path:
         suffix = "" if evidence == "measured" else f".{evidence}"
         return self.root / kind.FOLDER / device.slug / f"{slug}{suffix}.json"
+
+    def _of_kernel(self, path: Path) -> bool:
+        return path.is_relative_to(self.root / KernelRecord.FOLDER)
+
+    def _replace(self, path: Path, old: Findings | None, new: Findings) -> None:
+        """Writes the record; one whose times cannot be compared with its own is kept beside it."""
+        if old is not None and not comparable(old.provenance, new.provenance):
+            files.copy_aside(path, "superseded")
+        files.write(path, codec.dumps(new))
 
     def _place(self, record: Findings) -> Path:
         return self._path(type(record), record.device, record.slug, record.evidence)

@@ -15,9 +15,12 @@ from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Evidence, Measurement
+from autotune.store import checksum
 from autotune.store.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
 
-SCHEMA = 1
+SCHEMA = 2
+UNSEALED = 1
+"""The schema before there were checksums; it is still read."""
 # What a record says of its problem only where it is otherwise.
 USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 
@@ -25,8 +28,12 @@ T = TypeVar("T")
 
 
 def encode(record: Findings) -> dict[str, object]:
-    """The record as JSON data; times are in microseconds, sizes in bytes."""
-    return {
+    """The record as JSON data with its checksum; times are in microseconds, sizes in bytes.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    data = {
         "schema": SCHEMA,
         **_subject(record),
         "evidence": record.evidence,
@@ -35,17 +42,22 @@ def encode(record: Findings) -> dict[str, object]:
         "provenance": asdict(record.provenance),
         "device": record.device.to_json(),
     }
+    return {checksum.CHECKSUM: checksum.of(data), **data}
 
 
 def decode(data: object) -> Findings:
-    """The record that `encode` made `data` from; keys that it does not write are ignored.
+    """The record that `encode` made `data` from.
 
     Raises:
-        ValueError: if a value is missing, of another type or impossible, or the schema is not 1.
+        ValueError: if a value is missing, of another type or impossible, the checksum is wrong, or
+            the schema is neither 2 nor 1, which has no checksum.
     """
     given = as_object(data, "record")
-    if given.get("schema") != SCHEMA:
-        raise ValueError(f"schema is {given.get('schema')!r}, this version reads {SCHEMA}")
+    if given.get("schema") not in (SCHEMA, UNSEALED):
+        schema = given.get("schema")
+        raise ValueError(f"schema is {schema!r}, this version reads {UNSEALED} and {SCHEMA}")
+    if given["schema"] == SCHEMA:
+        checksum.check(given)
     entries = given.get("entries")
     if not isinstance(entries, list):
         raise ValueError("entries is not a list")

@@ -84,6 +84,18 @@ def copy_aside(path: Path, why: str) -> Path:
     return aside
 
 
+def delete(path: Path) -> None:
+    """Deletes the file, which need not exist.
+
+    Raises:
+        CacheError: if the disk is read-only or broken.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise CacheError(f"{path}: cannot be deleted: {error.strerror}") from error
+
+
 def cut_torn_line(path: Path) -> None:
     """Cuts off a last line without its end, which a kill has torn; makes the file if there is none.
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.runner import Evidence
-from autotune.store import files
+from autotune.store import checksum, files
 
 SCHEMA = 1
 FOLDER = "ranges"
@@ -174,8 +174,9 @@ def save(root: Path, found: Range) -> None:
     """
     path = path_of(root, found)
     data = {**found.to_json(), "device": found.device.to_json()}
+    sealed = {checksum.CHECKSUM: checksum.of(data), **data}
     with files.locked(path.parent):
-        files.write(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+        files.write(path, (json.dumps(sealed, indent=2, allow_nan=False) + "\n").encode())
 
 
 def load(root: Path, device: Device) -> tuple[Range, ...]:
@@ -190,19 +191,34 @@ def path_of(root: Path, found: Range) -> Path:
     return root / FOLDER / found.device.slug / f"{found.slug}{suffix}.json"
 
 
-def _read(path: Path) -> Range | None:
-    """The range in the file; None, with a warning, if it is broken."""
+def read(path: Path) -> Range:
+    """The range in a file.
+
+    Raises:
+        ValueError: if the file is broken, its checksum is wrong, or it holds another range.
+    """
     try:
         data = json.loads(path.read_bytes())
         if not isinstance(data, dict) or not isinstance(data.get("device"), dict):
             raise ValueError("device is not an object")
+        checksum.check(data)
         found = Range.from_json(data, Device.from_json(data["device"]))
-        if path.name != path_of(Path(), found).name:
-            raise ValueError(f"holds {found}")
-    except (OSError, ValueError, ArithmeticError, RecursionError) as error:
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+    except (ArithmeticError, RecursionError) as error:  # 400-digit numbers, 10,000 brackets
+        raise ValueError(str(error)) from error
+    if path.parts[-2:] != path_of(Path(), found).parts[-2:]:
+        raise ValueError(f"holds {found} of {found.device.name}")
+    return found
+
+
+def _read(path: Path) -> Range | None:
+    """The range in the file; None, with a warning, if it is broken."""
+    try:
+        return read(path)
+    except ValueError as error:
         warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
         return None
-    return found
 
 
 def _segments(data: object) -> tuple[Segment, ...]:

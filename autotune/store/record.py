@@ -1,12 +1,11 @@
-"""What is recorded of a problem, or of something else, on a device, and how two records of it
-become one."""
+"""What is recorded of a problem, or of something else, on a device."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar, get_args
+from dataclasses import dataclass
+from typing import ClassVar, get_args
 
 from autotune.call import Call
 from autotune.config import Config
@@ -17,7 +16,6 @@ from autotune.runner import Evidence, Measurement
 from autotune.stats import Span, tied, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
-KEPT = 10
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Findings(ABC):
     """What is known of one thing on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if one was made. All entries come from
-    the kernel sources whose hash is `provenance.source`.
+    the kernel sources, the compiler and the driver that `provenance` names.
 
     Raises:
         ValueError: if there are no entries.
@@ -102,7 +100,7 @@ class Findings(ABC):
     @property
     def coldest(self) -> Entry | None:
         """As `best` with L2 flushed before each run; None if no entry was run so."""
-        return _coldest(self.entries)
+        return coldest(self.entries)
 
     @property
     def vendor_wins(self) -> bool:
@@ -152,32 +150,9 @@ class KernelRecord(Findings):
         return self.call.slug
 
 
-R = TypeVar("R", bound=Findings)
-
-
-def merge(old: R | None, new: R) -> R:
-    """One record of the same problem or call, device and evidence.
-
-    The entries are the ten fastest of both, the fastest with a flushed L2 among them; where both
-    have a configuration, the new measurement stands, also if it is the slower one. Times of other
-    kernel sources say nothing of today's kernels, so `old` gives no entries if its source hash
-    differs. The baseline does not depend on our sources: the new one stands, else the old one. The
-    provenance is the new one's as it is: a sum of trials would count twice what a run resumes or
-    saves twice.
-    """
-    comparable = old is not None and old.provenance.source == new.provenance.source
-    earlier = old.entries if old is not None and comparable else ()
-    entries = {entry.config: entry for entry in (*earlier, *new.entries)}.values()
-    ranked = sorted(entries, key=lambda entry: (entry.measurement.time_us, str(entry.config)))
-    baseline = new.baseline or (old.baseline if old is not None else None)
-    kept = ranked[:KEPT]
-    coldest = _coldest(ranked)
-    if coldest is not None and coldest not in kept:
-        kept[-1] = coldest
-    return replace(new, entries=tuple(kept), baseline=baseline)
-
-
-def _coldest(entries: Sequence[Entry]) -> Entry | None:
+def coldest(entries: Sequence[Entry]) -> Entry | None:
+    """The fastest with a flushed L2, or the leanest of those tied with it; None if none was run
+    so."""
     cold = {
         entry.config: Span(entry.measurement.cold_us, entry.measurement.cold_spread_us or 0.0)
         for entry in entries
