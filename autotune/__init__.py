@@ -2,7 +2,12 @@
 
     autotune.tune(4096, 4096, 4096)            searches the fastest kernel and records it
     autotune.best(4096, 4096, 4096)            the record
+    autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
+    autotune.kernel(4096, 4096, 4096)          the same for one shape, ready to launch
+    autotune.warmup(["64x4096x4096", ...])     loads what a program will need
+    autotune.export.write(shapes, folder)      a C library of recorded kernels
+    autotune.torch.patch(model)                runs them in a PyTorch model
     autotune.tune_kernel(source, name, ...)    tunes a CUDA kernel of yours
     autotune.kernel_occupancy(source, ...)     what its configurations occupy; needs no GPU
     autotune.device.find("h100")               limits of a GPU
@@ -17,13 +22,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotune import device, errors, occupancy, roofline
-    from autotune.api import best, matmul, tune
+    from autotune import device, errors, export, occupancy, roofline
+    from autotune.api import best, choose, tune
     from autotune.config import Config
     from autotune.device import Device
     from autotune.kernels import best_kernel, kernel_occupancy, tune_kernel
+    from autotune.multiply import matmul
     from autotune.problem import Problem
-    from autotune.runtime import UntunedWarning, kernel
+    from autotune.runtime import UntunedWarning, kernel, warmup
     from autotune.store import KernelRecord, Record
 
 __version__ = "0.1.0"
@@ -37,8 +43,10 @@ __all__ = [
     "UntunedWarning",
     "best",
     "best_kernel",
+    "choose",
     "device",
     "errors",
+    "export",
     "kernel",
     "kernel_occupancy",
     "matmul",
@@ -46,6 +54,7 @@ __all__ = [
     "roofline",
     "tune",
     "tune_kernel",
+    "warmup",
 ]
 
 _HOMES = {
@@ -57,20 +66,25 @@ _HOMES = {
     "UntunedWarning": "runtime",
     "best": "api",
     "best_kernel": "kernels",
+    "choose": "api",
     "kernel": "runtime",
     "kernel_occupancy": "kernels",
-    "matmul": "api",
+    "matmul": "multiply",
     "tune": "api",
     "tune_kernel": "kernels",
+    "warmup": "runtime",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    # `torch` is not among the names that are there, as PyTorch may not be.
+    if name not in {*__all__, "torch"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        return import_module(f"{__name__}.{name}")
+    # Kept, so that only the first use comes here.
+    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from autotune import compiler, gpus, settings, targets
+from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.options import Options, options_of
 from autotune.problem import Problem, compute_of
 from autotune.store import Record, Store
 from autotune.targets import DEFAULT
+from autotune.wisdom import Library
 
 # What else there is takes long to import, and a search starts its workers first.
 if TYPE_CHECKING:
     from autotune.config import Config
     from autotune.device import Device
     from autotune.ladder import Ladder
+    from autotune.lookup import Answer
     from autotune.observer import Observer
-    from autotune.runtime.product import Array
 
 
 def tune(
@@ -150,13 +151,47 @@ def recorded(problem: Problem, device: str = DEFAULT) -> Record:
     """`best` for values that are checked already."""
     where = targets.resolve(device)
     targets.check_memory(problem, where)
-    record = Store(settings.cache_dir()).load(where, problem)
+    record = Library(Store(settings.cache_dir())).load(where, problem)
     if record is None:
-        option = "" if device == DEFAULT else f" --device {device}"
-        raise NotFoundError(
-            f"{problem} is not tuned on {where.name}; run `autotune tune {problem}{option}`"
-        )
+        raise _untuned(problem, where, device)
     return record
+
+
+def choose(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    compute: str = "f32",
+    layout: str = "nn",
+    batch: int = 1,
+    epilogue: str = "none",
+    output: str = "same",
+    accuracy: str = "exact",
+    device: str = DEFAULT,
+) -> Answer:
+    """What `matmul` runs for a problem, tuned or not: the configuration, where it comes from and
+    the loss against full tuning that is expected (see `lookup.Answer`).
+
+    Raises:
+        NotFoundError: if no kernel can run it.
+        UsageError: for an impossible problem or an unknown device.
+        MissingError: without a GPU, if no other device is given.
+    """
+    chosen = compute_of(compute, accuracy)
+    return answered(Problem(m, n, k, chosen, layout, batch, epilogue, output), device)
+
+
+def answered(problem: Problem, device: str = DEFAULT) -> Answer:
+    """`choose` for values that are checked already."""
+    from autotune.lookup import lookup
+
+    where = targets.resolve(device)
+    targets.check_memory(problem, where)
+    answer = lookup(problem, where, Store(settings.cache_dir()))
+    if answer is None:
+        raise NotFoundError(f"no kernel can run {problem} on {where.name}; give another device")
+    return answer
 
 
 def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -> Ladder:
@@ -183,54 +218,10 @@ def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -
     return ladder.extended(climbed, Store(cache), opened, compiled)
 
 
-def matmul(
-    a: Any,
-    b: Any,
-    out: Array | None = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    *,
-    tune: bool = False,
-    bias: Any = None,
-    activation: str | None = None,
-    compute: str | None = None,
-    accuracy: str = "exact",
-) -> Array:
-    """`out = act(alpha a b + beta out + bias)` on the caller's current stream; see
-    `runtime.matmul`.
-
-    Args:
-        a: (m, k) or (batch, m, k), of PyTorch, CuPy, PyCUDA or another library with
-            `__cuda_array_interface__`.
-        b: (k, n) or (batch, k, n).
-        out: (m, n) or (batch, m, n), of the type of a and b or fp32; if None, the library of `a`
-            allocates it.
-        alpha: factor of the product.
-        beta: factor of what `out` holds, which is not read if this is 0.
-        tune: tunes the shape first if it is not tuned, for 60 s.
-        bias: (n,), added to every row; of the type of `out`.
-        activation: `relu`, `gelu` (the exact one, with erf) or None.
-        compute: the precision; by default `f32`, `f16` or `bf16`, as the operands are. Those of
-            fp32 can also be multiplied as `tf32` or `tf32x3`.
-        accuracy: `exact`, or `near` for `tf32x3`.
-
-    Raises:
-        ArrayError: for operands that do not fit each other or that no kernel takes.
-        ProblemError: for an unknown activation, compute or accuracy, or too large a batch.
-        MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
-    """
-    from autotune import runtime
-
-    tuner = _tuner if tune else None
-    return runtime.matmul(
-        *(a, b, out),
-        alpha=alpha,
-        beta=beta,
-        bias=bias,
-        activation=activation,
-        compute=compute,
-        accuracy=accuracy,
-        tuner=tuner,
+def _untuned(problem: Problem, where: Device, device: str) -> NotFoundError:
+    option = "" if device == DEFAULT else f" --device {device}"
+    return NotFoundError(
+        f"{problem} is not tuned on {where.name}; run `autotune tune {problem}{option}`"
     )
 
 
@@ -256,8 +247,3 @@ def _simt(record: Record) -> list[Config]:
     from autotune.families.simt import SIMT
 
     return [one.config for one in record.entries if one.config.family == SIMT.name]
-
-
-def _tuner(problem: Problem, device: Device) -> Record:
-    options = options_of(None, None, 0, "gp", None)
-    return search(problem, options, device=f"gpu:{gpus.index_of(device)}")

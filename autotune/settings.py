@@ -22,6 +22,17 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("autotune", appauthor=False)
 
 
+def wisdom_dir() -> Path:
+    """The directory of the records that come with the package.
+
+    `AUTOTUNE_WISDOM_DIR`, for a site that has its own or wants none, else the package's.
+    """
+    chosen = os.environ.get("AUTOTUNE_WISDOM_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(__file__).resolve().parent / "data" / "wisdom"
+
+
 def source_dir() -> Path:
     """The CUDA sources: inside the package in a wheel, beside it in a checkout.
 
@@ -45,6 +56,11 @@ def nvcc() -> Path | None:
     places = [os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)]
     found = shutil.which("nvcc", path=os.pathsep.join(places))
     return Path(found) if found else None
+
+
+def cupy_tf32() -> bool:
+    """Whether CuPy multiplies fp32 matrices in TF32, as its documentation of `CUPY_TF32` has it."""
+    return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
 def ensure(directory: Path) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.entry_points import entry_point
 from autotune.errors import RunnerError
 from autotune.plan import VECTOR_BYTES, TensorMap
 
@@ -89,12 +90,7 @@ class Encoder:
     """
 
     def __init__(self, cuda: Any) -> None:
-        status, function, *_ = cuda.cuGetProcAddress(_NAME.encode(), _SINCE, 0)
-        if status or not function:
-            raise RunnerError(
-                f"the driver has no {_NAME}; update it: CUDA 12 and newer have tensor maps"
-            )
-        self._encode = _ENCODE(int(function))
+        self._encode = _ENCODE(entry_point(cuda, _NAME, _SINCE))
 
     def __call__(self, one: TensorMap, values: Mapping[str, float]) -> bytes:
         """The 128 bytes that a kernel takes for a tensor map at a launch.

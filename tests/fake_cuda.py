@@ -10,6 +10,7 @@ buffer that was passed, and a launch has run when it returns. All calls are reco
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +52,10 @@ H100 = {
 }
 MEMORY = 85_000_000_000
 
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+# CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and how many.
+_CONFIGURATION = struct.Struct("@7I4xPPI4x")
+
 
 class Status(IntEnum):
     CUDA_SUCCESS = 0
@@ -58,13 +63,21 @@ class Status(IntEnum):
     CUDA_ERROR_NO_DEVICE = 100
     CUDA_ERROR_INVALID_DEVICE = 101
     CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_LAUNCH_FAILED = 719
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+
+
+class Shape(NamedTuple):
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    stream: int
 
 
 class Launch(NamedTuple):
     kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
     shared: int
     stream: int
     context: int
@@ -89,9 +102,10 @@ class FakeCuda:
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic shared"
     )
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
-    CUfunction = int
+    CUresult = Status
 
     def __init__(self, devices: int = 2) -> None:
+        self._launch = _LAUNCH(self._launch_ex)
         self.devices = devices
         self.calls: list[str] = []
         self.launches: list[Launch] = []
@@ -100,6 +114,7 @@ class FakeCuda:
         self.zeroed: list[int] = []
         self.captures: dict[int, int] = {}
         self.refuse: Status = Status.CUDA_SUCCESS
+        self.wrong: list[Exception] = []
         self._contexts: dict[int, int] = {}
         self._held: list[tuple[Any, int]] = []
         self._kernels: list[str] = []
@@ -229,25 +244,39 @@ class FakeCuda:
     def cuStreamGetCaptureInfo(self, stream: int) -> Any:
         return 0, 1, self.captures[stream], None, None, None, 0
 
-    @_recorded
-    def cuLaunchKernel(self, kernel: int, *rest: Any) -> Any:
-        time.sleep(0)  # The real one lets other threads run, too.
-        *shape, shared, stream, parameters, extra = rest
-        if self.refuse:
-            return (self.refuse,)
-        assert self._stack, "a launch without a context"
-        assert extra == 0
+    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
+        assert (name, version, flags) == (b"cuLaunchKernelEx", 11080, 0)
+        return 0, ctypes.cast(self._launch, ctypes.c_void_p).value, 0
+
+    def launch(self, kernel: int, parameters: int, shape: Shape) -> None:
+        """Runs a kernel, with its arguments' addresses at an address."""
         symbol = self._kernels[kernel - 1]
         run, formats = _KERNELS[symbol.partition("<")[0]]
-        arguments = _unpack(parameters, formats)
-        grid, block = tuple(shape[:3]), tuple(shape[3:])
-        self.launches.append(
-            Launch(symbol, grid, block, shared, stream, self._stack[-1], arguments)
-        )
+        arguments = _unpack((ctypes.c_void_p * len(formats)).from_address(parameters), formats)
+        self.launches.append(Launch(symbol, *shape, self._stack[-1], arguments))
         flags = [int(flag) for flag in symbol.partition("<")[2].rstrip(">").split(", ")]
-        for z in range(grid[2]):
+        for z in range(shape.grid[2]):
             run(z, *arguments, *flags)
-        return (0,)
+
+    def _launch_ex(self, configuration: int, kernel: int, parameters: int, extra: int) -> int:
+        """`cuLaunchKernelEx`. What goes wrong here is written down, as it cannot be raised."""
+        self.calls.append("cuLaunchKernelEx")
+        time.sleep(0)  # The real one lets other threads run, too.
+        if self.refuse:
+            return self.refuse
+        try:
+            *sizes, shared, stream, attributes, count = _CONFIGURATION.unpack(
+                ctypes.string_at(configuration, _CONFIGURATION.size)
+            )
+            assert self._stack, "a launch without a context"
+            assert not extra
+            assert (attributes, count) == (0, 0)
+            grid, block = tuple(sizes[:3]), tuple(sizes[3:])
+            self.launch(kernel, parameters, Shape(grid, block, shared, stream))
+        except Exception as error:
+            self.wrong.append(error)
+            return Status.CUDA_ERROR_LAUNCH_FAILED
+        return 0
 
 
 _TYPES: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from fake_cuda import FakeCuda, Matrix
-from fake_types import encoded, name_of
+from fake_types import decoded, encoded, name_of
 
 
 class Interface:
@@ -44,6 +44,16 @@ class Tensor:
     def data_ptr(self) -> int:
         return int(self.host.ctypes.data)
 
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def expand(self, *sizes: int) -> Tensor:
+        whole = sizes[0], *self.shape
+        return Tensor(np.broadcast_to(self.host, whole), self.device, self.requires_grad)
+
     def stride(self) -> tuple[int, ...]:
         return tuple(stride // self.host.itemsize for stride in self.host.strides)
 
@@ -59,6 +69,10 @@ class FakeTorch(ModuleType):
         self.cuda_ = cuda
         self.current, self.records = 0, True
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.current)
+        self.backends = SimpleNamespace(
+            cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False))
+        )
+        self.products: list[tuple[str, dict[str, Any]]] = []
 
     def is_grad_enabled(self) -> bool:
         return self.records
@@ -67,6 +81,28 @@ class FakeTorch(ModuleType):
         assert device.index is not None
         host = _unwritten(shape, dtype.removeprefix("torch."))
         return Tensor(self.cuda_.hold(host, device.index), device)
+
+    def mm(self, a: Tensor, b: Tensor, *, out: Tensor) -> None:
+        self._multiplied("mm", a, b, out)
+
+    def bmm(self, a: Tensor, b: Tensor, *, out: Tensor) -> None:
+        self._multiplied("bmm", a, b, out)
+
+    def addmm(self, added: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **scale: Any) -> None:
+        self._multiplied("addmm", a, b, out, added, **scale)
+
+    def relu_(self, one: Tensor) -> None:
+        self.products.append(("relu_", {}))
+        np.maximum(one.host, 0, out=one.host)
+
+    def _multiplied(
+        self, name: str, a: Tensor, b: Tensor, out: Tensor, added: Any = None, **scale: Any
+    ) -> None:
+        """Without a scale, the product alone: whatever `added` holds is not read."""
+        self.products.append((name, scale))
+        product = scale.get("alpha", 1) * (decoded(a.host) @ decoded(b.host))
+        rest = scale["beta"] * decoded(added.host) if scale.get("beta") else 0
+        out.host[...] = encoded(product + rest, name_of(out.host))
 
     def on(self, device: str, host: Matrix) -> Tensor:
         """A tensor on `cpu`, `cuda:0` or `cuda:1` over the memory of a numpy array."""
@@ -106,12 +142,17 @@ class FakeCuPy(ModuleType):
         super().__init__("cupy")
         self.cuda_ = cuda
         self.streams: dict[int, int] = {}
+        self.products = 0
         self.cuda = SimpleNamespace(
             get_current_stream=lambda ordinal: SimpleNamespace(ptr=self.streams.get(ordinal, 0))
         )
 
     def empty(self, shape: tuple[int, ...], dtype: DType) -> CuPyArray:
         return CuPyArray(self.cuda_.hold(_unwritten(shape, dtype.name)))
+
+    def matmul(self, a: CuPyArray, b: CuPyArray, *, out: CuPyArray) -> None:
+        self.products += 1
+        np.matmul(a.host, b.host, out=out.host)
 
 
 class GPUArray(Interface):

@@ -35,6 +35,7 @@ class Case:
     cuda: FakeCuda = field(default_factory=FakeCuda)
     config: Config | None = NAIVE
     how: How = "exact"
+    vendor: bool = False
     reason: str | None = None
     found: list[Problem] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
@@ -70,7 +71,10 @@ class Case:
         if self.config is None:
             return None
         note = f"{problem} is not tuned; `autotune tune {problem}` finds its own"
-        return Answer(problem, device, self.config, self.how, "predicted", None, 1.0, note)
+        return Answer(
+            *(problem, device, self.config, self.how, "predicted", None, 1.0, note),
+            vendor=self.vendor,
+        )
 
     def _build(self, template: Template, arch: str) -> Program | CompileFailure:
         self.built.append(f"{template.expression} for {arch}")

@@ -16,7 +16,7 @@ from fake_tensor_maps import FakeEncoder
 from autotune.compiler import Program
 from autotune.config import Config
 from autotune.gpu.mapped import MappedKernel
-from autotune.gpu.session import FORMATS, Session, checked
+from autotune.gpu.session import Session, checked
 from autotune.plan import (
     Argument,
     ArgumentType,
@@ -129,7 +129,6 @@ def load(driver: Driver, shared: int = 200_000) -> MappedKernel:
     return MappedKernel.load(
         *(driver, raised, CUBIN, SYMBOL),
         types=driver.types,
-        formats=FORMATS,
         stream=SimpleNamespace(handle=STREAM),
         shared=shared,
     )

@@ -156,7 +156,7 @@ def test_a_warm_call_only_asks_for_the_context_and_launches(case: Case, torch: F
     case.cuda.make_context()
     a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(5, 7, 3))
     case.product(a, b, out)
-    assert case.calls(lambda: case.product(a, b, out)) == ["cuCtxGetId", "cuLaunchKernel"]
+    assert case.calls(lambda: case.product(a, b, out)) == ["cuCtxGetId", "cuLaunchKernelEx"]
 
 
 def test_a_warm_call_with_a_workspace_only_asks_whether_it_is_captured(case: Case) -> None:
@@ -166,7 +166,8 @@ def test_a_warm_call_with_a_workspace_only_asks_whether_it_is_captured(case: Cas
     case.cuda.make_context()
     kernel.launch(a, b, c, 5)
     assert case.calls(lambda: kernel.launch(a, b, c, 5)) == [
-        "cuCtxGetId", "cuStreamIsCapturing", "cuLaunchKernel", "cuLaunchKernel"
+        *("cuCtxGetId", "cuCtxGetId", "cuStreamIsCapturing"),
+        *("cuLaunchKernelEx", "cuLaunchKernelEx"),
     ]  # fmt: skip
 
 
@@ -284,5 +285,5 @@ def test_a_launch_that_the_driver_refuses(case: Case) -> None:
     operands = case.operands(5, 7, 3)
     case.product(*operands)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
-    with pytest.raises(RunnerError, match="cuLaunchKernel gave CUDA_ERROR_INVALID_VALUE"):
+    with pytest.raises(RunnerError, match="cuLaunchKernelEx gave CUDA_ERROR_INVALID_VALUE"):
         case.product(*operands)

@@ -112,3 +112,49 @@ def test_operands_of_several_libraries_are_taken(case: Case, torch: FakeTorch) -
     case.product(torch.on("cuda:0", a.host), b, out)
     assert _close(out.host, a.host @ b.host)
     assert case.cuda.launches[0].stream == 33
+
+
+class Producer:
+    """An array with DLPack alone, as `jax.Array` is one. NumPy makes the capsule, which says that
+    it is on the CPU; what `__dlpack_device__` says counts."""
+
+    def __init__(self, host: Matrix, kind: int = 2, ordinal: int = 0) -> None:
+        self.host, self._device = host, (kind, ordinal)
+        self.streams: list[int | None] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: int | None = None, **given: Any) -> Any:
+        self.streams.append(stream)
+        return self.host.__dlpack__(**given)
+
+
+def test_arrays_with_dlpack_alone_are_taken(case: Case) -> None:
+    a, b, out = (Producer(one.host) for one in case.operands(5, 7, 3))
+    assert case.product(a, b, out) is out
+    assert _close(out.host, a.host @ b.host)
+    assert case.cuda.launches[0].stream == 0
+
+
+def test_what_makes_them_is_told_of_the_legacy_default_stream(case: Case) -> None:
+    a, b, out = (Producer(one.host) for one in case.operands(5, 7, 3))
+    case.product(a, b, out)
+    assert set(a.streams) == {1}
+
+
+def test_arrays_with_dlpack_are_not_allocated(case: Case) -> None:
+    a, b, _ = (Producer(one.host) for one in case.operands(5, 7, 3))
+    with pytest.raises(ArrayError, match=r"Producer cannot be allocated here; give out=\(5, 7\)"):
+        case.product(a, b)
+
+
+def test_arrays_with_dlpack_on_the_cpu_are_refused(case: Case) -> None:
+    a, b, out = (Producer(one.host, kind=1) for one in case.operands(5, 7, 3))
+    with pytest.raises(ArrayError, match=r"A is a .*Producer, which is not on a CUDA device"):
+        case.product(a, b, out)
+
+
+def test_numpy_arrays_are_refused_though_they_have_dlpack(case: Case) -> None:
+    with pytest.raises(ArrayError, match=r"A is a numpy\.ndarray, which is not on a CUDA device"):
+        case.product(case.matrix(5, 3), case.matrix(3, 7))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from fake_cuda import Matrix
+from fake_frameworks import FakeTorch
 from runtime_case import SPLIT, Case
 
 from autotune.errors import ArrayError
 from autotune.problem import Problem
-from autotune.runtime import Kernel
+from autotune.runtime import Kernel, kernels
 
 
 @pytest.fixture
@@ -79,3 +82,54 @@ def test_a_kernel_refuses_an_address_between_elements(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
     with pytest.raises(ArrayError, match=r"C at 0x102 .* an address that is a multiple of 4"):
         kernel.launch(0x100, 0x100, 0x102)
+
+
+# Arrays that stay where they are.
+
+
+def test_bound_arrays_are_multiplied_at_each_call(case: Case) -> None:
+    kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
+    a, b, out = case.operands(5, 7, 3)
+    bound = kernel.bind(a, b, out, 2.0)
+    for _ in range(2):
+        a.host[:] += 1
+        bound()
+        assert _close(out.host, 2 * (a.host @ b.host))
+
+
+def test_a_bound_call_only_asks_for_the_context_and_launches(case: Case) -> None:
+    case.cuda.make_context()
+    bound = Kernel(case.runtime, Problem(5, 7, 3), 0).bind(*case.operands(5, 7, 3))
+    bound()
+    assert case.calls(bound) == ["cuCtxGetId", "cuLaunchKernelEx"]
+
+
+def test_bound_arrays_are_enqueued_on_the_stream_that_is_current_then(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = FakeTorch(case.cuda)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(5, 7, 3))
+    bound = Kernel(case.runtime, Problem(5, 7, 3), 0).bind(a, b, out)
+    for stream in (0, 33):
+        torch.current = stream
+        bound()
+    assert [one.stream for one in case.cuda.launches] == [0, 33]
+
+
+def test_arrays_that_do_not_fit_are_not_bound(case: Case) -> None:
+    a, b, _ = case.operands(5, 7, 3)
+    with pytest.raises(ArrayError, match=r"out is \(5, 3\); the product is \(5, 7\)"):
+        Kernel(case.runtime, Problem(5, 7, 3), 0).bind(a, b, case.array(5, 3))
+
+
+def test_a_kernel_keeps_the_arguments_of_so_many_launches_and_no_more(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "KEPT_CALLS", 4)
+    kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
+    for _ in range(9):
+        a, b, out = case.operands(5, 7, 3)
+        kernel.launch(*(one.host.ctypes.data for one in (a, b, out)))
+        assert _close(out.host, a.host @ b.host)
+    assert len(kernel._raw) == 1

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any, NamedTuple
 
 import pytest
-from fake_cuda import FakeCuda
+from fake_cuda import FakeCuda, Shape
 from fake_tensor_maps import FakeEncoder
 
 from autotune.compiler import Program
@@ -14,7 +14,7 @@ from autotune.config import Config
 from autotune.errors import RunnerError
 from autotune.plan import Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.runtime.driver import Driver
-from autotune.runtime.executable import Executable, Gpu
+from autotune.runtime.executable import Enqueue, Executable, Gpu
 
 WORKSPACE = 1 << 20
 ADDRESSES = 4096, 8192, 12288, 0
@@ -39,12 +39,15 @@ class MapCuda(FakeCuda):
         super().__init__()
         self.encoder = FakeEncoder()
         self.seen: list[Seen] = []
+        self.count = 0
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
+        if name == b"cuLaunchKernelEx":
+            return super().cuGetProcAddress(name, version, flags)
         return self.encoder.cuGetProcAddress(name, version, flags)
 
-    def cuLaunchKernel(self, _: int, *rest: Any) -> Any:
-        *maps, pointer, number, factor = list(rest[-2])
+    def launch(self, _: int, parameters: int, shape: Shape) -> None:  # noqa: ARG002
+        *maps, pointer, number, factor = (ctypes.c_uint64 * self.count).from_address(parameters)
         self.seen.append(
             Seen(
                 tuple(maps),
@@ -54,7 +57,6 @@ class MapCuda(FakeCuda):
                 ctypes.c_float.from_address(factor).value,
             )
         )
-        return (0,)
 
 
 @pytest.fixture
@@ -72,15 +74,20 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
         Argument("f32", "alpha"),
     )
     template = Template("x.cu", "x")
+    cuda.count = len(arguments)
     launch = Launch(template, (1, 1, 1), (32, 1, 1), 0, arguments)
     plan = LaunchPlan(Config("x"), (launch,), WORKSPACE)
     program = Program(template, "sm_90", b"cubin", "x", 32, 0, 0, 0, 1, "fake", "key", "")
     return Executable(Gpu(Driver(cuda), 0), plan, [program])
 
 
-def run(product: Executable, a: int = ADDRESSES[0], stride: int = 4096, stream: int = 0) -> None:
+def bound(product: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
     addresses = a, *ADDRESSES[1:]
-    product.run(stream, addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0)
+    return product.bound(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0)
+
+
+def run(product: Executable, a: int = ADDRESSES[0]) -> None:
+    bound(product, a)(0)
 
 
 def test_kernels_get_their_tensor_maps_in_front_of_the_other_arguments(cuda: MapCuda) -> None:
@@ -98,38 +105,25 @@ def test_they_are_of_the_operands_and_the_workspace_of_the_call(cuda: MapCuda) -
     assert of_copy.address == workspace + 256
 
 
-def test_the_same_places_are_encoded_once(cuda: MapCuda) -> None:
+def test_they_are_encoded_once_for_the_places_of_a_call(cuda: MapCuda) -> None:
     product = executable(cuda, A, COPY)
-    for a in (4096, 65536, 4096, 65536):
-        run(product, a)
+    first, second = bound(product), bound(product, 65536)
+    for enqueue in (first, second, first, second):
+        enqueue(0)
     assert len(cuda.encoder.calls) == 4
     assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1), (2, 3)]
 
 
-def test_a_stride_or_a_workspace_of_its_own_is_encoded_again(cuda: MapCuda) -> None:
-    product = executable(cuda, A, COPY)
-    run(product)
-    run(product, stride=0)
-    run(product, stream=5)
-    assert [one.extents[2] for one in cuda.encoder.calls] == [2, 2, 1, 2, 2, 2]
-    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (4, 5)]
+def test_another_workspace_has_them_encoded_again(cuda: MapCuda) -> None:
+    enqueue = bound(executable(cuda, A, COPY))
+    for stream in (0, 5, 0):
+        enqueue(stream)
+    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1)]
 
 
-def test_a_map_whose_steps_are_known_depends_on_one_place_alone(cuda: MapCuda) -> None:
-    product = executable(cuda, COPY)
-    run(product)
-    run(product, a=65536, stride=0)
-    assert [one.encodings for one in cuda.seen] == [(0,), (0,)]
-
-
-def test_only_the_latest_places_are_remembered(cuda: MapCuda) -> None:
-    product = executable(cuda, A)
-    for number in range(100):
-        run(product, 4096 * (number + 1))
-    run(product, 4096 * 100)
-    assert len(cuda.encoder.calls) == 100
-    run(product, 4096)
-    assert len(cuda.encoder.calls) == 101
+def test_a_matrix_for_the_whole_batch_has_one_of_its_own(cuda: MapCuda) -> None:
+    bound(executable(cuda, A), stride=0)(0)
+    assert [one.extents[2] for one in cuda.encoder.calls] == [1]
 
 
 def test_an_operand_that_bulk_copies_cannot_read_is_refused(cuda: MapCuda) -> None:

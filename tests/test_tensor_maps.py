@@ -12,7 +12,7 @@ from fake_tensor_maps import WORD_1, Encoded, FakeEncoder
 
 from autotune import tensor_maps
 from autotune.errors import RunnerError
-from autotune.plan import Argument, Launch, Template, TensorMap
+from autotune.plan import Argument, TensorMap
 from autotune.tensor_maps import Encoder
 
 A = TensorMap(
@@ -147,20 +147,20 @@ def test_a_driver_without_tensor_maps_says_so(answer: tuple[Any, ...]) -> None:
 def test_a_session_passes_tensor_maps_by_value(
     fake: FakeEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from autotune import arguments
     from autotune.gpu import session
 
     package = pytest.importorskip("cuda.bindings")
     monkeypatch.setattr(package, "driver", fake, raising=False)
-    arguments = (
+    given = (
         Argument("tensor_map", A),
         Argument("pointer", "a"),
         Argument("i32", 7),
         Argument("f32", "alpha"),
     )
-    launch = Launch(Template("x.cu", "x"), (1, 1, 1), (1, 1, 1), 0, arguments)
-    encoded, *others = session.resolved(launch, VALUES)
+    encoded, *others = arguments.resolved(given, VALUES, session._encode)
     assert isinstance(encoded, bytes)
     assert others == [4096, 7, 0.5]
-    packed = struct.pack("".join(session.FORMATS[one.type] for one in arguments), encoded, *others)
+    packed = struct.pack("".join(arguments.FORMATS[one.type] for one in given), encoded, *others)
     assert packed[:128] == encoded
     assert len(packed) == 128 + 16

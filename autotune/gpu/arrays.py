@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu.operands import GUARD
-from autotune.gpu.session import Session, Values
+from autotune.gpu.session import Session
 from autotune.runner import Failure
 from autotune.user.comparison import Comparison, compared
 from autotune.user.workload import Buffer, Workload

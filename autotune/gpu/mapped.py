@@ -7,14 +7,12 @@ over by itself they do.
 
 from __future__ import annotations
 
-import ctypes
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autotune.arguments import packed
 from autotune.plan import ArgumentType
-from autotune.tensor_maps import ALIGNMENT
 
 Dim3 = tuple[int, int, int]
 
@@ -28,7 +26,6 @@ class MappedKernel:
         checked: raises if a call's status is not success, and returns the rest.
         function: its CUfunction, which lives as long as the process.
         types: of its arguments.
-        formats: of `struct`, for each type.
         stream: PyCUDA's stream.
         shared: dynamic shared memory in bytes.
     """
@@ -37,7 +34,6 @@ class MappedKernel:
     checked: Callable[[tuple[Any, ...]], Any] = field(repr=False)
     function: Any
     types: Sequence[ArgumentType]
-    formats: Mapping[ArgumentType, str]
     stream: Any
     shared: int
 
@@ -50,7 +46,6 @@ class MappedKernel:
         symbol: str,
         *,
         types: Sequence[ArgumentType],
-        formats: Mapping[ArgumentType, str],
         stream: Any,
         shared: int,
     ) -> MappedKernel:
@@ -59,27 +54,17 @@ class MappedKernel:
         function = checked(cuda.cuModuleGetFunction(module, symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))
-        return cls(cuda, checked, function, types, formats, stream, shared)
+        return cls(cuda, checked, function, types, stream, shared)
 
     def step(
         self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
     ) -> Callable[[], None]:
         """What puts one launch on the stream, each time it is called."""
-        formats = [self.formats[kind] for kind in self.types]
-        layout = "@" + "".join(formats)
-        memory = ctypes.create_string_buffer(struct.calcsize(layout) + ALIGNMENT)
-        first = -ctypes.addressof(memory) % ALIGNMENT
-        struct.pack_into(layout, memory, first, *arguments)
-        ends = [struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats))]
-        base = ctypes.addressof(memory) + first
-        starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
-        pointers = (ctypes.c_void_p * len(formats))(*starts)
-        kept = memory, pointers  # the driver reads them at each launch
+        given = packed(self.types, arguments)
         handle = int(self.stream.handle)
 
         def enqueue() -> None:
-            at = ctypes.addressof(kept[1])
-            launch = self.cuda.cuLaunchKernel
+            launch, at = self.cuda.cuLaunchKernel, given.address
             self.checked(launch(self.function, *grid, *block, self.shared, handle, at, 0))
 
         return enqueue

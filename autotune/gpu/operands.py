@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune.arguments import Values
 from autotune.errors import RunnerError
-from autotune.gpu.session import Session, Values
+from autotune.gpu.session import Session
 from autotune.problem import SIZES, Problem, Type
 
 GUARD = 4096

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from autotune import attributes, tensor_maps
+from autotune.arguments import FORMATS, Values, resolved
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError
@@ -16,22 +17,12 @@ from autotune.gpu.mapped import MappedKernel
 from autotune.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.runner import Candidate
 
-Values = Mapping[str, int | float]
-"""What the symbolic arguments of a launch stand for: `a`, `lda`, `alpha` and so on."""
-
 Run = Callable[[], None]
 """Puts all launches of one computation on the session's stream."""
 
 Dim3 = tuple[int, int, int]
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: no implicit order with the legacy default stream
-# Arguments lie as in a struct; tensor maps in front come at multiples of 64.
-FORMATS: Mapping[ArgumentType, str] = {
-    "tensor_map": f"{tensor_maps.BYTES}s",
-    **{"pointer": "P", "f32": "f", "f64": "d"},
-    **{"i8": "b", "i16": "h", "i32": "i", "i64": "q"},
-    **{"u8": "B", "u16": "H", "u32": "I", "u64": "Q"},
-}
 
 
 def pycuda() -> Any:
@@ -192,7 +183,7 @@ class Session:
 
         def bound(values: Values) -> Run:
             steps = [
-                kernel.step(launch.grid, launch.block, resolved(launch, values))
+                kernel.step(launch.grid, launch.block, resolved(launch.arguments, values, _encode))
                 for kernel, launch in zip(kernels, launches, strict=True)
             ]
 
@@ -213,7 +204,6 @@ class Session:
         return MappedKernel.load(
             *(driver, checked, program.cubin, program.symbol),
             types=types,
-            formats=FORMATS,
             stream=self.stream,
             shared=launch.shared,
         )
@@ -258,26 +248,10 @@ def checked(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def resolved(launch: Launch, values: Values) -> list[int | float | bytes]:
-    """The arguments of a launch, with `values` for its symbols.
-
-    Raises:
-        RunnerError: if a tensor map cannot be encoded.
-    """
-    arguments: list[int | float | bytes] = []
-    for argument in launch.arguments:
-        value = argument.value
-        if isinstance(value, TensorMap):
-            arguments.append(_encoder()(value, values))
-        else:
-            arguments.append(values[value] if isinstance(value, str) else value)
-    return arguments
-
-
-def _encoder() -> tensor_maps.Encoder:
+def _encode(one: TensorMap, values: Values) -> bytes:
     from cuda.bindings import driver
 
-    return tensor_maps.Encoder(driver)
+    return tensor_maps.Encoder(driver)(one, values)
 
 
 def _device(cuda: Any, index: int) -> Any:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import ctypes
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from autotune import attributes
 from autotune.device import Device
+from autotune.entry_points import entry_point
 from autotune.errors import MissingError, RunnerError
 from autotune.tensor_maps import Encoder
+
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+# CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and how many.
+_CONFIGURATION = struct.Struct("@7I4xPPI4x")
+
+
+def configuration(
+    grid: Sequence[int], block: Sequence[int], shared: int, stream: int
+) -> ctypes.Array[ctypes.c_char]:
+    """How a kernel is launched, as `Driver.launch` takes it; never changed, so that threads may
+    share it."""
+    packed = _CONFIGURATION.pack(*grid, *block, shared, stream, 0, 0)
+    return ctypes.create_string_buffer(packed, len(packed))
 
 
 class Driver:
@@ -21,12 +38,17 @@ class Driver:
 
     Args:
         bindings: `cuda.bindings.driver`, initialised, or a stand-in with its functions.
+
+    Attributes:
+        context: `cuCtxGetId` itself: of 0 it gives a status and the id of the current context.
+        homes: the devices of the contexts that were met, by their ids.
     """
 
     def __init__(self, bindings: Any) -> None:
         self._cuda = bindings
-        self._context = bindings.cuCtxGetId
-        self._ordinals: dict[int, int] = {}
+        self.context: Callable[[int], tuple[Any, Any]] = bindings.cuCtxGetId
+        # Ids are never used again, unlike the addresses of contexts.
+        self.homes: dict[Any, int] = {}
         self._primaries: dict[int, Any] = {}
 
     @classmethod
@@ -80,16 +102,15 @@ class Driver:
 
     def current(self) -> int | None:
         """The device of the calling thread's current context; None if there is none."""
-        status, context = self._context(0)
+        status, context = self.context(0)
         return None if status else self._home(context)
 
     def context_on(self, ordinal: int) -> int | None:
         """The id of the current context if it is on the device, else None."""
-        # Ids are never used again, unlike the addresses of contexts.
-        status, context = self._context(0)
+        status, context = self.context(0)
         if status:
             return None
-        home = self._ordinals.get(context)
+        home = self.homes.get(context)
         if home is None:
             home = self._home(context)
         return context if home == ordinal else None
@@ -109,8 +130,9 @@ class Driver:
         finally:
             self._call(self._cuda.cuCtxPopCurrent)
 
-    def load_kernel(self, cubin: bytes, symbol: str, ordinal: int, dynamic_shared: int) -> Any:
-        """A kernel of a cubin, allowed that many bytes of dynamic shared memory a block.
+    def load_kernel(self, cubin: bytes, symbol: str, ordinal: int, dynamic_shared: int) -> int:
+        """The handle of a kernel of a cubin, allowed that many bytes of dynamic shared memory a
+        block.
 
         Raises:
             RunnerError: if the device cannot run it.
@@ -124,14 +146,16 @@ class Driver:
             self._call(cuda.cuKernelSetAttribute, limit, dynamic_shared, kernel, device)
             # Loading is lazy otherwise, and the first launch may be inside a graph capture.
             self._call(cuda.cuKernelGetFunction, kernel)
-        return cuda.CUfunction(int(kernel))
+        return int(kernel)
 
-    def launcher(self) -> Callable[..., tuple[Any]]:
-        """`cuLaunchKernel` itself: a wrapper would cost as much again."""
-        launch: Callable[..., tuple[Any]] = self._cuda.cuLaunchKernel
-        return launch
+    @cached_property
+    def launch(self) -> Callable[[Any, int, int, None], int]:
+        """`cuLaunchKernelEx` itself, as a wrapper would cost as much again: of a `configuration`, a
+        kernel, the address of its arguments' addresses and None. It gives the status."""
+        return _LAUNCH(entry_point(self._cuda, "cuLaunchKernelEx", 11080))
 
-    def encoder(self) -> Encoder:
+    @cached_property
+    def encode(self) -> Encoder:
         """What encodes tensor maps.
 
         Raises:
@@ -156,12 +180,13 @@ class Driver:
 
     def failed(self, function: str, status: Any) -> RunnerError:
         """The error of a call that gave `status`."""
-        _, text = self._cuda.cuGetErrorString(status)
-        return RunnerError(f"{function} gave {status.name}: {(text or b'').decode()}")
+        known = self._cuda.CUresult(status)
+        _, text = self._cuda.cuGetErrorString(known)
+        return RunnerError(f"{function} gave {known.name}: {(text or b'').decode()}")
 
     def _home(self, context: int) -> int:
         """The device of the current context, whose id is given."""
-        return self._ordinals.setdefault(context, int(self._call(self._cuda.cuCtxGetDevice)))
+        return self.homes.setdefault(context, int(self._call(self._cuda.cuCtxGetDevice)))
 
     @contextmanager
     def _relaxed(self) -> Iterator[None]:

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from operator import itemgetter
-from typing import Any
+from functools import partial
 
-from autotune import tensor_maps
+from autotune.arguments import Values, packed, resolved
 from autotune.compiler import Program
 from autotune.plan import Launch, LaunchPlan, TensorMap
-from autotune.runtime.driver import Driver
+from autotune.runtime.driver import Driver, configuration
 
-Values = tuple[float, ...]
+Enqueue = Callable[[int], None]
+"""Puts something on the stream of that handle."""
 
-_FORMATS = {
-    "tensor_map": f"{tensor_maps.BYTES}s",
-    **{"pointer": "P", "i32": "i", "i64": "q", "f32": "f"},
-}
 _SUPPLIED = (
     *("a", "b", "c", "bias", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"),
-    *("alpha", "beta", "workspace", "counters"),
+    *("alpha", "beta"),
 )
 _STREAM_PER_THREAD = 2
-# Places of operands for which a launch keeps its tensor maps.
-_KEPT_PLACES = 64
 
 
 class Gpu:
-    """One GPU: its kernels, its scratch memory, and the lock that a launch holds.
+    """One GPU: its kernels, its scratch memory, and the lock of whoever uses that.
 
     Scratch memory, a workspace and counters, is kept for each stream, where one product ends before
     the next begins, and apart for each captured graph, which may later run beside its stream. It
@@ -45,12 +37,13 @@ class Gpu:
         self.ordinal = ordinal
         self.device = driver.probe(ordinal)
         self.lock = threading.Lock()
-        self._kernels: dict[str, Any] = {}
+        self._kernels: dict[str, int] = {}
         self._workspaces: dict[tuple[int, ...], tuple[int, int]] = {}
         self._counters: dict[tuple[int, ...], tuple[int, int]] = {}
 
-    def kernel(self, program: Program) -> Any:
-        """The program's kernel, loaded once; it may use all the shared memory there is.
+    def kernel(self, program: Program) -> int:
+        """The handle of the program's kernel, loaded once; it may use all the shared memory there
+        is.
 
         Raises:
             RunnerError: if the GPU cannot run it.
@@ -90,29 +83,28 @@ class Gpu:
 
 
 class Executable:
-    """A plan whose kernels are loaded on a GPU. May be run by several threads."""
+    """A plan whose kernels are loaded on a GPU. May be used by several threads."""
 
     def __init__(self, gpu: Gpu, plan: LaunchPlan, programs: Sequence[Program]) -> None:
         self.plan = plan
         self._gpu = gpu
-        self._launches = tuple(
-            _packed(gpu.driver, gpu.kernel(program), launch)
+        self._kernels = tuple(
+            _Kernel(gpu.driver, gpu.kernel(program), launch)
             for program, launch in zip(programs, plan.launches, strict=True)
         )
 
-    def run(
+    def bound(
         self,
-        stream: int,
         addresses: tuple[int, int, int, int],
         leading: tuple[int, int, int],
         strides: tuple[int, int, int],
         alpha: float,
         beta: float,
-    ) -> None:
-        """Enqueues the plan on a stream; neither waits nor, once the stream is known, allocates.
+    ) -> Enqueue:
+        """The plan for operands at their places; neither waits nor, once the stream is known,
+        allocates. May be used by several threads.
 
         Args:
-            stream: the handle of the stream.
             addresses: of A, B, C and the bias; 0 for no bias.
             leading: dimensions of A, B and C, in elements.
             strides: from one A, B and C of a batch to the next, in elements.
@@ -120,91 +112,92 @@ class Executable:
             beta: factor of C, which is not read if it is 0.
 
         Raises:
-            RunnerError: if the driver refuses the launch.
+            RunnerError: for operands that the plan's bulk copies cannot read; and, from what is
+                returned, if the driver refuses the launch.
+        """
+        supplied = (*addresses, *leading, *strides, alpha, beta)
+        values = dict(zip(_SUPPLIED, supplied, strict=True))
+        if self.plan.workspace or self.plan.counters:
+            return self._in_scratch(values)
+        starts = [kernel.bound(values) for kernel in self._kernels]
+        return self._at_home(starts[0] if len(starts) == 1 else partial(_each, starts))
+
+    def _at_home(self, start: Enqueue) -> Enqueue:
+        """`start`, with a context of the GPU current."""
+        # Closures, since they are the innermost steps of every product: their variables are read
+        # faster than attributes.
+        driver, ordinal = self._gpu.driver, self._gpu.ordinal
+        current, homes = driver.context, driver.homes
+
+        def enqueue(stream: int) -> None:
+            _, context = current(0)
+            if homes.get(context) == ordinal or driver.context_on(ordinal) is not None:
+                start(stream)
+            else:
+                with driver.entered(ordinal):
+                    start(stream)
+
+        return enqueue
+
+    def _in_scratch(self, values: Values) -> Enqueue:
+        """All launches in scratch memory of the stream, with their arguments for each such place.
+
+        The launches of two products that use the same must not mix.
         """
         gpu, plan = self._gpu, self.plan
-        context = gpu.driver.context_on(gpu.ordinal)
-        if context is None:
-            with gpu.driver.entered(gpu.ordinal):
-                self.run(stream, addresses, leading, strides, alpha, beta)
-            return
-        # One lock for the whole GPU: the argument buffers are shared, and the launches of two
-        # products that use the same scratch memory must not mix. The driver has such a lock too.
-        with gpu.lock:
-            scratch = 0, 0
-            if plan.workspace or plan.counters:
-                scratch = gpu.scratch(context, stream, plan.workspace, plan.counters)
-            values = (*addresses, *leading, *strides, alpha, beta, *scratch)
-            for launch in self._launches:
-                launch(stream, values)
+        known: dict[tuple[int, int], list[Enqueue]] = {}
+
+        def start(stream: int) -> None:
+            with gpu.lock:
+                context = gpu.driver.context_on(gpu.ordinal) or 0
+                place = gpu.scratch(context, stream, plan.workspace, plan.counters)
+                starts = known.get(place)
+                if starts is None:
+                    workspace, counters = place
+                    given = {**values, "workspace": workspace, "counters": counters}
+                    starts = known[place] = [kernel.bound(given) for kernel in self._kernels]
+                _each(starts, stream)
+
+        return self._at_home(start)
+
+
+class _Kernel:
+    """One launch of a plan, loaded."""
+
+    def __init__(self, driver: Driver, handle: int, launch: Launch) -> None:
+        self._driver, self._handle, self._launch = driver, handle, launch
+        self._types = [argument.type for argument in launch.arguments]
+        self._configurations: dict[int, ctypes.Array[ctypes.c_char]] = {}
+
+    def bound(self, values: Values) -> Enqueue:
+        """The launch with these values."""
+        arguments = resolved(self._launch.arguments, values, self._encoded)
+        given = packed(self._types, arguments)
+        handle, at, driver = self._handle, given.address, self._driver
+        launch, configurations, configured = driver.launch, self._configurations, self._configured
+
+        def start(stream: int) -> None:
+            status = launch(configurations.get(stream) or configured(stream), handle, at, None)
+            if status:
+                raise driver.failed("cuLaunchKernelEx", status)
+            _ = given  # lives as long as its address is used
+
+        return start
+
+    def _configured(self, stream: int) -> ctypes.Array[ctypes.c_char]:
+        one = self._launch
+        found = configuration(one.grid, one.block, one.shared, stream)
+        return self._configurations.setdefault(stream, found)
+
+    def _encoded(self, one: TensorMap, values: Values) -> bytes:
+        return self._driver.encode(one, values)
+
+
+def _each(starts: Sequence[Enqueue], stream: int) -> None:
+    for start in starts:
+        start(stream)
 
 
 def _power_of_two(size: int) -> int:
     """The smallest that is at least `size`."""
     return 1 << (size - 1).bit_length()
-
-
-def _packed(driver: Driver, kernel: Any, launch: Launch) -> Callable[[int, Values], None]:
-    """A launch with a buffer for its arguments, in which a call fills in what is supplied.
-
-    A closure, since it is the innermost step of every product: its variables are read faster
-    than attributes. Arguments lie in the buffer as in a C struct, tensor maps in front.
-    """
-    formats = [_FORMATS[argument.type] for argument in launch.arguments]
-    ends = [struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats))]
-    buffer = ctypes.create_string_buffer(ends[-1] + tensor_maps.ALIGNMENT)
-    first = -ctypes.addressof(buffer) % tensor_maps.ALIGNMENT
-    base = ctypes.addressof(buffer) + first
-    starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
-    pointers = (ctypes.c_void_p * len(formats))(*starts)
-    given = [argument.value for argument in launch.arguments]
-    maps = [value for value in given if isinstance(value, TensorMap)]
-    values = [value for value in given if not isinstance(value, TensorMap)]
-    constants = tuple(value for value in values if not isinstance(value, str))
-    pick = _picker(values)
-    pack = struct.Struct("@" + "".join(formats)).pack_into
-    enqueue = partial(driver.launcher(), kernel, *launch.grid, *launch.block, launch.shared)
-
-    def call(stream: int, supplied: Values) -> None:
-        pack(buffer, first, *pick(supplied + constants))
-        (status,) = enqueue(stream, pointers, 0)
-        if status:
-            raise driver.failed("cuLaunchKernel", status)
-
-    def call_with_maps(stream: int, supplied: Values) -> None:
-        pack(buffer, first, *encoded(supplied), *pick(supplied + constants))
-        (status,) = enqueue(stream, pointers, 0)
-        if status:
-            raise driver.failed("cuLaunchKernel", status)
-
-    if not maps:
-        return call
-    encoded = _encoded(driver, maps)
-    return call_with_maps
-
-
-def _encoded(driver: Driver, maps: Sequence[TensorMap]) -> Callable[[Values], tuple[bytes, ...]]:
-    """Encodes a launch's tensor maps for what is supplied; remembers the latest places."""
-    encode = driver.encoder()
-    words = {word for one in maps for word in (one.base, one.pitch, one.stride)}
-    names = [name for name in _SUPPLIED if name in words]
-    # Of one place itemgetter would give no tuple.
-    place = itemgetter(*(_SUPPLIED.index(name) for name in (*names, names[0])))
-
-    @lru_cache(_KEPT_PLACES)
-    def at(where: Values) -> tuple[bytes, ...]:
-        known = dict(zip(names, where, strict=False))
-        return tuple(encode(one, known) for one in maps)
-
-    def encoded(supplied: Values) -> tuple[bytes, ...]:
-        return at(place(supplied))
-
-    return encoded
-
-
-def _picker(values: Sequence[str | float]) -> Callable[[Values], Values]:
-    """Puts what is supplied at a launch and then the constants into the arguments' order."""
-    constants = iter(range(len(_SUPPLIED), len(_SUPPLIED) + len(values)))
-    return itemgetter(
-        *(_SUPPLIED.index(v) if isinstance(v, str) else next(constants) for v in values)
-    )

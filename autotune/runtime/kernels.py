@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from autotune.config import Config
@@ -11,9 +12,12 @@ from autotune.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Window
-from autotune.runtime.executable import Executable
-from autotune.runtime.product import VECTOR, Four, Operands, Product
+from autotune.runtime.executable import Enqueue, Executable
+from autotune.runtime.product import KEPT_CALLS, OPERANDS, Four, Operands, Product
 from autotune.runtime.state import Runtime
+
+Some = tuple[int | None, int | None, int | None]
+"""Of A, B and C, as far as they are given."""
 
 
 class Kernel(Product):
@@ -34,8 +38,39 @@ class Kernel(Product):
         self.how: How = answer.how
         self._wide = problem.output_type == "f32"
         self._ordinal = ordinal
-        self._raw: dict[Any, Executable] = {}
+        self._raw: dict[Any, Enqueue] = {}
         self.plan = self._aligned(Alignment.dense(problem)).plan
+
+    def bind(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        bias: Any = None,
+    ) -> Callable[[], None]:
+        """The product of these arrays as a call without arguments, which enqueues it on the
+        caller's current stream each time and looks at nothing else any more.
+
+        It keeps the arrays alive; what they hold may change, where and how they lie must not.
+
+        Raises:
+            ArrayError: as a call with them.
+        """
+        kept = a, b, out, bias
+        seen = [
+            None if one is None else self.runtime.framework(one, name).read(one)
+            for one, name in zip(kept, OPERANDS, strict=True)
+        ]
+        key = *seen, alpha, beta, None, None, False
+        ordinal, enqueue = self._placed(key, self._checked(key, kept))
+        stream = self.runtime.framework(a, "A").stream
+
+        def bound() -> None:
+            enqueue(stream(kept, ordinal))
+
+        return bound
 
     def launch(
         self,
@@ -65,20 +100,27 @@ class Kernel(Product):
                 the problem has none of, or the reverse.
             RunnerError: if the driver refuses the launch.
         """
-        leading = _given((lda, ldb, ldc), self.problem.leading_dimensions)
+        key = a, b, c, bias, alpha, beta, lda, ldb, ldc, stride_a, stride_b, stride_c
+        enqueue = self._raw.get(key)
+        if enqueue is None:
+            steps = (lda, ldb, ldc), (stride_a, stride_b, stride_c)
+            if len(self._raw) >= KEPT_CALLS:
+                self._raw.clear()
+            enqueue = self._raw[key] = self._at((a, b, c, bias), *steps, alpha, beta)
+        enqueue(stream)
+
+    def _at(
+        self, addresses: Four, pitches: Some, steps: Some, alpha: float, beta: float
+    ) -> Enqueue:
+        """What enqueues the product of matrices at addresses."""
+        leading = _given(pitches, self.problem.leading_dimensions)
         rows = self.problem.stored_rows
         dense = rows[0] * leading[0], rows[1] * leading[1], rows[2] * leading[2]
         single = self.problem.batch == 1
-        strides = (0, 0, 0) if single else _given((stride_a, stride_b, stride_c), dense)
-        addresses = a, b, c, bias
-        aligned = a % VECTOR, b % VECTOR, c % VECTOR, bias % VECTOR
-        key = leading, strides, bias == 0, *aligned
-        executable = self._raw.get(key)
-        if executable is None:
-            self._check(addresses, leading, strides)
-            alignment = Alignment.of(leading, (a, b, c), arrays.sizes(self.problem), strides)
-            executable = self._raw[key] = self._aligned(alignment)
-        executable.run(stream, addresses, leading, strides, alpha, beta)
+        strides = (0, 0, 0) if single else _given(steps, dense)
+        self._check(addresses, leading, strides)
+        alignment = Alignment.of(leading, addresses[:3], arrays.sizes(self.problem), strides)
+        return self._aligned(alignment).bound(addresses, leading, strides, alpha, beta)
 
     def _check(
         self,
@@ -130,13 +172,15 @@ class Kernel(Product):
     def _config(self, problem: Problem, ordinal: int) -> Config:  # noqa: ARG002
         return self.config
 
+    def _vendor(self, problem: Problem, ordinal: int) -> bool:  # noqa: ARG002
+        """Never: it is the tuned kernel that was asked for."""
+        return False
+
     def _aligned(self, alignment: Alignment) -> Executable:
         return self.runtime.executable(self.config, self.problem, self._ordinal, alignment)
 
 
-def _given(
-    values: tuple[int | None, int | None, int | None], otherwise: tuple[int, int, int]
-) -> tuple[int, int, int]:
+def _given(values: Some, otherwise: tuple[int, int, int]) -> tuple[int, int, int]:
     a, b, c = (
         default if value is None else value
         for value, default in zip(values, otherwise, strict=True)

@@ -11,8 +11,9 @@ from autotune.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Operand, Window
-from autotune.runtime.executable import Executable
-from autotune.runtime.state import Runtime, Tuner
+from autotune.runtime.executable import Enqueue
+from autotune.runtime.frameworks import Given
+from autotune.runtime.state import TUNED, Runtime, Tuner
 
 Array = TypeVar("Array")
 Four = tuple[int, int, int, int]
@@ -20,32 +21,39 @@ Four = tuple[int, int, int, int]
 Operands = tuple[Operand, Operand, Operand | None]
 """A, B and, if there is one yet, C."""
 
-_OPERANDS = "A", "B", "out", "bias"
+Arrays = tuple[Any, Any, Any, Any]
+"""A, B, C and a bias or None."""
+
+OPERANDS = "A", "B", "out", "bias"
 
 VECTOR = 16
 """Bytes of the widest vector a kernel loads: nothing else of an address matters to a plan."""
+
+KEPT_CALLS = 4096
+"""Calls whose packed arguments are kept, about a kilobyte each; then all are made anew."""
 
 # The memory of a bias that there is none of.
 _NOTHING = Window(1, 0, 0)
 
 
 class _Bound(NamedTuple):
-    """What operands of one signature need at each call, in the order A, B, C, bias; extents in
-    bytes."""
+    """What operands of one signature pose, in the order A, B, C, bias; `vendor`: whether the
+    vendor's library is to multiply them."""
 
-    executable: Executable
+    problem: Problem
     ordinal: int
     windows: tuple[Window, Window, Window, Window]
     leading: tuple[int, int, int]
     strides: tuple[int, int, int]
-    extents: Four
+    alignment: Alignment
+    vendor: bool
 
 
 class Product:
     """`C = act(alpha op(A) op(B) + beta C + bias)` for arrays of any shape and layout.
 
-    Operands that look as they did in an earlier call, their addresses aside, are not checked
-    again.
+    Operands that look as they did in an earlier call are not checked again, and where they lie
+    where they lay, too, the arguments of the launches are those of that call.
     """
 
     # Whether the outputs that it allocates are fp32, whatever A and B are.
@@ -55,6 +63,7 @@ class Product:
         self.runtime = runtime
         self._shapes: dict[Any, tuple[int, ...]] = {}
         self._bound: dict[Any, _Bound] = {}
+        self._calls: dict[Any, tuple[int, Enqueue]] = {}
 
     def __call__(
         self,
@@ -66,36 +75,31 @@ class Product:
         bias: Any = None,
         activation: str | None = None,
         compute: str | None = None,
+        vendor: bool = True,
     ) -> Array:
         """Enqueues the product on the caller's current stream; see `autotune.runtime.matmul`."""
-        framework_of = self.runtime.framework
-        framework, same = framework_of(a, "A"), type(a)
-        at_a, kind_a = framework.read(a)
-        at_b, kind_b = (framework if type(b) is same else framework_of(b, "B")).read(b)
-        at_bias, kind_bias = (0, None) if bias is None else framework_of(bias, "bias").read(bias)
+        framework_of, same = self.runtime.framework, type(a)
+        framework = framework_of(a, "A")
+        seen_a = framework.read(a)
+        seen_b = (framework if type(b) is same else framework_of(b, "B")).read(b)
+        seen_bias = None if bias is None else framework_of(bias, "bias").read(bias)
         if out is None:
             if beta:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
-            shape = self._shapes.get((kind_a, kind_b)) or self._shape(a, b, kind_a, kind_b)
+            kinds = seen_a[1], seen_b[1]
+            shape = self._shapes.get(kinds) or self._shape(a, b, kinds)
             out = framework.empty(a, shape, self._wide)
-        at_c, kind_c = (framework if type(out) is same else framework_of(out, "out")).read(out)
-        addresses = at_a, at_b, at_c, at_bias
-        aligned = at_a % VECTOR, at_b % VECTOR, at_c % VECTOR
-        key = kind_a, kind_b, kind_c, kind_bias, activation, compute, *aligned
-        bound = self._bound.get(key)
-        if bound is None:
-            bound = self._bind((a, b, out, bias), activation, compute, addresses)
-            self._bound[key] = bound
-        size_a, size_b, size_c, size_bias = bound.extents
-        end = at_c + size_c
-        if (
-            (at_a < end and at_c < at_a + size_a)
-            or (at_b < end and at_c < at_b + size_b)
-            or (at_bias < end and at_c < at_bias + size_bias)
-        ):
-            _refuse_overlap(bound, addresses)
-        stream = framework.stream((a, b, out), bound.ordinal)
-        bound.executable.run(stream, addresses, bound.leading, bound.strides, alpha, beta)
+        seen_c = (framework if type(out) is same else framework_of(out, "out")).read(out)
+        key = seen_a, seen_b, seen_c, seen_bias, alpha, beta, activation, compute, vendor
+        call = self._calls.get(key)
+        if call is None:
+            operands = a, b, out, bias
+            bound = self._checked(key, operands)
+            if vendor and bound.vendor and self._multiplied(bound.problem, operands, alpha, beta):
+                return out
+            call = self._placed(key, bound)
+        ordinal, enqueue = call
+        enqueue(framework.stream((a, b, out), ordinal))
         return out
 
     def tune(
@@ -114,7 +118,7 @@ class Product:
         operands = describe(a, "A"), describe(b, "B"), written
         problem = self._problem(operands, self._epilogue(bias is not None, activation), compute)
         ordinal = arrays.check(operands[0])
-        if self.runtime.resolve(problem, ordinal).how != "exact":
+        if self.runtime.resolve(problem, ordinal).how not in TUNED:
             tuner(problem, self.runtime.gpu(ordinal).device)
             self.forget(problem)
 
@@ -122,6 +126,7 @@ class Product:
         """Looks the problem up again at its next product, because it was tuned since."""
         self.runtime.forget(problem)
         self._bound.clear()
+        self._calls.clear()
 
     def _epilogue(self, has_bias: bool, activation: str | None) -> str:
         return epilogue_of(has_bias, activation)
@@ -132,17 +137,52 @@ class Product:
     def _config(self, problem: Problem, ordinal: int) -> Config:
         return self.runtime.answer(problem, ordinal).config
 
-    def _shape(self, a: Any, b: Any, kind_a: Any, kind_b: Any) -> tuple[int, ...]:
+    def _vendor(self, problem: Problem, ordinal: int) -> bool:
+        """Whether the vendor's library was measured to be the faster."""
+        return self.runtime.answer(problem, ordinal).vendor
+
+    def _shape(self, a: Any, b: Any, kinds: Any) -> tuple[int, ...]:
         one, other = self.runtime.describe(a, "A"), self.runtime.describe(b, "B")
         shape = arrays.product_shape(one, other, arrays.problem_of(one, other))
-        return self._shapes.setdefault((kind_a, kind_b), shape)
+        return self._shapes.setdefault(kinds, shape)
+
+    def _checked(self, key: tuple[Any, ...], operands: Arrays) -> _Bound:
+        """What the operands of a call that was not made before pose."""
+        *seen, _, _, activation, compute, _ = key
+        addresses = _addresses(seen)
+        kinds = tuple(one and one[1] for one in seen)
+        aligned = tuple(address % VECTOR for address in addresses[:3])
+        signature = *kinds, activation, compute, *aligned
+        bound = self._bound.get(signature)
+        if bound is None:
+            bound = self._bind(operands, activation, compute, addresses)
+            self._bound[signature] = bound
+        _refuse_overlap(bound, addresses)
+        return bound
+
+    def _placed(self, key: tuple[Any, ...], bound: _Bound) -> tuple[int, Enqueue]:
+        """The device of a call and what enqueues it; kept for when it is made again, unless that
+        may be the vendor's library, which the settings of its framework decide each time."""
+        *seen, alpha, beta, _, _, vendor = key
+        config = self._config(bound.problem, bound.ordinal)
+        executable = self.runtime.executable(config, bound.problem, bound.ordinal, bound.alignment)
+        enqueue = executable.bound(_addresses(seen), bound.leading, bound.strides, alpha, beta)
+        if len(self._calls) >= KEPT_CALLS:
+            self._calls.clear()
+        if not (vendor and bound.vendor):
+            self._calls[key] = bound.ordinal, enqueue
+        return bound.ordinal, enqueue
+
+    def _multiplied(self, problem: Problem, operands: Arrays, alpha: float, beta: float) -> bool:
+        """Whether the framework of all operands has multiplied them by the vendor's library."""
+        a, b, out, bias = operands
+        if len({type(one) for one in operands if one is not None}) > 1:
+            return False
+        given = Given(problem, a, b, out, alpha, beta, bias)
+        return self.runtime.framework(a, "A").multiply(given)
 
     def _bind(
-        self,
-        operands: tuple[Any, Any, Any, Any],
-        activation: str | None,
-        compute: str | None,
-        addresses: Four,
+        self, operands: Arrays, activation: str | None, compute: str | None, addresses: Four
     ) -> _Bound:
         *matrices, bias = operands
         a, b, out = map(self.runtime.describe, matrices, ("A", "B", "out"))
@@ -163,15 +203,19 @@ class Product:
         windows = window_a, window_b, window_c, added
         _check_addresses(addresses, windows)
         alignment = Alignment.of(leading, addresses[:3], arrays.sizes(problem), strides)
-        config = self._config(problem, ordinal)
-        executable = self.runtime.executable(config, problem, ordinal, alignment)
-        extents = window_a.extent, window_b.extent, window_c.extent, added.extent
-        return _Bound(executable, ordinal, windows, leading, strides, extents)
+        vendor = self._vendor(problem, ordinal)
+        return _Bound(problem, ordinal, windows, leading, strides, alignment, vendor)
+
+
+def _addresses(seen: Sequence[tuple[int, Any] | None]) -> Four:
+    """Of A, B, C and the bias as they were read; 0 for no bias."""
+    a, b, c, bias = (0 if one is None else one[0] for one in seen)
+    return a, b, c, bias
 
 
 def _check_addresses(addresses: Four, windows: Sequence[Window]) -> None:
     """Refuses operands that begin between their elements."""
-    for name, address, window in zip(_OPERANDS, addresses, windows, strict=True):
+    for name, address, window in zip(OPERANDS, addresses, windows, strict=True):
         if address % window.element_bytes:
             raise ArrayError(
                 f"{name} is at {address:#x}, no multiple of its {window.element_bytes}-byte "
@@ -181,6 +225,6 @@ def _check_addresses(addresses: Four, windows: Sequence[Window]) -> None:
 
 def _refuse_overlap(bound: _Bound, addresses: Four) -> None:
     out, memory = addresses[2], bound.windows[2]
-    for name, address, window in zip(_OPERANDS, addresses, bound.windows, strict=True):
+    for name, address, window in zip(OPERANDS, addresses, bound.windows, strict=True):
         if window is not memory and window.extent and arrays.overlap(address, window, out, memory):
             raise ArrayError(f"out at {out:#x} overlaps {name} at {address:#x}; give another")

@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ Find = Callable[[Problem, Device], Answer | None]
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 Compile = Callable[[Template, str], Program | CompileFailure]
 Tuner = Callable[[Problem, Device], object]
+
+# How an answer comes about that a tuning stands behind.
+TUNED = ("exact", "range")
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -91,7 +95,7 @@ class Runtime:
         """What to run for a problem, with a warning, once, if it was not tuned."""
         with self._lock:
             answer = self.resolve(problem, ordinal)
-            if answer.how != "exact" and (problem, ordinal) not in self._warned:
+            if answer.how not in TUNED and (problem, ordinal) not in self._warned:
                 warnings.warn(answer.note, UntunedWarning, stacklevel=_stack_level())
                 self._warned.add((problem, ordinal))
             return answer
@@ -106,13 +110,40 @@ class Runtime:
             RunnerError: if the GPU cannot load it.
         """
         key = config, problem, ordinal, alignment
+        known = self._executables.get(key)
+        if known is not None:
+            return known
         with self._lock:
             known = self._executables.get(key)
             if known is None:
                 gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
-                programs = [self._program(one.template, gpu.device) for one in plan.launches]
+                programs = [self.program(one.template, gpu.device) for one in plan.launches]
                 known = self._executables[key] = Executable(gpu, plan, programs)
             return known
+
+    def warm(self, problems: Iterable[Problem], ordinal: int, jobs: int) -> tuple[Answer, ...]:
+        """Loads what products of these problems take, on operands without gaps: looked up one by
+        one, compiled by so many threads.
+
+        Raises:
+            AutotuneError: if no kernel can run one of them, or it does not compile.
+        """
+        answers = tuple(self.answer(problem, ordinal) for problem in problems)
+        wanted = [(one.config, one.problem, Alignment.dense(one.problem)) for one in answers]
+        gpu = self.gpu(ordinal)
+        templates = {
+            launch.template: None for one in wanted for launch in self._plan(*one).launches
+        }
+        with ThreadPoolExecutor(jobs) as pool:
+            compiled = pool.map(lambda one: self.program(one, gpu.device), templates)
+            programs = dict(zip(templates, compiled, strict=True))
+        with self._lock:
+            for config, problem, alignment in wanted:
+                plan = self._plan(config, problem, alignment)
+                theirs = [programs[launch.template] for launch in plan.launches]
+                key = config, problem, ordinal, alignment
+                self._executables.setdefault(key, Executable(gpu, plan, theirs))
+        return answers
 
     def forget(self, problem: Problem) -> None:
         """Looks the problem up again when it is next asked for, because it was tuned since."""
@@ -124,7 +155,12 @@ class Runtime:
         """An array in the terms of the checks."""
         return self.framework(array, name).describe(array, name)
 
-    def _program(self, template: Template, device: Device) -> Program:
+    def program(self, template: Template, device: Device) -> Program:
+        """A template, compiled for a device.
+
+        Raises:
+            AutotuneError: if it does not compile.
+        """
         built = self._build(template, device.arch)
         if isinstance(built, CompileFailure):
             raise AutotuneError(

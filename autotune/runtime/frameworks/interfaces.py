@@ -1,0 +1,104 @@
+"""Arrays that are known by what they offer: `__cuda_array_interface__` or DLPack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from autotune.errors import ArrayError
+from autotune.runtime.arrays import Operand
+from autotune.runtime.frameworks.base import Given, dense, elements
+
+# NumPy's array interface has no letter for bfloat16, so that such an array cannot be told there.
+_KINDS = {"<f4": "float32", "<f2": "float16"}
+# As dlpack.h numbers kDLCUDA and kDLCUDAManaged, and as it names streams.
+_DLPACK_CUDA = (2, 13)
+_LEGACY_STREAM = 1
+
+
+class Interface:
+    """Anything with version 2 or 3 of `__cuda_array_interface__`.
+
+    It cannot make arrays. Its stream is the one that an operand names, else the legacy default
+    stream.
+    """
+
+    def __init__(self, ordinal: Callable[[int], int | None]) -> None:
+        self._ordinal = ordinal
+
+    def read(self, array: Any) -> tuple[int, Hashable]:
+        seen = array.__cuda_array_interface__
+        address, read_only = seen["data"]
+        masked = seen.get("mask") is not None
+        layout = seen["shape"], seen.get("strides"), seen["typestr"]
+        return address, (*layout, read_only, masked, self._ordinal(address))
+
+    def describe(self, array: Any, name: str) -> Operand:
+        seen = array.__cuda_array_interface__
+        if seen.get("mask") is not None:
+            raise ArrayError(f"{name} has a mask, which the kernels ignore; fill it in first")
+        shape, kind, (address, read_only) = tuple(seen["shape"]), seen["typestr"], seen["data"]
+        in_bytes = seen.get("strides")
+        strides = elements(in_bytes, int(kind[2:]), name) if in_bytes else dense(shape)
+        dtype = _KINDS.get(kind, kind)
+        return Operand(name, shape, strides, dtype, self._ordinal(address), read_only)
+
+    def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
+        seen = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)
+        handles = {handle for one in seen if (handle := one.get("stream")) is not None}
+        if len(handles) > 1:
+            raise ArrayError(
+                f"the operands are on different streams {sorted(handles)}; bring them onto one"
+            )
+        return int(handles.pop()) if handles else 0
+
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:  # noqa: ARG002
+        raise ArrayError(f"{type(like).__qualname__} cannot be allocated here; give out={shape}")
+
+    def multiply(self, product: Given) -> bool:  # noqa: ARG002
+        return False
+
+
+class PyCuda(Interface):
+    """PyCUDA's GPUArray, which has no current stream: everything is on the default stream."""
+
+    def __init__(self, gpuarray: Any, ordinal: Callable[[int], int | None]) -> None:
+        super().__init__(ordinal)
+        self._gpuarray = gpuarray
+
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+        dtype = "float32" if wide else like.dtype
+        return self._gpuarray.empty(shape, dtype=dtype, allocator=like.allocator)
+
+
+class DLPack(Interface):
+    """Anything else with DLPack: read on the legacy default stream, and never allocated here."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: None)
+
+    def read(self, array: Any) -> tuple[int, Hashable]:
+        seen = _viewed(array)
+        layout = seen.shape, seen.strides, str(seen.dtype)
+        return seen.ptr, (*layout, seen.readonly, dlpack_ordinal(array))
+
+    def describe(self, array: Any, name: str) -> Operand:
+        seen, ordinal = _viewed(array), dlpack_ordinal(array)
+        strides = seen.strides or dense(seen.shape)
+        return Operand(name, seen.shape, strides, str(seen.dtype), ordinal, seen.readonly)
+
+    def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
+        return 0
+
+
+def _viewed(array: Any) -> Any:
+    """An array with DLPack, its producer's work ordered before the legacy default stream's."""
+    from cuda.core.utils import StridedMemoryView
+
+    return StridedMemoryView.from_dlpack(array, stream_ptr=_LEGACY_STREAM)
+
+
+def dlpack_ordinal(array: Any) -> int | None:
+    """The CUDA device that holds an array with DLPack; None if none does."""
+    kind, ordinal = array.__dlpack_device__()
+    return int(ordinal) if int(kind) in _DLPACK_CUDA else None

@@ -1,0 +1,99 @@
+"""PyTorch and CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from autotune import settings
+from autotune.runtime.arrays import Operand
+from autotune.runtime.frameworks.base import Given, elements
+
+
+class Torch:
+    """PyTorch tensors."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._records = torch.is_grad_enabled
+        # The documented way makes a Stream object, which takes longer than a launch.
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self._stream: Callable[[int], int] = raw or (
+            lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream
+        )
+
+    def read(self, array: Any) -> tuple[int, Hashable]:
+        recorded = array.requires_grad and self._records()
+        return array.data_ptr(), (array.shape, array.stride(), array.dtype, array.device, recorded)
+
+    def describe(self, array: Any, name: str) -> Operand:
+        device = array.device
+        return Operand(
+            name,
+            tuple(array.shape),
+            tuple(array.stride()),
+            str(array.dtype).removeprefix("torch."),
+            device.index if device.type == "cuda" else None,
+            recorded=array.requires_grad and self._records(),
+        )
+
+    def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
+        return self._stream(ordinal)
+
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+        dtype = self._torch.float32 if wide else like.dtype
+        return self._torch.empty(shape, dtype=dtype, device=like.device)
+
+    def multiply(self, product: Given) -> bool:
+        torch, problem, bias = self._torch, product.problem, product.bias
+        if problem.output != "same" or (product.beta and bias is not None):
+            return False
+        # TF32 is a setting of the process; other threads may rely on it as it is.
+        allowed = torch.backends.cuda.matmul.allow_tf32
+        if problem.operand_type == "f32" and allowed != (problem.compute == "tf32"):
+            return False
+        a, b, out = product.a, product.b, product.out
+        batched = out.dim() == 3
+        if batched:
+            a, b = (one if one.dim() == 3 else one.expand(len(out), -1, -1) for one in (a, b))
+        if product.alpha == 1 and product.beta == 0 and bias is None:
+            (torch.bmm if batched else torch.mm)(a, b, out=out)
+        else:
+            added, beta = (out, product.beta) if bias is None else (bias, 1)
+            multiply = torch.baddbmm if batched else torch.addmm
+            multiply(added, a, b, beta=beta, alpha=product.alpha, out=out)
+        if problem.activation is not None:
+            activate = torch.relu_ if problem.activation == "relu" else torch.ops.aten.gelu_
+            activate(out)
+        return True
+
+
+class CuPy:
+    """CuPy arrays."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._stream = cupy.cuda.get_current_stream
+
+    def read(self, array: Any) -> tuple[int, Hashable]:
+        data = array.data
+        return data.ptr, (array.shape, array.strides, array.dtype, data.device_id)
+
+    def describe(self, array: Any, name: str) -> Operand:
+        strides = elements(array.strides, array.dtype.itemsize, name)
+        return Operand(name, array.shape, strides, array.dtype.name, array.data.device_id)
+
+    def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
+        return int(self._stream(ordinal).ptr)
+
+    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+        with like.device:
+            return self._cupy.empty(shape, dtype=self._cupy.float32 if wide else like.dtype)
+
+    def multiply(self, product: Given) -> bool:
+        problem = product.problem
+        served = problem.compute in ("f32", "tf32x3", "f16") and problem.output == "same"
+        if not served or not product.plain or settings.cupy_tf32():
+            return False
+        self._cupy.matmul(product.a, product.b, out=product.out)
+        return True
