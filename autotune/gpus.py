@@ -75,6 +75,17 @@ def probe(index: int) -> Device:
             ) from error
 
 
+def driver_version() -> str:
+    """The CUDA version that the driver supports, such as `13.0`; empty without a driver."""
+    try:
+        from cuda.bindings import driver
+
+        status, version = driver.cuDriverGetVersion()
+    except (ImportError, RuntimeError):  # without the bindings, without the driver
+        return ""
+    return "" if status or not version else f"{version // 1000}.{version % 1000 // 10}"
+
+
 def check_alike(found: Mapping[int, Device]) -> None:
     """Refuses GPUs of several models: times of one say nothing of the other.
 

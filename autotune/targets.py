@@ -116,6 +116,18 @@ def opened(problem: Problem, spec: str = DEFAULT, *, seed: int = 0) -> Iterator[
         yield target()
 
 
+def here() -> Origin:
+    """What this machine would measure matrix products with, as far as that is known.
+
+    The driver is empty without one, the compiler without one.
+    """
+    try:
+        compiler = compiler_version()
+    except MissingError:
+        compiler = ""
+    return Origin(gpus.driver_version(), compiler, source_hash(*KERNEL_SOURCES))
+
+
 def measuring(spec: str, subject: str) -> tuple[int, Device]:
     """The number of the GPU of this machine that `spec` names, for what is measured or not at all.
 

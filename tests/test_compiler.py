@@ -370,6 +370,36 @@ def test_damaged_file_is_a_miss_and_is_overwritten(
     assert program_cache._read(path, program.key, scaled(), "sm_90") == again
 
 
+def test_a_program_under_the_name_of_another_is_never_loaded(sources: Path, cache: Path) -> None:
+    own = compiled(scaled(64), sources, cache)
+    (path,) = programs(cache)
+    other = compiled(scaled(32), sources, cache)
+    path.write_bytes(path.with_name(f"{other.key}.program").read_bytes())
+    assert "renamed" in str(program_cache.fault(path))
+    assert compiled(scaled(64), sources, cache).cubin == own.cubin
+
+
+def test_a_cubin_that_was_exchanged_is_never_loaded(sources: Path, cache: Path) -> None:
+    own, other = compiled(scaled(64), sources, cache), compiled(scaled(32), sources)
+    (path,) = programs(cache)
+    path.write_bytes(path.read_bytes().replace(own.cubin, other.cubin))
+    assert program_cache.fault(path) is not None
+    assert compiled(scaled(64), sources, cache).cubin == own.cubin
+
+
+def test_a_whole_program_has_no_fault(sources: Path, cache: Path) -> None:
+    compiled(scaled(), sources, cache)
+    assert [program_cache.fault(path) for path in program_cache.paths(cache)] == [None]
+
+
+def test_keys_are_the_names_of_the_programs_in_the_cache(cache: Path) -> None:
+    numbers = (("TILE_WIDTH", 16), ("TRANS_A", 0), ("TRANS_B", 0), ("EPILOGUE", 0))
+    template = Template("tiled.cu", "tiled", numbers)
+    program = compiler.compile(template, "sm_90", cache=cache)
+    assert isinstance(program, Program)
+    assert compiler.keys([template], "sm_90") == {path.stem for path in program_cache.paths(cache)}
+
+
 def test_simultaneous_requests_compile_once(
     sources: Path, cache: Path, builds: list[Template]
 ) -> None:

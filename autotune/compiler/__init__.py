@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import MissingError
 from autotune.plan import Template
 
-__all__ = ["CompileFailure", "Program", "compile", "compiler_version", "source_hash"]
+__all__ = ["CompileFailure", "Program", "compile", "compiler_version", "keys", "ptx", "source_hash"]
 
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 
@@ -48,21 +48,45 @@ def compile(
         MissingError: if there is no compiler.
     """
     version, tool = _toolchain()
-    target = f"{arch}a" if template.specific else arch
+    target = _target(template, arch)
     directory = sources or settings.source_dir()
     folders = (directory / "include",) if includes is None else tuple(includes)
     try:
         source = source_hash(template.source, directory=directory, includes=folders)
     except OSError as error:
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
-    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, target)
-    key = sha256(json.dumps(parts).encode()).hexdigest()
+    key = _key(source, template, target)
 
     def build() -> Program | CompileFailure:
         cubin, log = tool.build(template, target, directory, folders)
         return _judge(template, target, cubin, log, version, key)
 
     return build() if cache is None else cached(cache, key, template, target, build)
+
+
+def ptx(template: Template, target: str) -> bytes | CompileFailure:
+    """One instance of a kernel template as PTX for `target`, such as `sm_90a`, uncached.
+
+    Raises:
+        MissingError: if there is no compiler.
+    """
+    _, tool = _toolchain()
+    directory = settings.source_dir()
+    text: bytes | None
+    text, log = tool.build(template, target, directory, (directory / "include",), form="ptx")
+    return CompileFailure(template, target, _first_error(log), log) if text is None else text
+
+
+def keys(templates: Iterable[Template], arch: str) -> set[str]:
+    """The names in the cache of what `compile` makes of templates of the package for `arch`.
+
+    Raises:
+        MissingError: if there is no compiler.
+        OSError: if a source cannot be read.
+    """
+    wanted = set(templates)
+    hashes = {source: source_hash(source) for source in {one.source for one in wanted}}
+    return {_key(hashes[one.source], one, _target(one, arch)) for one in wanted}
 
 
 def compiler_version() -> str:
@@ -95,6 +119,17 @@ def source_hash(
             for found in _INCLUDE.findall(text):
                 pending += _header(found.decode(), (*beside, *folders))
     return sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()
+
+
+def _target(template: Template, arch: str) -> str:
+    return f"{arch}a" if template.specific else arch
+
+
+def _key(source: str, template: Template, target: str) -> str:
+    """What names a program: all that changes it. `source` is the hash of the sources."""
+    version, tool = _toolchain()
+    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, target)
+    return sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _header(name: str, folders: Sequence[Path]) -> list[tuple[str, Path]]:

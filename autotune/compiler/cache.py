@@ -1,7 +1,8 @@
 """Compiled programs on disk, one file each, under a name that covers all that made them.
 
-A file is three parts joined by newlines: the SHA-256 of the rest, a JSON header, the cubin. One
-that is cut short or damaged fails its checksum, counts as absent and is overwritten.
+A file is three parts joined by newlines: the SHA-256 of its name and the rest, a JSON header, the
+cubin. One that is cut short, damaged or another's fails its checksum, counts as absent and is
+overwritten.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from autotune import settings
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
 from autotune.plan import Template
 
-FORMAT = 1
+FORMAT = 2
 
 _HEADER = ("symbol", "registers", "shared", "local", "spills", "barriers", "compiler", "log")
 _LOCK_S = 120.0
@@ -53,8 +55,24 @@ def cached(
 
 def size(cache: Path) -> tuple[int, int]:
     """How many programs the cache holds, and their bytes."""
-    sizes = [path.stat().st_size for path in _directory(cache).glob("*.program")]
+    sizes = [path.stat().st_size for path in paths(cache)]
     return len(sizes), sum(sizes)
+
+
+def paths(cache: Path) -> list[Path]:
+    """The files of all programs; their stems are the keys."""
+    return sorted(_directory(cache).glob("*.program"))
+
+
+def fault(path: Path) -> str | None:
+    """Why the file of a program is never loaded; None if it is whole."""
+    try:
+        _parts(path, path.stem)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def clear(cache: Path) -> int:
@@ -78,13 +96,23 @@ def _directory(cache: Path) -> Path:
 
 def _read(path: Path, key: str, template: Template, arch: str) -> Program | None:
     try:
-        checksum, body = path.read_bytes().split(b"\n", 1)
-        if checksum.decode() != sha256(body).hexdigest():
-            return None
-        header, cubin = body.split(b"\n", 1)
-        return Program(template=template, arch=arch, cubin=cubin, key=key, **json.loads(header))
+        header, cubin = _parts(path, key)
+        return Program(template=template, arch=arch, cubin=cubin, key=key, **header)
     except (OSError, ValueError, TypeError):
         return None
+
+
+def _parts(path: Path, key: str) -> tuple[dict[str, Any], bytes]:
+    """Header and cubin; ValueError if the file is not that of the program of that key."""
+    checksum, found, body = path.read_bytes().partition(b"\n")
+    if not found or checksum != _checksum(key, body):
+        raise ValueError("its checksum is wrong; the file was changed, renamed or cut short")
+    header, _, cubin = body.partition(b"\n")
+    return json.loads(header), cubin
+
+
+def _checksum(key: str, body: bytes) -> bytes:
+    return sha256(key.encode() + b"\n" + body).hexdigest().encode()
 
 
 def _write(path: Path, program: Program) -> None:
@@ -96,7 +124,7 @@ def _write(path: Path, program: Program) -> None:
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(sha256(body).hexdigest().encode() + b"\n" + body)
+                file.write(_checksum(program.key, body) + b"\n" + body)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,0 +1,308 @@
+"""`autotune cache`: what lies in the cache, and how it is exchanged, checked and tidied."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.output import Json, show, show_json
+
+if TYPE_CHECKING:
+    from autotune.store import Findings, Store
+    from autotune.upkeep.exchange import Arrival
+    from autotune.upkeep.inventory import Item
+    from autotune.upkeep.retiming import Retimed
+
+STDOUT = "-"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+OnDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Of this device alone: its name, its folder in the cache, or gpu.",
+    ),
+]
+
+
+def app() -> typer.Typer:
+    """The verbs below `autotune cache`."""
+    verbs = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
+    verbs.callback()(_overview)
+    for name, verb in (
+        ("list", list_),
+        ("export", export),
+        ("import", import_),
+        ("merge", merge),
+        ("verify", verify),
+        ("prune", prune),
+    ):
+        verbs.command(name)(verb)
+    return verbs
+
+
+def _overview(context: typer.Context) -> None:
+    """What lies in the cache; export, import, merge, check and tidy it."""
+    if context.invoked_subcommand is None:
+        list_(json=False)
+
+
+def list_(json: Json = False) -> None:
+    """List what lies in the cache: records by device, programs, trials, and their bytes."""
+    from autotune.upkeep import tables
+    from autotune.upkeep.inventory import listed
+
+    root = _store().root
+    items = listed(root)
+    if json:
+        show_json(tables.overview_json(root, items))
+    else:
+        show(tables.overview(root, items))
+
+
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="To write; - for standard output.")],
+    device: OnDevice = None,
+    problem: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT...",
+            help="These alone, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
+    from autotune.errors import NotFoundError, UsageError
+    from autotune.store import bundle
+    from autotune.upkeep import exchange
+
+    if json and file == STDOUT:
+        raise UsageError("standard output takes the bundle or --json, not both; give a file")
+    store = _store()
+    found = exchange.chosen(store, _slug(store, device), problem or ())
+    if not found.records and not found.ranges:
+        raise NotFoundError(f"{store.root}: nothing recorded of what was asked for; see `list`")
+    if file == STDOUT:
+        sys.stdout.buffer.write(bundle.dumps(found.records, found.ranges))
+        return
+    size = exchange.write(Path(file), found)
+    if json:
+        counts = {"records": len(found.records), "ranges": len(found.ranges)}
+        show_json({"file": file, **counts, "bytes": size})
+    else:
+        what = f"records {len(found.records)}, ranges {len(found.ranges)}"
+        print(f"{file}: {what}, {size:,} bytes")
+
+
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Bundles, or files of single records.")
+    ],
+    json: Json = False,
+) -> None:
+    """Merge bundles into the cache; nothing at all if one of them is broken."""
+    from autotune import targets
+    from autotune.upkeep import exchange
+
+    # All are read before the first is merged.
+    found = [one for path in files for one in exchange.read(path)]
+    _show_arrivals(exchange.absorb(_store(), found, targets.here()), json)
+
+
+def merge(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Other cache directories.")
+    ],
+    json: Json = False,
+) -> None:
+    """Merge the records and ranges of other cache directories into this one."""
+    from autotune import targets
+    from autotune.upkeep import exchange
+
+    store, today = _store(), targets.here()
+    found = [exchange.contents(root, store) for root in directories]
+    for item in (item for _, broken in found for item in broken):
+        print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
+    every = [one for contents, _ in found for one in contents]
+    _show_arrivals(exchange.absorb(store, every, today), json)
+
+
+def verify(
+    retime: Annotated[
+        bool,
+        typer.Option("--retime", help="Measure the best of each stale record again, on the GPU."),
+    ] = False,
+    top: Annotated[int, typer.Option(min=1, help="So many of each.")] = 3,
+    device: OnDevice = None,
+    json: Json = False,
+) -> None:
+    """Check every file, and say which records are stale; exit status 1 if something is broken.
+
+    A record is stale if it was measured with another driver, compiler or other kernels than this
+    machine has today. It is still used.
+    """
+    from autotune import targets
+    from autotune.upkeep import tables
+    from autotune.upkeep.inventory import inspect, stale_records
+
+    store, today = _store(), targets.here()
+    # Whether there is a GPU decides first: to look at all files may take a while.
+    slug = targets.resolve(device or targets.DEFAULT).slug if retime else _slug(store, device)
+    items = inspect(store.root)
+    broken = [item for item in items if item.fault is not None]
+    stale = [
+        (record, why)
+        for record, why in stale_records(items, today)
+        if slug in (None, record.device.slug)
+    ]
+    if not json:
+        _show_verdict(items, broken, stale, retime)
+    retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
+    if json:
+        show_json(tables.verdict_json(items, stale, retimed))
+    if broken or any(one.trouble for one in retimed):
+        raise typer.Exit(1)
+
+
+def prune(
+    programs: Annotated[
+        bool, typer.Option("--programs", help="Compiled programs that no record uses.")
+    ] = False,
+    broken: Annotated[bool, typer.Option("--broken", help="Broken files kept aside.")] = False,
+    superseded: Annotated[
+        bool, typer.Option("--superseded", help="Records that gave way to others.")
+    ] = False,
+    journals: Annotated[
+        bool, typer.Option("--journals", help="Trials: a search begins anew without them.")
+    ] = False,
+    records: Annotated[
+        bool, typer.Option("--records", help="Records and ranges, of --device alone.")
+    ] = False,
+    device: OnDevice = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="30d", help="Only what was written so long ago.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete what is not needed; by default --programs, --broken and --superseded.
+
+    Never a record unless --records asks for it. Programs are compiled again when they are needed.
+    """
+    from autotune.errors import UsageError
+    from autotune.upkeep import pruning
+    from autotune.upkeep.inventory import listed
+
+    if records and device is None:
+        raise UsageError("--records deletes those of one device; give --device")
+    if not (programs or broken or superseded or journals or records):
+        programs = broken = superseded = True
+    store = _store()
+    slug = _slug(store, device)
+    items = listed(store.root)
+    kinds = [
+        *(["journal"] if journals else []),
+        *(["record", "kernel", "range"] if records else []),
+    ]
+    doomed = [item for item in items if item.kind in kinds]
+    doomed += pruning.aside(items, "broken") if broken else []
+    doomed += pruning.aside(items, "superseded") if superseded else []
+    doomed = [item for item in doomed if slug in (None, item.path.parent.name)]
+    doomed += pruning.unused_programs(items) if programs else []
+    if older_than is not None:
+        doomed = pruning.older(doomed, parse_age(older_than))
+    size = sum(item.size for item in doomed) if dry_run else pruning.delete(doomed)
+    if json:
+        paths = [str(item.path) for item in doomed]
+        show_json({"deleted": not dry_run, "files": paths, "bytes": size})
+    else:
+        print(f"{len(doomed)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
+
+
+def parse_age(text: str) -> float:
+    """Seconds of `30d`, `12h`, `90m` or `10s`.
+
+    Raises:
+        UsageError: for another form.
+    """
+    from autotune.errors import UsageError
+
+    match = re.fullmatch(r"(\d{1,9})([smhd])", text.strip().lower())
+    if match is None:
+        raise UsageError(f"malformed age {text!r}; give 30d, 12h, 90m or 10s")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _store() -> Store:
+    from autotune import settings
+    from autotune.store import Store
+
+    return Store(settings.cache_dir())
+
+
+def _slug(store: Store, device: str | None) -> str | None:
+    """The name of a device's folders; None for all devices."""
+    from autotune import targets
+
+    if device is None or any(path.name == device for path in store.root.glob("*/*/")):
+        return device
+    return targets.resolve(device).slug
+
+
+def _show_arrivals(found: Sequence[Arrival], json: bool) -> None:
+    from dataclasses import asdict
+
+    from autotune.upkeep import tables
+
+    if json:
+        show_json({"arrivals": [asdict(one) for one in found]})
+    else:
+        print(tables.arrivals(found))
+
+
+def _show_verdict(
+    items: Sequence[Item],
+    broken: Sequence[Item],
+    stale: Sequence[tuple[Findings, str]],
+    retime: bool,
+) -> None:
+    from autotune.upkeep import tables
+
+    if broken:
+        show(tables.faults(broken))
+    if stale and not retime:
+        show(tables.stale(stale))
+    print(f"{len(items)} files: {len(broken)} broken, {len(stale)} stale records")
+
+
+def _retimed(
+    store: Store,
+    stale: Sequence[tuple[Findings, str]],
+    device: str | None,
+    top: int,
+    *,
+    quiet: bool,
+) -> list[Retimed]:
+    """Measures records of problems again, and says so one by one."""
+    from autotune import compiler, targets
+    from autotune.store import Record
+    from autotune.upkeep import tables
+    from autotune.upkeep.retiming import retime
+
+    records = [record for record, _ in stale if isinstance(record, Record)]
+    opened = partial(targets.opened, spec=device or targets.DEFAULT)
+    compiled = partial(compiler.compile, cache=store.root)
+    retimed = []
+    for one in retime(records, opened, store, compiled, top=top):
+        retimed.append(one)
+        if not quiet:
+            print(tables.outcome(one))
+    return retimed

@@ -1,0 +1,203 @@
+"""Records that were measured with another driver, compiler or other kernels, measured again.
+
+They are neither trusted nor thrown away: the stored top few go through the same verification and
+the same final round as after a search. What was not timed again does not go into the new record:
+its times could not be compared. The old record stays beside it as `.superseded-<n>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from itertools import islice
+from time import monotonic
+
+import autotune
+from autotune import families, space
+from autotune.accuracy import judged
+from autotune.config import Config
+from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
+from autotune.evaluate import Compile, Trial
+from autotune.pipeline import ahead
+from autotune.problem import Problem
+from autotune.quarantine import Quarantine
+from autotune.recording import Origin
+from autotune.runner import Candidate, Failure, Runner
+from autotune.store import Provenance, Record, Store
+from autotune.targets import Target
+
+TOP = 3
+"""How many entries of a record are timed again by default."""
+
+Opened = Callable[[Problem], AbstractContextManager[Target]]
+
+
+@dataclass(frozen=True)
+class Retimed:
+    """What became of a record.
+
+    Attributes:
+        old: the record.
+        new: what stands in its place; None if nothing of it works, or it could not be measured.
+        failed: configurations that fail now, and why.
+        trouble: why it could not be measured at all, and stays as it was; else empty.
+    """
+
+    old: Record
+    new: Record | None
+    failed: tuple[tuple[Config, Failure], ...] = ()
+    trouble: str = ""
+
+
+def retime(
+    records: Iterable[Record], opened: Opened, store: Store, compile: Compile, *, top: int = TOP
+) -> Iterator[Retimed]:
+    """Measures the best `top` entries of each record again and saves what works.
+
+    Of a record whose first entries fail the next ones are tried. A record of which nothing works
+    any more is set aside, so that nobody runs it; one that cannot be measured, as memory is short,
+    stays as it is.
+
+    Args:
+        records: measured ones of one device.
+        opened: opens what measures a problem there.
+        store: where they are.
+        compile: makes a program of a template for an architecture.
+        top: how many entries.
+
+    Raises:
+        MissingError: without a GPU, a driver, PyCUDA or a compiler.
+        DeviceError: if what is opened does not measure, or is another device.
+        CacheError: if the store cannot be written.
+    """
+    for record in records:
+        yield _retimed(record, opened, store, compile, top)
+
+
+def _retimed(record: Record, opened: Opened, store: Store, compile: Compile, top: int) -> Retimed:
+    try:
+        with opened(record.problem) as target:
+            _check(record, target.runner)
+            return _Round(record, target.runner, target.origin, store, compile).retimed(top)
+    except (RunnerError, ProblemError) as error:  # such as too little memory for this one
+        return Retimed(record, None, trouble=str(error))
+
+
+class _Round:
+    """One record on its device."""
+
+    def __init__(
+        self, record: Record, runner: Runner, origin: Origin, store: Store, compile: Compile
+    ) -> None:
+        self._began = monotonic()
+        self._record, self._runner, self._origin = record, runner, origin
+        self._store, self._compile = store, compile
+        self._quarantine = Quarantine(store, runner.device, runner.evidence, origin.source)
+        self._failed: dict[Config, Failure] = {}
+
+    def retimed(self, top: int) -> Retimed:
+        standing = self._standing(top)
+        baseline = self._runner.baseline()  # before the final round, which judges by it
+        outcomes = self._runner.rematch(standing) if standing else []
+        baseline = self._runner.baseline()
+        vendor = baseline.relative_error if baseline else None
+        trials = []
+        for candidate, outcome in zip(standing, outcomes, strict=True):
+            outcome = judged(self._record.problem, outcome, vendor)
+            if isinstance(outcome, Failure):
+                self._fail(candidate.config, outcome)
+            device = self._runner.device
+            trials.append(Trial.of(candidate.config, candidate.resources, outcome, device))
+        entries = tuple(entry for trial in trials if (entry := trial.entry))
+        failed = tuple(self._failed.items())
+        if not entries:
+            self._store.withdraw(self._record)
+            return Retimed(self._record, None, failed)
+        new = Record(
+            device=self._runner.device,
+            evidence=self._record.evidence,
+            entries=entries,
+            baseline=baseline,
+            provenance=self._provenance(len(standing) + len(failed)),
+            problem=self._record.problem,
+        )
+        return Retimed(self._record, self._store.save(new), failed)
+
+    def _standing(self, top: int) -> list[Candidate]:
+        """The first `top` entries that work; the others are noted as failed."""
+        standing: list[Candidate] = []
+        plan = partial(families.plan, problem=self._record.problem)
+        legal = self._legal()
+        # No more at once than are wanted: what compiles for nothing would disturb the final round.
+        while some := tuple(islice(legal, top - len(standing))):
+            prepared = ahead(
+                some, plan, self._runner, self._compile, window=len(some), ordered=True
+            )
+            with closing(prepared):
+                for config, candidate in prepared:
+                    if (failure := self._failure(candidate)) is not None:
+                        self._fail(config, failure)
+                    elif isinstance(candidate, Candidate):
+                        standing.append(candidate)
+        return standing
+
+    def _failure(self, candidate: Candidate | Failure) -> Failure | None:
+        """Why a candidate does not work; it is verified and timed to find out."""
+        if isinstance(candidate, Failure):
+            return candidate
+        outcome = self._runner.measure(candidate, None)
+        return outcome if isinstance(outcome, Failure) else None
+
+    def _legal(self) -> Iterator[Config]:
+        """The record's configurations, the best first, without those that cannot run today."""
+        barred = self._quarantine.barred()
+        entries = (self._record.best, *self._record.entries)
+        for config in dict.fromkeys(entry.config for entry in entries):
+            why = _illegal(config, self._record.problem, self._runner)
+            if why is not None:
+                self._failed[config] = Failure("resources", why)
+            elif barred(config):
+                self._failed[config] = Failure("quarantined", "it crashed or hung before")
+            else:
+                yield config
+
+    def _fail(self, config: Config, failure: Failure) -> None:
+        self._quarantine.note(self._record.problem, config, failure)
+        self._failed[config] = failure
+
+    def _provenance(self, trials: int) -> Provenance:
+        return Provenance(
+            driver=self._origin.driver,
+            compiler=self._origin.compiler,
+            source=self._origin.source,
+            autotune=autotune.__version__,
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            seed=self._record.provenance.seed,
+            trials=trials,
+            seconds=monotonic() - self._began,
+        )
+
+
+def _check(record: Record, runner: Runner) -> None:
+    if runner.evidence != "measured":
+        raise DeviceError(
+            f"{runner.device.name} answers {runner.evidence} times here; give a GPU of this "
+            "machine, such as `gpu`, to measure records again"
+        )
+    if runner.device.slug != record.device.slug:
+        raise DeviceError(
+            f"{record.title} was measured on {record.device.name}, this is {runner.device.name}; "
+            "records are measured again on GPUs of their model"
+        )
+
+
+def _illegal(config: Config, problem: Problem, runner: Runner) -> str | None:
+    """Why the families of this version cannot run a configuration; None if they can."""
+    try:
+        rejection = space.rejection(config, problem, runner.device)
+    except ConfigError as error:
+        return str(error)
+    return None if rejection is None else str(rejection)
