@@ -1,0 +1,57 @@
+"""What became of the linear layers of a model, as a table."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.layers import FASTER, Report, Row
+from autotune.report import cell
+
+NOTE = "gain: cuBLAS's time over ours, less 1"
+
+
+def render(report: Report) -> RenderableType:
+    """A line for each shape and number of rows, and why layers are kept."""
+    replaced, kept = len(report.replaced), len(report.kept)
+    title = Text(f"{replaced} of {replaced + kept} linear layers replaced", style="bold")
+    if report.devices:
+        title.append(f" on {', '.join(report.devices)}")
+    if not report.rows:
+        return title
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("layers", overflow="ellipsis", no_wrap=True, max_width=36)
+    for header in ("M", "N", "K", "type", "ours", "cuBLAS", "gain"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("")
+    for row in report.rows:
+        table.add_row(*_cells(row), style=None if row.replaced else "dim")
+    return Group(title, table, Text(NOTE, style="dim"))
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    layer = row.layer
+    return (
+        _names(layer.names),
+        cell(row.m, "{}"),
+        *(str(layer.outputs), str(layer.inputs), layer.compute),
+        cell(row.ours_us, "{:.1f} us"),
+        cell(row.cublas_us, "{:.1f} us"),
+        cell(row.gain, "{:+.1%}"),
+        _verdict(row),
+    )
+
+
+def _names(names: tuple[str, ...]) -> str:
+    # The model itself has no name.
+    first = names[0] or "the model"
+    return first if len(names) == 1 else f"{len(names)}: {first}, ..."
+
+
+def _verdict(row: Row) -> str:
+    if not row.replaced:
+        return f"kept: {row.why}"
+    if row.why is None:
+        return "replaced"
+    return "replaced, but cuBLAS serves this M" if row.why == FASTER else f"replaced; {row.why}"

@@ -1,0 +1,27 @@
+"""PyTorch: the tuned product as an operator, as a linear layer, and in the place of linear layers.
+
+    torch.ops.autotune.mm(a, b, bias, activation, compute)    differentiable, compiled, autocast
+    autotune.torch.Linear(in_features, out_features)          `torch.nn.Linear` that multiplies so
+    autotune.torch.patch(model, rows)                         in a model, the layers that gain by it
+
+Importing this imports PyTorch and registers the operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autotune.layers import Report, Row
+from autotune.torch import autocast, gradients, product
+from autotune.torch.linear import Linear
+from autotune.torch.patching import patch, unpatch
+from autotune.torch.product import mm
+
+__all__ = ["Linear", "Report", "Row", "mm", "patch", "unpatch"]
+
+# Registrations last as long as this does.
+_LIBRARY: Any = torch.library.Library("autotune", "FRAGMENT")
+for _part in (product, gradients, autocast):
+    _part.register(_LIBRARY)

@@ -1,0 +1,43 @@
+"""`autotune::mm` under `torch.autocast`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from autotune.problem import Problem
+from autotune.torch.operands import DTYPES
+
+_TYPES = {own: dtype for dtype, own in DTYPES.items()}
+
+
+def register(library: Any) -> None:
+    """Converts the operands where autocast is on, as it does those of `torch.mm`."""
+    for device in ("cuda", "cpu"):
+        library.impl("mm", partial(_converted, device), f"Autocast{device.upper()}")
+
+
+def _converted(
+    device: str,
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+) -> Any:
+    if compute is None:
+        dtype = torch.get_autocast_dtype(device)
+    else:
+        dtype = _TYPES[Problem(1, 1, 1, compute).operand_type]
+    key = getattr(torch._C.DispatchKey, f"Autocast{device.upper()}")
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+        a, b, bias = (_cast(one, device, dtype) for one in (a, b, bias))
+        return torch.ops.autotune.mm.default(a, b, bias, activation, compute)
+
+
+def _cast(tensor: Any, device: str, dtype: Any) -> Any:
+    """What autocast would convert: floating numbers there, but none of 64 bits."""
+    eligible = tensor is not None and tensor.device.type == device and tensor.is_floating_point()
+    return tensor.to(dtype) if eligible and tensor.dtype is not torch.float64 else tensor

@@ -1,0 +1,72 @@
+"""A stand-in for the run time that holds CPU tensors to the rules of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from autotune import runtime
+from autotune.problem import Problem, epilogue_of
+from autotune.runtime import arrays
+from autotune.torch import product
+
+
+class StandIn:
+    """Checks operands as the run time does, then multiplies by PyTorch.
+
+    Attributes:
+        problems: what was multiplied.
+        refused: how often operands were not taken.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.refused = 0
+
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        *,
+        bias: Any = None,
+        activation: str | None = None,
+        compute: str | None = None,
+    ) -> Any:
+        one, other = described(a, "A"), described(b, "B")
+        epilogue = epilogue_of(bias is not None, activation)
+        self.refused += 1
+        problem = arrays.problem_of(one, other, compute=compute, epilogue=epilogue)
+        if bias is not None:
+            arrays.check_bias(described(bias, "bias"), problem.n, 0, one.dtype)
+        self.refused -= 1
+        self.problems.append(problem)
+        return product.by_torch(a, b, bias, activation)
+
+    @property
+    def layouts(self) -> list[str]:
+        """Those of the products so far."""
+        return [problem.layout for problem in self.problems]
+
+
+def described(tensor: Any, name: str) -> arrays.Operand:
+    """A tensor as if it were on GPU 0."""
+    recorded = tensor.requires_grad and torch.is_grad_enabled()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return arrays.Operand(name, shape, strides, dtype, 0, recorded=recorded)
+
+
+@contextmanager
+def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """The operator does with CPU tensors what it does with those of a GPU, up to the run time."""
+    stand_in = StandIn()
+    library = torch.library.Library("autotune", "IMPL")
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime, "current", lambda: stand_in)
+        library.impl("mm", product.on_gpu, "CPU", allow_override=True)
+        yield stand_in
+    library._destroy()
