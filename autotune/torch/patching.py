@@ -23,6 +23,9 @@ from autotune.torch.product import tf32_allowed
 BUDGET_S = 20.0
 """Seconds of tuning for a shape."""
 
+WIDTH = 120
+"""Of the table where it does not go to a terminal."""
+
 
 def patch(
     model: nn.Module,
@@ -67,6 +70,8 @@ def patch(
     if tune and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")
     console = Console(file=file)
+    if not console.is_terminal:
+        console.width = WIDTH
     unpatch(model)
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
