@@ -281,7 +281,7 @@ def test_a_cache_that_cannot_be_written(
         ("", "Expecting value"),
         ('{"schema": 1, "problem": {', "Expecting property name"),
         ("[1, 2]", "record is not an object"),
-        (json.dumps({"schema": 2}), "schema is 2, this version reads 1"),
+        (json.dumps({"schema": 3}), "schema is 3, this version reads 1 and 2"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
