@@ -1,6 +1,7 @@
 """autotune: an occupancy and tile-size autotuner for CUDA matrix multiplication.
 
     autotune.tune(4096, 4096, 4096)            searches the fastest kernel and records it
+    autotune.tune_range("1..512x4096x4096")    the same for all of many sizes
     autotune.best(4096, 4096, 4096)            the record
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from autotune.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.multiply import matmul
     from autotune.problem import Problem
+    from autotune.ranges import tune_range
     from autotune.runtime import UntunedWarning, kernel, warmup
     from autotune.store import KernelRecord, Record
 
@@ -54,6 +56,7 @@ __all__ = [
     "roofline",
     "tune",
     "tune_kernel",
+    "tune_range",
     "warmup",
 ]
 
@@ -72,6 +75,7 @@ _HOMES = {
     "matmul": "multiply",
     "tune": "api",
     "tune_kernel": "kernels",
+    "tune_range": "ranges",
     "warmup": "runtime",
 }
 

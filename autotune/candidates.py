@@ -24,7 +24,7 @@ GUESSES, EACH = 12, 2
 # Further ones, for as long as nothing is known.
 MORE = 12
 A_TILE, ALIKE = 4, 2
-NEIGHBOURS = 4
+NEIGHBOURS, RUNNERS_UP = 4, 4
 
 
 def families_of(family: str, problem: Problem) -> tuple[str, ...]:
@@ -121,19 +121,31 @@ def todays_of(
 
 
 def transferred(problem: Problem, records: Iterable[Record], count: int) -> list[Config]:
-    """The winners of the `count` recorded problems of the same kind that are nearest in shape.
+    """The winners of the `count` recorded problems of the same kind that are nearest in shape, and
+    the runners-up of those that differ in no size.
 
     To a kernel fp16 and bfloat16 are of one kind.
     """
-    kind = _kind(problem)
+    wanted = kind(problem)
     near = sorted(
-        (record for record in records if _kind(record.problem) == kind),
+        (record for record in records if kind(record.problem) == wanted),
         key=lambda record: (distance(record.problem, problem), record.problem),
     )
-    return [record.best.config for record in near[:count]]
+    won = [record.best.config for record in near[:count]]
+    same = (record for record in near[:count] if distance(record.problem, problem) == 0)
+    alike = [entry.config for record in same for entry in record.entries[:RUNNERS_UP]]
+    return [of_compute(config, problem) for config in dict.fromkeys((*won, *alike))]
 
 
-def _kind(problem: Problem) -> tuple[object, ...]:
+def of_compute(config: Config, problem: Problem) -> Config:
+    """The configuration for the problem's compute, which some families have among their
+    parameters."""
+    params = ((name, problem.compute if name == "compute" else one) for name, one in config.params)
+    return Config(config.family, tuple(params))
+
+
+def kind(problem: Problem) -> tuple[object, ...]:
+    """What problems have in common that the same kernels are good at, whatever their sizes."""
     tensor_cores = problem.compute != "f32"
     return problem.layout, problem.element_bytes, problem.products, tensor_cores
 
@@ -149,7 +161,7 @@ def _there(problem: Problem, runner: Runner, family: str) -> space.Space:
 
 
 def _none(problem: Problem, runner: Runner, family: str, rejected: Counter[str]) -> str:
-    kind = "configuration" if family == AUTO else f"{family} configuration"
+    what = "configuration" if family == AUTO else f"{family} configuration"
     reasons = ", ".join(f"{why} {count}" for why, count in rejected.most_common())
     why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
-    return f"no {kind} can run {problem} on {runner.device.name}; {why}"
+    return f"no {what} can run {problem} on {runner.device.name}; {why}"

@@ -1,27 +1,26 @@
-"""Problem to configuration: an exact record, else a near one, else the model's choice."""
+"""Problem to configuration: a record, a tuned range, similar records, or the model's choice."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune import cost, families, space
+from autotune import cost, similar
+from autotune.candidates import of_compute
 from autotune.config import Config
 from autotune.device import Device
-from autotune.errors import ConfigError
-from autotune.problem import Problem, distance
+from autotune.problem import Problem
 from autotune.runner import Evidence
+from autotune.similar import REACH, Choice, expected_loss, legal
 from autotune.store import Entry, Record, Store
+from autotune.wisdom import Library, alike
 
-How = Literal["exact", "nearest", "predicted"]
+How = Literal["exact", "range", "nearest", "related", "predicted"]
 
-# Guesses: a shape further off than a factor of 8 in one dimension (2 in all three are 1.7) says
-# little of this one, and a fourth neighbour little that the first three do not.
-REACH = 3.0
-NEIGHBOURS = 3
-# Configurations that the model chooses among; all would keep the first product waiting for seconds.
-SURVEY = 3000
+# With so much expected to be lost, the model's own choice is worth the time that it takes.
+TOO_MUCH = 0.03
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,15 @@ class Answer:
         problem: what was asked.
         device: where it is to run.
         config: what to run.
-        how: `exact`, the problem is recorded; `nearest`, a record of a similar problem;
+        how: `exact`, the problem is recorded; `range`, a tuned range covers it; `nearest`, a record
+            of a similar problem; `related`, a record of another GPU of the same architecture;
             `predicted`, the model's choice.
         evidence: what `time_us` rests on; for anything but an exact record it is `predicted`.
         record: the record that the configuration is from; None if it is the model's choice.
         time_us: measured or predicted time of one run in microseconds; None if unknown.
         note: one line for the user: where the answer comes from and how to get a better one.
+        regret: the loss against full tuning that is expected, 0.03 for 3 %; None if unknown.
+        vendor: whether the vendor's library was measured to be faster on this very problem.
     """
 
     problem: Problem
@@ -48,26 +50,34 @@ class Answer:
     record: Record | None
     time_us: float | None
     note: str
+    regret: float | None = None
+    vendor: bool = False
 
     @property
     def entry(self) -> Entry | None:
         """What is recorded of the configuration, for the record's problem."""
         entries = self.record.entries if self.record else ()
-        return next((entry for entry in entries if entry.config == self.config), None)
+        wanted = self.config
+        return next(
+            (entry for entry in entries if of_compute(entry.config, self.problem) == wanted), None
+        )
 
 
 def lookup(problem: Problem, device: Device, store: Store) -> Answer | None:
     """The best that is known for a problem on a device; None if nothing can run it.
 
-    Only configurations that are legal for the problem today are answered. In this order: what
-    was measured (or replayed) for the problem, for a similar problem, what the model chose when
-    it was asked to tune the problem, and what the model chooses now.
+    The user's records come first, then the shipped ones. Only configurations that are legal for the
+    problem today are answered. In this order: what was measured (or replayed) for the problem, what
+    serves it in a tuned range, what similar problems or related devices suggest together with the
+    cost model, what the model chose when it was asked to tune the problem, and what it chooses now.
     """
-    record = store.load(device, problem)
+    library = Library(store)
+    record = library.load(device, problem)
     predicted = record is not None and record.evidence == "predicted"
     return (
         (None if predicted else _exact(problem, device, record))
-        or _nearest(problem, device, store)
+        or _ranged(problem, device, library)
+        or _similar(problem, device, library)
         or _exact(problem, device, record)
         or _chosen(problem, device)
     )
@@ -76,77 +86,94 @@ def lookup(problem: Problem, device: Device, store: Store) -> Answer | None:
 def _exact(problem: Problem, device: Device, record: Record | None) -> Answer | None:
     if record is None:
         return None
-    entry = next((e for e in (record.best, *record.entries) if _legal(e, problem, device)), None)
+    entries = (record.best, *record.entries)
+    entry = next((one for one in entries if legal(one.config, problem, device)), None)
     if entry is None:
         return None
-    how: How = "predicted" if record.evidence == "predicted" else "exact"
-    note = f"{problem} on {device.name}: {record.evidence} {record.provenance.date}"
-    time_us = entry.measurement.time_us
-    return Answer(problem, device, entry.config, how, record.evidence, record, time_us, note)
-
-
-def _nearest(problem: Problem, device: Device, store: Store) -> Answer | None:
-    near = [
-        record
-        for record in store.records(device)
-        if record.evidence != "predicted"
-        and (record.problem.compute, record.problem.layout) == (problem.compute, problem.layout)
-        and distance(record.problem, problem) <= REACH
-    ]
-    near.sort(
-        key=lambda record: (
-            distance(record.problem, problem),
-            record.problem.output != problem.output,
-            record.problem.epilogue != problem.epilogue,
-        )
+    predicted = record.evidence == "predicted"
+    note = f"{problem} on {record.device.name}: {record.evidence} {record.provenance.date}"
+    return Answer(
+        *(problem, device, entry.config, "predicted" if predicted else "exact"),
+        *(record.evidence, record, entry.measurement.time_us, note),
+        regret=expected_loss("model", 0.0) if predicted else 0.0,
+        vendor=record.vendor_wins,
     )
-    timed = [
-        (_transferred(entry, record, problem, device), str(entry.config), entry, record)
-        for record in near[:NEIGHBOURS]
-        for entry in record.entries
-        if _legal(entry, problem, device)
-    ]
-    runnable = [one for one in timed if math.isfinite(one[0])]
-    if not runnable:
+
+
+def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None:
+    found = [(one, one.point(problem)) for one in library.ranges(device)]
+    for one, point in sorted(found, key=lambda pair: pair[0].loss):
+        if point is None or one.evidence == "predicted":
+            continue
+        record = library.load(device, point)
+        if record is None or record.evidence == "predicted":
+            continue
+        taught = similar.experience(problem, device, [record])
+        entries = (record.best, *record.entries)
+        entry = next((e for e in entries if legal(e.config, problem, device)), None)
+        if entry is None:
+            continue
+        time_us = float(taught.judge([entry.config], problem, [entry.resources]).times[0])
+        if not math.isfinite(time_us):
+            continue
+        note = f"{problem} on {device.name}: as {point.shape}, which is tuned for {one}"
+        return Answer(
+            *(problem, device, entry.config, "range", "predicted", record, time_us, note),
+            regret=one.loss,
+        )
+    return None
+
+
+def _similar(problem: Problem, device: Device, library: Library) -> Answer | None:
+    own = library.records(device)
+    records = own if _enough(own, problem, device) else [*own, *library.related(device)]
+    if not (choices := similar.ranked(problem, device, records)):
         return None
-    time_us, _, entry, record = min(runnable, key=lambda one: one[:2])
+    found = choices[0]
+    if expected_loss("near", found.doubt) > TOO_MUCH:
+        found = min((found, *similar.surveyed(problem, device, records)[:1]), key=similar.order)
+    if found.record is None:
+        return _by_model(problem, device, found, expected_loss("near", found.doubt))
+    here = alike(found.record.device, device)
+    other = found.record.problem
+    where = "" if here else f" on {found.record.device.name}"
     note = (
         f"{problem} is not tuned on {device.name}: using a configuration of "
-        f"{record.problem.shape}{record.problem.extras}; `autotune tune {problem}` finds its own"
+        f"{_difference(other, problem)}{where}; `autotune tune {problem}` finds its own"
     )
-    return Answer(problem, device, entry.config, "nearest", "predicted", record, time_us, note)
+    return Answer(
+        *(problem, device, found.config, "nearest" if here else "related", "predicted"),
+        *(found.record, found.time_us, note),
+        regret=expected_loss("near" if here else "related", found.doubt),
+    )
 
 
 def _chosen(problem: Problem, device: Device) -> Answer | None:
-    spaces = (space.feasible(problem, device, name) for name in families.tuned(problem))
-    some = [config for one in spaces for config in space.spread(one.configs, SURVEY)]
-    ranked = cost.rank(some, problem, device)
-    if not ranked or not math.isfinite(ranked[0][0]):
+    choices = cost.rank(similar.survey(problem, device), problem, device)
+    if not choices or not math.isfinite(choices[0][0]):
         return None
-    time_us, config = ranked[0]
+    time_us, config = choices[0]
+    choice = Choice(time_us, time_us, 0.0, config, None)
+    return _by_model(problem, device, choice, expected_loss("model", 0.0))
+
+
+def _by_model(problem: Problem, device: Device, found: Choice, regret: float) -> Answer:
     note = (
         f"{problem} is not tuned on {device.name}: using the model's choice; "
         f"`autotune tune {problem}` measures"
     )
-    return Answer(problem, device, config, "predicted", "predicted", None, time_us, note)
-
-
-def _transferred(entry: Entry, record: Record, problem: Problem, device: Device) -> float:
-    """Predicted microseconds of an entry on another problem than its own.
-
-    The model's error on the entry's own problem corrects it: among configurations that are
-    within a few per cent of each other there, an uncorrected model would choose by its errors.
-    """
-    here, there = (
-        cost.predict(entry.config, one, device, entry.resources)
-        for one in (problem, record.problem)
+    return Answer(
+        *(problem, device, found.config, "predicted", "predicted", None, found.time_us, note),
+        regret=regret,
     )
-    return here * entry.measurement.time_us / there
 
 
-def _legal(entry: Entry, problem: Problem, device: Device) -> bool:
-    """Whether the families of this version can run the entry; its own may have been another."""
-    try:
-        return space.rejection(entry.config, problem, device) is None
-    except ConfigError:
-        return False
+def _enough(records: Sequence[Record], problem: Problem, device: Device) -> bool:
+    """Whether the device's own records say something of the problem."""
+    return any(similar.remoteness(record, problem, device) <= REACH for record in records)
+
+
+def _difference(other: Problem, problem: Problem) -> str:
+    """The other problem, as far as it differs in more than sizes, batch, epilogue and output."""
+    alike = (other.compute, other.layout) == (problem.compute, problem.layout)
+    return f"{other.shape}{other.extras}" if alike else str(other)

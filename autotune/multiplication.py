@@ -16,6 +16,7 @@ from autotune.problem import Problem
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Provenance, Record, Store
 from autotune.subject import Candidates
+from autotune.wisdom import Library
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Multiplication:
 
     def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
         """The model's choice and what won on similar problems."""
-        return guesses(there.ranked, self.problem, store.records(device))
+        return guesses(there.ranked, self.problem, Library(store).records(device))
 
     def describe(self, device: Device) -> Describe:
         """What a block takes and does, and the model's time."""

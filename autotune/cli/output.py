@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autotune.problem import Problem
+    from autotune.ranges import Span
 
 Shape = Annotated[
     str,
@@ -77,6 +78,24 @@ def problem_of(
         shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
     )
     return replace(problem, compute=compute_of(problem.compute, accuracy))
+
+
+def span_of(
+    shape: str, compute: str, layout: str, batch: int, epilogue: str, accuracy: str, output: str
+) -> Span:
+    """As `problem_of`, of a shape with a range.
+
+    Raises:
+        ProblemError: if the arguments pose none.
+    """
+    from autotune.problem import compute_of
+    from autotune.ranges import Span
+
+    span = Span.parse(
+        shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
+    )
+    chosen = compute_of(span.problem.compute, accuracy)
+    return replace(span, problem=replace(span.problem, compute=chosen))
 
 
 def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:

@@ -23,9 +23,14 @@ from autotune.cli.output import (
     problem_of,
     show,
     show_json,
+    span_of,
 )
 
 if TYPE_CHECKING:
+    from autotune.observer import Observer
+    from autotune.options import Options
+    from autotune.problem import Problem
+    from autotune.ranges import Span
     from autotune.report.progress import Tally
     from autotune.store import Record
 
@@ -71,18 +76,31 @@ def tune(
         bool, typer.Option("--explain", help="Count what was rejected for which reason.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Plain lines, no bar.")] = False,
+    loss: Annotated[
+        float, typer.Option(help="Of a range: what may be lost against tuning every size.")
+    ] = 0.05,
     json: Json = False,
 ) -> None:
-    """Search the fastest kernel of a problem and record it. Running it again goes on."""
+    """Search the fastest kernel of a problem and record it. Running it again goes on.
+
+    One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
+    """
     from rich.console import Console
 
     from autotune import api, targets
+    from autotune.errors import UsageError
     from autotune.options import options_of
     from autotune.report import progress
 
-    problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     seconds = None if budget is None else parse_seconds(budget)
     options = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
+    if ".." in shape:
+        if devices or explain:
+            raise UsageError("a range takes neither --devices nor --explain; leave them out")
+        span = span_of(shape, compute, layout, batch, epilogue, accuracy, output)
+        _tune_range(span, options, device or targets.DEFAULT, family, loss, quiet, json)
+        return
+    problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     limits = progress.Limits(options.trials, options.budget_s)
     with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
         tally = progress.Tally(inner)
@@ -112,6 +130,40 @@ def tune(
         show(rejections.render(_rejected(found, tally, family), tally.failed))
 
 
+def _tune_range(
+    span: Span, options: Options, device: str, family: str, loss: float, quiet: bool, json: bool
+) -> None:
+    from contextlib import ExitStack
+
+    from rich.console import Console
+
+    from autotune import ranges
+    from autotune.report import progress
+    from autotune.report import ranges as report
+
+    limits = progress.Limits(options.trials, options.budget_s)
+    console = Console(stderr=True)
+    with ExitStack() as shown:
+
+        def observed(problem: Problem) -> Observer:
+            shown.close()  # the bar of the size before
+            console.print(f"tuning {problem}", highlight=False)
+            return shown.enter_context(progress.observing(problem, limits, console, plain=quiet))
+
+        try:
+            found = ranges.tune(
+                span, options, device=device, family=family, loss=loss, observed=observed
+            )
+        except KeyboardInterrupt:
+            shown.close()
+            typer.echo("interrupted: the sizes tuned so far are kept; run again to go on", err=True)
+            raise typer.Exit(130) from None
+    if json:
+        show_json(found.to_json() | {"device": found.device.name})
+    else:
+        show(report.render(found), RECORD_WIDTH)
+
+
 def best(
     shape: Shape,
     compute: Compute = "f32",
@@ -121,14 +173,18 @@ def best(
     output: Output = "same",
     accuracy: Accuracy = "exact",
     device: DeviceSpec = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Only what was tuned; exit status 3 if it was not.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print what is recorded of a problem; exit status 3 if it was never tuned."""
+    """Print what is best for a problem: its record, or what similar ones and the model suggest."""
     from autotune import api, targets
     from autotune.report import record
 
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
-    found = api.recorded(problem, device or targets.DEFAULT)
+    ask = api.recorded if exact else api.answered
+    found = ask(problem, device or targets.DEFAULT)
     if json:
         show_json(record.to_json(found))
     else:

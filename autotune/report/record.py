@@ -14,6 +14,8 @@ from autotune.store.codec import encode
 
 RUNNERS_UP = 5
 
+# How answers from another problem's record name it.
+_SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
 
 
@@ -37,7 +39,9 @@ def render(found: Record | Answer) -> RenderableType:
 def to_json(found: Record | Answer) -> dict[str, object]:
     """What `render` shows, in full: times in microseconds, shares and ratios as fractions.
 
-    `ratio` is cuBLAS's time over ours (above 1 is faster than cuBLAS); what is unknown is None.
+    `ratio` is cuBLAS's time over ours (above 1 is faster than cuBLAS), `vendor` whether cuBLAS is
+    the faster by more than the spreads, so that `matmul` calls it, `regret` the loss against full
+    tuning that is expected. What is unknown is None.
     """
     answer = _answer(found)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -56,9 +60,11 @@ def to_json(found: Record | Answer) -> dict[str, object]:
         "peak_share": rate and rate / answer.device.peak(answer.problem.compute),
         "cublas_us": cublas,
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
+        "vendor": answer.vendor,
+        "regret": answer.regret,
         "coldest": str(coldest.config) if coldest else None,
         "cold_us": coldest.measurement.cold_us if coldest else None,
-        "note": answer.note,
+        "note": "" if record else answer.note,
         "record": encode(answer.record) if answer.record else None,
     }
 
@@ -76,13 +82,14 @@ def _answer(found: Record | Answer) -> Answer:
         record=found,
         time_us=best.measurement.time_us,
         note="",
+        regret=None if found.evidence == "predicted" else 0.0,
+        vendor=found.vendor_wins,
     )
 
 
 def _own_record(answer: Answer) -> Record | None:
-    """The record, if it is of the problem that was asked and not of a neighbour."""
-    record = answer.record
-    return record if record is not None and record.problem == answer.problem else None
+    """The record, if it is of what was asked and not of a neighbour or another GPU."""
+    return answer.record if answer.how in ("exact", "predicted") else None
 
 
 def _title(answer: Answer) -> RenderableType:
@@ -105,7 +112,9 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
         if _own_record(answer) is not None:
             facts += _accuracy(entry) + _coldest(answer)
     if answer.record is not None and _own_record(answer) is None:
-        facts.append(("nearest", _neighbour(answer.record, entry)))
+        facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
+    if answer.regret:
+        facts.append(("regret", f"{answer.regret:.0%} against full tuning, expected"))
     return facts
 
 
@@ -123,7 +132,9 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     ]
     if record is not None and record.baseline is not None:
         theirs = record.baseline.time_us
-        facts.append((vendor(compute), f"{_us(theirs)}; {theirs / time_us:.1%} of its speed"))
+        faster = ": faster, `matmul` calls it" if answer.vendor else ""
+        speed = f"{_us(theirs)}; {theirs / time_us:.1%} of its speed{faster}"
+        facts.append((vendor(compute), speed))
     return facts
 
 
@@ -156,12 +167,13 @@ def _coldest(answer: Answer) -> list[tuple[str, str]]:
     ]
 
 
-def _neighbour(record: Record, entry: Entry | None) -> str:
-    if entry is None:
-        return str(record.problem)
+def _neighbour(answer: Answer, record: Record) -> str:
+    where = "" if record.device.name == answer.device.name else f" on {record.device.name}"
+    if (entry := answer.entry) is None:
+        return f"{record.problem}{where}"
     time_us = entry.measurement.time_us
     rate = record.problem.speed(time_us) / 1e12
-    return f"{record.problem}: {_us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"
+    return f"{record.problem}{where}: {_us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"
 
 
 def _runners_up(best: Config, record: Record) -> Table:

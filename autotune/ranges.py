@@ -1,0 +1,272 @@
+"""Problems of many sizes in one dimension, tuned at as few of them as it takes.
+
+    autotune.tune_range("1..512x4096x4096:bf16")
+
+The ends are tuned first. At sizes between, the cost model, corrected by all that is recorded, says
+how much longer the configurations of the tuned sizes take than the best there seems to be; where
+that is too much, the size is tuned as well.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune import api, similar, targets
+from autotune.config import Config
+from autotune.device import Device
+from autotune.errors import ProblemError, UsageError
+from autotune.observer import Observer
+from autotune.options import Options, options_of
+from autotune.problem import Problem, compute_of
+from autotune.settings import cache_dir
+from autotune.store import Record, Store, ranges
+from autotune.store.ranges import DIMENSIONS, Range, Segment, sized
+from autotune.store.record import BEST_FIRST
+from autotune.targets import DEFAULT
+from autotune.transfer import Experience
+from autotune.wisdom import Library
+
+LOSS = 0.05
+"""The loss against full tuning that is put up with unless the caller says otherwise."""
+# Sizes that are looked at: so many from one power of two to the next.
+STEPS = 2
+# The model's best at both ends and in the middle, of which the best at a size is taken to be one.
+PICKED = 150
+CAUTION = 1.0
+
+_SPAN = re.compile(r"(\d{1,99})\.\.(\d{1,99})")
+
+Tune = Callable[[Problem], Record]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The problems `low` to the problem's own size in one dimension, `m`, `n` or `k`."""
+
+    problem: Problem
+    dimension: str
+    low: int
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        compute: str = "f32",
+        layout: str = "nn",
+        batch: int = 1,
+        epilogue: str = "none",
+        output: str = "same",
+    ) -> Span:
+        """Reads `1..512x4096x4096:bf16`: a problem's text (see `Problem.parse`) with two sizes in
+        the place of one.
+
+        Raises:
+            ProblemError: if the text has another form or names an impossible problem.
+        """
+        shape, *rest = text.strip().lower().split(":")
+        sizes = shape.split("x")
+        varied = [(place, match) for place, one in enumerate(sizes) if (match := _SPAN.match(one))]
+        if len(varied) != 1 or len(sizes) != 3 or not _SPAN.fullmatch(sizes[varied[0][0]]):
+            raise ProblemError(
+                f"malformed range {text!r}; give one size as LOW..HIGH, such as 1..512x4096x4096"
+            )
+        place, match = varied[0]
+        low, high = int(match[1]), int(match[2])
+        if not 1 <= low <= high:
+            raise ProblemError(
+                f"range {low}..{high} of {text!r}; give 1 or more, the smaller first"
+            )
+        sizes[place] = str(high)
+        problem = Problem.parse(
+            ":".join(("x".join(sizes), *rest)),
+            compute=compute,
+            layout=layout,
+            batch=batch,
+            epilogue=epilogue,
+            output=output,
+        )
+        return cls(problem, DIMENSIONS[place], low)
+
+    @property
+    def high(self) -> int:
+        """The largest size."""
+        return int(getattr(self.problem, self.dimension))
+
+    def at(self, size: int) -> Problem:
+        """The problem of a size."""
+        return sized(self.problem, self.dimension, size)
+
+    @property
+    def probes(self) -> tuple[int, ...]:
+        """The sizes that are looked at: the ends, the powers of two and some between."""
+        steps = range(STEPS * math.ceil(math.log2(self.high) + 1))
+        some = {round(2 ** (step / STEPS)) for step in steps}
+        return tuple(sorted({self.low, self.high, *(s for s in some if self.low < s < self.high)}))
+
+
+def tune_range(
+    text: str,
+    *,
+    compute: str = "f32",
+    layout: str = "nn",
+    batch: int = 1,
+    epilogue: str = "none",
+    output: str = "same",
+    accuracy: str = "exact",
+    device: str = DEFAULT,
+    loss: float = LOSS,
+    trials: int | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    sampler: str = "gp",
+    family: str = "auto",
+    jobs: int | None = None,
+    observer: Observer | None = None,
+) -> Range:
+    """Tunes as few problems of a range as keep the expected loss small, and records which serves
+    which size.
+
+    What is recorded already is not tuned again. The range is recorded as it grows: an interrupt
+    loses no point, and a second call goes on.
+
+    Args:
+        text: such as `1..512x4096x4096:bf16`: one size varies, from 1 to 512.
+        loss: against full tuning, 0.05 for 5 %.
+        budget: seconds of each search; the other arguments are those of `api.tune`.
+
+    Raises:
+        UsageError: for an impossible range or loss, an unknown device, or limits that are none.
+        AutotuneError: as `api.tune`.
+    """
+    span = Span.parse(
+        text, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
+    )
+    chosen = compute_of(span.problem.compute, accuracy)
+    span = replace(span, problem=replace(span.problem, compute=chosen))
+    options = options_of(trials, budget, seed, sampler, jobs)
+    return tune(span, options, device=device, family=family, loss=loss, observed=lambda _: observer)
+
+
+def tune(
+    span: Span,
+    options: Options,
+    *,
+    device: str = DEFAULT,
+    family: str = "auto",
+    loss: float = LOSS,
+    observed: Callable[[Problem], Observer | None] = lambda _: None,
+) -> Range:
+    """`tune_range` for values that are checked already; `observed` gives each search its
+    observer."""
+
+    def search(problem: Problem) -> Record:
+        return api.search(
+            problem, options, device=device, family=family, observer=observed(problem)
+        )
+
+    if not 0 < loss < math.inf:
+        raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
+    where = targets.resolve(device)
+    targets.check_memory(span.problem, where)
+    return cover(span, where, Store(cache_dir()), search, loss)
+
+
+def cover(span: Span, device: Device, store: Store, search: Tune, loss: float = LOSS) -> Range:
+    """Tunes points by `search`, which records them, until the loss expected at every probe is at
+    most `loss`; the range is recorded after each."""
+    library = Library(store)
+    tuned: dict[int, Record] = {}
+    pending = [span.high, span.low]
+    while pending:
+        size = pending.pop()
+        problem = span.at(size)
+        known = library.load(device, problem)
+        tuned[size] = search(problem) if known is None or _guessed(known) else known
+        if pending:
+            continue
+        losses = expected(span, device, tuned, library.records(device))
+        found = _range(span, device, tuned, losses)
+        ranges.save(store.root, found)
+        if found.loss > loss:
+            pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
+    return found
+
+
+def expected(
+    span: Span, device: Device, tuned: Mapping[int, Record], records: Sequence[Record]
+) -> dict[int, dict[int, float]]:
+    """For each probe, the loss expected with what is recorded at the next tuned sizes on either
+    side; infinite where that cannot run."""
+    middle = span.at(round(math.sqrt(span.low * span.high)))
+    known = {record.problem: record for record in (*records, *tuned.values())}
+    experience = similar.experience(middle, device, [*known.values()])
+    pool = _pool(span, device, experience, tuned)
+    losses: dict[int, dict[int, float]] = {}
+    for probe in span.probes:
+        if probe in tuned:
+            losses[probe] = {probe: 0.0}
+            continue
+        below = max(size for size in tuned if size < probe)
+        above = min(size for size in tuned if size > probe)
+        problem = span.at(probe)
+        usable = [one for one in pool if similar.legal(one, problem, device)]
+        times = dict(zip(usable, _times(experience, usable, problem), strict=True))
+        least = min(times.values(), default=math.inf)
+        losses[probe] = {
+            size: max(0.0, times.get(tuned[size].best.config, math.inf) / least - 1)
+            if least < math.inf
+            else math.inf
+            for size in (below, above)
+        }
+    return losses
+
+
+def _pool(
+    span: Span, device: Device, experience: Experience, tuned: Mapping[int, Record]
+) -> list[Config]:
+    """Configurations of which one is about the best at every size of the span."""
+    found = {entry.config: None for record in tuned.values() for entry in record.entries}
+    for size in dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high)):
+        problem = span.at(size)
+        configs = similar.survey(problem, device)
+        times = _times(experience, configs, problem)
+        best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
+        found |= dict.fromkeys(configs[place] for place in best)
+    return [*found]
+
+
+def _times(experience: Experience, configs: Sequence[Config], problem: Problem) -> list[float]:
+    """Microseconds, a little more for those of which little is known: the fastest of many guesses
+    would be too fast."""
+    return [float(time_us) for time_us in experience.judge(configs, problem).cautious(CAUTION)]
+
+
+def _range(
+    span: Span,
+    device: Device,
+    tuned: Mapping[int, Record],
+    losses: Mapping[int, Mapping[int, float]],
+) -> Range:
+    """Each probe, with the sizes up to it from the one before, runs what loses least there."""
+    segments: list[Segment] = []
+    start = span.low
+    for probe in span.probes:
+        point = min(losses[probe], key=lambda size: (losses[probe][size], -size))
+        if segments and segments[-1].point == point:
+            segments[-1] = replace(segments[-1], high=probe)
+        else:
+            segments.append(Segment(start, probe, point))
+        start = probe + 1
+    worst = max(min(one.values()) for one in losses.values())
+    if not math.isfinite(worst):
+        worst = 1.0  # a probe that nothing can run yet: it is tuned next
+    evidence = max((one.evidence for one in tuned.values()), key=BEST_FIRST.index)
+    return Range(device, span.problem, span.dimension, tuple(segments), worst, evidence)
+
+
+def _guessed(record: Record) -> bool:
+    return record.evidence == "predicted"
