@@ -73,7 +73,7 @@ def ptx(template: Template, target: str) -> bytes | CompileFailure:
     _, tool = _toolchain()
     directory = settings.source_dir()
     text: bytes | None
-    text, log = tool.build(template, target, directory, (directory / "include",), form="ptx")
+    text, log = tool.ptx(template, target, directory, (directory / "include",))
     return CompileFailure(template, target, _first_error(log), log) if text is None else text
 
 

@@ -28,20 +28,34 @@ def build(
     template: Template, arch: str, sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
     """The cubin, None if there was an error, and the compiler's log."""
+    number = arch.removeprefix("sm_")
+    target = (f"-gencode=arch=compute_{number},code=sm_{number}",)
+    return _built(template, (*OPTIONS, *target), sources, includes)
+
+
+def ptx(
+    template: Template, arch: str, sources: Path, includes: Sequence[Path]
+) -> tuple[bytes | None, str]:
+    """The PTX, None if there was an error, and the compiler's log."""
+    target = f"-arch={arch.replace('sm_', 'compute_')}"
+    return _built(template, ("-ptx", "-std=c++17", target), sources, includes)
+
+
+def _built(
+    template: Template, options: Sequence[str], sources: Path, includes: Sequence[Path]
+) -> tuple[bytes | None, str]:
+    """What nvcc makes of a template with these options, and its log."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
-        unit, cubin = Path(scratch, "unit.cu"), Path(scratch, "unit.cubin")
+        unit, made = Path(scratch, "unit.cu"), Path(scratch, "unit.out")
         # Taking its address instantiates the template; a host variable leaves the cubin clean.
         unit.write_text(
             f'#include "{sources.resolve() / template.source}"\n'
             f"auto autotune_entry = &{template.expression};\n",
             encoding="utf-8",
         )
-        number = arch.removeprefix("sm_")
-        code = f"-gencode=arch=compute_{number},code=sm_{number}"
         folders = [f"-I{folder.resolve()}" for folder in includes]
-        status, log = _run([*OPTIONS, code, *folders, "-o", str(cubin), str(unit)])
-        made = status == 0 and cubin.is_file()
-        return (cubin.read_bytes() if made else None), log
+        status, log = _run([*options, *folders, "-o", str(made), str(unit)])
+        return (made.read_bytes() if status == 0 and made.is_file() else None), log
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from autotune.plan import Template
 
@@ -60,3 +61,39 @@ def build(
     except Exception as error:  # its class is private, and its text holds the log
         return None, str(error)
     return bytes(code), log.getvalue().replace("\0", "")
+
+
+def ptx(
+    template: Template, arch: str, sources: Path, includes: Sequence[Path]
+) -> tuple[bytes | None, str]:
+    """The PTX, None if there was an error, and the compiler's log.
+
+    NVRTC's own functions, as `cuda.core` asks the driver first which PTX it takes.
+    """
+    from cuda.bindings import nvrtc
+
+    options = [
+        f"--gpu-architecture={arch.replace('sm_', 'compute_')}",
+        *("--std=c++17", "--minimal"),
+        *(f"--include-path={folder}" for folder in includes),
+    ]
+    text = (sources / template.source).read_text(encoding="utf-8")
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), template.source.encode(), 0, [], [])
+    try:
+        nvrtc.nvrtcAddNameExpression(program, template.expression.encode())
+        flags = [option.encode() for option in options]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
+        log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        if status:
+            return None, log.decode(errors="replace")
+        return _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX), log.decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _read(program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
+    """What NVRTC holds of a program, without the zero at its end."""
+    _, size = size_of(program)
+    memory = bytearray(size)
+    read(program, memory)
+    return bytes(memory).rstrip(b"\0")

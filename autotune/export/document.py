@@ -1,0 +1,109 @@
+"""An export as JSON: what it holds, and the launch plan of each product."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import sha256
+
+from autotune import __version__
+from autotune.compiler import Program
+from autotune.export.library import Fallback, Library, Product
+from autotune.plan import Argument, Launch, LaunchPlan, TensorMap
+
+SCHEMA = 1
+
+
+def document(library: Library, pieces: Mapping[str, str]) -> dict[str, object]:
+    """All of a library but the machine code; `pieces` are the names of files with a kernel of their
+    own, by the program's key."""
+    return {
+        "schema": SCHEMA,
+        "made_by": f"autotune {__version__}",
+        "name": library.name,
+        "counters": library.counters,
+        "devices": [device.to_json() for device in library.devices],
+        "kernels": [_kernel(one, pieces.get(one.key)) for one in library.programs.values()],
+        "products": [_product(one) for one in library.products],
+        "general": [_fallback(one) for one in library.fallbacks],
+    }
+
+
+def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, object]:
+    """A launch plan; each launch names the key of its kernel."""
+    return {
+        "workspace": plan.workspace,
+        "counters": plan.counters,
+        "product": plan.product,
+        "launches": [
+            _launch(one, program) for one, program in zip(plan.launches, programs, strict=True)
+        ],
+    }
+
+
+def _kernel(program: Program, piece: str | None) -> dict[str, object]:
+    template = program.template
+    return {
+        "key": program.key,
+        "symbol": program.symbol,
+        "arch": program.arch,
+        "source": template.source,
+        "kernel": template.kernel,
+        "template": dict(template.arguments),
+        "registers": program.registers,
+        "shared": program.shared,
+        "local": program.local,
+        "barriers": program.barriers,
+        "compiler": program.compiler,
+        "sha256": sha256(program.cubin).hexdigest(),
+        **({} if piece is None else {"file": piece}),
+    }
+
+
+def _product(product: Product) -> dict[str, object]:
+    answer = product.answer
+    return {
+        "problem": str(product.problem),
+        "device": product.device.name,
+        "how": answer.how,
+        "evidence": answer.evidence,
+        "time_us": answer.time_us,
+        "regret": answer.regret,
+        "vendor_faster": answer.vendor,
+        "note": answer.note,
+        "config": str(answer.config),
+        "alignment": asdict(product.alignment),
+        "plan": plan_json(product.plan, product.programs),
+    }
+
+
+def _fallback(fallback: Fallback) -> dict[str, object]:
+    general, problem = fallback.general, fallback.general.problem
+    launch = _launch(general.launch, fallback.program)
+    del launch["grid"]
+    return {
+        "compute_capability": list(fallback.compute_capability),
+        "compute": problem.compute,
+        "layout": problem.layout,
+        "epilogue": problem.epilogue,
+        "output": problem.output,
+        "config": str(general.config),
+        "alignment": asdict(general.alignment),
+        "tile": list(general.tile),
+        "launch": launch,
+    }
+
+
+def _launch(launch: Launch, program: Program) -> dict[str, object]:
+    return {
+        "kernel": program.key,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "shared": launch.shared,
+        "arguments": [{"type": one.type, "value": _value(one)} for one in launch.arguments],
+    }
+
+
+def _value(argument: Argument) -> object:
+    value = argument.value
+    return asdict(value) if isinstance(value, TensorMap) else value

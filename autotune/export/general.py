@@ -1,0 +1,108 @@
+"""Kernels for shapes that were not exported: one launch whose grid follows from the sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autotune import families
+from autotune.config import Config
+from autotune.device import Device
+from autotune.families.conventions import LARGEST_GRID_X
+from autotune.families.mma_terms import COPY_BYTES
+from autotune.plan import Alignment, Argument, Launch, LaunchPlan
+from autotune.problem import Problem
+
+ASYNC_CAPABILITY = 8, 0
+"""From which compute capability on there is cp.async, and tensor cores for more than f16."""
+
+_SIMT = (
+    "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy={copy},stages={stages},"
+    "fragments=2,min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=1,"
+    "fence=0,order=rows"
+)
+_MMA = (
+    "mma:compute={compute},swap=0,bm=64,bn=64,bk=32,wm=32,wn=32,slices=1,copy={copy},pack=none,"
+    "stages={stages},split_k=1,promote=0,min_blocks=1,store=direct,group=1"
+)
+# Sizes that whole vectors divide and no tile does, so that a plan for them fits every shape.
+_SAMPLE = 1112, 1128, 1144
+
+
+@dataclass(frozen=True)
+class General:
+    """A launch that serves every m, n, k and batch of one kind of product.
+
+    Attributes:
+        problem: the kind: compute, layout, epilogue and output. Its sizes mean nothing.
+        config: what runs.
+        alignment: what the operands have to allow (see `Alignment`), their row lengths too.
+        tile: rows and columns of C that a block computes; the grid has a block for each tile along
+            x and one for each matrix of the batch along z.
+        launch: with the words `m`, `n` and `k` for the sizes. Its grid means nothing.
+    """
+
+    problem: Problem
+    config: Config
+    alignment: Alignment
+    tile: tuple[int, int]
+    launch: Launch
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether the problem is of this kind, with rows that are whole vectors, in a grid."""
+        kind = replace(self.problem, m=problem.m, n=problem.n, k=problem.k, batch=problem.batch)
+        wanted = self.alignment.a, self.alignment.b, self.alignment.c
+        rows = zip(problem.leading_dimensions, wanted, strict=True)
+        whole = all(length % width == 0 for length, width in rows)
+        return kind == problem and whole and self._tiles(problem) <= LARGEST_GRID_X
+
+    def plan(self, problem: Problem) -> LaunchPlan:
+        """The launches of a problem that it serves, whatever its operands' alignment beyond."""
+        sizes = {"m": problem.m, "n": problem.n, "k": problem.k}
+        arguments = (
+            replace(one, value=sizes.get(str(one.value), one.value))
+            for one in self.launch.arguments
+        )
+        grid = self._tiles(problem), 1, problem.batch
+        return LaunchPlan(
+            self.config, (replace(self.launch, grid=grid, arguments=tuple(arguments)),)
+        )
+
+    def _tiles(self, problem: Problem) -> int:
+        rows, columns = self.tile
+        return -(-problem.m // rows) * -(-problem.n // columns)
+
+
+def generals(problem: Problem, device: Device) -> tuple[General, ...]:
+    """The general kernels of the problem's kind on a device, the one with whole vectors first.
+
+    `f32` and `tf32x3` are served by IEEE products, the others on the tensor cores. `tf32` too is
+    where there are none for it.
+    """
+    m, n, k = _SAMPLE
+    sample = replace(problem, m=m, n=n, k=k, batch=1)
+    return tuple(
+        _general(sample, _config(problem, device, alignment), alignment)
+        for alignment in (Alignment.dense(sample), Alignment(1, 1, 1))
+    )
+
+
+def _general(sample: Problem, config: Config, alignment: Alignment) -> General:
+    (launch,) = families.plan(config, sample, alignment).launches
+    words: dict[object, str] = {sample.m: "m", sample.n: "n", sample.k: "k"}
+    arguments = tuple(
+        Argument(one.type, words[one.value]) if one.type == "i32" and one.value in words else one
+        for one in launch.arguments
+    )
+    tile = config.integer("bm"), config.integer("bn")
+    launch = replace(launch, grid=(1, 1, 1), arguments=arguments)
+    return General(replace(sample, m=1, n=1, k=1), config, alignment, tile, launch)
+
+
+def _config(problem: Problem, device: Device, alignment: Alignment) -> Config:
+    modern, compute = device.compute_capability >= ASYNC_CAPABILITY, problem.compute
+    copy, stages = ("async", 3) if modern else ("staged", 2)
+    if compute in ("f32", "tf32x3") or (compute == "tf32" and not modern):
+        return Config.parse(_SIMT.format(copy=copy, stages=stages))
+    if alignment.a * problem.element_bytes < COPY_BYTES:
+        stages = 2  # what is less than cp.async takes comes through registers, a buffer ahead
+    return Config.parse(_MMA.format(compute=compute, copy=copy, stages=stages))

@@ -1,0 +1,89 @@
+"""One instance of a kernel template as a source of its own, which needs no header."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from autotune import settings
+from autotune.compiler import Program
+from autotune.plan import Launch, TensorMap
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
+_ONCE = re.compile(r"^\s*#\s*pragma\s+once\s*$\n?", re.MULTILINE)
+
+
+def specialised(launch: Launch, program: Program, title: str) -> str:
+    """The kernel's source with each of its headers in place of their first mention, and behind it
+    the instance, with a constant for every template argument.
+
+    It compiles to the same machine code as the template.
+
+    Args:
+        launch: of the kernel, for the comment on how to launch it.
+        program: the compiled instance.
+        title: what it computes, in one line.
+
+    Raises:
+        MissingError: if the installation has no CUDA sources.
+        ValueError: if the source has no such kernel.
+    """
+    template, home = program.template, settings.source_dir()
+    flat = _flat(home / template.source, home / "include", set())
+    # Qualifiers, launch bounds and parameters as they stand behind the template's own.
+    match = re.search(rf"__global__\s+void\b[^;{{}}]*?\b{template.kernel}\s*\(", flat)
+    if match is None:
+        raise ValueError(f"{template.source} has no kernel {template.kernel}")
+    start = match.end() - 1
+    parameters = flat[start : _closing(flat, start) + 1]
+    names = ", ".join(name for name, _ in template.arguments)
+    constants = "".join(f"constexpr int {name} = {value};\n" for name, value in template.arguments)
+    return (
+        f"// {title}\n//\n{_how(launch, program)}\n\n{flat.rstrip()}\n\n"
+        f"// The instance: {template.expression}\n{constants}"
+        f"template __global__ void {template.kernel}<{names}>{_reflowed(parameters)};\n"
+    )
+
+
+def _flat(path: Path, folder: Path, seen: set[str]) -> str:
+    """A file with its headers in place; each once, as `#pragma once` says."""
+    text = _ONCE.sub("", path.read_text(encoding="utf-8"))
+
+    def put(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        inner = _flat(folder / name, folder, seen).strip()
+        return f"// ---- {name} ----\n{inner}\n// ---- end of {name} ----"
+
+    return _INCLUDE.sub(put, text)
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that opens at `start` closes."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        if depth == 0:
+            return at
+    raise ValueError("a bracket is not closed")
+
+
+def _reflowed(parameters: str) -> str:
+    return re.sub(r"\s+", " ", parameters).replace(", ", ",\n    ").replace("(", "(\n    ", 1)
+
+
+def _how(launch: Launch, program: Program) -> str:
+    grid, block = (" x ".join(map(str, one)) for one in (launch.grid, launch.block))
+    lines = [
+        f"Compile for {program.arch} (nvcc -std=c++17 -arch={program.arch}); its symbol is",
+        f"{program.symbol}",
+        f"Launch {grid} blocks of {block} threads with {launch.shared} bytes of dynamic shared",
+        f"memory; it takes {program.registers} registers a thread. Arguments, in order:",
+    ]
+    for one in launch.arguments:
+        value = one.value
+        named = f"tensor map of {value.base}" if isinstance(value, TensorMap) else value
+        lines.append(f"    {one.type} {named}")
+    return "\n".join(f"// {line}" for line in lines)

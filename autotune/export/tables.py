@@ -1,0 +1,211 @@
+"""The tables of the C library: constants that say the same as the plans of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+from autotune import tensor_maps
+from autotune.compiler import Program
+from autotune.export.library import Fallback, Library, Product
+from autotune.plan import Argument, Launch, TensorMap
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+
+# In the order of the enumerations of templates/gemm.c.
+_TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
+_WORDS = (
+    *("", "a", "b", "c", "bias", "workspace", "counters", "lda", "ldb", "ldc"),
+    *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k"),
+)
+_WORD_BYTES = 8
+_WORDS_A_LINE = 5
+
+
+def kind(problem: Problem) -> int:
+    """Compute, layout, epilogue and output as one number, as gemm.c makes it."""
+    number = COMPUTES.index(problem.compute) * len(LAYOUTS) + LAYOUTS.index(problem.layout)
+    number = number * len(EPILOGUES) + EPILOGUES.index(problem.epilogue)
+    return number * len(OUTPUTS) + OUTPUTS.index(problem.output)
+
+
+def tables(library: Library) -> str:
+    """All tables as C."""
+    return _Tables(library).text()
+
+
+def shapes(library: Library) -> str:
+    """The exported problems, for the example."""
+    problems = dict.fromkeys(product.problem for product in library.products)
+    return _table("Shape", "SHAPES", map(_shape, problems))
+
+
+class _Tables:
+    """Collects what the tables refer to by number while plans are written down."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._numbers = {key: number for number, key in enumerate(library.programs)}
+        self._maps: dict[TensorMap, int] = {}
+        self._arguments: list[str] = []
+        self._launches: list[str] = []
+
+    def text(self) -> str:
+        library = self._library
+        products = sorted(library.products, key=self._order)
+        plans = [self._plan(one) for one in products]
+        generals = [self._general(one) for one in library.fallbacks]
+        counts = {
+            "DEVICE_COUNT": len(library.devices),
+            "PLAN_COUNT": len(plans),
+            "GENERAL_COUNT": len(generals),
+            "COUNTER_COUNT": library.counters,
+            "ARGUMENT_LIMIT": max(len(one.arguments) for one, _ in library.launches),
+            "MAP_LIMIT": max(1, *(_map_count(one) for one, _ in library.launches)),
+        }
+        return "\n\n".join(
+            (
+                "enum { "
+                + ", ".join(f"{name} = {count}" for name, count in counts.items())
+                + " };",
+                _table("Device", "DEVICES", (self._device(n) for n in range(len(library.devices)))),
+                *(_cubin(n, one) for n, one in enumerate(library.programs.values())),
+                _table("Kernel", "KERNELS", map(self._kernel, library.programs.values())),
+                _table("Map", "MAPS", map(_map, self._maps)),
+                _table("Argument", "ARGUMENTS", self._arguments),
+                _table("Launch", "LAUNCHES", self._launches),
+                _table("Plan", "PLANS", plans),
+                _table("Plan", "GENERALS", generals),
+            )
+        )
+
+    def _order(self, product: Product) -> tuple[int, ...]:
+        one = product.problem
+        return self._home(product), kind(one), one.m, one.n, one.k, one.batch
+
+    def _home(self, product: Product) -> int:
+        return self._library.devices.index(product.device)
+
+    def _device(self, number: int) -> str:
+        device = self._library.devices[number]
+        return f"{{{_string(device.name)}, {_numbers(*device.compute_capability, device.sms)}}}"
+
+    def _kernel(self, program: Program) -> str:
+        digest = ", ".join(f"0x{byte:02x}" for byte in sha256(program.cubin).digest())
+        shared = max(
+            launch.shared for launch, one in self._library.launches if one.key == program.key
+        )
+        number = self._numbers[program.key]
+        return (
+            f"{{CUBIN_{number}, {len(program.cubin)}, {{{digest}}}, {_string(program.symbol)}, "
+            f"{shared}}}"
+        )
+
+    def _plan(self, product: Product) -> str:
+        one, plan, align = product.problem, product.plan, product.alignment
+        first = len(self._launches)
+        for launch, program in zip(plan.launches, product.programs, strict=True):
+            self._add(launch, program, launch.grid, (0, 0))
+        sizes = _numbers(self._home(product), one.m, one.n, one.k, one.batch, kind(one))
+        counted = int(plan.counters > 0)
+        return (
+            f"{{{sizes}, {{{_numbers(align.a, align.b, align.c)}}}, "
+            f"{_numbers(first, len(plan.launches), plan.workspace, counted)}, "
+            f"{_string(str(plan.config))}, {_string(product.answer.how)}}}"
+        )
+
+    def _general(self, fallback: Fallback) -> str:
+        general, align = fallback.general, fallback.general.alignment
+        first = len(self._launches)
+        self._add(general.launch, fallback.program, (0, 0, 0), general.tile)
+        home = next(
+            number
+            for number, device in enumerate(self._library.devices)
+            if device.compute_capability == fallback.compute_capability
+        )
+        return (
+            f"{{{_numbers(home, 0, 0, 0, 0, kind(general.problem))}, "
+            f"{{{_numbers(align.a, align.b, align.c)}}}, {_numbers(first, 1, 0, 0)}, "
+            f'{_string(str(general.config))}, "general"}}'
+        )
+
+    def _add(
+        self, launch: Launch, program: Program, grid: Sequence[int], tile: Sequence[int]
+    ) -> None:
+        first = len(self._arguments)
+        self._arguments += [self._argument(one) for one in launch.arguments]
+        self._launches.append(
+            f"{{{self._numbers[program.key]}, {{{_numbers(*grid)}}}, "
+            f"{{{_numbers(*launch.block)}}}, {launch.shared}, {{{_numbers(*tile)}}}, "
+            f"{_numbers(first, len(launch.arguments))}}}"
+        )
+
+    def _argument(self, one: Argument) -> str:
+        """Numbers are whole: `alpha` and `beta`, the only floats, are words."""
+        value = one.value
+        word = 0
+        if isinstance(value, TensorMap):
+            value = self._maps.setdefault(value, len(self._maps))
+        elif isinstance(value, str):
+            word, value = _WORDS.index(value), 0
+        elif not isinstance(value, int):
+            raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole ones")
+        return f"{{{_numbers(_TYPES.index(one.type), word, value)}}}"
+
+
+def _map(one: TensorMap) -> str:
+    words, steps = [], []
+    for step in (one.pitch, one.stride):
+        words.append(_WORDS.index(step) if isinstance(step, str) else 0)
+        steps.append(0 if isinstance(step, str) else step)
+    kinds = _WORDS.index(one.base), tensor_maps.TYPES[one.type], one.element_bytes
+    sizes = one.offset, one.columns, one.rows, one.batch, *steps
+    return (
+        f"{{{_numbers(*kinds, tensor_maps.SWIZZLES[one.swizzle], *words, *sizes)}, "
+        f"{{{_numbers(*one.box)}}}}}"
+    )
+
+
+def _map_count(launch: Launch) -> int:
+    return sum(isinstance(one.value, TensorMap) for one in launch.arguments)
+
+
+def _shape(one: Problem) -> str:
+    words = one.compute, one.layout, one.epilogue, one.output
+    known = COMPUTES, LAYOUTS, EPILOGUES, OUTPUTS
+    places = (names.index(word) for word, names in zip(words, known, strict=True))
+    return f"{{{_numbers(one.m, one.n, one.k, one.batch, *places)}}}"
+
+
+def _cubin(number: int, program: Program) -> str:
+    """Machine code in words of 8 bytes, first byte lowest, which also aligns it."""
+    padded = program.cubin + bytes(-len(program.cubin) % _WORD_BYTES)
+    words = [
+        f"0x{int.from_bytes(padded[at : at + _WORD_BYTES], 'little'):x}"
+        for at in range(0, len(padded), _WORD_BYTES)
+    ]
+    lines = (
+        ", ".join(words[at : at + _WORDS_A_LINE]) for at in range(0, len(words), _WORDS_A_LINE)
+    )
+    title = f"/* {program.template.expression} for {program.arch}, by {program.compiler} */"
+    return f"{title}\nstatic const uint64_t CUBIN_{number}[] = {{\n" + ",\n".join(lines) + "};"
+
+
+def _table(kind: str, name: str, rows: Iterable[str]) -> str:
+    """A constant array; C has none without elements, so that an empty one gets one of zeros."""
+    lines = ",\n".join(f"    {row}" for row in rows)
+    if not lines:
+        return f"static const {kind} {name}[1] = NO_ROWS;"
+    return f"static const {kind} {name}[] = {{\n{lines}}};"
+
+
+def _numbers(*values: int) -> str:
+    return ", ".join(map(str, values))
+
+
+def _string(text: str) -> str:
+    """A C literal; what is not plain ASCII is written byte by byte, in octal."""
+    plain = (
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+    return '"' + "".join(plain) + '"'

@@ -1,0 +1,636 @@
+/* gemm.h says what this is. Made by `autotune export`: the tables come first, what reads them
+ * follows. */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "gemm.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#ifdef __cplusplus
+#define ALIGNED(bytes) alignas(bytes)
+#define THREAD_LOCAL thread_local
+#define NO_ROWS {}
+#else
+#define ALIGNED(bytes) _Alignas(bytes)
+#define THREAD_LOCAL _Thread_local
+#define NO_ROWS {0}
+#endif
+
+/* What an argument of a kernel is, and the words for what is known at the launch. */
+enum { TENSOR_MAP, POINTER, I32, I64, F32 };
+enum {
+    NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
+    BETA, M, N, K, WORDS
+};
+
+typedef struct { const char *name; int major, minor, sms; } Device;
+typedef struct {
+    const uint64_t *cubin;
+    size_t bytes;
+    uint8_t sha256[32];
+    const char *symbol;
+    int shared;               /* the most dynamic shared memory that a launch asks for */
+} Kernel;
+/* A map's index, a word, or a number: the word is NUMBER then. */
+typedef struct { uint8_t type, word; int64_t value; } Argument;
+/* cuTensorMapEncodeTiled's; a pitch or stride is a number or, if its word is not NUMBER, that. */
+typedef struct {
+    uint8_t base, type, element_bytes, swizzle, pitch_word, stride_word;
+    int64_t offset, columns, rows, batch, pitch, stride;
+    uint32_t box[2];
+} Map;
+/* General ones have a tile instead of a grid: rows and columns of C for each block. */
+typedef struct {
+    int kernel;
+    uint32_t grid[3], block[3], shared, tile[2];
+    int first, count;         /* of ARGUMENTS */
+} Launch;
+typedef struct {
+    int device;               /* of DEVICES; of a general one any of its compute capability */
+    int m, n, k, batch;       /* 0 in a general one */
+    int kind;
+    int align[3];             /* elements; the rows' lengths too where it is general */
+    int first, count;         /* of LAUNCHES */
+    size_t workspace;         /* bytes, without the counters */
+    int counted;              /* whether it uses counters */
+    const char *config, *how;
+} Plan;
+
+/* @TABLES@ */
+
+/* The driver: constants of cuda.h and what is called of it. */
+enum {
+    CUDA_NOT_INITIALIZED = 3, CUDA_INVALID_CONTEXT = 201, CUDA_CONTEXT_IS_DESTROYED = 709,
+    MULTIPROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76,
+    MAX_DYNAMIC_SHARED = 8, CAPTURE_RELAXED = 2, PROMOTE_256_BYTES = 3
+};
+#define FUNCTIONS(X) \
+    X(cuCtxGetDevice, (int *)) \
+    X(cuDeviceGetName, (char *, int, int)) \
+    X(cuDeviceGetAttribute, (int *, int, int)) \
+    X(cuLibraryLoadData, (void **, const void *, void *, void *, unsigned, void *, void *, unsigned)) \
+    X(cuLibraryGetKernel, (void **, void *, const char *)) \
+    X(cuLibraryUnload, (void *)) \
+    X(cuKernelSetAttribute, (int, int, void *, int)) \
+    X(cuKernelGetFunction, (void **, void *)) \
+    X(cuThreadExchangeStreamCaptureMode, (int *)) \
+    X(cuMemsetD32Async, (uint64_t, unsigned, size_t, CUstream)) \
+    X(cuTensorMapEncodeTiled, \
+      (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, \
+       const uint32_t *, int, int, int, int)) \
+    X(cuLaunchKernel, \
+      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
+       void **, void **))
+
+#define MEMBER(name, arguments) int(*name) arguments;
+static struct { FUNCTIONS(MEMBER) } driver;
+#undef MEMBER
+
+enum { WORKSPACE_ALIGNMENT = 256, VECTOR_BYTES = 16, LARGEST_BATCH = 65535, ORDINALS = 64 };
+static const int64_t LARGEST = 2147483647;
+static const int64_t LARGEST_STEP = (int64_t)1 << 40;  /* elements from row to row or beyond */
+
+/* What is loaded once for good: all of it is written under the lock and published by a flag. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int driver_ready;
+static int homes[ORDINALS];  /* by the device's number: 1 more than its place in DEVICES */
+static struct { void *library, *kernel; uint64_t ready; } loaded[sizeof KERNELS / sizeof *KERNELS];
+static THREAD_LOCAL int driver_error;
+
+static int failed(int status, int result) {
+    driver_error = result;
+    return status;
+}
+
+static int open_driver(void) {
+    int status = GEMM_OK;
+    if (__atomic_load_n(&driver_ready, __ATOMIC_ACQUIRE)) return GEMM_OK;
+    pthread_mutex_lock(&lock);
+    if (!driver_ready) {
+        void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+        void *symbol;
+        int found = library != NULL;
+#define FIND(name, arguments)                                \
+    symbol = found ? dlsym(library, #name) : NULL;           \
+    if (symbol == NULL) found = 0;                           \
+    else memcpy(&driver.name, &symbol, sizeof symbol);
+        FUNCTIONS(FIND)
+#undef FIND
+        if (library == NULL) status = GEMM_NO_DRIVER;
+        else if (!found) status = GEMM_OLD_DRIVER;
+        else __atomic_store_n(&driver_ready, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* The device of the current context, by its number and its place in DEVICES: the one of its name,
+ * else the one of its compute capability with the nearest number of multiprocessors. */
+static int current(int *ordinal, int *device) {
+    char name[256] = "";
+    int result, major = 0, minor = 0, sms = 0, place, best = -1, distance = 0, i;
+    int status = open_driver();
+    if (status) return status;
+    result = driver.cuCtxGetDevice(ordinal);
+    if (result == CUDA_NOT_INITIALIZED || result == CUDA_INVALID_CONTEXT ||
+        result == CUDA_CONTEXT_IS_DESTROYED)
+        return failed(GEMM_NO_CONTEXT, result);
+    if (result) return failed(GEMM_DRIVER, result);
+    if (*ordinal < 0 || *ordinal >= ORDINALS) return GEMM_NO_DEVICE;
+    place = __atomic_load_n(&homes[*ordinal], __ATOMIC_RELAXED);
+    if (place == 0) {
+        if ((result = driver.cuDeviceGetName(name, (int)sizeof name - 1, *ordinal)) ||
+            (result = driver.cuDeviceGetAttribute(&major, CAPABILITY_MAJOR, *ordinal)) ||
+            (result = driver.cuDeviceGetAttribute(&minor, CAPABILITY_MINOR, *ordinal)) ||
+            (result = driver.cuDeviceGetAttribute(&sms, MULTIPROCESSORS, *ordinal)))
+            return failed(GEMM_DRIVER, result);
+        for (i = 0; i < DEVICE_COUNT; ++i) {
+            const Device *one = &DEVICES[i];
+            int off = one->sms < sms ? sms - one->sms : one->sms - sms;
+            if (one->major != major || one->minor != minor) continue;
+            if (strcmp(one->name, name) == 0) off = -1;
+            if (best < 0 || off < distance) best = i, distance = off;
+        }
+        if (best < 0) return GEMM_NO_DEVICE;
+        place = best + 1;
+        __atomic_store_n(&homes[*ordinal], place, __ATOMIC_RELAXED);
+    }
+    *device = place - 1;
+    return GEMM_OK;
+}
+
+/* A product whose fields are checked and complete. */
+typedef struct {
+    int64_t words[WORDS];     /* addresses, steps and sizes; of alpha and beta the bits */
+    int64_t batch;
+    int64_t rows[3], columns[3], size[3];  /* of A, B and C as they are stored */
+    int kind;
+} Given;
+
+/* Bytes from the first element of operand i to the end of its last; -1 if int64_t has no room. */
+static int64_t extent(const Given *given, int i) {
+    int64_t rows, matrices, elements, bytes;
+    if (__builtin_mul_overflow(given->rows[i] - 1, given->words[LDA + i], &rows) ||
+        __builtin_mul_overflow(given->batch - 1, given->words[STRIDE_A + i], &matrices) ||
+        __builtin_add_overflow(rows, matrices, &elements) ||
+        __builtin_add_overflow(elements, given->columns[i], &elements) ||
+        __builtin_mul_overflow(elements, given->size[i], &bytes))
+        return -1;
+    return bytes;
+}
+
+static int64_t common(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Whether C shares an element with operand i, or with the bias (i = 3). Column ranges of one matrix
+ * interleave without sharing any. */
+static int overlaps(const Given *given, int i) {
+    int64_t size = i < 3 ? given->size[i] : given->size[2], size_c = given->size[2];
+    uint64_t at = (uint64_t)given->words[i < 3 ? A + i : BIAS], at_c = (uint64_t)given->words[C];
+    uint64_t end = i < 3 ? (uint64_t)extent(given, i) : (uint64_t)(given->words[N] * size);
+    uint64_t end_c = (uint64_t)extent(given, 2);
+    int64_t width = (i < 3 ? given->columns[i] : given->words[N]) * size;
+    int64_t width_c = given->columns[2] * size_c, period, place;
+    if (at == 0 || at_c == 0) return 0;
+    if (at_c < at ? at - at_c >= end_c : at_c - at >= end) return 0;
+    period = common(given->words[LDC] * size_c, given->words[STRIDE_C] * size_c);
+    period = common(period, i < 3 ? given->words[LDA + i] * size : width);
+    period = common(period, i < 3 ? given->words[STRIDE_A + i] * size : 0);
+    place = (int64_t)((at_c < at ? at - at_c : at_c - at) % (uint64_t)period);
+    return at_c < at ? place < width_c || place + width > period
+                     : place < width || place + width_c > period;
+}
+
+/* Leading dimension and stride of operand i, and what is wrong with them. */
+static int measured(Given *given, int i, int64_t leading, int64_t stride) {
+    int64_t rows = given->rows[i], columns = given->columns[i], matrix;
+    if (leading == 0) leading = columns;
+    if (leading < columns || leading > LARGEST_STEP) return GEMM_LEADING_DIMENSION;
+    if (__builtin_mul_overflow(rows, leading, &matrix)) return GEMM_SIZE;
+    if (stride == 0) stride = matrix;
+    else if (stride == GEMM_SHARED && i < 2) stride = 0;
+    if (given->batch == 1) stride = 0;
+    if (stride < 0) return GEMM_STRIDE;
+    given->words[LDA + i] = leading;
+    given->words[STRIDE_A + i] = stride;
+    if (extent(given, i) < 0) return GEMM_SIZE;
+    /* Each C ends before the next begins, or their rows take turns. */
+    matrix = (rows - 1) * leading + columns;
+    if (i == 2 && given->batch > 1 && stride < matrix &&
+        (stride < columns || (given->batch - 1) * stride + columns > leading))
+        return GEMM_STRIDE;
+    return GEMM_OK;
+}
+
+static int checked(const gemm_product *p, Given *given) {
+    int64_t leading[3], stride[3];
+    int i, status, wide, bias, half;
+    if (p == NULL) return GEMM_NULL;
+    if (p->compute < GEMM_F32 || p->compute > GEMM_BF16 || p->layout < GEMM_NN ||
+        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_GELU ||
+        p->output < GEMM_SAME || p->output > GEMM_FLOAT)
+        return GEMM_UNKNOWN;
+    if (p->m < 1 || p->m > LARGEST || p->n < 1 || p->n > LARGEST || p->k < 1 || p->k > LARGEST ||
+        p->batch < 1 || p->batch > LARGEST_BATCH)
+        return GEMM_SIZE;
+    half = p->compute == GEMM_F16 || p->compute == GEMM_BF16;
+    wide = half && p->output == GEMM_FLOAT;
+    memset(given, 0, sizeof *given);
+    given->kind = ((p->compute * 4 + p->layout) * 6 + p->epilogue) * 2 + wide;
+    given->batch = p->batch;
+    given->rows[0] = given->columns[0] = p->m;
+    given->rows[1] = given->columns[1] = p->n;
+    *(p->layout & 2 ? &given->rows[0] : &given->columns[0]) = p->k;
+    *(p->layout & 1 ? &given->columns[1] : &given->rows[1]) = p->k;
+    given->rows[2] = p->m, given->columns[2] = p->n;
+    given->size[0] = given->size[1] = half ? 2 : 4;
+    given->size[2] = half && !wide ? 2 : 4;
+    given->words[A] = (int64_t)(uintptr_t)p->a;
+    given->words[B] = (int64_t)(uintptr_t)p->b;
+    given->words[C] = (int64_t)(uintptr_t)p->c;
+    given->words[BIAS] = (int64_t)(uintptr_t)p->bias;
+    given->words[M] = p->m, given->words[N] = p->n, given->words[K] = p->k;
+    memcpy(&given->words[ALPHA], &p->alpha, sizeof p->alpha);
+    memcpy(&given->words[BETA], &p->beta, sizeof p->beta);
+    leading[0] = p->lda, leading[1] = p->ldb, leading[2] = p->ldc;
+    stride[0] = p->stride_a, stride[1] = p->stride_b, stride[2] = p->stride_c;
+    for (i = 0; i < 3; ++i) {
+        if ((uint64_t)given->words[A + i] % (uint64_t)given->size[i]) return GEMM_MISALIGNED;
+        if ((status = measured(given, i, leading[i], stride[i])) != 0) return status;
+    }
+    bias = p->epilogue & 1;
+    if (!bias && p->bias != NULL) return GEMM_BIAS_UNUSED;
+    if ((uint64_t)given->words[BIAS] % (uint64_t)given->size[2]) return GEMM_MISALIGNED;
+    for (i = 0; i < 4; ++i)
+        if (i != 2 && overlaps(given, i)) return GEMM_OVERLAP;
+    return GEMM_OK;
+}
+
+/* Whether the operands allow the vectors that a plan counts on. */
+static int fits(const Plan *plan, const Given *given) {
+    int i;
+    for (i = 0; i < 3; ++i) {
+        int64_t width = plan->align[i];
+        if (given->words[LDA + i] % width || given->words[STRIDE_A + i] % width ||
+            (uint64_t)given->words[A + i] % (uint64_t)(width * given->size[i]))
+            return 0;
+        if (plan->m == 0 && given->columns[i] % width) return 0;
+    }
+    return 1;
+}
+
+static int compared(const Plan *plan, int device, const Given *given) {
+    int64_t order[6];
+    int i;
+    order[0] = plan->device - device;
+    order[1] = plan->kind - given->kind;
+    order[2] = plan->m - given->words[M];
+    order[3] = plan->n - given->words[N];
+    order[4] = plan->k - given->words[K];
+    order[5] = plan->batch - given->batch;
+    for (i = 0; i < 6; ++i)
+        if (order[i]) return order[i] < 0 ? -1 : 1;
+    return 0;
+}
+
+/* The plan of a shape that was exported for a device; NULL if there is none that fits. */
+static const Plan *exported(int device, const Given *given) {
+    int low = 0, high = PLAN_COUNT;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        int order = compared(&PLANS[middle], device, given);
+        if (order == 0) return fits(&PLANS[middle], given) ? &PLANS[middle] : NULL;
+        if (order < 0) low = middle + 1;
+        else high = middle;
+    }
+    return NULL;
+}
+
+static int alike(int one, int other) {
+    return DEVICES[one].major == DEVICES[other].major && DEVICES[one].minor == DEVICES[other].minor;
+}
+
+/* The device's own plan of the shape, that of another of its compute capability, or a general
+ * one. */
+static int chosen(int device, const Given *given, const Plan **plan) {
+    int i;
+    if ((*plan = exported(device, given)) != NULL) return GEMM_OK;
+    for (i = 0; i < DEVICE_COUNT; ++i)
+        if (alike(i, device) && (*plan = exported(i, given)) != NULL) return GEMM_OK;
+    for (i = 0; i < GENERAL_COUNT; ++i) {
+        const Plan *one = &GENERALS[i];
+        const Launch *launch = &LAUNCHES[one->first];
+        int64_t rows, columns;
+        if (one->kind != given->kind || !alike(one->device, device) || !fits(one, given)) continue;
+        rows = (given->words[M] + launch->tile[0] - 1) / launch->tile[0];
+        columns = (given->words[N] + launch->tile[1] - 1) / launch->tile[1];
+        if (rows * columns > LARGEST) return GEMM_GRID;
+        *plan = one;
+        return GEMM_OK;
+    }
+    return GEMM_NO_KERNEL;
+}
+
+/* Checks a product and chooses what runs; a caller's pointers may be NULL if `query`. */
+static int prepared(const gemm_product *product, int query, Given *given, const Plan **plan,
+                    int *ordinal) {
+    int device, status = checked(product, given);
+    if (status) return status;
+    if (!query && (product->a == NULL || product->b == NULL || product->c == NULL)) return GEMM_NULL;
+    if (!query && (product->epilogue & 1) && product->bias == NULL) return GEMM_BIAS_MISSING;
+    if ((status = current(ordinal, &device)) != 0) return status;
+    return chosen(device, given, plan);
+}
+
+/* Counters come first, as many for every product, so that all leave the same words zero. */
+static size_t counter_bytes(void) {
+    return ((size_t)COUNTER_COUNT * 4 + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT *
+           WORKSPACE_ALIGNMENT;
+}
+
+static size_t needed(const Plan *plan) {
+    return plan->workspace || plan->counted ? counter_bytes() + plan->workspace : 0;
+}
+
+/* SHA-256 (FIPS 180-4) of a cubin, compared with what was exported. */
+static const uint32_t SHA256_START[8] = {
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+static const uint32_t SHA256_ROUNDS[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t turned(uint32_t x, int by) { return x >> by | x << (32 - by); }
+
+static void mixed(uint32_t state[8], const uint8_t *block) {
+    uint32_t w[64], s[8];
+    int i;
+    for (i = 0; i < 16; ++i)
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
+               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+    for (; i < 64; ++i)
+        w[i] = w[i - 16] + w[i - 7] +
+               (turned(w[i - 15], 7) ^ turned(w[i - 15], 18) ^ w[i - 15] >> 3) +
+               (turned(w[i - 2], 17) ^ turned(w[i - 2], 19) ^ w[i - 2] >> 10);
+    memcpy(s, state, sizeof s);
+    for (i = 0; i < 64; ++i) {
+        uint32_t one = s[7] + (turned(s[4], 6) ^ turned(s[4], 11) ^ turned(s[4], 25)) +
+                       ((s[4] & s[5]) ^ (~s[4] & s[6])) + SHA256_ROUNDS[i] + w[i];
+        uint32_t two = (turned(s[0], 2) ^ turned(s[0], 13) ^ turned(s[0], 22)) +
+                       ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += one;
+        s[0] = one + two;
+    }
+    for (i = 0; i < 8; ++i) state[i] += s[i];
+}
+
+static int intact(const Kernel *kernel) {
+    const uint8_t *bytes = (const uint8_t *)kernel->cubin;
+    uint8_t tail[128] = {0};
+    uint32_t state[8];
+    size_t whole = kernel->bytes / 64 * 64, rest = kernel->bytes - whole, at;
+    size_t end = rest < 56 ? 64 : 128, i;
+    memcpy(state, SHA256_START, sizeof state);
+    for (at = 0; at < whole; at += 64) mixed(state, bytes + at);
+    memcpy(tail, bytes + whole, rest);
+    tail[rest] = 0x80;
+    for (i = 0; i < 8; ++i) tail[end - 1 - i] = (uint8_t)((uint64_t)kernel->bytes * 8 >> 8 * i);
+    for (at = 0; at < end; at += 64) mixed(state, tail + at);
+    for (i = 0; i < 32; ++i)
+        if (kernel->sha256[i] != (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)))) return 0;
+    return 1;
+}
+
+/* Loads a kernel; called with the lock held. Libraries belong to no context. */
+static int load(int number, int ordinal) {
+    const Kernel *kernel = &KERNELS[number];
+    void *library = loaded[number].library, *found = loaded[number].kernel, *function;
+    int result;
+    if (library == NULL) {
+        if (!intact(kernel)) return GEMM_DAMAGED;
+        result = driver.cuLibraryLoadData(&library, kernel->cubin, NULL, NULL, 0, NULL, NULL, 0);
+        if (result) return failed(GEMM_LOAD, result);
+        if ((result = driver.cuLibraryGetKernel(&found, library, kernel->symbol)) != 0) {
+            driver.cuLibraryUnload(library);
+            return failed(GEMM_LOAD, result);
+        }
+        loaded[number].library = library, loaded[number].kernel = found;
+    }
+    if ((result = driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARED, kernel->shared, found, ordinal)) ||
+        /* Loading is lazy otherwise. */
+        (result = driver.cuKernelGetFunction(&function, found)))
+        return failed(GEMM_LOAD, result);
+    __atomic_store_n(&loaded[number].ready, loaded[number].ready | (uint64_t)1 << ordinal,
+                     __ATOMIC_RELEASE);
+    return GEMM_OK;
+}
+
+static int is_ready(int number, int ordinal) {
+    return (int)(__atomic_load_n(&loaded[number].ready, __ATOMIC_ACQUIRE) >> ordinal & 1);
+}
+
+/* Loads the kernels of a plan for a device. */
+static int ensure(const Plan *plan, int ordinal) {
+    int i, mode = CAPTURE_RELAXED, status = GEMM_OK, result, ready = 1;
+    for (i = 0; i < plan->count; ++i)
+        ready = ready && is_ready(LAUNCHES[plan->first + i].kernel, ordinal);
+    if (ready) return GEMM_OK;
+    /* Also while the thread captures a graph, of which loading does not become a part. */
+    if ((result = driver.cuThreadExchangeStreamCaptureMode(&mode)) != 0)
+        return failed(GEMM_DRIVER, result);
+    pthread_mutex_lock(&lock);
+    for (i = 0; i < plan->count && !status; ++i) {
+        int number = LAUNCHES[plan->first + i].kernel;
+        if (!is_ready(number, ordinal)) status = load(number, ordinal);
+    }
+    pthread_mutex_unlock(&lock);
+    result = driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return status == GEMM_OK && result ? failed(GEMM_DRIVER, result) : status;
+}
+
+static int encode(const Map *map, const Given *given, void *to) {
+    const uint32_t box[3] = {map->box[0], map->box[1], 1}, steps[3] = {1, 1, 1};
+    int64_t pitch = map->pitch_word ? given->words[map->pitch_word] : map->pitch;
+    int64_t stride = map->stride_word ? given->words[map->stride_word] : map->stride;
+    int single = stride == 0 || map->batch == 1, result;
+    uint64_t extents[3], strides[2], span;
+    char *address = (char *)(uintptr_t)given->words[map->base] + map->offset;
+    extents[0] = (uint64_t)map->columns, extents[1] = (uint64_t)map->rows;
+    extents[2] = single ? 1 : (uint64_t)map->batch;
+    strides[0] = (uint64_t)(pitch * map->element_bytes);
+    /* No copy goes from one matrix to another, but the stride has to be a legal one. */
+    strides[1] = single ? strides[0] * extents[1] : (uint64_t)(stride * map->element_bytes);
+    result = driver.cuTensorMapEncodeTiled(to, map->type, 3, address, extents, strides, box, steps,
+                                           0, map->swizzle, PROMOTE_256_BYTES, 0);
+    if (result) return failed(GEMM_LAUNCH, result);
+    span = extents[0] * map->element_bytes + (extents[1] - 1) * strides[0] +
+           (extents[2] - 1) * strides[1];
+    if (span < 128 * 1024) {
+        /* Drivers before 595 set bit 85 by mistake there, and Blackwell then reads outside. */
+        uint64_t word;
+        memcpy(&word, (char *)to + 8, sizeof word);
+        word &= ~((uint64_t)1 << 21);
+        memcpy((char *)to + 8, &word, sizeof word);
+    }
+    return GEMM_OK;
+}
+
+static int launched(const Launch *launch, const Given *given, CUstream stream) {
+    ALIGNED(64) unsigned char maps[MAP_LIMIT][128];
+    union { void *pointer; int32_t i32; int64_t i64; uint32_t bits; } cells[ARGUMENT_LIMIT];
+    void *parameters[ARGUMENT_LIMIT];
+    uint32_t grid[3];
+    int i, j, used = 0, status;
+    for (i = 0; i < launch->count; ++i) {
+        const Argument *one = &ARGUMENTS[launch->first + i];
+        int64_t value = one->word ? given->words[one->word] : one->value;
+        parameters[i] = &cells[i];
+        switch (one->type) {
+            case TENSOR_MAP:
+                /* A kernel may take the same one in several places. */
+                for (j = 0; j < i; ++j)
+                    if (ARGUMENTS[launch->first + j].type == TENSOR_MAP &&
+                        ARGUMENTS[launch->first + j].value == value)
+                        break;
+                parameters[i] = j < i ? parameters[j] : maps[used++];
+                if (j == i && (status = encode(&MAPS[value], given, parameters[i])) != 0)
+                    return status;
+                break;
+            case POINTER: cells[i].pointer = (void *)(uintptr_t)value; break;
+            case I32: cells[i].i32 = (int32_t)value; break;
+            case I64: cells[i].i64 = value; break;
+            default: memcpy(&cells[i].bits, &value, sizeof cells[i].bits); break;
+        }
+    }
+    memcpy(grid, launch->grid, sizeof grid);
+    if (launch->tile[0]) {
+        int64_t rows = (given->words[M] + launch->tile[0] - 1) / launch->tile[0];
+        int64_t columns = (given->words[N] + launch->tile[1] - 1) / launch->tile[1];
+        grid[0] = (uint32_t)(rows * columns), grid[1] = 1, grid[2] = (uint32_t)given->batch;
+    }
+    status = driver.cuLaunchKernel(loaded[launch->kernel].kernel, grid[0], grid[1], grid[2],
+                                   launch->block[0], launch->block[1], launch->block[2],
+                                   launch->shared, stream, parameters, NULL);
+    return status ? failed(GEMM_LAUNCH, status) : GEMM_OK;
+}
+
+gemm_product gemm_default(int64_t m, int64_t n, int64_t k) {
+    gemm_product product;
+    memset(&product, 0, sizeof product);
+    product.m = m, product.n = n, product.k = k;
+    product.batch = 1;
+    product.alpha = 1.0f;
+    return product;
+}
+
+int gemm_workspace_size(const gemm_product *product, size_t *bytes) {
+    Given given;
+    const Plan *plan;
+    int ordinal, status;
+    if (bytes == NULL) return GEMM_NULL;
+    if ((status = prepared(product, 1, &given, &plan, &ordinal)) != 0) return status;
+    *bytes = needed(plan);
+    return GEMM_OK;
+}
+
+int gemm_prepare_workspace(void *workspace, size_t bytes, CUstream stream) {
+    int ordinal, device, result, status;
+    if (bytes == 0) return GEMM_OK;
+    if (workspace == NULL) return GEMM_WORKSPACE_NULL;
+    if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
+    if (bytes < counter_bytes()) return GEMM_WORKSPACE_SMALL;
+    if ((status = current(&ordinal, &device)) != 0) return status;
+    if (counter_bytes() == 0) return GEMM_OK;
+    result = driver.cuMemsetD32Async((uint64_t)(uintptr_t)workspace, 0, counter_bytes() / 4, stream);
+    return result ? failed(GEMM_DRIVER, result) : GEMM_OK;
+}
+
+int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUstream stream) {
+    Given given;
+    const Plan *plan;
+    int i, ordinal, status = prepared(product, 0, &given, &plan, &ordinal);
+    if (status) return status;
+    if (needed(plan)) {
+        if (workspace == NULL) return GEMM_WORKSPACE_NULL;
+        if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT) return GEMM_WORKSPACE_MISALIGNED;
+        if (bytes < needed(plan)) return GEMM_WORKSPACE_SMALL;
+        if (plan->counted) given.words[COUNTERS] = (int64_t)(uintptr_t)workspace;
+        if (plan->workspace)
+            given.words[WORKSPACE] = (int64_t)((uintptr_t)workspace + counter_bytes());
+    }
+    if ((status = ensure(plan, ordinal)) != 0) return status;
+    for (i = 0; i < plan->count && !status; ++i)
+        status = launched(&LAUNCHES[plan->first + i], &given, stream);
+    return status;
+}
+
+int gemm_warm_up(void) {
+    int i, ordinal, device, status = current(&ordinal, &device);
+    for (i = 0; i < PLAN_COUNT && !status; ++i)
+        if (alike(PLANS[i].device, device)) status = ensure(&PLANS[i], ordinal);
+    for (i = 0; i < GENERAL_COUNT && !status; ++i)
+        if (alike(GENERALS[i].device, device)) status = ensure(&GENERALS[i], ordinal);
+    return status;
+}
+
+int gemm_choose(const gemm_product *product, gemm_choice *choice) {
+    Given given;
+    const Plan *plan;
+    int ordinal, status;
+    if (choice == NULL) return GEMM_NULL;
+    if ((status = prepared(product, 1, &given, &plan, &ordinal)) != 0) return status;
+    choice->exported = plan->m != 0;
+    choice->config = plan->config;
+    choice->device = DEVICES[plan->device].name;
+    choice->how = plan->how;
+    choice->launches = plan->count;
+    choice->workspace = needed(plan);
+    return GEMM_OK;
+}
+
+const char *gemm_message(int status) {
+    switch (status) {
+        case GEMM_OK: return "done";
+        case GEMM_NULL: return "a pointer that has to be there is NULL";
+        case GEMM_UNKNOWN: return "no such compute, layout, epilogue or output";
+        case GEMM_SIZE: return "m, n, k take 1 to 2^31 - 1, batch 1 to 65535, matrices 2^63 bytes";
+        case GEMM_MISALIGNED: return "A, B, C or the bias begins between two elements";
+        case GEMM_LEADING_DIMENSION: return "a leading dimension is shorter than a row, or absurd";
+        case GEMM_STRIDE: return "a stride is negative, or the matrices of C overlap";
+        case GEMM_BIAS_MISSING: return "the epilogue has a bias, and none was given";
+        case GEMM_BIAS_UNUSED: return "a bias was given, and the epilogue has none";
+        case GEMM_OVERLAP: return "C shares elements with A, B or the bias";
+        case GEMM_WORKSPACE_NULL: return "the product needs a workspace: see gemm_workspace_size";
+        case GEMM_WORKSPACE_SMALL: return "the workspace is smaller than gemm_workspace_size";
+        case GEMM_WORKSPACE_MISALIGNED: return "the workspace is not at a multiple of 256 bytes";
+        case GEMM_NO_DRIVER: return "no CUDA driver: libcuda.so.1 cannot be opened";
+        case GEMM_OLD_DRIVER: return "the CUDA driver is too old: CUDA 12 or newer is needed";
+        case GEMM_NO_CONTEXT: return "no CUDA context is current in this thread";
+        case GEMM_NO_DEVICE: return "nothing was exported for GPUs like the current one";
+        case GEMM_NO_KERNEL: return "nothing was exported for products of this kind";
+        case GEMM_GRID: return "the product needs more blocks than a grid has";
+        case GEMM_DAMAGED: return "a kernel is not as it was exported: its checksum is wrong";
+        case GEMM_LOAD: return "the driver refused a kernel: see gemm_driver_error";
+        case GEMM_LAUNCH: return "the driver refused a launch: see gemm_driver_error";
+        case GEMM_DRIVER: return "a call of the driver failed: see gemm_driver_error";
+        default: return "no such status";
+    }
+}
+
+int gemm_driver_error(void) { return driver_error; }

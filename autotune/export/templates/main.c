@@ -1,0 +1,161 @@
+/* Computes every exported product on the first GPU and compares it with the CPU.
+ *
+ *     cc -std=c11 main.c gemm.c -ldl -lpthread -lm -o example && ./example
+ *
+ * Ends with status 0 if all are right. Operands are whole numbers from -2 to 2, which every
+ * precision holds exactly; of a large product some elements are compared. */
+#include "gemm.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { int64_t m, n, k, batch; int compute, layout, epilogue, output; } Shape;
+
+/* @SHAPES@ */
+
+enum { FP32, FP16, BFLOAT16 };
+static const size_t CHECKED = 500;
+
+/* What is called of the driver; a program that links with -lcuda calls it by name. */
+static int (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int);
+static int (*cuCtxSetCurrent)(void *), (*cuCtxSynchronize)(void);
+static int (*cuMemAlloc)(uint64_t *, size_t), (*cuMemFree)(uint64_t);
+static int (*cuMemcpyHtoD)(uint64_t, const void *, size_t);
+static int (*cuMemcpyDtoH)(void *, uint64_t, size_t);
+
+static void must(const char *what, int status) {
+    if (status == 0) return;
+    fprintf(stderr, "%s gave %d\n", what, status);
+    exit(1);
+}
+
+static void find(void *function, const char *name) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    void *symbol = library ? dlsym(library, name) : NULL;
+    must(name, symbol == NULL);
+    memcpy(function, &symbol, sizeof symbol);
+}
+
+static float read_number(const void *from, size_t at, int type) {
+    uint32_t bits;
+    uint16_t half;
+    float value;
+    if (type == FP32) memcpy(&bits, (const char *)from + 4 * at, 4);
+    else memcpy(&half, (const char *)from + 2 * at, 2), bits = (uint32_t)half << 16;
+    if (type == FP16) {
+        int power = half >> 10 & 31, part = half & 1023;
+        value = ldexpf((float)(power ? part + 1024 : part), (power ? power : 1) - 25);
+        return half & 0x8000 ? -value : value;
+    }
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* Device memory with `count` numbers of a type; on the host they are whole numbers. */
+static uint64_t filled(int8_t *host, size_t count, int type) {
+    static const float wide[5] = {-2, -1, 0, 1, 2};
+    static const uint16_t half[5] = {0xc000, 0xbc00, 0, 0x3c00, 0x4000};
+    static const uint16_t brain[5] = {0xc000, 0xbf80, 0, 0x3f80, 0x4000};
+    static uint32_t seed = 1;
+    size_t i, size = type == FP32 ? 4 : 2;
+    char *stored = (char *)malloc(count * size);
+    uint64_t device;
+    must("malloc", stored == NULL || host == NULL);
+    for (i = 0; i < count; ++i) {
+        const void *from;
+        int number;
+        seed = seed * 1664525u + 1013904223u;
+        number = (int)((seed >> 16) % 5);
+        from = type == FP32 ? (const void *)&wide[number] : type == FP16 ? &half[number]
+                                                                         : &brain[number];
+        memcpy(stored + size * i, from, size);
+        host[i] = (int8_t)(number - 2);
+    }
+    must("cuMemAlloc", cuMemAlloc(&device, count * size));
+    must("cuMemcpyHtoD", cuMemcpyHtoD(device, stored, count * size));
+    free(stored);
+    return device;
+}
+
+/* The largest error of some elements of a product, over what its type can be off by. */
+static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8_t *bias,
+                    const void *c, int type) {
+    double excess = 0, unit = type == BFLOAT16 ? 1 / 256. : type == FP16 ? 1 / 2048. : 1e-6;
+    size_t m = (size_t)s->m, n = (size_t)s->n, k = (size_t)s->k, all = m * n * (size_t)s->batch, i;
+    size_t count = all < CHECKED ? all : CHECKED;
+    for (i = 0; i < count; ++i) {
+        size_t at = i * (all / count), z = at / (m * n), row = at / n % m, column = at % n, p;
+        double x = s->epilogue & 1 ? bias[column] : 0, error;
+        for (p = 0; p < k; ++p)
+            x += a[z * m * k + (s->layout & 2 ? p * m + row : row * k + p)] *
+                 b[z * k * n + (s->layout & 1 ? column * k + p : p * n + column)];
+        if (s->epilogue / 2 == 1 && x < 0) x = 0;
+        if (s->epilogue / 2 == 2) x *= (1 + erf(x / sqrt(2.0))) / 2;
+        error = fabs(read_number(c, at, type) - x) / (unit * (1 + fabs(x)));
+        if (!(error <= excess)) excess = error;
+    }
+    return excess;
+}
+
+/* Runs one product; whether it is right. */
+static int right(const Shape *s) {
+    int half = s->compute == GEMM_F16 ? FP16 : s->compute == GEMM_BF16 ? BFLOAT16 : FP32;
+    int type = s->output == GEMM_FLOAT ? FP32 : half;
+    size_t batch = (size_t)s->batch, size_a = batch * (size_t)(s->m * s->k);
+    size_t size_b = batch * (size_t)(s->k * s->n), size_c = batch * (size_t)(s->m * s->n);
+    size_t bytes_c = size_c * (type == FP32 ? 4 : 2), needed = 0;
+    int8_t *a = (int8_t *)malloc(size_a), *b = (int8_t *)malloc(size_b);
+    int8_t *bias = (int8_t *)malloc((size_t)s->n);
+    uint64_t at_a = filled(a, size_a, half), at_b = filled(b, size_b, half), at_c, space = 0;
+    uint64_t at_bias = filled(bias, (size_t)s->n, type);
+    void *c = malloc(bytes_c);
+    gemm_product product = gemm_default(s->m, s->n, s->k);
+    gemm_choice choice;
+    double error;
+    must("malloc", c == NULL);
+    must("cuMemAlloc", cuMemAlloc(&at_c, bytes_c));
+    product.batch = s->batch;
+    product.compute = s->compute, product.layout = s->layout;
+    product.epilogue = s->epilogue, product.output = s->output;
+    product.a = (const void *)(uintptr_t)at_a, product.b = (const void *)(uintptr_t)at_b;
+    product.c = (void *)(uintptr_t)at_c;
+    if (s->epilogue & 1) product.bias = (const void *)(uintptr_t)at_bias;
+
+    must("gemm_choose", gemm_choose(&product, &choice));
+    must("gemm_workspace_size", gemm_workspace_size(&product, &needed));
+    if (needed) must("cuMemAlloc", cuMemAlloc(&space, needed));
+    must("gemm_prepare_workspace", gemm_prepare_workspace((void *)(uintptr_t)space, needed, NULL));
+    must("gemm_matmul", gemm_matmul(&product, (void *)(uintptr_t)space, needed, NULL));
+    must("cuCtxSynchronize", cuCtxSynchronize());
+    must("cuMemcpyDtoH", cuMemcpyDtoH(c, at_c, bytes_c));
+
+    error = worst(s, a, b, bias, c, type);
+    printf("%s %lldx%lldx%lld, batch %lld: %s\n", error <= 1 ? "right" : "WRONG", (long long)s->m,
+           (long long)s->n, (long long)s->k, (long long)s->batch, choice.config);
+    cuMemFree(at_a), cuMemFree(at_b), cuMemFree(at_c), cuMemFree(at_bias);
+    if (needed) cuMemFree(space);
+    free(a), free(b), free(bias), free(c);
+    return error <= 1;
+}
+
+int main(void) {
+    size_t i, wrong = 0;
+    void *context;
+    find(&cuInit, "cuInit");
+    find(&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+    find(&cuCtxSetCurrent, "cuCtxSetCurrent");
+    find(&cuCtxSynchronize, "cuCtxSynchronize");
+    find(&cuMemAlloc, "cuMemAlloc_v2");
+    find(&cuMemFree, "cuMemFree_v2");
+    find(&cuMemcpyHtoD, "cuMemcpyHtoD_v2");
+    find(&cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+    must("cuInit", cuInit(0));
+    must("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, 0));
+    must("cuCtxSetCurrent", cuCtxSetCurrent(context));
+    must(gemm_message(gemm_warm_up()), gemm_warm_up());
+    for (i = 0; i < sizeof SHAPES / sizeof *SHAPES; ++i) wrong += !right(&SHAPES[i]);
+    return wrong != 0;
+}

@@ -1,0 +1,243 @@
+/* A CUDA driver that writes down what it is asked for, on standard error, and computes nothing but
+ * products in fp32.
+ *
+ * FAKE_CUDA_DEVICE   name;major;minor;multiprocessors of every device, an H100 by default
+ * FAKE_CUDA_CONTEXT  the number of the device whose context is current; none if it is empty
+ * FAKE_CUDA_FAIL     function=status: what that function returns
+ * FAKE_CUDA_KERNELS  a file with a line for each kernel: its symbol, whether A and B are stored
+ *                    transposed, its epilogue (-1: it computes nothing) and its arguments' bytes
+ * FAKE_CUDA_QUIET    set: nothing is written down, addresses are memory, products are computed
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KERNELS = 512, ARGUMENTS = 64 };
+typedef struct {
+    char symbol[128];
+    int transposed[2], epilogue, count, size[ARGUMENTS];
+} Kernel;
+
+static Kernel kernels[KERNELS];
+static int kernel_count;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void note(const char *format, ...) {
+    va_list rest;
+    if (getenv("FAKE_CUDA_QUIET")) return;
+    va_start(rest, format);
+    vfprintf(stderr, format, rest);
+    va_end(rest);
+}
+
+static int told(const char *function) {
+    const char *text = getenv("FAKE_CUDA_FAIL");
+    size_t length = strlen(function);
+    if (text && strncmp(text, function, length) == 0 && text[length] == '=')
+        return atoi(text + length + 1);
+    return 0;
+}
+#define ENTER(name) do { int status_ = told(#name); if (status_) return status_; } while (0)
+
+static void read_kernels(void) {
+    const char *path = getenv("FAKE_CUDA_KERNELS");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    char line[1024], *rest;
+    while (file && fgets(line, sizeof line, file) && kernel_count < KERNELS) {
+        Kernel *one = &kernels[kernel_count++];
+        int used = 0;
+        if (sscanf(line, "%127s %d %d %d%n", one->symbol, &one->transposed[0], &one->transposed[1],
+                   &one->epilogue, &used) != 4)
+            abort();
+        for (rest = line + used; one->count < ARGUMENTS; ++one->count) {
+            long size = strtol(rest, &rest, 10);
+            if (size == 0) break;
+            one->size[one->count] = (int)size;
+        }
+    }
+    if (file) fclose(file);
+}
+
+int cuInit(unsigned flags) { (void)flags; ENTER(cuInit); return 0; }
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    static int it;
+    (void)device;
+    ENTER(cuDevicePrimaryCtxRetain);
+    *context = &it;
+    return 0;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return 0; }
+int cuCtxSetCurrent(void *context) { (void)context; ENTER(cuCtxSetCurrent); return 0; }
+int cuCtxSynchronize(void) { ENTER(cuCtxSynchronize); return 0; }
+
+int cuCtxGetDevice(int *device) {
+    const char *text = getenv("FAKE_CUDA_CONTEXT");
+    ENTER(cuCtxGetDevice);
+    if (text && !*text) return 201;
+    *device = text ? atoi(text) : 0;
+    return 0;
+}
+
+static const char *described(void) {
+    const char *text = getenv("FAKE_CUDA_DEVICE");
+    return text ? text : "NVIDIA H100 80GB HBM3;9;0;132";
+}
+
+int cuDeviceGetName(char *name, int size, int device) {
+    (void)device;
+    ENTER(cuDeviceGetName);
+    snprintf(name, (size_t)size, "%.*s", (int)strcspn(described(), ";"), described());
+    return 0;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    const char *rest = strchr(described(), ';');
+    int major, minor, sms;
+    (void)device;
+    ENTER(cuDeviceGetAttribute);
+    if (!rest || sscanf(rest, ";%d;%d;%d", &major, &minor, &sms) != 3) return 1;
+    *value = attribute == 75 ? major : attribute == 76 ? minor : attribute == 16 ? sms : -1;
+    return *value < 0;
+}
+
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+    static _Thread_local int current;
+    int before = current;
+    ENTER(cuThreadExchangeStreamCaptureMode);
+    current = *mode;
+    *mode = before;
+    return 0;
+}
+
+int cuLibraryLoadData(void **library, const void *code, void *a, void *b, unsigned c, void *d,
+                      void *e, unsigned f) {
+    (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+    ENTER(cuLibraryLoadData);
+    if ((uintptr_t)code % 8) return 1;
+    note("load %.6s\n", (const char *)code);
+    *library = malloc(1);
+    return 0;
+}
+
+int cuLibraryUnload(void *library) { free(library); note("unload\n"); return 0; }
+
+int cuLibraryGetKernel(void **kernel, void *library, const char *symbol) {
+    int i;
+    (void)library;
+    ENTER(cuLibraryGetKernel);
+    pthread_once(&once, read_kernels);
+    for (i = 0; i < kernel_count; ++i)
+        if (strcmp(kernels[i].symbol, symbol) == 0) {
+            *kernel = &kernels[i];
+            return 0;
+        }
+    return 500;
+}
+
+int cuKernelSetAttribute(int attribute, int value, void *kernel, int device) {
+    ENTER(cuKernelSetAttribute);
+    if (attribute != 8) return 1;
+    note("shared %s %d %d\n", ((Kernel *)kernel)->symbol, value, device);
+    return 0;
+}
+
+int cuKernelGetFunction(void **function, void *kernel) {
+    ENTER(cuKernelGetFunction);
+    *function = kernel;
+    return 0;
+}
+
+int cuMemAlloc_v2(uint64_t *address, size_t size) {
+    void *memory = NULL;
+    ENTER(cuMemAlloc_v2);
+    if (posix_memalign(&memory, 256, size)) return 2;
+    memset(memory, 0xff, size);
+    *address = (uint64_t)(uintptr_t)memory;
+    return 0;
+}
+
+int cuMemFree_v2(uint64_t address) { free((void *)(uintptr_t)address); return 0; }
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) {
+    memcpy((void *)(uintptr_t)to, from, size);
+    return 0;
+}
+
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) {
+    memcpy(to, (const void *)(uintptr_t)from, size);
+    return 0;
+}
+
+int cuMemsetD32Async(uint64_t address, unsigned value, size_t words, void *stream) {
+    ENTER(cuMemsetD32Async);
+    note("memset %llu %u %zu %p\n", (unsigned long long)address, value, words, stream);
+    if (getenv("FAKE_CUDA_QUIET"))
+        memset((void *)(uintptr_t)address, (int)value, 4 * words);
+    return 0;
+}
+
+/* What it was given, in order, in 8-byte words; the second is all ones, as no driver writes it. */
+int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *address,
+                           const uint64_t *extents, const uint64_t *strides, const uint32_t *box,
+                           const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill) {
+    uint64_t words[16] = {0};
+    int i;
+    ENTER(cuTensorMapEncodeTiled);
+    if ((uintptr_t)to % 64 || rank != 3) return 1;
+    words[0] = (uint64_t)(type | swizzle << 8 | promotion << 16 | interleave << 24) | (uint64_t)fill << 32;
+    words[1] = ~(uint64_t)0;
+    words[2] = (uint64_t)(uintptr_t)address;
+    for (i = 0; i < 3; ++i) words[3 + i] = extents[i], words[8 + i] = box[i], words[11 + i] = steps[i];
+    for (i = 0; i < 2; ++i) words[6 + i] = strides[i];
+    memcpy(to, words, sizeof words);
+    return 0;
+}
+
+/* The first 15 arguments of every kernel that computes C from A and B as they are. */
+static void compute(const Kernel *kernel, void **given, unsigned batch) {
+    const float *a = *(const float **)given[0], *b = *(const float **)given[2];
+    const float *bias = *(const float **)given[11];
+    float *c = *(float **)given[4], alpha = *(float *)given[9], beta = *(float *)given[10];
+    int64_t lda = *(int64_t *)given[1], ldb = *(int64_t *)given[3], ldc = *(int64_t *)given[5];
+    int64_t i, j, p, m = *(int *)given[6], n = *(int *)given[7], k = *(int *)given[8];
+    for (; batch-- > 0; a += *(int64_t *)given[12], b += *(int64_t *)given[13], c += *(int64_t *)given[14])
+        for (i = 0; i < m; ++i)
+            for (j = 0; j < n; ++j) {
+                double sum = 0, x;
+                for (p = 0; p < k; ++p)
+                    sum += (double)a[kernel->transposed[0] ? p * lda + i : i * lda + p] *
+                           b[kernel->transposed[1] ? j * ldb + p : p * ldb + j];
+                x = alpha * sum + (beta != 0 ? beta * c[i * ldc + j] : 0);
+                if (kernel->epilogue & 1) x += bias[j];
+                if (kernel->epilogue / 2 == 1 && x < 0) x = 0;
+                if (kernel->epilogue / 2 == 2) x *= (1 + erf(x / sqrt(2.0))) / 2;
+                c[i * ldc + j] = (float)x;
+            }
+}
+
+int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void *stream, void **given, void **extra) {
+    const Kernel *one = (const Kernel *)kernel;
+    char text[2 * 128 * ARGUMENTS + ARGUMENTS + 1], *to = text;
+    int i, j;
+    ENTER(cuLaunchKernel);
+    if (extra) return 1;
+    for (i = 0; i < one->count; ++i) {
+        if ((uintptr_t)given[i] % (one->size[i] == 128 ? 64 : (uintptr_t)one->size[i])) return 716;
+        for (j = 0; j < one->size[i]; ++j) to += sprintf(to, "%02x", ((unsigned char *)given[i])[j]);
+        *to++ = ',';
+    }
+    *to = 0;
+    note("launch %s %u %u %u %u %u %u %u %llu %s\n", one->symbol, gx, gy, gz, bx, by, bz, shared,
+         (unsigned long long)(uintptr_t)stream, text);
+    if (one->epilogue >= 0 && getenv("FAKE_CUDA_QUIET")) compute(one, given, gz);
+    return 0;
+}

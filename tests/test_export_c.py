@@ -1,0 +1,340 @@
+"""The exported C library launches what the Python run time launches, argument for argument."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import export_case
+import pytest
+from export_case import BIAS, SHARED, WORKSPACE, Built, Call, Launch, Outcome, counter_bytes
+from fake_cuda import FakeCuda
+from records import H100
+
+from autotune import families
+from autotune.arguments import FORMATS
+from autotune.config import Config
+from autotune.device import Device
+from autotune.export import Library, gather
+from autotune.export.general import General
+from autotune.lookup import Answer
+from autotune.plan import Alignment, LaunchPlan, TensorMap
+from autotune.problem import Problem
+from autotune.runtime import Kernel
+from autotune.runtime.driver import Driver
+from autotune.runtime.state import Runtime
+
+SCRATCH = 1 << 56
+SMALL = Problem(64, 48, 40)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return export_case.library_of(export_case.tuned())
+
+
+@pytest.fixture(scope="module")
+def built(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return export_case.built(
+        tmp_path_factory.mktemp("export"), library, "-O1", "-fsanitize=address,undefined"
+    )
+
+
+class Recorder(FakeCuda):
+    """Writes down launches with the bytes of their arguments, and encodes tensor maps as the fake
+    driver in C does."""
+
+    def __init__(self, library: Library) -> None:
+        super().__init__()
+        self.raw: list[Launch] = []
+        self._sizes = {
+            program.symbol: [struct.calcsize(FORMATS[one.type]) for one in launch.arguments]
+            for launch, program in library.launches
+        }
+        self.counters: set[int] = set()
+        self._blocks = 0
+        integer, pointer = ctypes.c_int, ctypes.c_void_p
+        kind = ctypes.CFUNCTYPE(
+            integer, pointer, integer, ctypes.c_uint32, *[pointer] * 5, *[integer] * 4
+        )
+        self._encoder = kind(_encode)
+
+    def launch(self, kernel: int, parameters: int, shape: Any) -> None:
+        symbol = self._kernels[kernel - 1]
+        sizes = self._sizes[symbol]
+        places = (ctypes.c_void_p * len(sizes)).from_address(parameters)
+        arguments = [ctypes.string_at(at, size) for at, size in zip(places, sizes, strict=True)]
+        self.raw.append(
+            Launch(symbol, shape.grid, shape.block, shape.shared, shape.stream, tuple(arguments))
+        )
+
+    def cuMemAlloc(self, size: int) -> Any:
+        del size
+        self._blocks += 1
+        return 0, SCRATCH + (self._blocks << 48)
+
+    def cuMemsetD32Async(self, address: int, value: int, words: int, stream: int) -> Any:
+        del value, words, stream
+        self.counters.add(address >> 48)
+        return (0,)
+
+    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
+        if name != b"cuTensorMapEncodeTiled":
+            return super().cuGetProcAddress(name, version, flags)
+        return 0, ctypes.cast(self._encoder, ctypes.c_void_p).value, 0
+
+    def placed(self, argument: bytes, counted: int) -> bytes:
+        """An argument as it is if the scratch memory lies in the caller's workspace."""
+        if len(argument) not in (8, 128):
+            return argument
+        words = list(struct.unpack(f"<{len(argument) // 8}Q", argument))
+        for place, word in enumerate(words):
+            if SCRATCH <= word < 2 * SCRATCH and (len(words) == 1 or place == 2):
+                start = 0 if word >> 48 in self.counters else counted
+                words[place] = WORKSPACE + start + word % (1 << 48)
+        return struct.pack(f"<{len(words)}Q", *words)
+
+
+def _encode(
+    to: int, kind: int, rank: int, address: int, extents: int, strides: int, box: int, steps: int,
+    interleave: int, swizzle: int, promotion: int, fill: int,
+) -> int:  # fmt: skip
+    wide, narrow = ctypes.c_uint64, ctypes.c_uint32
+    words = [kind | swizzle << 8 | promotion << 16 | interleave << 24 | fill << 32, 2**64 - 1]
+    words += [address, *(wide * 3).from_address(extents), *(wide * 2).from_address(strides)]
+    words += [*(narrow * 3).from_address(box), *(narrow * 3).from_address(steps)]
+    ctypes.memmove(to, struct.pack("<16Q", *words, *[0] * (16 - len(words))), 128)
+    assert rank == 3
+    return 0
+
+
+def launched_by_python(library: Library, call: Call, config: Config, plan: LaunchPlan) -> list[Any]:
+    """What the run time launches for a call, with a plan."""
+    cuda = Recorder(library)
+    cuda.make_context(0)
+
+    def find(problem: Problem, device: Device) -> Answer:
+        return export_case.answer_of(problem, device, config)
+
+    def planned(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+        del config, problem, alignment
+        return plan
+
+    runtime = Runtime(Driver(cuda), find, planned, export_case.fake_build)
+    names = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
+    steps = dict(zip(names, (*call.leading, *call.strides), strict=True))
+    given = {name: max(0, step) for name, step in steps.items() if step != 0}
+    bias = BIAS if call.problem.has_bias else 0
+    launch = partial(Kernel(runtime, call.problem, 0).launch, alpha=call.alpha, beta=call.beta)
+    launch(call.a, call.b, call.c, call.stream, bias=bias, **given)
+    counted = counter_bytes(library)
+    return [
+        one._replace(arguments=tuple(cuda.placed(each, counted) for each in one.arguments))
+        for one in cuda.raw
+    ]
+
+
+def exact_calls() -> list[Call]:
+    """One for each exported problem, without gaps or with rows that are vectors longer."""
+    calls = []
+    for number, problem in enumerate(export_case.tuned()):
+        call = Call(problem, stream=number, alpha=0.5, beta=float(number % 2))
+        if number % 4 == 1:
+            a, b, c = problem.leading_dimensions
+            call = replace(call, leading=(a + 8 * (number % 3), b + 8, c + 16))
+        if problem.batch > 1 and number % 2:
+            call = replace(call, strides=(SHARED, 0, 0))
+        calls.append(call)
+    return calls
+
+
+def other_calls() -> list[Call]:
+    """Of the kinds that were exported, with other sizes or operands that allow fewer vectors."""
+    kinds = {
+        (one.compute, one.layout, one.epilogue, one.output): one
+        for one in export_case.tuned()
+        if min(vars(Alignment.dense(one)).values()) >= 4
+    }
+    calls = []
+    for number, kind in enumerate(kinds.values()):
+        m, n, k = 8 * number + 8, 64 - number % 7, 8 * (number % 5) + 1
+        calls.append(Call(replace(kind, m=m, n=n, k=k, batch=1 + number % 3), beta=1.5))
+        calls.append(Call(replace(kind, m=128, n=256, k=64, batch=2)))
+        dense = replace(kind, m=16, n=40, k=24, batch=2)
+        a, b, c = dense.leading_dimensions
+        calls.append(Call(dense, leading=(a + 1, b, c + 3), strides=(0, SHARED, 16 * (c + 3) + 1)))
+        size = kind.element_bytes
+        calls.append(Call(kind, a=export_case.A + size, b=export_case.B + 3 * size))
+    return calls
+
+
+def made(built: Built, calls: Sequence[Call]) -> list[Outcome]:
+    status, outcomes = built.run([call.line() for call in calls])
+    assert (status, len(outcomes)) == (0, len(calls))
+    return outcomes
+
+
+def test_exported_shapes_launch_what_python_launches(built: Built, library: Library) -> None:
+    plans = {one.problem: one.plan for one in library.products}
+    calls = exact_calls()
+    assert len(calls) > 150
+    for call, outcome in zip(calls, made(built, calls), strict=True):
+        plan = plans[call.problem]
+        expected = launched_by_python(library, call, plan.config, plan)
+        assert (outcome.status, outcome.launches) == (0, expected), call
+
+
+def test_other_shapes_launch_the_general_kernel_as_python_does(
+    built: Built, library: Library
+) -> None:
+    calls = other_calls()
+    assert len(calls) > 80
+    for call, outcome in zip(calls, made(built, calls), strict=True):
+        general = general_of(library, call)
+        expected = launched_by_python(library, call, general.config, general.plan(call.problem))
+        assert (outcome.status, outcome.launches) == (0, expected), call
+
+
+def general_of(library: Library, call: Call) -> General:
+    """The first general kernel that the operands of a call allow."""
+    problem = call.problem
+    dense = zip(call.leading, problem.leading_dimensions, strict=True)
+    leading = tuple(one or other for one, other in dense)
+    full = (rows * ld for rows, ld in zip(problem.stored_rows, leading, strict=True))
+    steps = tuple(
+        0 if one == SHARED or problem.batch == 1 else one or other
+        for one, other in zip(call.strides, full, strict=True)
+    )
+    sizes = problem.element_bytes, problem.element_bytes, problem.output_bytes
+    allowed = Alignment.of(leading, (call.a, call.b, call.c), sizes, steps)  # type: ignore[arg-type]
+    return next(
+        one.general
+        for one in library.fallbacks
+        if one.general.serves(problem)
+        and all(
+            have % want == 0
+            for have, want in zip(
+                (allowed.a, allowed.b, allowed.c),
+                (one.general.alignment.a, one.general.alignment.b, one.general.alignment.c),
+                strict=True,
+            )
+        )
+    )
+
+
+def test_the_tuned_plans_cover_copies_counters_batches_and_tensor_maps(library: Library) -> None:
+    plans = [one.plan for one in library.products]
+    maps = [
+        argument
+        for plan in plans
+        for launch in plan.launches
+        for argument in launch.arguments
+        if isinstance(argument.value, TensorMap)
+    ]
+    assert len(maps) > 100
+    assert sum(len(plan.launches) > 1 for plan in plans) > 20
+    assert sum(plan.counters > 0 for plan in plans) > 20
+    assert sum(one.problem.batch > 1 for one in library.products) > 20
+
+
+def test_the_choice_names_the_configuration_and_the_workspace(
+    built: Built, library: Library
+) -> None:
+    lines = [Call(one.problem, a=0, b=0, c=0).line("choose") for one in library.products]
+    _, outcomes = built.run(lines)
+    start = counter_bytes(library)
+    expected = []
+    for one in library.products:
+        plan = one.plan
+        needed = start + plan.workspace if plan.workspace or plan.counters else 0
+        expected.append(f"choice 1 {needed} {len(plan.launches)} exact {plan.config};{H100.name}")
+    assert [outcome.lines[-1] for outcome in outcomes] == expected
+
+
+def test_an_unknown_shape_is_said_to_run_the_general_kernel(built: Built) -> None:
+    outcome = built.call(Call(SMALL), "choose")
+    assert outcome.lines[-1].startswith("choice 0 0 1 general simt:bm=64,")
+
+
+@cache
+def _counted() -> Problem:
+    """A problem that needs a workspace with counters."""
+    plans = ((one, families.plan(config, one)) for one, config in export_case.tuned().items())
+    return next(one for one, plan in plans if plan.counters and plan.workspace)
+
+
+def test_a_new_workspace_has_its_counters_zeroed(built: Built, library: Library) -> None:
+    outcome = built.call(Call(_counted(), stream=9), "prepare")
+    words = counter_bytes(library) // 4
+    assert (outcome.status, outcome.lines) == (0, (f"memset {WORKSPACE} 0 {words} 0x9",))
+
+
+def test_a_warm_library_loads_nothing_more(built: Built, library: Library) -> None:
+    _, (warm, *others) = built.run([Call(SMALL).line("warm"), *(c.line() for c in exact_calls())])
+    assert (warm.status, warm.count("load")) == (0, len(library.programs))
+    assert [one.count("load") + one.count("shared") for one in others] == [0] * len(others)
+
+
+def test_a_kernel_is_allowed_the_most_shared_memory_that_a_launch_asks_for(
+    built: Built, library: Library
+) -> None:
+    most: dict[str, int] = {}
+    for launch, program in library.launches:
+        most[program.symbol] = max(most.get(program.symbol, 0), launch.shared)
+    outcome = built.call(Call(SMALL), "warm")
+    allowed = [line.split(" ") for line in outcome.lines if line.startswith("shared ")]
+    assert {symbol: int(bytes_) for _, symbol, bytes_, _ in allowed} == most
+
+
+def test_threads_that_start_together_load_a_kernel_once(tmp_path: Path) -> None:
+    few = export_case.library_of({SMALL: export_case.tuned()[Problem(1024, 1024, 1024)]})
+    race = export_case.built(tmp_path, few, "-g", "-O1", "-fsanitize=thread")
+    status, (outcome,) = race.run([Call(SMALL).line()], ["race"])
+    assert (status, outcome.count("load"), outcome.count("launch")) == (0, 1, 8 * 200)
+
+
+def test_another_card_of_the_architecture_is_served(built: Built) -> None:
+    problem = next(iter(export_case.tuned()))
+    other = built.call(Call(problem), "choose", FAKE_CUDA_DEVICE="NVIDIA H200;9;0;132")
+    assert other.lines[-1].startswith("choice 1 ")
+
+
+def test_the_device_of_that_name_comes_first(tmp_path: Path) -> None:
+    naive, other = (
+        Config.of("naive", {"mapping": mapping, "block": 16})
+        for mapping in ("coalesced", "uncoalesced")
+    )
+    cards = [replace(H100, name="NVIDIA H100 PCIe", sms=114), H100, replace(H100, name="Z", sms=78)]
+
+    def find(problem: Problem, device: Device) -> Answer:
+        return export_case.answer_of(problem, device, naive if device == H100 else other)
+
+    library = gather("lib", [SMALL], cards, find, export_case.fake_build)
+    case = export_case.built(tmp_path, library)
+    named = case.call(Call(SMALL), "choose")
+    near = case.call(Call(SMALL), "choose", FAKE_CUDA_DEVICE="NVIDIA GH200;9;0;80")
+    assert [one.lines[-1].rpartition(";")[2] for one in (named, near)] == [H100.name, "Z"]
+
+
+def test_a_product_needs_no_more_than_the_size_that_was_asked(built: Built) -> None:
+    _, (size, enough, small) = built.run(
+        [
+            Call(_counted()).line("size"),
+            *(
+                Call(_counted(), bytes=bytes_).line()
+                for bytes_ in (_needed(built), _needed(built) - 1)
+            ),
+        ]
+    )
+    assert size.lines == (f"bytes {_needed(built)}",)
+    assert (enough.status, small.message) == (0, "the workspace is smaller than lib_workspace_size")
+
+
+def _needed(built: Built) -> int:
+    plan = families.plan(export_case.tuned()[_counted()], _counted())
+    return counter_bytes(built.library) + plan.workspace
