@@ -11,7 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from autotune import __version__
-from autotune.cli import devices, tuning
+from autotune.cli import cache, devices, export, tuning
 from autotune.errors import AutotuneError
 
 VERBS: tuple[Callable[..., None], ...] = (
@@ -21,6 +21,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     tuning.tune,
     tuning.best,
     tuning.ladder,
+    export.export,
 )
 
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            _app()(_repeated(_shapes(given), "--tile-width"), prog_name="autotune")
+            _app()(_spelled(given), prog_name="autotune")
         except AutotuneError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -50,6 +51,7 @@ def _app() -> typer.Typer:
     app.callback()(_root)
     for verb in VERBS:
         app.command()(verb)
+    app.add_typer(cache.app(), name="cache")
     return app
 
 
@@ -65,6 +67,11 @@ def _root(
     ] = False,
 ) -> None:
     """Occupancy and tile-size autotuner for CUDA matrix multiplication."""
+
+
+def _spelled(arguments: Sequence[str]) -> list[str]:
+    """The arguments as typer wants them."""
+    return _repeated(_repeated(_shapes(arguments), "--tile-width"), "--problem")
 
 
 def _shapes(arguments: Sequence[str]) -> list[str]:
