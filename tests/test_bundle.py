@@ -20,6 +20,7 @@ from autotune.problem import Problem
 from autotune.runner import Measurement
 from autotune.store import Entry, Record, bundle, checksum
 from autotune.store.ranges import Range, Segment
+from autotune.store.rounding import rounded
 
 LOW = Range(
     H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
@@ -70,13 +71,13 @@ def test_a_device_stands_once_for_all_its_records_and_ranges() -> None:
 
 
 def test_a_record_of_five_configurations_takes_a_kilobyte() -> None:
-    some = [bundle.rounded(one) for one in _many(100)]
+    some = [rounded(one) for one in _many(100)]
     assert len(bundle.dumps(some)) <= 100 * 1024
 
 
 def test_what_is_rounded_stays_within_a_spread() -> None:
     (exact,) = _many(1)
-    best, short = exact.best.measurement, bundle.rounded(exact).best.measurement
+    best, short = exact.best.measurement, rounded(exact).best.measurement
     assert 0 < abs(short.time_us - best.time_us) < best.spread_us / 50
 
 

@@ -16,7 +16,6 @@ from autotune.cli.output import Json, show, show_json
 if TYPE_CHECKING:
     from autotune.store import Findings, Store
     from autotune.upkeep.exchange import Arrival
-    from autotune.upkeep.inventory import Item
     from autotune.upkeep.retiming import Retimed
 
 STDOUT = "-"
@@ -164,7 +163,11 @@ def verify(
         if slug in (None, record.device.slug)
     ]
     if not json:
-        _show_verdict(items, broken, stale, retime)
+        if broken:
+            show(tables.faults(broken))
+        if stale and not retime:
+            show(tables.stale(stale))
+        print(f"{len(items)} files: {len(broken)} broken, {len(stale)} stale records")
     retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
     if json:
         show_json(tables.verdict_json(items, stale, retimed))
@@ -206,17 +209,15 @@ def prune(
     if not (programs or broken or superseded or journals or records):
         programs = broken = superseded = True
     store = _store()
-    slug = _slug(store, device)
-    items = listed(store.root)
-    kinds = [
-        *(["journal"] if journals else []),
-        *(["record", "kernel", "range"] if records else []),
-    ]
-    doomed = [item for item in items if item.kind in kinds]
-    doomed += pruning.aside(items, "broken") if broken else []
-    doomed += pruning.aside(items, "superseded") if superseded else []
-    doomed = [item for item in doomed if slug in (None, item.path.parent.name)]
-    doomed += pruning.unused_programs(items) if programs else []
+    doomed = pruning.chosen(
+        listed(store.root),
+        programs=programs,
+        broken=broken,
+        superseded=superseded,
+        journals=journals,
+        records=records,
+        slug=_slug(store, device),
+    )
     if older_than is not None:
         doomed = pruning.older(doomed, parse_age(older_than))
     size = sum(item.size for item in doomed) if dry_run else pruning.delete(doomed)
@@ -266,21 +267,6 @@ def _show_arrivals(found: Sequence[Arrival], json: bool) -> None:
         show_json({"arrivals": [asdict(one) for one in found]})
     else:
         print(tables.arrivals(found))
-
-
-def _show_verdict(
-    items: Sequence[Item],
-    broken: Sequence[Item],
-    stale: Sequence[tuple[Findings, str]],
-    retime: bool,
-) -> None:
-    from autotune.upkeep import tables
-
-    if broken:
-        show(tables.faults(broken))
-    if stale and not retime:
-        show(tables.stale(stale))
-    print(f"{len(items)} files: {len(broken)} broken, {len(stale)} stale records")
 
 
 def _retimed(

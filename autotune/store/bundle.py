@@ -12,14 +12,14 @@ configurations (a family with its parameters' names), limiters, and what records
 An entry is the place of its form, the values of the parameters, what was measured, resources,
 occupancy and limiter; their values stand in the order of the fields of `Measurement` and
 `Resources`, and those of `made` in that of `Provenance`. Nothing is rounded, unless the records
-were (see `rounded`): what was bundled is what is read.
+were (see `rounding`): what was bundled is what is read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, asdict, astuple, dataclass, fields, replace
+from dataclasses import MISSING, astuple, dataclass, fields
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, Generic, TypeVar
@@ -36,8 +36,6 @@ from autotune.store.record import Entry, Provenance, Record
 SCHEMA = 1
 # So many fields of a provenance, its first, are those of many records.
 SHARED: Final = 4
-DIGITS = 5
-"""Significant digits that `rounded` leaves: a hundredth of a per mille, far below any spread."""
 
 T = TypeVar("T")
 
@@ -81,23 +79,6 @@ def loads(text: bytes) -> Bundle:
         return _decode(json.loads(text), text)
     except (ArithmeticError, RecursionError) as error:  # 400-digit numbers, 10,000 brackets
         raise ValueError(str(error)) from error
-
-
-def rounded(record: Record, digits: int = DIGITS) -> Record:
-    """The record with times, spreads and errors of so many significant digits: a fifth less to
-    ship."""
-    baseline = record.baseline and _shorter(record.baseline, digits)
-    entries = tuple(
-        replace(
-            entry,
-            measurement=_shorter(entry.measurement, digits),
-            occupancy=_short(entry.occupancy, digits),
-        )
-        for entry in record.entries
-    )
-    seconds = _short(record.provenance.seconds, digits)
-    provenance = replace(record.provenance, seconds=seconds)
-    return replace(record, entries=entries, baseline=baseline, provenance=provenance)
 
 
 class _Places(Generic[T]):
@@ -295,16 +276,3 @@ def _at(values: Sequence[T], place: object, what: str) -> T:
     if type(place) is not int or not 0 <= place < len(values):
         raise ValueError(f"{what} is {place!r} of {len(values)}")
     return values[place]
-
-
-def _shorter(measured: Measurement, digits: int) -> Measurement:
-    short: dict[str, Any] = {
-        name: _short(value, digits)
-        for name, value in asdict(measured).items()
-        if isinstance(value, float)
-    }
-    return replace(measured, **short)
-
-
-def _short(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")

@@ -17,6 +17,38 @@ BUSY_S = 3600.0
 """What an interrupted writer left is deleted only when no living one can be at it any more."""
 
 
+def chosen(
+    items: Collection[Item],
+    *,
+    programs: bool,
+    broken: bool,
+    superseded: bool,
+    journals: bool,
+    records: bool,
+    slug: str | None,
+) -> list[Item]:
+    """What is asked for, of what lies in a cache.
+
+    Args:
+        items: what lies there.
+        programs: those that no record uses; they are of no one device.
+        broken: files that were kept aside as they were broken.
+        superseded: records that gave way to others.
+        journals: the trials of searches.
+        records: records of problems and of kernels of the user's, and ranges.
+        slug: of the device that all but programs must be of; None for any.
+
+    Raises:
+        MissingError: if programs are asked for, without a compiler.
+    """
+    found = aside(items, "broken") if broken else []
+    found += aside(items, "superseded") if superseded else []
+    kinds = ("journal",) * journals + ("record", "kernel", "range") * records
+    found += [item for item in items if item.kind in kinds]
+    found = [item for item in found if slug in (None, item.path.parent.name)]
+    return found + (unused_programs(items) if programs else [])
+
+
 def used(records: Iterable[Record]) -> frozenset[str]:
     """The names of the programs that today's kernels, compiler and the records' configurations
     make.
