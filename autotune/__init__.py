@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy, roofline
+    from autotune import torch as torch
     from autotune.api import best, choose, tune
     from autotune.config import Config
     from autotune.device import Device

@@ -1,4 +1,4 @@
-"""Which linear layers gain by our kernels, by the records of their shapes, and how that is shown."""
+"""Which linear layers gain by our kernels, by what is recorded, and how that is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from autotune import layers, settings
 from autotune.layers import Known, Layer, Report, Row, judged
 from autotune.problem import Problem
 from autotune.report.layers import render
-from autotune.store import Store
+from autotune.store import Store, ranges
+from autotune.store.ranges import Range, Segment
 
 LAYER = Layer(("up", "down"), 512, 256, "f32", bias=False)
 BIASED = replace(LAYER, bias=True)
@@ -96,6 +97,14 @@ def test_without_rows_all_that_is_recorded_of_the_shape_counts(store: Store) -> 
     assert [row.m for row in judgement(store, LAYER)] == [8, 64]
 
 
+def test_rows_in_a_tuned_range_are_judged_by_its_point(store: Store) -> None:
+    saved(store, PLAIN, 100.0, 125.0)
+    found = Range(H100, PLAIN, "m", (Segment(33, 64, 64),), 0.03)
+    ranges.save(store.root, found)
+    (row,) = judgement(store, LAYER, 40)
+    assert (row.m, row.problem, row.replaced) == (40, PLAIN, True)
+
+
 def test_a_layer_with_a_bias_is_judged_by_its_own_record(store: Store) -> None:
     saved(store, PLAIN, 100.0, 90.0)
     saved(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
@@ -119,7 +128,7 @@ def shown(*rows: Row) -> str:
 
 
 GAINED = Row(LAYER, 64, PLAIN, 100.0, 125.0, True)
-SLOWER = Row(LAYER, 1, PLAIN, 10.0, 8.0, True, layers.FASTER)
+SLOWER = Row(LAYER, 1, replace(PLAIN, m=1), 10.0, 8.0, True, layers.FASTER)
 KEPT = Row(replace(LAYER, names=("head",), compute="float64"), why="no kernel has this type")
 
 
@@ -132,6 +141,10 @@ def test_the_title_counts_layers() -> None:
     ("row", "cells"),
     [(GAINED, "2: up, ... 64 512 256 f32 100.0 us 125.0 us +25.0% replaced"),
      (SLOWER, "2: up, ... 1 512 256 f32 10.0 us 8.0 us -20.0% replaced, but cuBLAS serves this M"),
+     (replace(GAINED, m=60),
+      "2: up, ... 60 512 256 f32 100.0 us 125.0 us +25.0% replaced (times of M=64)"),
+     (replace(GAINED, why=layers.TIE),
+      "2: up, ... 64 512 256 f32 100.0 us 125.0 us +25.0% replaced, a tie"),
      (KEPT, "head 512 256 float64 kept: no kernel has this type")],
 )  # fmt: skip
 def test_a_line_says_what_became_of_layers_and_why(row: Row, cells: str) -> None:
@@ -139,7 +152,7 @@ def test_a_line_says_what_became_of_layers_and_why(row: Row, cells: str) -> None
 
 
 def test_a_model_without_linear_layers_has_no_table() -> None:
-    assert shown().split() == "0 of 0 linear layers replaced on NVIDIA H100 80GB HBM3".split()
+    assert shown() == f"0 of 0 linear layers replaced on {H100.name}\n"
 
 
 def test_layers_are_named_once() -> None:

@@ -50,8 +50,11 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _verdict(row: Row) -> str:
+    point = row.problem.m if row.problem else row.m
+    times = "" if point == row.m else f" (times of M={point})"
     if not row.replaced:
-        return f"kept: {row.why}"
+        return f"kept: {row.why}{times}"
     if row.why is None:
-        return "replaced"
-    return "replaced, but cuBLAS serves this M" if row.why == FASTER else f"replaced; {row.why}"
+        return f"replaced{times}"
+    told = "but cuBLAS serves this M" if row.why == FASTER else row.why
+    return f"replaced, {told}{times}"
