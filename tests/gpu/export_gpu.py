@@ -1,0 +1,114 @@
+"""Exported libraries with real kernels, built and called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import export_case
+
+from autotune import compiler
+from autotune.config import Config
+from autotune.device import Device
+from autotune.export import Library, gather, write_library
+from autotune.lookup import Answer
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+
+_POINTERS = ("a", "b", "c", "bias")
+_STEPS = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
+
+
+class Product(ctypes.Structure):
+    """The header's structure."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("m", "n", "k", "batch")),
+        *((name, ctypes.c_int) for name in ("compute", "layout", "epilogue", "output")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in _STEPS),
+        *((name, ctypes.c_float) for name in ("alpha", "beta")),
+    )
+
+
+def product_of(problem: Problem, **given: Any) -> Product:
+    """A product with its pointers and, as far as they are given, steps and factors."""
+    codes = (
+        COMPUTES.index(problem.compute),
+        LAYOUTS.index(problem.layout),
+        EPILOGUES.index(problem.epilogue),
+        OUTPUTS.index(problem.output),
+    )
+    one = Product(problem.m, problem.n, problem.k, problem.batch, *codes)
+    for name, value in ({"alpha": 1.0} | given).items():
+        setattr(one, name, value)
+    return one
+
+
+@dataclass(frozen=True)
+class Built:
+    """A library as a shared object.
+
+    Attributes:
+        folder: where its files are.
+        shared: its functions.
+        library: what it holds.
+    """
+
+    folder: Path
+    shared: Any
+    library: Library
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Calls a function, which has to succeed."""
+        status = getattr(self.shared, f"lib_{function}")(*arguments)
+        self.shared.lib_message.restype = ctypes.c_char_p
+        message = self.shared.lib_message(status).decode()
+        assert status == 0, f"{function}: {message} ({self.shared.lib_driver_error()})"
+
+    def workspace(self, product: Product) -> int:
+        """Bytes that a product needs."""
+        size = ctypes.c_size_t()
+        self.call("workspace_size", ctypes.byref(product), ctypes.byref(size))
+        return size.value
+
+    def matmul(self, product: Product, workspace: int, size: int, stream: int) -> None:
+        """Enqueues a product."""
+        places = ctypes.c_void_p(workspace), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+        self.call("matmul", ctypes.byref(product), *places)
+
+    def prepare(self, workspace: int, size: int, stream: int) -> None:
+        """Enqueues the zeroing of a workspace's counters."""
+        places = ctypes.c_void_p(workspace), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+        self.call("prepare_workspace", *places)
+
+
+def exported(
+    folder: Path, configs: Mapping[Problem, Config], device: Device, programs: Path
+) -> Built:
+    """Exports problems with given configurations for a device, and builds the library."""
+
+    def find(problem: Problem, device: Device) -> Answer:
+        return export_case.answer_of(problem, device, configs[problem])
+
+    build = partial(compiler.compile, cache=programs)
+    library = gather("lib", list(configs), [device], find, build)
+    write_library(library, folder, "c")
+    shared = folder / "lib.so"
+    flags = "-std=c11", "-O2", "-shared", "-fPIC"
+    command: list[str | Path] = ["gcc", *flags, "-o", shared, folder / "lib.c"]
+    subprocess.run([*command, "-ldl", "-lpthread"], check=True)
+    return Built(folder, ctypes.CDLL(str(shared)), library)
+
+
+def driver_path() -> Path:
+    """The CUDA driver that this process has loaded."""
+    maps = Path("/proc/self/maps").read_text()
+    match = re.search(r"(/\S*/libcuda\.so\S*)", maps)
+    assert match, "this process has loaded no libcuda.so"
+    return Path(match[1])

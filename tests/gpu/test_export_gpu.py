@@ -1,0 +1,275 @@
+"""An exported C library computes what Python computes, bit for bit, and as fast."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import export_case
+import pytest
+from export_gpu import Built, driver_path, exported, product_of
+from runtime_gpu import excess_of, runtime_of
+
+from autotune import families, space
+from autotune.config import Config
+from autotune.errors import RunnerError
+from autotune.export import write, write_library
+from autotune.problem import Problem
+from autotune.runtime import Kernel
+from autotune.runtime.driver import Driver
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# Plain ones, packed operands, shares with counters, tensor maps, clusters, batches, epilogues.
+TEXTS = (
+    *("512x512x512", "64x4096x4096", "4097x4095x4093", "128x4096x14336", "1x4096x4096"),
+    *("2048x2048x2048:batch=3:bias", "1024x1024x1024:tt"),
+    *("64x64x65536:tf32", "1023x1025x1027:tf32", "1024x1024x1024:tf32x3:batch=3:relu"),
+    "512x512x512:tf32x3",
+    *("64x64x65536:f16", "1000x1000x1000:f16", "8x4096x4096:f16:batch=3:bias_gelu:out=f32"),
+    *("4096x4096x4096:bf16", "1x4096x4096:bf16", "37x53x71:bf16"),
+)
+PROBLEMS = tuple(map(Problem.parse, TEXTS))
+OTHERS = tuple(
+    Problem.parse(f"{shape}:{compute}")
+    for compute in ("f32", "tf32", "tf32x3", "f16", "bf16")
+    for shape in ("640x384x512", "333x77x129")
+)
+ROUNDS, LAUNCHES = 30, 40
+SLOWER = 1.02
+
+
+@pytest.fixture(scope="module")
+def built(
+    torch: Any, driver: Driver, programs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Built:
+    device, tuned = driver.probe(0), export_case.tuned()
+    legal = {
+        one: tuned[one] for one in PROBLEMS if space.rejection(tuned[one], one, device) is None
+    }
+    if len(legal) < 12:
+        pytest.skip(f"{device.name} runs only {len(legal)} of the tuned configurations")
+    torch.zeros(1, device="cuda")
+    library = exported(tmp_path_factory.mktemp("export"), legal, device, programs)
+    library.call("warm_up")
+    return library
+
+
+class Operands:
+    """Random matrices of a problem without gaps, and two outputs."""
+
+    def __init__(self, torch: Any, problem: Problem) -> None:
+        self._torch, self.problem = torch, problem
+        kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+        own, other = kinds[problem.operand_type], kinds[problem.output_type]
+        torch.manual_seed(1)
+        rows = problem.stored_rows
+        columns = problem.leading_dimensions
+
+        def matrix(n: int, kind: Any) -> Any:
+            shape = problem.batch, rows[n], columns[n]
+            return torch.randn(*shape, device="cuda").to(kind)
+
+        self.a, self.b, self.c = matrix(0, own), matrix(1, own), matrix(2, other)
+        self.again = self.c.clone()
+        self.bias = torch.randn(problem.n, device="cuda").to(other)
+        self.added = self.bias.data_ptr() if problem.has_bias else 0
+
+    @property
+    def stream(self) -> int:
+        found: int = self._torch.cuda.current_stream().cuda_stream
+        return found
+
+    def by_c(self, built: Built) -> Callable[[], None]:
+        """A call of the C library that writes `again`."""
+        product = product_of(
+            *(self.problem,),
+            a=self.a.data_ptr(),
+            b=self.b.data_ptr(),
+            c=self.again.data_ptr(),
+            bias=self.added,
+        )
+        size = built.workspace(product)
+        space = self._torch.full((max(size, 1),), 255, dtype=self._torch.uint8, device="cuda")
+        built.prepare(space.data_ptr(), size, self.stream)
+
+        def call() -> None:
+            built.matmul(product, space.data_ptr(), size, self.stream)
+
+        return call
+
+    def by_python(self, kernel: Kernel) -> Callable[[], None]:
+        """A call of the run time that writes `c`."""
+        places = self.a.data_ptr(), self.b.data_ptr(), self.c.data_ptr()
+
+        def call() -> None:
+            kernel.launch(*places, self.stream, bias=self.added)
+
+        return call
+
+
+def kernel_of(driver: Driver, programs: Path, problem: Problem) -> Kernel:
+    return Kernel(runtime_of(driver, programs, export_case.tuned()[problem]), problem, 0)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_results_are_those_of_python_bit_for_bit(
+    torch: Any, driver: Driver, programs: Path, built: Built, problem: Problem
+) -> None:
+    operands = Operands(torch, problem)
+    operands.by_python(kernel_of(driver, programs, problem))()
+    run = operands.by_c(built)
+    for _ in range(3):  # counters are left as they were found
+        operands.again.fill_(float("nan"))
+        run()
+        torch.cuda.synchronize()
+        assert torch.equal(operands.c, operands.again)
+
+
+@pytest.mark.parametrize("problem", OTHERS, ids=str)
+@pytest.mark.parametrize("gap", [0, 1])
+def test_other_shapes_are_right(torch: Any, built: Built, problem: Problem, gap: int) -> None:
+    operands = Operands(torch, problem)
+    m, n, k = problem.m, problem.n, problem.k
+    kind = operands.a.dtype
+    a, b, c = (
+        torch.randn(rows, columns + gap, device="cuda").to(kind)
+        for rows, columns in ((m, k), (k, n), (m, n))
+    )
+    before = c.clone()
+    steps = {"lda": k + gap, "ldb": n + gap, "ldc": n + gap}
+    places = {"a": a.data_ptr(), "b": b.data_ptr(), "c": c.data_ptr()}
+    built.matmul(product_of(problem, alpha=0.5, **steps, **places), 0, 0, operands.stream)
+    torch.cuda.synchronize()
+    assert excess_of(c[:, :n], a[:, :k], b[:, :n], 0.5, compute=problem.compute) <= 0
+    assert torch.equal(c[:, n:], before[:, n:])
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_products_take_no_longer_than_in_python(
+    torch: Any,
+    driver: Driver,
+    programs: Path,
+    built: Built,
+    problem: Problem,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Both as graphs of many launches, one after the other, so that only the GPU counts."""
+    operands = Operands(torch, problem)
+    calls = operands.by_python(kernel_of(driver, programs, problem)), operands.by_c(built)
+    graphs = [_graph(torch, call) for call in calls]
+    times: list[list[float]] = [[], []]
+    for number in range(ROUNDS + 3):
+        for which in (0, 1) if number % 2 else (1, 0):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graphs[which].replay()
+            end.record()
+            end.synchronize()
+            if number >= 3:
+                times[which].append(start.elapsed_time(end) * 1e3 / LAUNCHES)
+    ours, by_c = median(times[0]), median(times[1])
+    record_property("us", (ours, by_c))
+    print(f"{problem}: Python {ours:.2f} us, C {by_c:.2f} us, ratio {by_c / ours:.4f}")
+    assert by_c / ours <= SLOWER
+
+
+def _graph(torch: Any, call: Callable[[], None]) -> Any:
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(LAUNCHES):
+            call()
+    return graph
+
+
+def test_the_example_of_the_library_finds_every_product_right(built: Built) -> None:
+    program = built.folder / "example"
+    sources = [built.folder / "main.c", built.folder / "lib.c"]
+    command: list[str | Path] = [
+        "gcc",
+        "-std=c11",
+        "-O2",
+        *sources,
+        "-ldl",
+        "-lpthread",
+        "-lm",
+        "-o",
+        program,
+    ]
+    subprocess.run(command, check=True)
+    result = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("right") == len(built.library.products)
+
+
+def test_ptx_can_be_loaded(torch: Any, driver: Driver, built: Built, tmp_path: Path) -> None:
+    torch.zeros(1, device="cuda")
+    write_library(built.library, tmp_path, "ptx")
+    loaded = 0
+    for product in built.library.products[:4]:
+        for program in product.programs:
+            (path,) = (one for one in tmp_path.glob("*.ptx") if program.symbol in one.read_text())
+            try:
+                driver.load_kernel(path.read_bytes() + b"\0", program.symbol, 0, 0)
+            except RunnerError as error:
+                if "UNSUPPORTED_PTX_VERSION" not in str(error):
+                    raise
+                pytest.skip("the compiler is newer than the driver")
+            loaded += 1
+    assert loaded >= 4
+
+
+@pytest.fixture(scope="module")
+def layer(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that the examples ask for, exported as their first lines say."""
+    torch.zeros(1, device="cuda")
+    folder = tmp_path_factory.mktemp("layer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOTUNE_CACHE_DIR", str(folder / "cache"))
+        write(["64x256x128:f32:bias_relu"], folder / "gemm", "gemm", devices=["gpu"])
+    return folder
+
+
+def test_the_c_example_runs(layer: Path) -> None:
+    gemm, program = layer / "gemm", layer / "linear"
+    sources = [EXAMPLES / "c" / "linear.c", gemm / "gemm.c", driver_path()]
+    command: list[str | Path] = [
+        "gcc",
+        "-std=c11",
+        f"-I{gemm}",
+        *sources,
+        "-ldl",
+        "-lpthread",
+        "-lm",
+    ]
+    subprocess.run([*command, "-o", program], check=True)
+    result = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "largest error 0\n"), result.stderr
+
+
+def test_the_cpp_example_runs(layer: Path) -> None:
+    build, prefix = layer / "build", layer / "installed"
+    link = f"-L{driver_path().parent} -l:{driver_path().name}"
+    steps: list[list[str | Path]] = [
+        ["cmake", "-S", layer / "gemm", "-B", build],
+        ["cmake", "--build", build],
+        ["cmake", "--install", build, "--prefix", prefix],
+        ["cmake", "-S", EXAMPLES / "cpp", "-B", layer / "cpp", f"-DCMAKE_PREFIX_PATH={prefix}",
+         f"-DCUDA_DRIVER={link}"],
+        ["cmake", "--build", layer / "cpp"],
+    ]  # fmt: skip
+    for step in steps:
+        subprocess.run(step, check=True, capture_output=True)
+    result = subprocess.run([layer / "cpp" / "linear"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "largest error 0\n"), result.stderr
+
+
+def test_the_shapes_need_shares_copies_and_tensor_maps() -> None:
+    tuned: dict[Problem, Config] = export_case.tuned()
+    plans = [families.plan(tuned[one], one) for one in PROBLEMS]
+    assert sum(plan.counters > 0 for plan in plans) >= 3
+    assert sum(len(plan.launches) > 1 for plan in plans) >= 3
