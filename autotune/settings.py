@@ -58,6 +58,14 @@ def nvcc() -> Path | None:
     return Path(found) if found else None
 
 
+def c_compiler() -> Path | None:
+    """The C compiler: `CC`, else `cc` on PATH; None if there is none, or with `AUTOTUNE_NATIVE=0`."""
+    if os.environ.get("AUTOTUNE_NATIVE") == "0":
+        return None
+    found = shutil.which(os.environ.get("CC") or "cc")
+    return Path(found) if found else None
+
+
 def cupy_tf32() -> bool:
     """Whether CuPy multiplies fp32 matrices in TF32, as its documentation of `CUPY_TF32` has it."""
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")

@@ -53,6 +53,7 @@ H100 = {
 MEMORY = 85_000_000_000
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+_IDENTIFY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
 # CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and how many.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
 
@@ -105,7 +106,7 @@ class FakeCuda:
     CUresult = Status
 
     def __init__(self, devices: int = 2) -> None:
-        self._launch = _LAUNCH(self._launch_ex)
+        self._launch, self._identify = _LAUNCH(self._launch_ex), _IDENTIFY(self._context_id)
         self.devices = devices
         self.calls: list[str] = []
         self.launches: list[Launch] = []
@@ -245,8 +246,11 @@ class FakeCuda:
         return 0, 1, self.captures[stream], None, None, None, 0
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
-        assert (name, version, flags) == (b"cuLaunchKernelEx", 11080, 0)
-        return 0, ctypes.cast(self._launch, ctypes.c_void_p).value, 0
+        functions = {
+            (b"cuLaunchKernelEx", 11080, 0): self._launch,
+            (b"cuCtxGetId", 12000, 0): self._identify,
+        }
+        return 0, ctypes.cast(functions[name, version, flags], ctypes.c_void_p).value, 0
 
     def launch(self, kernel: int, parameters: int, shape: Shape) -> None:
         """Runs a kernel, with its arguments' addresses at an address."""
@@ -257,6 +261,12 @@ class FakeCuda:
         flags = [int(flag) for flag in symbol.partition("<")[2].rstrip(">").split(", ")]
         for z in range(shape.grid[2]):
             run(z, *arguments, *flags)
+
+    def _context_id(self, context: int | None, identity: Any) -> int:
+        """`cuCtxGetId`, called from machine code."""
+        assert context is None
+        status, identity[0] = self.cuCtxGetId(0) if self._stack else (201, 0)
+        return int(status)
 
     def _launch_ex(self, configuration: int, kernel: int, parameters: int, extra: int) -> int:
         """`cuLaunchKernelEx`. What goes wrong here is written down, as it cannot be raised."""

@@ -58,6 +58,10 @@ class Tensor:
         return tuple(stride // self.host.itemsize for stride in self.host.strides)
 
 
+class Parameter(Tensor):
+    """A tensor that a model learns."""
+
+
 class FakeTorch(ModuleType):
     """The module, with its current stream and grad mode as attributes."""
 
@@ -65,7 +69,7 @@ class FakeTorch(ModuleType):
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("torch")
-        self.Tensor = Tensor
+        self.Tensor, self.nn = Tensor, SimpleNamespace(Parameter=Parameter)
         self.cuda_ = cuda
         self.current, self.records = 0, True
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.current)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from autotune.tensor_maps import ALIGNMENT, BYTES
@@ -39,11 +40,15 @@ class FakeEncoder:
     def __init__(self) -> None:
         self.calls: list[Encoded] = []
         self.status = 0
+        self.answer(self._encode)
+
+    def answer(self, encode: Callable[..., int]) -> None:
+        """Has a function take the driver's place."""
         integer, pointer = ctypes.c_int, ctypes.c_void_p
         function = ctypes.CFUNCTYPE(
             integer, pointer, integer, ctypes.c_uint32, *[pointer] * 5, *[integer] * 4
         )
-        self._function = function(self._encode)
+        self._function = function(encode)
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
         assert (name, flags) == (b"cuTensorMapEncodeTiled", 0)

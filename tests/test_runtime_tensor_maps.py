@@ -42,7 +42,7 @@ class MapCuda(FakeCuda):
         self.count = 0
 
     def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
-        if name == b"cuLaunchKernelEx":
+        if name != b"cuTensorMapEncodeTiled":
             return super().cuGetProcAddress(name, version, flags)
         return self.encoder.cuGetProcAddress(name, version, flags)
 
@@ -83,7 +83,7 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
 
 def bound(product: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
     addresses = a, *ADDRESSES[1:]
-    return product.bound(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0)
+    return product.bound(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0).enqueue
 
 
 def run(product: Executable, a: int = ADDRESSES[0]) -> None:
@@ -130,6 +130,21 @@ def test_an_operand_that_bulk_copies_cannot_read_is_refused(cuda: MapCuda) -> No
     with pytest.raises(RunnerError, match="tensor map of a: address 0x1002"):
         run(executable(cuda, A), a=4098)
     assert cuda.seen == []
+
+
+def test_they_are_encoded_with_a_context_of_the_device_current(cuda: MapCuda) -> None:
+    product = executable(cuda, A)
+    contexts: list[int | None] = []
+    encode = cuda.encoder._encode
+
+    def noted(*given: int) -> int:
+        contexts.append(cuda._stack[-1] if cuda._stack else None)
+        return encode(*given)
+
+    cuda.encoder.answer(noted)
+    cuda._stack.clear()
+    run(product)
+    assert contexts == [100]
 
 
 def test_without_tensor_maps_nothing_is_asked_of_the_encoder(cuda: MapCuda) -> None:

@@ -149,10 +149,17 @@ class Driver:
         return int(kernel)
 
     @cached_property
+    def entry_points(self) -> tuple[int, int]:
+        """The addresses of `cuCtxGetId` and `cuLaunchKernelEx`."""
+        functions = ("cuCtxGetId", 12000), ("cuLaunchKernelEx", 11080)
+        identify, launch = (entry_point(self._cuda, *one) for one in functions)
+        return identify, launch
+
+    @cached_property
     def launch(self) -> Callable[[Any, int, int, None], int]:
         """`cuLaunchKernelEx` itself, as a wrapper would cost as much again: of a `configuration`, a
         kernel, the address of its arguments' addresses and None. It gives the status."""
-        return _LAUNCH(entry_point(self._cuda, "cuLaunchKernelEx", 11080))
+        return _LAUNCH(self.entry_points[1])
 
     @cached_property
     def encode(self) -> Encoder:

@@ -6,14 +6,35 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
-from autotune.arguments import Values, packed, resolved
+from autotune.arguments import Packed, Values, packed, resolved
 from autotune.compiler import Program
 from autotune.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 
 Enqueue = Callable[[int], None]
 """Puts something on the stream of that handle."""
+
+
+class Direct(NamedTuple):
+    """A launch that needs nothing but a stream: a configuration, in which that is put, a kernel and
+    the address of its arguments' addresses, and what lies there."""
+
+    configuration: ctypes.Array[ctypes.c_char]
+    kernel: int | None
+    parameters: int | None
+    arguments: Packed | None
+
+
+class Placed(NamedTuple):
+    """A product of operands at their places on a device: what enqueues it, and, if it is one launch
+    without scratch memory, that."""
+
+    ordinal: int
+    enqueue: Enqueue
+    direct: Direct | None
+
 
 _SUPPLIED = (
     *("a", "b", "c", "bias", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"),
@@ -100,9 +121,9 @@ class Executable:
         strides: tuple[int, int, int],
         alpha: float,
         beta: float,
-    ) -> Enqueue:
-        """The plan for operands at their places; neither waits nor, once the stream is known,
-        allocates. May be used by several threads.
+    ) -> Placed:
+        """The plan for operands at their places; what enqueues it neither waits nor, once the
+        stream is known, allocates, and may be used by several threads.
 
         Args:
             addresses: of A, B, C and the bias; 0 for no bias.
@@ -115,12 +136,20 @@ class Executable:
             RunnerError: for operands that the plan's bulk copies cannot read; and, from what is
                 returned, if the driver refuses the launch.
         """
+        driver, ordinal = self._gpu.driver, self._gpu.ordinal
+        if driver.context_on(ordinal) is None:  # tensor maps are encoded for the current one
+            with driver.entered(ordinal):
+                return self.bound(addresses, leading, strides, alpha, beta)
         supplied = (*addresses, *leading, *strides, alpha, beta)
-        values = dict(zip(_SUPPLIED, supplied, strict=True))
+        # Launches may name scratch memory that the plan has none of.
+        values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
         if self.plan.workspace or self.plan.counters:
-            return self._in_scratch(values)
-        starts = [kernel.bound(values) for kernel in self._kernels]
-        return self._at_home(starts[0] if len(starts) == 1 else partial(_each, starts))
+            return Placed(ordinal, self._in_scratch(values), None)
+        bound = [kernel.bound(values) for kernel in self._kernels]
+        starts = [start for start, _ in bound]
+        if len(bound) > 1:
+            return Placed(ordinal, self._at_home(partial(_each, starts)), None)
+        return Placed(ordinal, self._at_home(starts[0]), bound[0][1])
 
     def _at_home(self, start: Enqueue) -> Enqueue:
         """`start`, with a context of the GPU current."""
@@ -155,7 +184,7 @@ class Executable:
                 if starts is None:
                     workspace, counters = place
                     given = {**values, "workspace": workspace, "counters": counters}
-                    starts = known[place] = [kernel.bound(given) for kernel in self._kernels]
+                    starts = known[place] = [kernel.bound(given)[0] for kernel in self._kernels]
                 _each(starts, stream)
 
         return self._at_home(start)
@@ -169,20 +198,20 @@ class _Kernel:
         self._types = [argument.type for argument in launch.arguments]
         self._configurations: dict[int, ctypes.Array[ctypes.c_char]] = {}
 
-    def bound(self, values: Values) -> Enqueue:
-        """The launch with these values."""
+    def bound(self, values: Values) -> tuple[Enqueue, Direct]:
+        """What puts the launch with these values on a stream, and the launch."""
         arguments = resolved(self._launch.arguments, values, self._encoded)
         given = packed(self._types, arguments)
         handle, at, driver = self._handle, given.address, self._driver
         launch, configurations, configured = driver.launch, self._configurations, self._configured
 
-        def start(stream: int) -> None:
+        def start(stream: int, _: Packed = given) -> None:  # held while its address is used
             status = launch(configurations.get(stream) or configured(stream), handle, at, None)
             if status:
                 raise driver.failed("cuLaunchKernelEx", status)
-            _ = given  # lives as long as its address is used
 
-        return start
+        shape = self._launch.grid, self._launch.block, self._launch.shared
+        return start, Direct(configuration(*shape, 0), handle, at, given)
 
     def _configured(self, stream: int) -> ctypes.Array[ctypes.c_char]:
         one = self._launch

@@ -13,7 +13,7 @@ from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Window
 from autotune.runtime.executable import Enqueue, Executable
-from autotune.runtime.product import KEPT_CALLS, OPERANDS, Four, Operands, Product
+from autotune.runtime.product import KEPT_CALLS, Four, Operands, Product
 from autotune.runtime.state import Runtime
 
 Some = tuple[int | None, int | None, int | None]
@@ -59,12 +59,9 @@ class Kernel(Product):
             ArrayError: as a call with them.
         """
         kept = a, b, out, bias
-        seen = [
-            None if one is None else self.runtime.framework(one, name).read(one)
-            for one, name in zip(kept, OPERANDS, strict=True)
-        ]
-        key = *seen, alpha, beta, None, None, False
-        ordinal, enqueue = self._placed(key, self._checked(key, kept))
+        placed = self._found(kept, (alpha, beta, None, None, False), None)
+        assert placed is not None  # without the vendor's library
+        enqueue, ordinal = placed.enqueue, placed.ordinal
         stream = self.runtime.framework(a, "A").stream
 
         def bound() -> None:
@@ -120,7 +117,7 @@ class Kernel(Product):
         strides = (0, 0, 0) if single else _given(steps, dense)
         self._check(addresses, leading, strides)
         alignment = Alignment.of(leading, addresses[:3], arrays.sizes(self.problem), strides)
-        return self._aligned(alignment).bound(addresses, leading, strides, alpha, beta)
+        return self._aligned(alignment).bound(addresses, leading, strides, alpha, beta).enqueue
 
     def _check(
         self,

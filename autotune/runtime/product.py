@@ -11,8 +11,9 @@ from autotune.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Operand, Window
-from autotune.runtime.executable import Enqueue
+from autotune.runtime.executable import Placed
 from autotune.runtime.frameworks import Given
+from autotune.runtime.native import Calls, Native
 from autotune.runtime.state import TUNED, Runtime, Tuner
 
 Array = TypeVar("Array")
@@ -63,7 +64,8 @@ class Product:
         self.runtime = runtime
         self._shapes: dict[Any, tuple[int, ...]] = {}
         self._bound: dict[Any, _Bound] = {}
-        self._calls: dict[Any, tuple[int, Enqueue]] = {}
+        self._calls: dict[Any, Placed] = {}
+        self._native = Native(runtime.driver)
 
     def __call__(
         self,
@@ -78,28 +80,19 @@ class Product:
         vendor: bool = True,
     ) -> Array:
         """Enqueues the product on the caller's current stream; see `autotune.runtime.matmul`."""
-        framework_of, same = self.runtime.framework, type(a)
-        framework = framework_of(a, "A")
-        seen_a = framework.read(a)
-        seen_b = (framework if type(b) is same else framework_of(b, "B")).read(b)
-        seen_bias = None if bias is None else framework_of(bias, "bias").read(bias)
+        framework = self.runtime.framework(a, "A")
         if out is None:
             if beta:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
-            kinds = seen_a[1], seen_b[1]
-            shape = self._shapes.get(kinds) or self._shape(a, b, kinds)
-            out = framework.empty(a, shape, self._wide)
-        seen_c = (framework if type(out) is same else framework_of(out, "out")).read(out)
-        key = seen_a, seen_b, seen_c, seen_bias, alpha, beta, activation, compute, vendor
-        call = self._calls.get(key)
-        if call is None:
-            operands = a, b, out, bias
-            bound = self._checked(key, operands)
-            if vendor and bound.vendor and self._multiplied(bound.problem, operands, alpha, beta):
-                return out
-            call = self._placed(key, bound)
-        ordinal, enqueue = call
-        enqueue(framework.stream((a, b, out), ordinal))
+            out = framework.empty(a, self._shape(a, b), self._wide)
+        native = self._native.of(framework, a, b, out, bias)
+        rest = alpha, beta, activation, compute, vendor
+        known = native is not None and native.made(a, b, out, bias, rest)
+        if known is True:
+            return out
+        placed = known or self._found((a, b, out, bias), rest, native)
+        if placed is not None:
+            placed.enqueue(framework.stream((a, b, out), placed.ordinal))
         return out
 
     def tune(
@@ -127,6 +120,7 @@ class Product:
         self.runtime.forget(problem)
         self._bound.clear()
         self._calls.clear()
+        self._native.forget()
 
     def _epilogue(self, has_bias: bool, activation: str | None) -> str:
         return epilogue_of(has_bias, activation)
@@ -141,10 +135,42 @@ class Product:
         """Whether the vendor's library was measured to be the faster."""
         return self.runtime.answer(problem, ordinal).vendor
 
-    def _shape(self, a: Any, b: Any, kinds: Any) -> tuple[int, ...]:
-        one, other = self.runtime.describe(a, "A"), self.runtime.describe(b, "B")
-        shape = arrays.product_shape(one, other, arrays.problem_of(one, other))
-        return self._shapes.setdefault(kinds, shape)
+    def _shape(self, a: Any, b: Any) -> tuple[int, ...]:
+        """Of the product of two arrays."""
+        one, other = self.runtime.framework(a, "A"), self.runtime.framework(b, "B")
+        kinds = one.read(a)[1], other.read(b)[1]
+        shape = self._shapes.get(kinds)
+        if shape is None:
+            first, second = one.describe(a, "A"), other.describe(b, "B")
+            problem = arrays.problem_of(first, second)
+            shape = self._shapes[kinds] = arrays.product_shape(first, second, problem)
+        return shape
+
+    def _found(
+        self, operands: Arrays, rest: tuple[Any, ...], native: Calls | None
+    ) -> Placed | None:
+        """What enqueues a product; None if the vendor's library has multiplied."""
+        seen = [
+            None if one is None else self.runtime.framework(one, name).read(one)
+            for one, name in zip(operands, OPERANDS, strict=True)
+        ]
+        key = *seen, *rest
+        placed = self._calls.get(key)
+        if placed is not None:
+            return placed
+        *_, vendor = rest
+        bound = self._checked(key, operands)
+        if not (vendor and bound.vendor):
+            placed = self._placed(key, bound)
+            if len(self._calls) >= KEPT_CALLS:
+                self._calls.clear()
+            self._calls[key] = placed
+            if native is not None:
+                native.keep(*operands, rest, placed)
+        elif not self._multiplied(bound.problem, operands, *rest[:2]):
+            # Not kept: the settings of the framework decide each time.
+            placed = self._placed(key, bound)
+        return placed
 
     def _checked(self, key: tuple[Any, ...], operands: Arrays) -> _Bound:
         """What the operands of a call that was not made before pose."""
@@ -160,18 +186,12 @@ class Product:
         _refuse_overlap(bound, addresses)
         return bound
 
-    def _placed(self, key: tuple[Any, ...], bound: _Bound) -> tuple[int, Enqueue]:
-        """The device of a call and what enqueues it; kept for when it is made again, unless that
-        may be the vendor's library, which the settings of its framework decide each time."""
-        *seen, alpha, beta, _, _, vendor = key
+    def _placed(self, key: tuple[Any, ...], bound: _Bound) -> Placed:
+        """What enqueues a call that was checked."""
+        *seen, alpha, beta, _, _, _ = key
         config = self._config(bound.problem, bound.ordinal)
         executable = self.runtime.executable(config, bound.problem, bound.ordinal, bound.alignment)
-        enqueue = executable.bound(_addresses(seen), bound.leading, bound.strides, alpha, beta)
-        if len(self._calls) >= KEPT_CALLS:
-            self._calls.clear()
-        if not (vendor and bound.vendor):
-            self._calls[key] = bound.ordinal, enqueue
-        return bound.ordinal, enqueue
+        return executable.bound(_addresses(seen), bound.leading, bound.strides, alpha, beta)
 
     def _multiplied(self, problem: Problem, operands: Arrays, alpha: float, beta: float) -> bool:
         """Whether the framework of all operands has multiplied them by the vendor's library."""

@@ -23,6 +23,16 @@ class Framework(Protocol):
 
     def describe(self, array: Any, name: str) -> Operand: ...
 
+    def records(self, *arrays: Any) -> bool:
+        """Whether it would have to differentiate through a product of these arrays, of which some
+        may be None."""
+        ...
+
+    def exports(self, kind: type) -> bool:
+        """Whether all that a product depends on can be read of such arrays through the DLPack C
+        exchange API, if they have one, besides `records`."""
+        ...
+
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:
         """The handle of the caller's current stream on a device (0: the default stream)."""
         ...

@@ -43,6 +43,12 @@ class Interface:
         dtype = _KINDS.get(kind, kind)
         return Operand(name, shape, strides, dtype, self._ordinal(address), read_only)
 
+    def records(self, *arrays: Any) -> bool:  # noqa: ARG002
+        return False
+
+    def exports(self, kind: type) -> bool:  # noqa: ARG002
+        return False
+
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         seen = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)
         handles = {handle for one in seen if (handle := one.get("stream")) is not None}

@@ -37,6 +37,13 @@ class Torch:
             recorded=array.requires_grad and self._records(),
         )
 
+    def records(self, *arrays: Any) -> bool:
+        return self._records() and any(one is not None and one.requires_grad for one in arrays)
+
+    def exports(self, kind: type) -> bool:
+        # Of other subclasses the memory may be no tensor's.
+        return kind in (self._torch.Tensor, self._torch.nn.Parameter)
+
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return self._stream(ordinal)
 
@@ -82,6 +89,12 @@ class CuPy:
     def describe(self, array: Any, name: str) -> Operand:
         strides = elements(array.strides, array.dtype.itemsize, name)
         return Operand(name, array.shape, strides, array.dtype.name, array.data.device_id)
+
+    def records(self, *arrays: Any) -> bool:  # noqa: ARG002
+        return False
+
+    def exports(self, kind: type) -> bool:
+        return kind is self._cupy.ndarray
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return int(self._stream(ordinal).ptr)

@@ -1,0 +1,219 @@
+/* Calls that were made before, recognised by their arrays and launched again.
+ *
+ * It is what is left of a warm product: each array is read through the DLPack C exchange API of its
+ * library (dlpack.h 1.2 and later), all of them together are looked up in a hash table, and the
+ * launch that is found there goes to the driver on the library's current stream. Arrays that differ
+ * in anything, address, shape, strides, type or device, are another call. The table is read and
+ * written under the interpreter's lock, which is released for the launch alone: the driver may wait
+ * for a place in its queue.
+ *
+ * Neither Python's nor CUDA's headers are needed: what is used of them is declared here, and their
+ * functions come as addresses.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPERANDS = 4, AXES = 3, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
+
+/* What a call gives besides the number of an entry, 0 or more, that Python has to enqueue. */
+enum { LAUNCHED = -1, UNKNOWN = -2, UNREADABLE = -3, REFUSED = -1000 };
+
+typedef struct {
+    void *data;
+    int32_t device_type, device_id;
+    int32_t ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+/* CUlaunchConfig of cuda.h. */
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    void *attributes;
+    unsigned attribute_count;
+} Configuration;
+
+typedef struct {
+    int (*read)(void *object, DLTensor *out);
+    int (*work_stream)(int32_t device_type, int32_t device_id, void **out);
+    int (*context_id)(void *context, unsigned long long *id);
+    int (*launch)(const Configuration *, void *kernel, void **parameters, void **extra);
+    void *(*release_interpreter)(void);
+    void (*take_interpreter)(void *);
+} Functions;
+
+typedef struct {
+    uint64_t address, type, device;
+    int64_t shape[AXES], strides[AXES];
+} Array;
+
+typedef struct {
+    Array arrays[OPERANDS];
+    uint64_t tag;
+} Key;
+
+typedef struct {
+    Key key;
+    int32_t ordinal;
+    Configuration configuration;
+    void *kernel; /* NULL: Python enqueues it */
+    void **parameters;
+} Entry;
+
+typedef struct {
+    Functions functions;
+    unsigned long long homes[HOMES];
+    int32_t ordinals[HOMES];
+    int home_count;
+    int flying; /* launches that have released the interpreter */
+    int count;
+    uint16_t slots[SLOTS]; /* numbers of entries, from 1; 0 is empty */
+    Entry entries[KEPT];
+} Table;
+
+Table *autotune_table(const Functions *functions)
+{
+    Table *table = calloc(1, sizeof *table);
+    if (table)
+        table->functions = *functions;
+    return table;
+}
+
+/* Whether the table was freed, which it is not while a launch from it is under way. */
+int autotune_free(Table *table)
+{
+    if (table->flying)
+        return 0;
+    free(table);
+    return 1;
+}
+
+/* Notes that a context is on a device. */
+void autotune_home(Table *table, unsigned long long context, int32_t ordinal)
+{
+    for (int i = 0; i < table->home_count; i++)
+        if (table->homes[i] == context)
+            return;
+    if (table->home_count == HOMES)
+        return;
+    table->homes[table->home_count] = context;
+    table->ordinals[table->home_count++] = ordinal;
+}
+
+static int is_current(const Table *table, int32_t ordinal)
+{
+    unsigned long long context;
+    if (table->functions.context_id(NULL, &context))
+        return 0;
+    for (int i = 0; i < table->home_count; i++)
+        if (table->homes[i] == context)
+            return table->ordinals[i] == ordinal;
+    return 0;
+}
+
+static int read_array(const Functions *functions, void *object, Array *array, DLTensor *seen)
+{
+    if (functions->read(object, seen))
+        return UNREADABLE;
+    if (seen->ndim < 1 || seen->ndim > AXES || !seen->strides)
+        return UNKNOWN;
+    array->address = (uint64_t)(uintptr_t)seen->data + seen->byte_offset;
+    array->type = (uint64_t)seen->ndim << 32 | (uint64_t)seen->code << 24
+                  | (uint64_t)seen->bits << 16 | seen->lanes;
+    array->device = (uint64_t)seen->device_type << 32 | (uint32_t)seen->device_id;
+    for (int i = 0; i < seen->ndim; i++) {
+        array->shape[i] = seen->shape[i];
+        array->strides[i] = seen->strides[i];
+    }
+    return 0;
+}
+
+/* The lowest bit of a tag says whether there is a bias. `first` is A as it was read. */
+static int read_key(const Table *table, void *const *objects, uint64_t tag, Key *key,
+                    DLTensor *first)
+{
+    DLTensor seen;
+    int failed, count = tag & 1 ? OPERANDS : OPERANDS - 1;
+    memset(key, 0, sizeof *key);
+    key->tag = tag;
+    for (int i = count - 1; i >= 0; i--) {
+        DLTensor *to = i ? &seen : first;
+        if ((failed = read_array(&table->functions, objects[i], &key->arrays[i], to)))
+            return failed;
+    }
+    return 0;
+}
+
+/* The slot of a key, or the empty one where it belongs: a table is never more than half full. */
+static unsigned slot_of(const Table *table, const Key *key)
+{
+    uint64_t words[sizeof *key / 8], hash = 0;
+    memcpy(words, key, sizeof *key);
+    for (unsigned i = 0; i < sizeof *key / 8; i++) {
+        hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    unsigned slot = hash % SLOTS;
+    while (table->slots[slot]
+           && memcmp(&table->entries[table->slots[slot] - 1].key, key, sizeof *key))
+        slot = (slot + 1) % SLOTS;
+    return slot;
+}
+
+/* Keeps a call: a launch, whose parameters have to outlive the table, or with a NULL kernel one that
+ * Python enqueues. The number of its entry, or what kept it from becoming one. */
+int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, uint64_t tag, int32_t ordinal,
+                  const Configuration *configuration, void *kernel, void **parameters)
+{
+    void *objects[OPERANDS] = {a, b, c, bias};
+    DLTensor first;
+    Key key;
+    int failed = read_key(table, objects, tag, &key, &first);
+    if (failed)
+        return failed;
+    unsigned slot = slot_of(table, &key);
+    if (!table->slots[slot]) {
+        if (table->count == KEPT)
+            return UNKNOWN;
+        table->slots[slot] = (uint16_t)++table->count;
+    }
+    int number = table->slots[slot] - 1;
+    Entry *entry = &table->entries[number];
+    entry->key = key;
+    entry->ordinal = ordinal;
+    entry->configuration = *configuration;
+    entry->kernel = kernel;
+    entry->parameters = parameters;
+    return number;
+}
+
+int autotune_call(Table *table, void *a, void *b, void *c, void *bias, uint64_t tag)
+{
+    const Functions *functions = &table->functions;
+    void *objects[OPERANDS] = {a, b, c, bias};
+    DLTensor first;
+    Key key;
+    int failed = read_key(table, objects, tag, &key, &first);
+    if (failed)
+        return failed;
+    unsigned slot = slot_of(table, &key);
+    if (!table->slots[slot])
+        return UNKNOWN;
+    int number = table->slots[slot] - 1;
+    const Entry *entry = &table->entries[number];
+    Configuration configuration = entry->configuration;
+    if (!entry->kernel || !is_current(table, entry->ordinal))
+        return number;
+    if (functions->work_stream(first.device_type, first.device_id, &configuration.stream))
+        return UNREADABLE;
+    table->flying++;
+    void *state = functions->release_interpreter();
+    int status = functions->launch(&configuration, entry->kernel, entry->parameters, NULL);
+    functions->take_interpreter(state);
+    table->flying--;
+    return status ? REFUSED - status : LAUNCHED;
+}
