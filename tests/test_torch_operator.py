@@ -280,6 +280,25 @@ def test_also_while_a_program_is_traced(
         mm(*operands(given))
 
 
+def test_the_trace_of_a_product_on_a_gpu_has_its_shape_type_and_place() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        a, w = (torch.empty(m, 4, dtype=torch.bfloat16, device="cuda") for m in (3, 5))
+        result = mm(a, w.t())
+    found = tuple(result.shape), result.stride(), result.dtype, result.device.type
+    assert found == ((3, 5), (5, 1), torch.bfloat16, "cuda")
+
+
+def test_there_a_type_that_no_kernel_takes_is_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        a = torch.empty(4, 4, dtype=torch.float64, device="cuda")
+        with pytest.raises(ArrayError, match="A is float64; the kernels take"):
+            mm(a, a)
+
+
 @pytest.mark.parametrize("case", ["inner sizes", "batches", "a vector", "four dimensions",
                                   "16 bits"])  # fmt: skip
 def test_in_the_words_of_the_run_time(case: str) -> None:
