@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import which
 
 import export_case
 import pytest
@@ -82,6 +83,7 @@ def test_the_library_neither_allocates_nor_prints_nor_exits(folder: Path, tmp_pa
     assert symbols - ASKED - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} == set()
 
 
+@pytest.mark.skipif(which("pkg-config") is None, reason="pkg-config is not installed")
 def test_the_installed_package_is_found_by_pkg_config(installed: Path) -> None:
     found = next(installed.rglob("gemm.pc"))
     include, *libraries = ran(["pkg-config", "--cflags", "--libs", found]).split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -219,7 +220,10 @@ def test_a_damaged_kernel_is_never_loaded(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_is_cut_short_is_never_loaded(tmp_path: Path) -> None:
-    outcome = spoiled(tmp_path, lambda text: text.replace("{CUBIN_0, 64,", "{CUBIN_0, 63,"))
+    def spoil(text: str) -> str:
+        return re.sub(r"(?<={CUBIN_0, )\d+", lambda size: str(int(size[0]) - 1), text)
+
+    outcome = spoiled(tmp_path, spoil)
     assert (outcome.message[:8], outcome.lines) == ("a kernel", ())
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 from autotune import settings
 from autotune.compiler import Program
@@ -11,6 +13,8 @@ from autotune.plan import Launch, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\s*$\n?", re.MULTILINE)
+WIDTH = 100
+INDENT = "    "
 
 
 def specialised(launch: Launch, program: Program, title: str) -> str:
@@ -35,13 +39,22 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
     if match is None:
         raise ValueError(f"{template.source} has no kernel {template.kernel}")
     start = match.end() - 1
-    parameters = flat[start : _closing(flat, start) + 1]
-    names = ", ".join(name for name, _ in template.arguments)
+    parameters = [
+        " ".join(one.split()) for one in flat[start + 1 : _closing(flat, start)].split(",")
+    ]
+    names = fill(
+        ", ".join(name for name, _ in template.arguments),
+        WIDTH,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+    )
+    separator = f",\n{INDENT}"
     constants = "".join(f"constexpr int {name} = {value};\n" for name, value in template.arguments)
     return (
-        f"// {title}\n//\n{_how(launch, program)}\n\n{flat.rstrip()}\n\n"
+        f"// {title}\n//\n{_how(launch, program, parameters)}\n\n{flat.rstrip()}\n\n"
         f"// The instance: {template.expression}\n{constants}"
-        f"template __global__ void {template.kernel}<{names}>{_reflowed(parameters)};\n"
+        f"template __global__ void {template.kernel}<\n{names}>(\n"
+        f"{INDENT}{separator.join(parameters)});\n"
     )
 
 
@@ -70,11 +83,7 @@ def _closing(text: str, start: int) -> int:
     raise ValueError("a bracket is not closed")
 
 
-def _reflowed(parameters: str) -> str:
-    return re.sub(r"\s+", " ", parameters).replace(", ", ",\n    ").replace("(", "(\n    ", 1)
-
-
-def _how(launch: Launch, program: Program) -> str:
+def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:
     grid, block = (" x ".join(map(str, one)) for one in (launch.grid, launch.block))
     lines = [
         f"Compile for {program.arch} (nvcc -std=c++17 -arch={program.arch}); its symbol is",
@@ -82,8 +91,9 @@ def _how(launch: Launch, program: Program) -> str:
         f"Launch {grid} blocks of {block} threads with {launch.shared} bytes of dynamic shared",
         f"memory; it takes {program.registers} registers a thread. Arguments, in order:",
     ]
-    for one in launch.arguments:
+    for parameter, one in zip(parameters, launch.arguments, strict=True):
         value = one.value
-        named = f"tensor map of {value.base}" if isinstance(value, TensorMap) else value
-        lines.append(f"    {one.type} {named}")
+        if isinstance(value, TensorMap):
+            value = f"tensor map of {value.base}, as the launch plan says"
+        lines.append(f"    {parameter.rpartition(' ')[2]} = {value}")
     return "\n".join(f"// {line}" for line in lines)
