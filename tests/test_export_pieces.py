@@ -122,6 +122,11 @@ def test_a_cubin_is_the_programs_own(library: Library, tmp_path: Path) -> None:
     assert (file.read_bytes(), file.name) == (program.cubin, "lib-naive-0-sm_90.cubin")
 
 
+def test_compiled_kernels_are_loaded_as_they_are(library: Library, tmp_path: Path) -> None:
+    outcome = export_case.built(tmp_path, library, *STRICT[:4]).call(export_case.Call(SMALL))
+    assert (outcome.status, outcome.count("load"), outcome.count("launch")) == (0, 1, 1)
+
+
 def test_the_command_line_writes_a_library_that_builds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:

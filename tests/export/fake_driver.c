@@ -19,7 +19,7 @@
 
 enum { KERNELS = 512, ARGUMENTS = 64 };
 typedef struct {
-    char symbol[128];
+    char symbol[1024];
     int transposed[2], epilogue, count, size[ARGUMENTS];
 } Kernel;
 
@@ -47,11 +47,11 @@ static int told(const char *function) {
 static void read_kernels(void) {
     const char *path = getenv("FAKE_CUDA_KERNELS");
     FILE *file = path ? fopen(path, "r") : NULL;
-    char line[1024], *rest;
+    char line[4096], *rest;
     while (file && fgets(line, sizeof line, file) && kernel_count < KERNELS) {
         Kernel *one = &kernels[kernel_count++];
         int used = 0;
-        if (sscanf(line, "%127s %d %d %d%n", one->symbol, &one->transposed[0], &one->transposed[1],
+        if (sscanf(line, "%1023s %d %d %d%n", one->symbol, &one->transposed[0], &one->transposed[1],
                    &one->epilogue, &used) != 4)
             abort();
         for (rest = line + used; one->count < ARGUMENTS; ++one->count) {
