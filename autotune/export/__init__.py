@@ -80,13 +80,8 @@ def write(
     """
     if not shapes or not devices:
         raise UsageError("an export without shapes or devices; give at least one of each")
-    words = {"layout": layout, "batch": batch, "epilogue": epilogue, "output": output}
-    problems = [
-        one
-        if isinstance(one, Problem)
-        else Problem.parse(one, compute=compute_of(compute, accuracy), **words)  # type: ignore[arg-type]
-        for one in shapes
-    ]
+    words = compute_of(compute, accuracy), layout, batch, epilogue, output
+    problems = [one if isinstance(one, Problem) else _parsed(one, *words) for one in shapes]
     check_name(name)
     check_format(format)
     places = [targets.resolve(one) for one in devices]
@@ -102,6 +97,14 @@ def write(
         fallback=format == "c",
     )
     return Exported(library, write_library(library, Path(directory), format))
+
+
+def _parsed(
+    text: str, compute: str, layout: str, batch: int, epilogue: str, output: str
+) -> Problem:
+    return Problem.parse(
+        text, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
+    )
 
 
 def check_format(format: str) -> None:
