@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fake_cuda import Matrix, Status
 from fake_exchange import Exchange
-from fake_frameworks import FakeTorch, Parameter, Tensor
+from fake_frameworks import FakeTorch, Interface, Parameter, Tensor
 from runtime_case import SPLIT, TYPED, Case
 
 from autotune.errors import ArrayError, RunnerError
@@ -81,9 +81,9 @@ def test_a_warm_call_is_launched_without_python(case: Case, torch: FakeTorch) ->
 
 
 def test_the_launch_is_the_same(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
+    a, b, out = operands(case, torch)
     for _ in range(2):
-        case.product(*given, 2.0, 0.5)
+        case.product(a, b, out, 2.0, 0.5)
     first, second = case.cuda.launches
     assert first == second
 
@@ -137,20 +137,20 @@ def test_another_type_at_the_same_address_is_another_call(case: Case, torch: Fak
     memory = [case.matrix(4, 8, dtype="float16") for _ in range(2)]
     memory.append(case.matrix(8, 8, dtype="float16"))
     a, out, b = memory
-    halves = [torch.on("cuda:0", one) for one in (a, b, out)]
+    halves: Any = [torch.on("cuda:0", one) for one in (a, b, out)]
     case.product(*halves)
-    floats = [torch.on("cuda:0", one.view(np.float32)) for one in (a, b[:4], out)]
+    floats: Any = [torch.on("cuda:0", one.view(np.float32)) for one in (a, b[:4], out)]
     case.product(*floats)
     assert [str(one) for one in case.found] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
 
 
 def test_a_bias_is_one_of_the_arrays(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
+    a, b, out = operands(case, torch)
     one, other = (torch.on("cuda:0", case.matrix(7)) for _ in "ab")
     for bias in (one, None, other, one):
-        case.product(*given, bias=bias)
+        case.product(a, b, out, bias=bias)
         added = 0 if bias is None else bias.host
-        assert close(given[2].host, given[0].host @ given[1].host + added)
+        assert close(out.host, a.host @ b.host + added)
     assert len(prepared(case)) == 3
 
 
@@ -289,7 +289,7 @@ def test_an_exchange_api_of_another_major_version_is_left_alone(exchange: Exchan
 
 
 def test_it_is_compiled_once(library: Any) -> None:
-    folder = Path(library._name).parent
+    folder = Path(library.functions._name).parent
     before = sorted((one.name, one.stat().st_mtime_ns) for one in folder.iterdir())
     native.library.cache_clear()
     assert native.library() is not None
@@ -307,9 +307,19 @@ def test_torchs_own_tensors_are_read(case: Case, library: Any) -> None:
     torch = pytest.importorskip("torch", minversion="2.10")
     api = native.exchange_api(torch.Tensor)
     assert api is not None
-    calls = Calls(library, api, case.runtime.driver)
+    calls = Calls(library, api, case.runtime.framework(torch.ones(1), "A"), case.runtime.driver)
     a, b, out = torch.ones(3, 4), torch.ones(4, 5).t().contiguous().t(), torch.ones(3, 5)
-    placed = Placed(0, [].append, None)
+    enqueued: list[int] = []
+    placed = Placed(0, enqueued.append, None)
+    calls.serve(torch.Tensor)
     calls.keep(a, b, out, None, (1.0,), placed)
     assert calls.made(a, b, out, None, (1.0,)) is placed
     assert calls.made(a, b.contiguous(), out, None, (1.0,)) is False
+
+
+def test_arrays_of_two_libraries_are_found_in_python(case: Case, torch: FakeTorch) -> None:
+    torch.records = True
+    a, b, out = operands(case, torch)
+    for _ in range(2):
+        case.product(a, b, Interface(out.host))
+    assert close(out.host, a.host @ b.host)

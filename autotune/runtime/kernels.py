@@ -59,7 +59,7 @@ class Kernel(Product):
             ArrayError: as a call with them.
         """
         kept = a, b, out, bias
-        placed = self._found(kept, (alpha, beta, None, None, False), None)
+        placed = self._found(kept, (alpha, beta, None, None, False, bias is None))
         assert placed is not None  # without the vendor's library
         enqueue, ordinal = placed.enqueue, placed.ordinal
         stream = self.runtime.framework(a, "A").stream

@@ -13,7 +13,7 @@ from autotune.runtime import arrays
 from autotune.runtime.arrays import Operand, Window
 from autotune.runtime.executable import Placed
 from autotune.runtime.frameworks import Given
-from autotune.runtime.native import Calls, Native
+from autotune.runtime.native import Native
 from autotune.runtime.state import TUNED, Runtime, Tuner
 
 Array = TypeVar("Array")
@@ -80,19 +80,24 @@ class Product:
         vendor: bool = True,
     ) -> Array:
         """Enqueues the product on the caller's current stream; see `autotune.runtime.matmul`."""
-        framework = self.runtime.framework(a, "A")
         if out is None:
             if beta:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
-            out = framework.empty(a, self._shape(a, b), self._wide)
-        native = self._native.of(framework, a, b, out, bias)
-        rest = alpha, beta, activation, compute, vendor
-        known = native is not None and native.made(a, b, out, bias, rest)
-        if known is True:
-            return out
-        placed = known or self._found((a, b, out, bias), rest, native)
+            shape = self._shape(a, b)
+            out = self.runtime.framework(a, "A").empty(a, shape, self._wide)
+        rest = alpha, beta, activation, compute, vendor, bias is None
+        native = self._native.kinds.get(type(a))
+        placed: Placed | None = None
+        if native is not None and not native.records(a, b, out, bias):
+            known = native.made(a, b, out, bias, rest)
+            if known is True:
+                return out
+            placed = known or None
+        if placed is None:
+            placed = self._found((a, b, out, bias), rest)
         if placed is not None:
-            placed.enqueue(framework.stream((a, b, out), placed.ordinal))
+            stream = self.runtime.framework(a, "A").stream((a, b, out), placed.ordinal)
+            placed.enqueue(stream)
         return out
 
     def tune(
@@ -146,9 +151,7 @@ class Product:
             shape = self._shapes[kinds] = arrays.product_shape(first, second, problem)
         return shape
 
-    def _found(
-        self, operands: Arrays, rest: tuple[Any, ...], native: Calls | None
-    ) -> Placed | None:
+    def _found(self, operands: Arrays, rest: tuple[Any, ...]) -> Placed | None:
         """What enqueues a product; None if the vendor's library has multiplied."""
         seen = [
             None if one is None else self.runtime.framework(one, name).read(one)
@@ -158,23 +161,31 @@ class Product:
         placed = self._calls.get(key)
         if placed is not None:
             return placed
-        *_, vendor = rest
+        *_, vendor, _ = rest
         bound = self._checked(key, operands)
         if not (vendor and bound.vendor):
             placed = self._placed(key, bound)
             if len(self._calls) >= KEPT_CALLS:
                 self._calls.clear()
             self._calls[key] = placed
-            if native is not None:
-                native.keep(*operands, rest, placed)
+            self._keep_natively(operands, rest, placed)
         elif not self._multiplied(bound.problem, operands, *rest[:2]):
             # Not kept: the settings of the framework decide each time.
             placed = self._placed(key, bound)
         return placed
 
+    def _keep_natively(self, operands: Arrays, rest: tuple[Any, ...], placed: Placed) -> None:
+        """Has machine code know a call, if it can read all of its arrays."""
+        for one in operands:
+            if one is not None:
+                self._native.serve(self.runtime.framework(one, "A"), type(one))
+        native = self._native.kinds[type(operands[0])]
+        if native is not None:
+            native.keep(*operands, rest, placed)
+
     def _checked(self, key: tuple[Any, ...], operands: Arrays) -> _Bound:
         """What the operands of a call that was not made before pose."""
-        *seen, _, _, activation, compute, _ = key
+        *seen, _, _, activation, compute, _, _ = key
         addresses = _addresses(seen)
         kinds = tuple(one and one[1] for one in seen)
         aligned = tuple(address % VECTOR for address in addresses[:3])
@@ -188,7 +199,7 @@ class Product:
 
     def _placed(self, key: tuple[Any, ...], bound: _Bound) -> Placed:
         """What enqueues a call that was checked."""
-        *seen, alpha, beta, _, _, _ = key
+        *seen, alpha, beta, _, _, _, _ = key
         config = self._config(bound.problem, bound.ordinal)
         executable = self.runtime.executable(config, bound.problem, bound.ordinal, bound.alignment)
         return executable.bound(_addresses(seen), bound.leading, bound.strides, alpha, beta)

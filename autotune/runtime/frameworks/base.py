@@ -23,9 +23,8 @@ class Framework(Protocol):
 
     def describe(self, array: Any, name: str) -> Operand: ...
 
-    def records(self, *arrays: Any) -> bool:
-        """Whether it would have to differentiate through a product of these arrays, of which some
-        may be None."""
+    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
+        """Whether it would have to differentiate through a product of its arrays."""
         ...
 
     def exports(self, kind: type) -> bool:

@@ -43,7 +43,7 @@ class Interface:
         dtype = _KINDS.get(kind, kind)
         return Operand(name, shape, strides, dtype, self._ordinal(address), read_only)
 
-    def records(self, *arrays: Any) -> bool:  # noqa: ARG002
+    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
         return False
 
     def exports(self, kind: type) -> bool:  # noqa: ARG002

@@ -37,8 +37,14 @@ class Torch:
             recorded=array.requires_grad and self._records(),
         )
 
-    def records(self, *arrays: Any) -> bool:
-        return self._records() and any(one is not None and one.requires_grad for one in arrays)
+    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
+        # Some may be of another library, or None. Spelled out: it is asked at every call.
+        return self._records() and (
+            getattr(a, "requires_grad", False)
+            or getattr(b, "requires_grad", False)
+            or getattr(out, "requires_grad", False)
+            or getattr(bias, "requires_grad", False)
+        )
 
     def exports(self, kind: type) -> bool:
         # Of other subclasses the memory may be no tensor's.
@@ -90,7 +96,7 @@ class CuPy:
         strides = elements(array.strides, array.dtype.itemsize, name)
         return Operand(name, array.shape, strides, array.dtype.name, array.data.device_id)
 
-    def records(self, *arrays: Any) -> bool:  # noqa: ARG002
+    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
         return False
 
     def exports(self, kind: type) -> bool:

@@ -8,7 +8,6 @@ few microseconds later.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 from autotune.runtime.driver import Driver
 from autotune.runtime.frameworks import Framework
@@ -19,43 +18,34 @@ __all__ = ["Calls", "Native"]
 
 
 class Native:
-    """The calls that machine code knows, by the type of their arrays."""
+    """The calls that machine code knows.
+
+    Attributes:
+        kinds: those with arrays of a type, for the types that `serve` was asked for; None where
+            they have to be found in Python.
+    """
 
     def __init__(self, driver: Driver) -> None:
+        self.kinds: dict[type, Calls | None] = {}
         self._driver = driver
-        self._kinds: dict[type, Calls | None] = {}
         self._apis: dict[int, Calls] = {}
 
-    def of(self, framework: Framework, a: Any, b: Any, out: Any, bias: Any) -> Calls | None:
-        """Those with arrays like these; None where they have to be found in Python."""
-        kinds = self._kinds
-        try:
-            found = kinds[type(a)]
-            if (
-                found is None
-                or kinds[type(b)] is not found
-                or kinds[type(out)] is not found
-                or (bias is not None and kinds[type(bias)] is not found)
-                or framework.records(a, b, out, bias)
-            ):
-                return None
-        except KeyError as unknown:
-            (kind,) = unknown.args
-            kinds[kind] = self._made(framework, kind)
-            return self.of(framework, a, b, out, bias)
-        return found
+    def serve(self, framework: Framework, kind: type) -> None:
+        """Has calls with arrays of a type known, if they can be."""
+        if kind in self.kinds:
+            return
+        api = exchange_api(kind) if framework.exports(kind) else None
+        compiled = library() if api is not None else None
+        found = None
+        if api is not None and compiled is not None:
+            address = ctypes.addressof(api)
+            if address not in self._apis:
+                self._apis[address] = Calls(compiled, api, framework, self._driver)
+            found = self._apis[address]
+            found.serve(kind)
+        self.kinds[kind] = found
 
     def forget(self) -> None:
         """Knows no call any more."""
         for calls in self._apis.values():
             calls.forget()
-
-    def _made(self, framework: Framework, kind: type) -> Calls | None:
-        api = exchange_api(kind) if framework.exports(kind) else None
-        compiled = library() if api is not None else None
-        if api is None or compiled is None:
-            return None
-        address = ctypes.addressof(api)
-        if address not in self._apis:
-            self._apis[address] = Calls(compiled, api, self._driver)
-        return self._apis[address]

@@ -14,10 +14,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERANDS = 4, AXES = 3, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
+enum { OPERANDS = 4, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
 
-/* What a call gives besides the number of an entry, 0 or more, that Python has to enqueue. */
-enum { LAUNCHED = -1, UNKNOWN = -2, UNREADABLE = -3, REFUSED = -1000 };
+/* What keeping a call gives besides the number of its entry. */
+enum { UNKNOWN = -1, UNREADABLE = -2 };
+
+/* Of Python's stable ABI, whose objects are pointers here. */
+typedef struct {
+    void *(*as_pointer)(void *integer);
+    unsigned long long (*as_unsigned)(void *integer);
+    void *(*from_long)(long);
+    void *(*type_of)(void *object);
+    void (*hold)(void *object);
+    void (*drop)(void *object);
+    void (*clear_error)(void);
+    void *(*release_interpreter)(void);
+    void (*take_interpreter)(void *);
+    void *launched, *unknown; /* True and None */
+} Python;
+
+static Python python;
+
+void autotune_python(const Python *functions)
+{
+    python = *functions;
+}
 
 typedef struct {
     void *data;
@@ -42,8 +63,6 @@ typedef struct {
     int (*work_stream)(int32_t device_type, int32_t device_id, void **out);
     int (*context_id)(void *context, unsigned long long *id);
     int (*launch)(const Configuration *, void *kernel, void **parameters, void **extra);
-    void *(*release_interpreter)(void);
-    void (*take_interpreter)(void *);
 } Functions;
 
 typedef struct {
@@ -66,6 +85,8 @@ typedef struct {
 
 typedef struct {
     Functions functions;
+    void *kinds[KINDS]; /* types whose arrays may be read */
+    int kind_count;
     unsigned long long homes[HOMES];
     int32_t ordinals[HOMES];
     int home_count;
@@ -92,6 +113,13 @@ int autotune_free(Table *table)
     return 1;
 }
 
+/* Has arrays of a type read, which has to outlive the table. */
+void autotune_kind(Table *table, void *kind)
+{
+    if (table->kind_count < KINDS)
+        table->kinds[table->kind_count++] = kind;
+}
+
 /* Notes that a context is on a device. */
 void autotune_home(Table *table, unsigned long long context, int32_t ordinal)
 {
@@ -115,10 +143,24 @@ static int is_current(const Table *table, int32_t ordinal)
     return 0;
 }
 
-static int read_array(const Functions *functions, void *object, Array *array, DLTensor *seen)
+static int is_known(const Table *table, void *object)
 {
-    if (functions->read(object, seen))
+    void *kind = python.type_of(object);
+    python.drop(kind);
+    for (int i = 0; i < table->kind_count; i++)
+        if (table->kinds[i] == kind)
+            return 1;
+    return 0;
+}
+
+static int read_array(const Table *table, void *object, Array *array, DLTensor *seen)
+{
+    if (!is_known(table, object))
         return UNREADABLE;
+    if (table->functions.read(object, seen)) {
+        python.clear_error(); /* whoever reads it in Python says what is wrong */
+        return UNREADABLE;
+    }
     if (seen->ndim < 1 || seen->ndim > AXES || !seen->strides)
         return UNKNOWN;
     array->address = (uint64_t)(uintptr_t)seen->data + seen->byte_offset;
@@ -142,7 +184,7 @@ static int read_key(const Table *table, void *const *objects, uint64_t tag, Key 
     key->tag = tag;
     for (int i = count - 1; i >= 0; i--) {
         DLTensor *to = i ? &seen : first;
-        if ((failed = read_array(&table->functions, objects[i], &key->arrays[i], to)))
+        if ((failed = read_array(table, objects[i], &key->arrays[i], to)))
             return failed;
     }
     return 0;
@@ -191,29 +233,36 @@ int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, uint64_t 
     return number;
 }
 
-int autotune_call(Table *table, void *a, void *b, void *c, void *bias, uint64_t tag)
+static void *answer(void *object)
 {
-    const Functions *functions = &table->functions;
-    void *objects[OPERANDS] = {a, b, c, bias};
+    python.hold(object);
+    return object;
+}
+
+/* A function of Python's, METH_FASTCALL, of A, B, C, a bias or None, and a tag; `self` is the address
+ * of the table. True if the call was launched; None if it is unknown; the number of an entry that
+ * Python has to enqueue; or what the driver refused it with, negated. */
+void *autotune_call(void *self, void *const *objects, intptr_t count)
+{
+    Table *table = python.as_pointer(self);
     DLTensor first;
     Key key;
-    int failed = read_key(table, objects, tag, &key, &first);
-    if (failed)
-        return failed;
+    if (count != OPERANDS + 1
+        || read_key(table, objects, python.as_unsigned(objects[OPERANDS]), &key, &first))
+        return answer(python.unknown);
     unsigned slot = slot_of(table, &key);
     if (!table->slots[slot])
-        return UNKNOWN;
+        return answer(python.unknown);
     int number = table->slots[slot] - 1;
     const Entry *entry = &table->entries[number];
     Configuration configuration = entry->configuration;
-    if (!entry->kernel || !is_current(table, entry->ordinal))
-        return number;
-    if (functions->work_stream(first.device_type, first.device_id, &configuration.stream))
-        return UNREADABLE;
+    if (!entry->kernel || !is_current(table, entry->ordinal)
+        || table->functions.work_stream(first.device_type, first.device_id, &configuration.stream))
+        return python.from_long(number);
     table->flying++;
-    void *state = functions->release_interpreter();
-    int status = functions->launch(&configuration, entry->kernel, entry->parameters, NULL);
-    functions->take_interpreter(state);
+    void *state = python.release_interpreter();
+    int status = table->functions.launch(&configuration, entry->kernel, entry->parameters, NULL);
+    python.take_interpreter(state);
     table->flying--;
-    return status ? REFUSED - status : LAUNCHED;
+    return status ? python.from_long(-(long)status) : answer(python.launched);
 }

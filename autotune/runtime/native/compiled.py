@@ -6,10 +6,13 @@ import ctypes
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from autotune import settings
 from autotune.errors import CacheError
@@ -17,8 +20,13 @@ from autotune.errors import CacheError
 FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC")
 COMPILER_SECONDS = 60.0
 
-_CAPSULE = b"dlpack_exchange_api"
-_MAJOR = 1
+_CAPSULE, _MAJOR = b"dlpack_exchange_api", 1
+_METH_FASTCALL = 0x0080
+# What it needs of the interpreter, all of Python's stable ABI.
+_FUNCTIONS = (
+    *("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyObject_Type"),
+    *("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread"),
+)
 
 
 class Api(ctypes.Structure):
@@ -50,10 +58,46 @@ def exchange_api(kind: type) -> Api | None:
     return found if found.major == _MAJOR and found.read and found.work_stream else None
 
 
+class _Python(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, "launched", "unknown"))
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """The compiled part, whose functions keep the interpreter's lock.
+
+    Attributes:
+        functions: by their names in `calls.c`.
+        method: how Python calls `autotune_call`.
+    """
+
+    functions: ctypes.PyDLL
+    method: _Method
+
+    def caller(self, table: int) -> Callable[..., Any]:
+        """`autotune_call` on the table at an address, as a function of Python's own: through
+        `ctypes` a call takes longer than all that it does."""
+        new = ctypes.pythonapi.PyCFunction_NewEx
+        new.restype = ctypes.py_object
+        new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+        made: Callable[..., Any] = new(ctypes.addressof(self.method), table, None)
+        return made
+
+
 @lru_cache(maxsize=1)
-def library() -> ctypes.PyDLL | None:
-    """The compiled part, which keeps the interpreter's lock while it runs; None where it cannot be
-    had."""
+def library() -> Library | None:
+    """The compiled part; None where it cannot be had."""
     compiler = settings.c_compiler()
     if compiler is None:
         return None
@@ -63,7 +107,7 @@ def library() -> ctypes.PyDLL | None:
     try:
         if not path.exists():
             _compile(compiler, source, path)
-        return _declared(ctypes.PyDLL(str(path)))
+        return _loaded(path)
     except (OSError, CacheError, subprocess.SubprocessError):
         return None
 
@@ -79,17 +123,25 @@ def _compile(compiler: Path, source: bytes, path: Path) -> None:
         made.replace(path)
 
 
-def _declared(found: ctypes.PyDLL) -> ctypes.PyDLL:
-    pointer, integer, whole = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+def _loaded(path: Path) -> Library:
+    found = ctypes.PyDLL(str(path))
+    pointer, number = ctypes.c_void_p, ctypes.c_int32
     arrays = (ctypes.py_object,) * 4
     found.autotune_table.restype, found.autotune_table.argtypes = pointer, (pointer,)
     found.autotune_free.argtypes = (pointer,)
+    found.autotune_kind.restype, found.autotune_kind.argtypes = None, (pointer, ctypes.py_object)
     found.autotune_home.restype = None
-    found.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, ctypes.c_int32)
-    found.autotune_keep.restype = integer
+    found.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, number)
     found.autotune_keep.argtypes = (
-        *(pointer, *arrays, whole, ctypes.c_int32),
+        *(pointer, *arrays, ctypes.c_uint64, number),
         *(pointer, pointer, pointer),
     )
-    found.autotune_call.restype, found.autotune_call.argtypes = integer, (pointer, *arrays, whole)
-    return found
+    functions = (_address(getattr(ctypes.pythonapi, name)) for name in _FUNCTIONS)
+    # In CPython an object's id is its address.
+    found.autotune_python(ctypes.byref(_Python(*functions, id(True), id(None))))
+    method = _Method(b"call", _address(found.autotune_call), _METH_FASTCALL, None)
+    return Library(found, method)
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value
