@@ -19,8 +19,9 @@ from autotune.wisdom import Library, alike
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 
-# With so much expected to be lost, the model's own choice is worth the time that it takes.
-TOO_MUCH = 0.03
+# A choice of a smaller doubt is not weighed against the model's own, which takes a second to find.
+SURE = 0.06
+CORRECTED = ", corrected by what is recorded of other problems"
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,11 @@ def _similar(problem: Problem, device: Device, library: Library) -> Answer | Non
     if not (choices := similar.ranked(problem, device, records)):
         return None
     found = choices[0]
-    if expected_loss("near", found.doubt) > TOO_MUCH:
+    if found.doubt > SURE:
         found = min((found, *similar.surveyed(problem, device, records)[:1]), key=similar.order)
     if found.record is None:
-        return _by_model(problem, device, found, expected_loss("near", found.doubt))
+        regret = expected_loss("near", found.doubt)
+        return _by_model(problem, device, found, regret, CORRECTED)
     here = alike(found.record.device, device)
     other = found.record.problem
     where = "" if here else f" on {found.record.device.name}"
@@ -144,7 +146,8 @@ def _similar(problem: Problem, device: Device, library: Library) -> Answer | Non
     return Answer(
         *(problem, device, found.config, "nearest" if here else "related", "predicted"),
         *(found.record, found.time_us, note),
-        regret=expected_loss("near" if here else "related", found.doubt),
+        # No two related devices are recorded: it is better than the model alone, unknown how much.
+        regret=expected_loss("near" if here else "model", found.doubt),
     )
 
 
@@ -157,9 +160,11 @@ def _chosen(problem: Problem, device: Device) -> Answer | None:
     return _by_model(problem, device, choice, expected_loss("model", 0.0))
 
 
-def _by_model(problem: Problem, device: Device, found: Choice, regret: float) -> Answer:
+def _by_model(
+    problem: Problem, device: Device, found: Choice, regret: float, corrected: str = ""
+) -> Answer:
     note = (
-        f"{problem} is not tuned on {device.name}: using the model's choice; "
+        f"{problem} is not tuned on {device.name}: using the model's choice{corrected}; "
         f"`autotune tune {problem}` measures"
     )
     return Answer(

@@ -27,7 +27,7 @@ A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 TWINS = {"f16", "bf16"}
 A_TWIN = 0.1
 # Records that the model is corrected by.
-TEACHERS = 64
+TEACHERS = 128
 # A configuration's time is taken to be so many standard deviations worse than is believed: those
 # of which little is known disappoint more often than they surprise.
 CAUTION = 2.0

@@ -30,8 +30,12 @@ class Unreadable:
 class Fake:
     """A bench whose candidates misbehave as their configuration's `act` says."""
 
-    def __init__(self) -> None:
+    def __init__(self, problem: Problem | None = None) -> None:
         self._requests = 0
+        self._problem = problem
+
+    def turn_to(self, problem: Problem) -> None:
+        self._problem = problem
 
     def room(self, workspace: int) -> bool:
         return workspace < CRAMPED
@@ -43,6 +47,9 @@ class Fake:
         match str(candidate.config.values["act"]):
             case "count":
                 return Measurement(float(self._requests), samples=os.getpid())
+            case "problem":
+                assert self._problem is not None
+                return Measurement(float(self._problem.m), samples=os.getpid())
             case "coarse":
                 return Measurement(1.0, samples=os.getpid(), relative_error=1e-3)
             case "objective":
@@ -99,7 +106,7 @@ def opened(stand: Callable[[], object]) -> Opening:
 
 
 def fake(problem: Problem, index: int) -> Opening:
-    return opened(Fake)
+    return opened(lambda: Fake(problem))
 
 
 def tireless(problem: Problem, index: int) -> Opening:

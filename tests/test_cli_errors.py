@@ -186,7 +186,7 @@ def test_an_untuned_problem_says_what_to_type(capsys: pytest.CaptureFixture[str]
         "256x256x256:f32:nn is not tuned on NVIDIA H100 80GB HBM3; "
         "run `autotune tune 256x256x256:f32:nn --device replay:synthetic`"
     )
-    assert refused(capsys, "best", SHAPE, "--device", DEVICE) == (3, said)
+    assert refused(capsys, "best", "--exact", SHAPE, "--device", DEVICE) == (3, said)
 
 
 @pytest.mark.parametrize("width", ["3", "33"])
@@ -290,7 +290,7 @@ def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
     path = Store(cache).path(H100, PROBLEM)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert run("best", SHAPE, "--device", DEVICE) == 3
+    assert run("best", "--exact", SHAPE, "--device", DEVICE) == 3
     warning, error = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {path}: passed over: ")
     assert said in warning
@@ -309,12 +309,14 @@ def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
 def test_the_precision_is_part_of_the_problem(
     given: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = refused(capsys, "best", "32x32x32", *given, "--device", "h100")
+    status, said = refused(capsys, "best", "--exact", "32x32x32", *given, "--device", "h100")
     assert (status, f"`autotune tune {problem} --device h100`" in said) == (3, True)
 
 
 def test_a_shape_that_says_f32_can_still_be_near(capsys: pytest.CaptureFixture[str]) -> None:
-    _, said = refused(capsys, "best", "32x32x32:f32", "--accuracy", "near", "--device", "h100")
+    _, said = refused(
+        capsys, "best", "--exact", "32x32x32:f32", "--accuracy", "near", "--device", "h100"
+    )
     assert said.startswith("32x32x32:tf32x3:nn is not tuned")
 
 
@@ -324,6 +326,6 @@ def test_a_shape_that_says_f32_can_still_be_near(capsys: pytest.CaptureFixture[s
 def test_batch_and_epilogue_are_part_of_the_problem(
     given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = refused(capsys, "best", *given, "--device", "h100")
+    status, said = refused(capsys, "best", "--exact", *given, "--device", "h100")
     assert status == 3
     assert "`autotune tune 32x32x32:f32:nn:batch=8:bias --device h100`" in said

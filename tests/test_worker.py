@@ -75,6 +75,32 @@ def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
     assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
+def on(runner: GpuRunner) -> tuple[float, int]:
+    """M of the problem that the worker is at, and its process."""
+    measurement = runner.measure(candidate("problem"), None)
+    assert isinstance(measurement, Measurement)
+    return measurement.time_us, measurement.samples
+
+
+def test_the_same_worker_takes_up_another_problem(fake: GpuRunner) -> None:
+    (_, before) = on(fake)
+    fake.turn_to(Problem(32, 64, 64))
+    assert on(fake) == (32.0, before)
+
+
+def test_a_worker_that_starts_again_knows_the_later_problem(fake: GpuRunner) -> None:
+    fake.turn_to(Problem(32, 64, 64))
+    fake.measure(candidate("kill"), None)
+    assert on(fake)[0] == 32.0
+
+
+def test_the_baseline_of_another_problem_is_another(fake: GpuRunner) -> None:
+    fake.baseline()
+    raced(fake)  # its time from there stands: 20 us
+    fake.turn_to(Problem(32, 64, 64))
+    assert fake.baseline() == Measurement(10.0, relative_error=1e-6)
+
+
 def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
     assert (fake.device.arch, fake.driver) == ("sm_90", "13.0")
 

@@ -76,7 +76,7 @@ def _spelled(arguments: Sequence[str]) -> list[str]:
 
 def _shapes(arguments: Sequence[str]) -> list[str]:
     """Keeps a shape such as `-1x8x8` from being taken for an option: its own check refuses it."""
-    return [f" {one}" if re.match(r"-\d+x", one) else one for one in arguments]
+    return [f" {one}" if re.match(r"-\d+(x|\.\.)", one) else one for one in arguments]
 
 
 def _repeated(arguments: Sequence[str], option: str) -> list[str]:

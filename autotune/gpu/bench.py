@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
@@ -54,8 +55,22 @@ class Bench(Stand):
             MissingError: without a compiler.
         """
         super().__init__(session)
+        self._cache = cache
         self.operands = Operands(session, problem, leading_dimensions, strides)
         self._verifier = Verifier(session, self.operands, cache)
+
+    def turn_to(self, problem: Problem) -> None:
+        """Takes up another problem, on operands without gaps.
+
+        Raises:
+            RunnerError: if the device has too little free memory.
+        """
+        del self.operands, self._verifier
+        self.__dict__.pop("_vendor", None)
+        gc.collect()  # their memory is needed
+        self.operands = Operands(self._session, problem)
+        self._verifier = Verifier(self._session, self.operands, self._cache)
+        self.warm_up()
 
     def warm_up(self) -> None:
         """Draws operands and has the device compute the reference."""

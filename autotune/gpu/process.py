@@ -237,6 +237,17 @@ class Service:
         """
         return self._tried(lambda worker: worker.ask(method, arguments, limit))
 
+    def turn_to(self, task: object, limit: float) -> None:
+        """Has the process, and those that follow it, serve another task.
+
+        Raises:
+            AutotuneError: as `ask`.
+        """
+        factory, (_, *rest) = self._opening
+        self._opening = factory, (task, *rest)
+        if not self._worker.ended:
+            self.ask("turn_to", (task,), limit)  # one that fails ends, and the next knows the task
+
     def kill(self) -> None:
         """Ends the process without waiting for its end."""
         self._worker.kill()

@@ -88,15 +88,25 @@ class GpuRunner:
             vendor: likewise the one with the vendor's library; None if there is no such library.
             time_limit: seconds for one candidate; by default from a problem's operations.
         """
-        flops = task.flops if isinstance(task, Problem) else 0
-        by_size = TIME_LIMIT + TIME_LIMIT_PER_TFLOP * flops / 1e12
-        self._limit = by_size if time_limit is None else time_limit
+        self._limit = _limit_of(task) if time_limit is None else time_limit
         self._task = task
         self._baseline: Measurement | None = None
         self._asked = vendor is None  # whether the baseline is known, or known not to be there
         self._settled = False
         self._measuring = Service(bench, (task, index))
         self._vendor = Service(vendor, (task, index)) if vendor else None
+
+    def turn_to(self, problem: Problem) -> None:
+        """Takes up another problem in the same processes, which saves their start.
+
+        Raises:
+            AutotuneError: if a process that is still to start cannot.
+        """
+        self._task, self._limit = problem, _limit_of(problem)
+        self._baseline, self._asked = None, self._vendor is None
+        for one in (self._measuring, self._vendor):
+            if one is not None:
+                one.turn_to(problem, self._limit + VENDOR_LIMIT)
 
     @property
     def device(self) -> Device:
@@ -226,6 +236,12 @@ class GpuRunner:
     def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
         """The answer of the worker that measures."""
         return _either(self._measuring, self._vendor, method, arguments, limit)
+
+
+def _limit_of(task: Problem | Workload) -> float:
+    """Seconds for one candidate, by a problem's operations."""
+    flops = task.flops if isinstance(task, Problem) else 0
+    return TIME_LIMIT + TIME_LIMIT_PER_TFLOP * flops / 1e12
 
 
 def _either(

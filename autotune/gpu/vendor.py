@@ -44,6 +44,10 @@ class VendorBench:
     def __init__(self, session: Session, problem: Problem) -> None:
         self._session, self._problem = session, problem
 
+    def turn_to(self, problem: Problem) -> None:
+        """Takes up another problem."""
+        self._problem = problem
+
     def room(self, workspace: int) -> bool:
         """Whether there is memory for a request whose candidates use so many bytes of workspace."""
         flush = 2 * self._session.device.l2_bytes

@@ -1,0 +1,251 @@
+"""How good a configuration is for a shape that nobody tuned.
+
+    python scripts/left_out.py recorded docs/results/h100/trials --fit
+    python scripts/left_out.py live left_out.json --count 24 --each 10
+
+`recorded` needs no GPU. Of each recording it looks up the problem by the records that the others
+would have made, those of the same sizes left out, and compares the time of what is chosen among the
+recorded configurations with the fastest. `--fit` writes the losses to `autotune/data/regret.json`,
+which `lookup` takes as those that it expects.
+
+`live` draws shapes by a seed, log-uniform in each size, over precisions and layouts, none of them
+among the records that this machine and the package have. Each is looked up, tuned for `--each`
+seconds into an empty store, and then what was picked and what was tuned are timed interleaved.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Annotated, Any
+
+import typer
+from left_out_rows import SHOWN, Row, geomean, line, show, write
+from wisdom import Places, record_of, tune_at
+
+from autotune import compiler, families, settings, similar, targets
+from autotune.config import Config
+from autotune.device import Device
+from autotune.errors import AutotuneError, NotFoundError
+from autotune.evaluate import prepare
+from autotune.lookup import Answer, lookup
+from autotune.problem import Problem
+from autotune.recording import Recording
+from autotune.runner import Candidate, Measurement, Runner
+from autotune.store import Record, Store
+from autotune.targets import Target
+from autotune.transfer import Experience
+from autotune.tuning import Options
+from autotune.wisdom import Library
+
+REGRET = Path("autotune/data/regret.json")
+FEWEST = 10
+"""A problem of which fewer configurations were recorded says nothing of a choice among them."""
+BINS = 3
+"""Of doubts, each with as many of the choices."""
+
+COMPUTES = ("f32", "tf32", "f16", "bf16")
+LAYOUTS = ("nn", "nt", "tn")
+SMALLEST, LARGEST = (1, 16, 16), (8192, 16384, 16384)
+MOST_FLOPS = 2e12
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+@app.command()
+def recorded(
+    folder: Annotated[Path, typer.Argument(help="Of recordings.")],
+    fit: Annotated[bool, typer.Option("--fit", help="Write what is to be expected.")] = False,
+    regret: Annotated[Path, typer.Option(help="Where.")] = REGRET,
+    out: Annotated[Path | None, typer.Option(help="A file for the rows.")] = None,
+) -> None:
+    """Leaves each problem of a folder of recordings out in turn."""
+    every = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
+    records = {one.problem: record for one in every if (record := record_of(one)) is not None}
+    some = [one for one in every if len(times(one)) >= FEWEST]
+    rows = [row_of(one, records) for one in some]
+    models = [by_model(one) for one in some]
+    show(rows)
+    SHOWN.print(f"the cost model alone: geomean {geomean(models):.3f}, worst {min(models):.3f}")
+    if out is not None:
+        write(out, some[0].device, rows)
+    if fit:
+        source = f"scripts/left_out.py, {len(rows)} problems recorded on {some[0].device.name}"
+        made = {"source": source, "losses": fitted(rows, models)}
+        regret.write_text(json.dumps(made, indent=1) + "\n")
+
+
+@app.command()
+def live(
+    out: Annotated[Path, typer.Argument(help="The file of the results.")],
+    count: Annotated[int, typer.Option(help="Of the shapes.")] = 24,
+    each: Annotated[float, typer.Option(help="Seconds of tuning a shape.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="In all.")] = 3600.0,
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    seed: int = 0,
+) -> None:
+    """Looks shapes up that nobody tuned, tunes them and compares."""
+    began, where = monotonic(), targets.resolve(device)
+    store = Store(settings.cache_dir())
+    there = {record.problem for record in Library(store).records(where)}
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
+        places = Places(device, stack, seed)
+        scratch = Store(Path(name))
+        for problem in [one for one in drawn(2 * count, seed) if one not in there][:count]:
+            if monotonic() - began + each > seconds:
+                break
+            try:
+                rows.append(against_tuned(problem, where, store, scratch, places, each, seed))
+            except AutotuneError as error:
+                SHOWN.print(f"{problem}: {error}", style="red", markup=False)
+                places.end()
+                continue
+            SHOWN.print(line(rows[-1]), markup=False, highlight=False)
+            write(out, where, rows)
+    show(rows)
+
+
+def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
+    """The row of a recorded problem, by the records of problems of other sizes."""
+    problem, device, measured = recording.problem, recording.device, times(recording)
+    others = [
+        record
+        for other, record in records.items()
+        if (other.m, other.n, other.k) != (problem.m, problem.n, problem.k)
+    ]
+    began = monotonic()
+    taken = {row.config: row.resources for row in recording.rows}
+    configs = [*measured]
+    judge = similar.experience(problem, device, others).judge
+    belief = judge(configs, problem, [taken[config] for config in configs])
+    place = int(belief.cautious(similar.CAUTION).argmin())
+    picked, doubt = configs[place], float(belief.doubts[place])
+    best = min(measured, key=lambda config: measured[config])
+    return Row(
+        problem=str(problem),
+        how="nearest",
+        ratio=measured[best] / measured[picked],
+        expected=similar.expected_loss("near", doubt),
+        doubt=doubt,
+        picked=str(picked),
+        best=str(best),
+        picked_us=measured[picked],
+        best_us=measured[best],
+        lookup_s=monotonic() - began,
+    )
+
+
+def by_model(recording: Recording) -> float:
+    """The ratio of the cost model's choice among what is recorded."""
+    measured = times(recording)
+    taken = {row.config: row.resources for row in recording.rows}
+    configs = [*measured]
+    belief = Experience((), recording.device).judge(
+        configs, recording.problem, [taken[config] for config in configs]
+    )
+    return min(measured.values()) / measured[configs[int(belief.times.argmin())]]
+
+
+def times(recording: Recording) -> dict[Config, float]:
+    """Microseconds of each configuration that has a time."""
+    return {
+        row.config: row.outcome.time_us
+        for row in recording.rows
+        if isinstance(row.outcome, Measurement)
+    }
+
+
+def fitted(rows: Sequence[Row], models: Sequence[float]) -> dict[str, Any]:
+    """The mean loss of the choices by their doubts, which never falls, and that of the model."""
+    ordered = sorted((row.doubt or 0.0, row.ratio) for row in rows)
+    size = math.ceil(len(ordered) / BINS)
+    bins = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    losses = [round(1 / geomean([ratio for _, ratio in one]) - 1, 3) for one in bins]
+    rising = [max(losses[: place + 1]) for place in range(len(losses))]
+    return {
+        "near": {"doubts": [round(one[0][0], 3) for one in bins[1:]], "losses": rising},
+        "model": {"doubts": [], "losses": [round(1 / geomean(models) - 1, 3)]},
+    }
+
+
+def drawn(count: int, seed: int) -> list[Problem]:
+    """Problems of all kinds, the same for the same seed."""
+    random = Random(seed)
+    found: list[Problem] = []
+    while len(found) < count:
+        sizes = [
+            round(math.exp(random.uniform(math.log(low), math.log(high))))
+            for low, high in zip(SMALLEST, LARGEST, strict=True)
+        ]
+        step = random.choice((1, 8, 64))
+        m, n, k = (max(1, size // step) * step if size >= step else size for size in sizes)
+        compute = COMPUTES[len(found) % len(COMPUTES)]
+        problem = Problem(m, n, k, compute, random.choice(LAYOUTS))
+        if problem.flops <= MOST_FLOPS:
+            found.append(problem)
+    return found
+
+
+def against_tuned(
+    problem: Problem,
+    device: Device,
+    store: Store,
+    scratch: Store,
+    places: Places,
+    each: float,
+    seed: int,
+) -> Row:
+    """Looks a problem up, tunes it and times both configurations by turns.
+
+    Raises:
+        AutotuneError: if there is no answer, or the tuning fails.
+    """
+    began = monotonic()
+    answer = lookup(problem, device, store)
+    took = monotonic() - began
+    if answer is None:
+        raise NotFoundError(f"nothing can run {problem}")
+    record = tune_at(problem, places, scratch, Options(budget_s=each, seed=seed))
+    picked_us, best_us = timed(answer, record, places.current)
+    return Row(
+        problem=str(problem),
+        how=answer.how,
+        ratio=0.0 if picked_us is None else best_us / picked_us,
+        expected=answer.regret,
+        doubt=None,
+        picked=str(answer.config),
+        best=str(record.best.config),
+        picked_us=picked_us,
+        best_us=best_us,
+        lookup_s=took,
+    )
+
+
+def timed(answer: Answer, record: Record, target: Target) -> tuple[float | None, float]:
+    """Microseconds of the answer, None if it fails, and of the record's best, interleaved."""
+    best = record.best
+    if answer.config == best.config:
+        return best.measurement.time_us, best.measurement.time_us
+    build = partial(compiler.compile, cache=settings.cache_dir())
+    runner: Runner = target.runner
+    ready = [
+        prepare(families.plan(config, answer.problem), runner, build)
+        for config in (answer.config, best.config)
+    ]
+    candidates = [one for one in ready if isinstance(one, Candidate)]
+    raced = runner.rematch(candidates)
+    outcomes = {one.config: outcome for one, outcome in zip(candidates, raced, strict=True)}
+    ours, theirs = outcomes.get(answer.config), outcomes.get(best.config)
+    best_us = theirs.time_us if isinstance(theirs, Measurement) else best.measurement.time_us
+    return ours.time_us if isinstance(ours, Measurement) else None, best_us
+
+
+if __name__ == "__main__":
+    app()

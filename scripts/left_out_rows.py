@@ -1,0 +1,87 @@
+"""What came of shapes that were left out: rows, their summary as a table and as a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from autotune import targets
+from autotune.device import Device
+
+SHOWN = Console(width=110, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A problem that was left out.
+
+    Attributes:
+        problem: its text.
+        how: as `lookup.Answer`.
+        ratio: the time of the best over that of what was picked, at most about 1; 0 if what was
+            picked failed.
+        expected: the loss that was expected, 0.05 for 5 %.
+        doubt: standard deviation that the choice was made with; None where it is not known.
+        picked, best: configurations.
+        picked_us, best_us: their times.
+        lookup_s: seconds of the lookup.
+    """
+
+    problem: str
+    how: str
+    ratio: float
+    expected: float | None
+    doubt: float | None
+    picked: str
+    best: str
+    picked_us: float | None
+    best_us: float
+    lookup_s: float
+
+
+def geomean(ratios: Sequence[float]) -> float:
+    """Of ratios; one that failed counts as a hundredth."""
+    return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios))
+
+
+def line(row: Row) -> str:
+    """Such as `300x4096x4096:bf16:nt  nearest 0.974, expected 0.952`."""
+    expected = "" if row.expected is None else f", expected {1 / (1 + row.expected):.3f}"
+    return f"{row.problem:28} {row.how:9} {row.ratio:.3f}{expected}; lookup {row.lookup_s:.2f} s"
+
+
+def show(rows: Sequence[Row]) -> None:
+    """The figures by kind of answer, and the worst ten."""
+    for row in sorted(rows, key=lambda row: row.ratio)[:10]:
+        SHOWN.print(line(row), markup=False, highlight=False)
+    shown = Table("answers", "problems", "geomean", "worst", "below 0.9", "below 0.8", "expected")
+    for how in [*dict.fromkeys(row.how for row in rows), "all"]:
+        some = [row for row in rows if how in (row.how, "all")]
+        ratios = [row.ratio for row in some]
+        expected = geomean([1 / (1 + (row.expected or 0.0)) for row in some]) if some else 1.0
+        if some:
+            counts = (str(sum(ratio < limit for ratio in ratios)) for limit in (0.9, 0.8))
+            numbers = f"{geomean(ratios):.3f}", f"{min(ratios):.3f}", *counts, f"{expected:.3f}"
+            shown.add_row(how, str(len(some)), *numbers)
+    SHOWN.print(shown)
+
+
+def write(path: Path, device: Device, rows: Sequence[Row]) -> None:
+    """The rows with their summary."""
+    ratios = [row.ratio for row in rows]
+    made = {
+        "device": device.name,
+        **{name: asdict(targets.here())[name] for name in ("driver", "compiler", "source")},
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "rows": [asdict(row) for row in rows],
+        "geomean": geomean(ratios),
+        "worst": min(ratios),
+    }
+    path.write_text(json.dumps(made, indent=1) + "\n")
