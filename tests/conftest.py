@@ -1,12 +1,12 @@
-"""What all tests share: they know of no records but their own, whichever the package ships."""
+"""What the tests count on."""
 
-import os
-from pathlib import Path
+from __future__ import annotations
 
-import pytest
+import signal
 
 
-@pytest.fixture(autouse=True)
-def _no_wisdom(monkeypatch: pytest.MonkeyPatch) -> None:
-    nowhere = Path(os.devnull) / "wisdom"
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(nowhere))
+def pytest_configure() -> None:
+    """Has Ctrl-C end what the tests start: a shell that starts the suite in the background has it
+    ignored, which processes hand on."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

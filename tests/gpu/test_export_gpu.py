@@ -26,9 +26,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS = (
     *("512x512x512", "64x4096x4096", "4097x4095x4093", "128x4096x14336", "1x4096x4096"),
     *("2048x2048x2048:batch=3:bias", "1024x1024x1024:tt"),
-    *("64x64x65536:tf32", "1023x1025x1027:tf32", "1024x1024x1024:tf32x3:batch=3:relu"),
+    *("64x64x65536:tf32", "1023x1025x1027:tf32", "4096x4096x64:tf32x3:batch=3:gelu"),
     "512x512x512:tf32x3",
-    *("64x64x65536:f16", "1000x1000x1000:f16", "8x4096x4096:f16:batch=3:bias_gelu:out=f32"),
+    *("64x64x65536:f16", "1000x1000x1000:f16", "128x128x128:f16:batch=3:bias:out=f32"),
     *("4096x4096x4096:bf16", "1x4096x4096:bf16", "37x53x71:bf16"),
 )
 PROBLEMS = tuple(map(Problem.parse, TEXTS))
