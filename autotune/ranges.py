@@ -67,7 +67,8 @@ class Span:
         Raises:
             ProblemError: if the text has another form or names an impossible problem.
         """
-        shape, *rest = text.strip().lower().split(":")
+        text = text.strip()
+        shape, *rest = text.lower().split(":")
         sizes = shape.split("x")
         varied = [(place, match) for place, one in enumerate(sizes) if (match := _SPAN.match(one))]
         if len(varied) != 1 or len(sizes) != 3 or not _SPAN.fullmatch(sizes[varied[0][0]]):
@@ -78,7 +79,7 @@ class Span:
         low, high = int(match[1]), int(match[2])
         if not 1 <= low <= high:
             raise ProblemError(
-                f"range {low}..{high} of {text!r}; give 1 or more, the smaller first"
+                f"range {low}..{high} in {text!r}; give 1 or more, the smaller first"
             )
         sizes[place] = str(high)
         problem = Problem.parse(

@@ -17,7 +17,7 @@ from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.problem import Problem, distance
 from autotune.store import Entry, Record
-from autotune.transfer import Experience, Sample
+from autotune.transfer import Belief, Experience, Sample
 from autotune.wisdom import alike
 
 # Records whose entries can be answered: so many, no further off than this in octaves. What else
@@ -59,38 +59,24 @@ def ranked(problem: Problem, device: Device, records: Sequence[Record]) -> list[
 
     Each has the time that the cost model predicts, corrected by its errors on what is recorded.
     """
-    near = [
-        record
-        for record in nearest(problem, device, records)[:NEIGHBOURS]
-        if remoteness(record, problem, device) <= REACH
-    ]
     pool: dict[Config, tuple[Entry, Record]] = {}
-    for record in near:
+    for record in nearest(problem, device, records)[:NEIGHBOURS]:
+        if remoteness(record, problem, device) > REACH:
+            break
         for entry in record.entries:
             config = of_compute(entry.config, problem)
             if config not in pool and legal(config, problem, device):
                 pool[config] = entry, record
     taken = [entry.resources for entry, _ in pool.values()]
     belief = experience(problem, device, records).judge([*pool], problem, taken)
-    cautious = belief.cautious(CAUTION)
-    choices = (
-        Choice(cautious_us, time_us, doubt, config, record)
-        for cautious_us, time_us, doubt, (config, (_, record)) in zip(
-            cautious.tolist(), belief.times.tolist(), belief.doubts.tolist(), pool.items(),
-            strict=True,
-        )
-    )  # fmt: skip
-    return _inorder(choices)
+    return _in_order(belief, [*pool], [record for _, record in pool.values()])
 
 
 def surveyed(problem: Problem, device: Device, records: Sequence[Record]) -> list[Choice]:
-    """The model's choice from many of all legal configurations, corrected by what is recorded."""
+    """Many of all legal configurations, spread evenly, in the same order."""
     configs = survey(problem, device)
     belief = experience(problem, device, records).judge(configs, problem)
-    columns = (belief.cautious(CAUTION).tolist(), belief.times.tolist(), belief.doubts.tolist())
-    return _inorder(
-        Choice(*numbers, config, None) for *numbers, config in zip(*columns, configs, strict=True)
-    )
+    return _in_order(belief, configs, [None] * len(configs))
 
 
 def experience(problem: Problem, device: Device, records: Sequence[Record]) -> Experience:
@@ -164,7 +150,13 @@ def _usable(record: Record) -> list[Entry]:
     return [entry for entry in record.entries if entry.config in known]
 
 
-def _inorder(choices: Iterable[Choice]) -> list[Choice]:
+def _in_order(
+    belief: Belief, configs: Sequence[Config], records: Sequence[Record | None]
+) -> list[Choice]:
+    """What can run, the most promising first."""
+    columns = belief.cautious(CAUTION), belief.times, belief.doubts
+    cautious, times, doubts = (column.tolist() for column in columns)
+    choices = map(Choice, cautious, times, doubts, configs, records)
     return sorted((one for one in choices if math.isfinite(one.cautious_us)), key=order)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
+
+import pytest
 
 
 def pytest_configure() -> None:
@@ -10,3 +14,9 @@ def pytest_configure() -> None:
     ignored, which processes hand on."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_wisdom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They know of no records but their own, whichever the package ships."""
+    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(Path(os.devnull) / "wisdom"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -244,6 +245,49 @@ def test_best_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "best", SHAPE, "--device", DEVICE).splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
+
+
+def test_best_of_what_nobody_tuned_is_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
+    told = answer(capsys, "best", "64x64x64", "--device", "h100")
+    assert (told["how"], told["record"]) == ("predicted", None)
+    assert "is not tuned" in str(told["note"])
+
+
+def test_best_says_what_may_be_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    run(*TUNE)
+    capsys.readouterr()
+    shown = printed(capsys, "best", "256x256x300", "--device", "h100")
+    assert re.search(r"^regret +\d+% against full tuning, expected", shown, re.MULTILINE)
+
+
+def test_best_asked_for_what_was_tuned_alone_finds_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("best", "--exact", "64x64x64", "--device", "h100") == 3
+    assert "run `autotune tune 64x64x64:f32:nn --device h100`" in capsys.readouterr().err
+
+
+RANGE = ("tune", "30..64x64x64", "--device", "h100", "--family", "tiled", "--trials", "3")
+
+
+def test_a_range_is_tuned_at_a_few_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    told = answer(capsys, *RANGE)
+    segments = told["segments"]
+    assert isinstance(segments, list)
+    assert (segments[0][0], segments[-1][1], told["dimension"]) == (30, 64, "m")
+
+
+def test_a_range_is_printed_with_its_points(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, *RANGE)
+    assert shown.startswith("30..64x64x64:f32:nn on NVIDIA H100 80GB HBM3: predicted\n")
+    assert re.search(r"sizes tuned; at most \d+\.\d% expected to be lost\s*$", shown)
+
+
+def test_each_size_of_a_range_is_named_while_it_is_tuned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(*RANGE)
+    assert "tuning 64x64x64:f32:nn" in capsys.readouterr().err
 
 
 def test_predictions_are_marked_and_have_real_registers(

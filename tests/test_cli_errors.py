@@ -181,6 +181,25 @@ def test_a_shape_that_was_not_recorded(capsys: pytest.CaptureFixture[str]) -> No
     assert refused(capsys, "tune", "64x64x64", "--device", DEVICE) == (3, said)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("8..4x4x4",), "range 8..4 in '8..4x4x4'; give 1 or more, the smaller first"),
+        (("1..2x1..2x3",), "malformed range '1..2x1..2x3'; give one size as LOW..HIGH"),
+        (("-1..4x4x4",), "malformed range '-1..4x4x4'"),
+        (("1..4x4x4", "--loss", "0"), "loss is 0; give more than 0"),
+        (("1..4x4x4", "--devices", "0"), "a range takes neither --devices nor --explain"),
+        (("1..4x4x4", "--explain"), "a range takes neither --devices nor --explain"),
+    ],
+)
+def test_an_impossible_range_is_refused(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = () if "--devices" in arguments else ("--device", "h100")
+    status, told = refused(capsys, "tune", *arguments, *device)
+    assert (status, said in told) == (2, True)
+
+
 def test_an_untuned_problem_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
     said = (
         "256x256x256:f32:nn is not tuned on NVIDIA H100 80GB HBM3; "

@@ -1,0 +1,54 @@
+"""Processes that take up another problem measure it as those that are started for it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from autotune import compiler, cost, families, space
+from autotune.errors import MissingError
+from autotune.evaluate import prepare
+from autotune.gpu.runner import GpuRunner, open_runner
+from autotune.problem import Problem
+from autotune.runner import Candidate, Measurement
+
+PROBLEMS = (
+    Problem(512, 512, 512),
+    Problem(1023, 257, 129, "bf16", "nt"),
+    Problem(2048, 1024, 1024, "f16"),
+)
+
+
+def measured(runner: GpuRunner, problem: Problem, programs: Path) -> Measurement:
+    """The model's choice of one of the families, verified and timed."""
+    family = families.tuned(problem)[0]
+    configs = space.spread(space.feasible(problem, runner.device, family).configs, 300)
+    (_, config), *_ = cost.rank(configs, problem, runner.device)
+    build = partial(compiler.compile, cache=programs)
+    candidate = prepare(families.plan(config, problem), runner, build)
+    assert isinstance(candidate, Candidate)
+    outcome = runner.measure(candidate, None)
+    assert isinstance(outcome, Measurement)
+    return outcome
+
+
+def test_each_problem_is_verified_and_timed_by_the_same_processes(programs: Path) -> None:
+    try:
+        runner = open_runner(PROBLEMS[0])
+        _ = runner.device
+    except MissingError as error:
+        pytest.skip(str(error))
+    try:
+        first = [runner.baseline()]
+        measured(runner, PROBLEMS[0], programs)
+        for problem in PROBLEMS[1:]:
+            runner.turn_to(problem)
+            outcome = measured(runner, problem, programs)
+            assert outcome.error is not None
+            first.append(runner.baseline())
+    finally:
+        runner.close()
+    assert None not in first
+    assert len({one.time_us for one in first if one}) == len(PROBLEMS)
