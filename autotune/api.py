@@ -10,7 +10,7 @@ from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.options import Options, options_of
 from autotune.problem import Problem, compute_of
-from autotune.store import Record, Store
+from autotune.store import Record, Store, merging
 from autotune.targets import DEFAULT
 from autotune.wisdom import Library
 
@@ -192,6 +192,13 @@ def answered(problem: Problem, device: str = DEFAULT) -> Answer:
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {where.name}; give another device")
     return answer
+
+
+def outdated(found: Record | Answer) -> str | None:
+    """What of this machine has changed since the record behind an answer was measured, such as
+    `driver 12.8, now 13.0`; None if nothing has, or if there is no such record."""
+    record = found if isinstance(found, Record) else found.record
+    return None if record is None else merging.stale(record, targets.here())
 
 
 def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -> Ladder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotune import cost, similar
@@ -40,7 +40,8 @@ class Answer:
         time_us: measured or predicted time of one run in microseconds; None if unknown.
         note: one line for the user: where the answer comes from and how to get a better one.
         regret: the loss against full tuning that is expected, 0.03 for 3 %; None if unknown.
-        vendor: whether the vendor's library was measured to be faster on this very problem.
+        vendor: whether the vendor's library was measured to be faster: on this problem, on the
+            point of the range that serves it, or on the same product with another epilogue.
     """
 
     problem: Problem
@@ -121,6 +122,7 @@ def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None
         return Answer(
             *(problem, device, entry.config, "range", "predicted", record, time_us, note),
             regret=one.loss,
+            vendor=record.vendor_wins,
         )
     return None
 
@@ -148,6 +150,8 @@ def _similar(problem: Problem, device: Device, library: Library) -> Answer | Non
         *(found.record, found.time_us, note),
         # No two related devices are recorded: it is better than the model alone, unknown how much.
         regret=expected_loss("near" if here else "model", found.doubt),
+        # An epilogue or another output leaves the library what it is.
+        vendor=here and found.record.vendor_wins and _same_product(other, problem),
     )
 
 
@@ -176,6 +180,11 @@ def _by_model(
 def _enough(records: Sequence[Record], problem: Problem, device: Device) -> bool:
     """Whether the device's own records say something of the problem."""
     return any(similar.remoteness(record, problem, device) <= REACH for record in records)
+
+
+def _same_product(one: Problem, other: Problem) -> bool:
+    """Whether two problems differ in nothing but epilogue and output."""
+    return replace(one, epilogue=other.epilogue, output=other.output) == other
 
 
 def _difference(other: Problem, problem: Problem) -> str:

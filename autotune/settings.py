@@ -59,7 +59,7 @@ def nvcc() -> Path | None:
 
 
 def c_compiler() -> Path | None:
-    """The C compiler: `CC`, else `cc` on PATH; None if there is none, or with `AUTOTUNE_NATIVE=0`."""
+    """The C compiler: `CC`, else `cc` on PATH; None without one or with `AUTOTUNE_NATIVE=0`."""
     if os.environ.get("AUTOTUNE_NATIVE") == "0":
         return None
     found = shutil.which(os.environ.get("CC") or "cc")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import H100
+from fakes import tiled
+from records import H100, SQUARE, entry, record
 from synthetic import DEVICE, FASTEST, PROBLEM, VENDOR_US, ship
 
 from autotune import __version__, cli, device, families, gpu, runtime, space
@@ -18,6 +20,7 @@ from autotune.device import Device
 from autotune.errors import MissingError, UsageError
 from autotune.report import doctor
 from autotune.report.doctor import Check
+from autotune.store import Store
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -258,6 +261,18 @@ def test_best_says_what_may_be_lost(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     shown = printed(capsys, "best", "256x256x300", "--device", "h100")
     assert re.search(r"^regret +\d+% against full tuning, expected", shown, re.MULTILINE)
+
+
+def test_best_warns_of_what_was_measured_with_other_things_than_todays(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    known = replace(entry(16, 900.0), config=tiled(16))
+    Store(tmp_path / "cache").save(record(known, source="5e1f"))
+    assert run("best", str(SQUARE), "--device", "h100") == 0
+    warned = capsys.readouterr().err
+    assert warned.startswith("warning: it was measured with ")
+    assert "kernel sources 5e1f, now " in warned
+    assert "`autotune cache verify --retime`" in warned
 
 
 def test_best_asked_for_what_was_tuned_alone_finds_nothing_else(

@@ -252,6 +252,20 @@ def test_a_record_of_the_device_goes_before_one_of_a_related_one(store: Store) -
     assert (ask(store).how, width(ask(store))) == ("nearest", 32)
 
 
+def test_the_vendors_library_that_is_faster_at_a_ranges_point_is_so_in_the_range(
+    store: Store,
+) -> None:
+    store.save(record(timed(16, 800.0), problem=NEAR, baseline_us=100.0))
+    ranged(store, point=2048)
+    assert (ask(store).how, ask(store).vendor) == ("range", True)
+
+
+def test_the_vendors_library_that_is_faster_is_so_with_another_epilogue(store: Store) -> None:
+    store.save(record(timed(16, 800.0), baseline_us=100.0))
+    answer = ask(store, replace(SQUARE, epilogue="bias"))
+    assert (answer.how, answer.vendor) == ("nearest", True)
+
+
 def test_a_related_record_is_never_the_vendors(store: Store) -> None:
     store.save(record(timed(16, 900.0), device=H200, baseline_us=1.0))
     assert ask(store).vendor is False

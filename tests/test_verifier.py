@@ -10,10 +10,11 @@ from fake_session import FakeSession, Launch
 from fakes import compiled
 from numpy.typing import NDArray
 
+from autotune.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu import verify
 from autotune.gpu.operands import GUARD, Operands
-from autotune.gpu.session import Run, Values
+from autotune.gpu.session import Run
 from autotune.gpu.verify import (
     A_RUN,
     KERNEL,

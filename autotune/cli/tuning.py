@@ -185,6 +185,12 @@ def best(
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     ask = api.recorded if exact else api.answered
     found = ask(problem, device or targets.DEFAULT)
+    if (changed := api.outdated(found)) is not None:
+        typer.echo(
+            f"warning: it was measured with {changed}; `autotune cache verify --retime` or "
+            f"`autotune tune {problem}` measures again",
+            err=True,
+        )
     if json:
         show_json(record.to_json(found))
     else:
