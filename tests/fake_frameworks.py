@@ -44,6 +44,9 @@ class Tensor:
     def data_ptr(self) -> int:
         return int(self.host.ctypes.data)
 
+    def new_empty(self, shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
+        return Tensor(_unwritten(shape, (dtype or self.dtype).removeprefix("torch.")), self.device)
+
     def dim(self) -> int:
         return len(self.shape)
 
@@ -80,11 +83,6 @@ class FakeTorch(ModuleType):
 
     def is_grad_enabled(self) -> bool:
         return self.records
-
-    def empty(self, shape: tuple[int, ...], *, dtype: str, device: _Device) -> Tensor:
-        assert device.index is not None
-        host = _unwritten(shape, dtype.removeprefix("torch."))
-        return Tensor(self.cuda_.hold(host, device.index), device)
 
     def mm(self, a: Tensor, b: Tensor, *, out: Tensor) -> None:
         self._multiplied("mm", a, b, out)
