@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 SCRATCH := $(CURDIR)/build
 
 SHAPE := 4096x4096x4096
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
 
 .PHONY: help demo test check gpu-test wheel clean
 
@@ -25,14 +26,14 @@ demo: $(VENV)/installed
 	AUTOTUNE_CACHE_DIR=$(SCRATCH)/demo $(BIN)/autotune occupancy --device h100
 
 test: $(VENV)/installed
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(PYTEST)
 
 gpu-test: $(VENV)/installed-gpu
 	$(BIN)/pytest tests/gpu

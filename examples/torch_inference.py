@@ -3,7 +3,7 @@
     python examples/torch_inference.py          # by what is recorded
     python examples/torch_inference.py --tune   # tunes what is not, 20 s for each shape
 
-The model is two feed-forward blocks of a transformer, in bfloat16, and its input 64 tokens.
+The model is two feed-forward blocks of a transformer, in bfloat16, and its input 16 tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import autotune
 
-TOKENS, WIDTH, HIDDEN = 64, 4096, 14336
+TOKENS, WIDTH, HIDDEN = 16, 4096, 14336
 RUNS = 50
 
 

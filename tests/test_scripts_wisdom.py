@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import bundle_recordings
 import left_out
 import pytest
 import synthetic
@@ -242,3 +243,18 @@ def test_the_device_of_the_file_is_that_of_its_records(tmp_path: Path) -> None:
     run(tmp_path / "made.json")
     (record,) = bundle.loads((tmp_path / "made.json").read_bytes()).records
     assert record.device == H100
+
+
+def test_recordings_are_bundled_with_what_they_were_made_with(tmp_path: Path) -> None:
+    out = tmp_path / "suites.json"
+    bundle_recordings.main(recordings(tmp_path / "some"), out)
+    made = bundle.loads(out.read_bytes()).records
+    assert [one.problem.m for one in made] == [128, 256, 512]
+    assert {one.provenance.source for one in made} == {synthetic.recorded().origin.source}
+
+
+def test_recordings_of_what_another_bundle_holds_are_left_out(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    bundle_recordings.main(recordings(tmp_path / "some"), first)
+    bundle_recordings.main(recordings(tmp_path / "some"), second)
+    assert bundle.loads(second.read_bytes()).records == ()
