@@ -130,11 +130,12 @@ def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None
 def _similar(problem: Problem, device: Device, library: Library) -> Answer | None:
     own = library.records(device)
     records = own if _enough(own, problem, device) else [*own, *library.related(device)]
-    if not (choices := similar.ranked(problem, device, records)):
+    taught = similar.experience(problem, device, records)
+    if not (choices := similar.ranked(problem, device, records, taught)):
         return None
     found = choices[0]
     if found.doubt > SURE:
-        found = min((found, *similar.surveyed(problem, device, records)[:1]), key=similar.order)
+        found = min((found, *similar.surveyed(problem, device, taught)[:1]), key=similar.order)
     if found.record is None:
         regret = expected_loss("near", found.doubt)
         return _by_model(problem, device, found, regret, CORRECTED)

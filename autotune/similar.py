@@ -54,10 +54,13 @@ class Choice:
     record: Record | None
 
 
-def ranked(problem: Problem, device: Device, records: Sequence[Record]) -> list[Choice]:
+def ranked(
+    problem: Problem, device: Device, records: Sequence[Record], taught: Experience
+) -> list[Choice]:
     """The entries of the nearest records, the most promising on this problem first.
 
-    Each has the time that the cost model predicts, corrected by its errors on what is recorded.
+    Each has the time that the cost model predicts, corrected by what its errors on other problems
+    have `taught`.
     """
     pool: dict[Config, tuple[Entry, Record]] = {}
     for record in nearest(problem, device, records)[:NEIGHBOURS]:
@@ -68,14 +71,14 @@ def ranked(problem: Problem, device: Device, records: Sequence[Record]) -> list[
             if config not in pool and legal(config, problem, device):
                 pool[config] = entry, record
     taken = [entry.resources for entry, _ in pool.values()]
-    belief = experience(problem, device, records).judge([*pool], problem, taken)
+    belief = taught.judge([*pool], problem, taken)
     return _in_order(belief, [*pool], [record for _, record in pool.values()])
 
 
-def surveyed(problem: Problem, device: Device, records: Sequence[Record]) -> list[Choice]:
+def surveyed(problem: Problem, device: Device, taught: Experience) -> list[Choice]:
     """Many of all legal configurations, spread evenly, in the same order."""
     configs = survey(problem, device)
-    belief = experience(problem, device, records).judge(configs, problem)
+    belief = taught.judge(configs, problem)
     return _in_order(belief, configs, [None] * len(configs))
 
 

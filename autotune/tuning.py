@@ -61,10 +61,11 @@ def tune(
     """Searches the fastest configuration of a subject and records the best.
 
     Every trial is on its way to the journal as soon as it is finished, and a later run with the
-    same subject, device, kind of evidence, kinds of configurations and sources goes on from there.
-    Several processes may do so at once: none tries what another one does. Whatever ends the run
-    early, an interrupt or the runner's failure, is passed on after what was measured is recorded.
-    Candidates that crash or hang on the device are quarantined at once and not tried again.
+    same subject, device, kind of evidence, kinds of configurations, sources, compiler and driver
+    goes on from there. Several processes may do so at once: none tries what another one does.
+    Whatever ends the run early, an interrupt or the runner's failure, is passed on after what was
+    measured is recorded. Candidates that crash or hang on the device are quarantined at once and
+    not tried again.
 
     Args:
         subject: what to tune.
@@ -134,7 +135,7 @@ class _Run(Generic[R]):
         configs = there.configs
         axes = axes_of(configs)
         path = store.root / "studies" / device.slug / f"{subject.slug}.{self._runner.evidence}.log"
-        study = f"{subject.kinds}@{origin.source}"
+        study = study_of(subject.kinds, origin)
         if options.storage is not None:
             study = f"{device.slug}/{path.stem}/{study}"
         self.journal = Journal(options.storage or path, study, axes)
@@ -276,6 +277,13 @@ class _Run(Generic[R]):
         if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
             return True
         return self.standings.best is None and len(self.standings.trials) < GUESSES
+
+
+def study_of(kinds: str, origin: Origin) -> str:
+    """The name of the trials that can be compared: of kernels of these kinds and sources, made by
+    one compiler and run by one driver."""
+    tools = "".join(f"@{tool}" for tool in (origin.compiler, origin.driver) if tool)
+    return f"{kinds}@{origin.source}{tools}"
 
 
 def _worth(trial: Trial, objective: Objective) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface
+from fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface, Parameter
 from runtime_case import TYPED, Case
 
 from autotune import api, gpu, runtime
@@ -110,6 +110,13 @@ def test_cublas_adds_a_bias_before_the_activation(case: Case, torch: FakeTorch) 
     matmul(a, b, out, bias=bias, activation="relu")
     assert torch.products == [("addmm", {"beta": 1, "alpha": 1.0}), ("relu_", {})]
     assert np.allclose(out.host, np.maximum(a.host @ b.host + bias.host, 0), atol=1e-5)
+
+
+def test_cublas_multiplies_parameters_beside_tensors(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    bias = Parameter(case.matrix(7))
+    matmul(a, Parameter(b.host), out, bias=bias)
+    assert [name for name, _ in torch.products] == ["addmm"]
 
 
 def test_cublas_multiplies_each_of_a_batch_by_one_matrix(case: Case, torch: FakeTorch) -> None:

@@ -26,7 +26,7 @@ from autotune.search import Journal
 from autotune.stats import Estimate
 from autotune.store import Store
 from autotune.sweep import record
-from autotune.tuning import Options, tune
+from autotune.tuning import Options, study_of, tune
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 
@@ -224,7 +224,7 @@ def test_the_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
         tiles = Multiplication(SQUARE, "tiled")
         saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)
         [path] = (tmp_path / name / "studies").rglob("*.log")
-        with closing(Journal(path, f"tiled@{ORIGIN.source}", ())) as journal:
+        with closing(Journal(path, study_of("tiled", ORIGIN), ())) as journal:
             return saved.entries, journal.told
 
     assert once("a") == once("b")

@@ -180,10 +180,13 @@ def test_the_trials_of_earlier_runs_count(store: Store) -> None:
     assert len(second.measured) == 5
 
 
-def test_changed_sources_start_anew(store: Store) -> None:
+@pytest.mark.parametrize(
+    "changed", [{"source": "c0de"}, {"compiler": "NVRTC 14.0"}, {"driver": "14.0"}]
+)
+def test_other_sources_or_tools_start_anew(store: Store, changed: dict[str, str]) -> None:
     second = FakeRunner()
     go(FakeRunner(), store)
-    go(second, store, origin=replace(ORIGIN, source="c0de"))
+    go(second, store, origin=replace(ORIGIN, **changed))
     assert len(second.measured) == SPACE
 
 

@@ -207,10 +207,11 @@ class Product:
     def _multiplied(self, problem: Problem, operands: Arrays, alpha: float, beta: float) -> bool:
         """Whether the framework of all operands has multiplied them by the vendor's library."""
         a, b, out, bias = operands
-        if len({type(one) for one in operands if one is not None}) > 1:
+        first = self.runtime.framework(a, "A")
+        others = (self.runtime.framework(one, "B") for one in operands[1:] if one is not None)
+        if any(type(one) is not type(first) for one in others):
             return False
-        given = Given(problem, a, b, out, alpha, beta, bias)
-        return self.runtime.framework(a, "A").multiply(given)
+        return first.multiply(Given(problem, a, b, out, alpha, beta, bias))
 
     def _bind(
         self, operands: Arrays, activation: str | None, compute: str | None, addresses: Four

@@ -15,10 +15,10 @@ from autotune.errors import UsageError
 from autotune.layers import Known, Layer, Report, Row, judged
 from autotune.options import Options, options_of
 from autotune.report import layers
+from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.store import Store
 from autotune.torch.linear import PatchedLinear
 from autotune.torch.operands import DTYPES
-from autotune.torch.product import tf32_allowed
 
 BUDGET_S = 20.0
 """Seconds of tuning for a shape."""
@@ -154,7 +154,7 @@ def _compute(dtype: Any) -> str:
     own = DTYPES.get(dtype)
     if own is None:
         return str(dtype).removeprefix("torch.")
-    return "tf32" if own == "f32" and tf32_allowed() else own
+    return "tf32" if own == "f32" and tf32_allowed(torch) else own
 
 
 def _numbers(rows: int | Iterable[int] | None) -> tuple[int, ...] | None:

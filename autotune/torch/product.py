@@ -12,6 +12,7 @@ import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError
+from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.operands import product_shape, readable
 
 SCHEMA = (
@@ -77,7 +78,7 @@ def on_gpu(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
 ) -> Any:
     """The product by the tuned kernel."""
-    if compute is None and a.dtype is torch.float32 and tf32_allowed():
+    if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
     product = runtime.current()
     try:
@@ -102,16 +103,6 @@ def by_torch(
     if activation is not None:
         product = ACTIVATIONS[activation](product)
     return product.contiguous()
-
-
-def tf32_allowed() -> bool:
-    """Whether PyTorch's settings let float32 products on GPUs be made in tf32."""
-    settings = torch.backends.cuda.matmul
-    try:
-        # Which asks for the other raises once both have been set (2.9 and later).
-        return bool(settings.fp32_precision == "tf32")
-    except AttributeError:
-        return bool(settings.allow_tf32)
 
 
 def _fake(

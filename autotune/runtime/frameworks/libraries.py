@@ -62,8 +62,8 @@ class Torch:
         if problem.output != "same" or (product.beta and bias is not None):
             return False
         # TF32 is a setting of the process; other threads may rely on it as it is.
-        allowed = torch.backends.cuda.matmul.allow_tf32
-        if problem.operand_type == "f32" and allowed != (problem.compute == "tf32"):
+        wanted = problem.compute == "tf32"
+        if problem.operand_type == "f32" and tf32_allowed(torch) != wanted:
             return False
         a, b, out = product.a, product.b, product.out
         batched = out.dim() == 3
@@ -79,6 +79,16 @@ class Torch:
             activate = torch.relu_ if problem.activation == "relu" else torch.ops.aten.gelu_
             activate(out)
         return True
+
+
+def tf32_allowed(torch: Any) -> bool:
+    """Whether PyTorch's settings let float32 products on GPUs be made in tf32."""
+    settings = torch.backends.cuda.matmul
+    try:
+        # Which asks for the other raises once both have been set (2.9 and later).
+        return bool(settings.fp32_precision == "tf32")
+    except AttributeError:
+        return bool(settings.allow_tf32)
 
 
 class CuPy:
