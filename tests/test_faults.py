@@ -246,13 +246,13 @@ def test_the_device_does_not_wait_for_a_storage_that_is_gone(store: Store) -> No
     def outcome(config: Config) -> Measurement:
         begun.append(time.monotonic())
         if len(begun) == 10:
-            threading.Thread(target=away, args=(store.root / "studies", 0.5)).start()
+            threading.Thread(target=away, args=(store.root / "studies", 3.0)).start()
         time.sleep(0.02)
         return by_width(config)
 
     runner = FakeRunner(outcome, again=by_width)
     go(runner, store)
-    assert max(after - before for before, after in pairwise(begun)) < 0.3
+    assert max(after - before for before, after in pairwise(begun)) < 1.5
     assert {trial.config for trial in told(store)} == set(runner.measured)
 
 
