@@ -270,6 +270,17 @@ def test_without_a_compiler_that_works_python_does_it(
         native.library.cache_clear()
 
 
+def test_without_the_interpreters_lock_python_does_it(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    native.library.cache_clear()
+    try:
+        unserved(case, torch)
+    finally:
+        native.library.cache_clear()
+
+
 def test_a_cache_that_cannot_be_written_is_no_obstacle(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class Library:
 def library() -> Library | None:
     """The compiled part; None where it cannot be had."""
     compiler = settings.c_compiler()
-    if compiler is None:
+    if compiler is None or not _locked():
         return None
     source = resources.files(__package__).joinpath("calls.c").read_bytes()
     key = sha256(b"\0".join((source, *map(str.encode, FLAGS), os.fsencode(compiler)))).hexdigest()
@@ -110,6 +111,12 @@ def library() -> Library | None:
         return _loaded(path)
     except (OSError, CacheError, subprocess.SubprocessError):
         return None
+
+
+def _locked() -> bool:
+    """Whether this is a CPython with an interpreter's lock, under which the tables are."""
+    enabled = getattr(sys, "_is_gil_enabled", lambda: True)
+    return sys.implementation.name == "cpython" and bool(enabled())
 
 
 def _compile(compiler: Path, source: bytes, path: Path) -> None:
