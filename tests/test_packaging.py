@@ -48,7 +48,9 @@ def test_a_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str)
     assert wanted - set(wheel.namelist()) == set()
 
 
-@pytest.mark.parametrize("pattern", ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "calls.c"])
+@pytest.mark.parametrize(
+    "pattern", ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "calls.c"]
+)
 def test_a_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern: str) -> None:
     wanted = {f"autotune/{name}" for name in files("autotune", pattern)}
     assert wanted - set(wheel.namelist()) == set()
