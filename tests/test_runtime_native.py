@@ -246,6 +246,18 @@ def test_more_calls_than_a_table_takes(case: Case, torch: FakeTorch) -> None:
     assert len(calls._table.placed) == 5000 - 4096
 
 
+def test_a_call_that_machine_code_has_forgotten_is_known_to_it_again(
+    case: Case, torch: FakeTorch
+) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    case.product._native.forget()
+    case.product(*given)
+    case.product._calls.clear()
+    case.product(*given)
+    assert prepared(case) == []
+
+
 # Where it cannot be had.
 
 

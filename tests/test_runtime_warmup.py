@@ -92,3 +92,11 @@ def test_a_kernel_that_does_not_compile(case: Case) -> None:
     case.reason = "error: too many registers"
     with pytest.raises(AutotuneError, match="does not compile for sm_90: error: too many"):
         runtime.warmup(["5x7x3"])
+
+
+def test_what_is_warm_is_not_planned_compiled_or_loaded_again(case: Case) -> None:
+    runtime.warmup(SHAPES)
+    before = len(case.plans), len(case.built)
+    calls = case.calls(lambda: runtime.warmup(SHAPES))
+    assert (len(case.plans), len(case.built)) == before
+    assert "cuLibraryLoadData" not in calls

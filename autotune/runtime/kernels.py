@@ -26,7 +26,7 @@ class Kernel(Product):
     Attributes:
         problem: what it computes.
         config: the configuration that runs, also if the problem is tuned again meanwhile.
-        how: where that is from: `exact`, `nearest` or `predicted`.
+        how: where that is from (see `lookup.Answer`).
         plan: its launches for operands without gaps.
     """
 

@@ -79,7 +79,7 @@ class Product:
         compute: str | None = None,
         vendor: bool = True,
     ) -> Array:
-        """Enqueues the product on the caller's current stream; see `autotune.runtime.matmul`."""
+        """Enqueues the product on the caller's current stream; see `autotune.matmul`."""
         if out is None:
             if beta:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
@@ -159,27 +159,28 @@ class Product:
         ]
         key = *seen, *rest
         placed = self._calls.get(key)
-        if placed is not None:
-            return placed
-        *_, vendor, _ = rest
-        bound = self._checked(key, operands)
-        if not (vendor and bound.vendor):
+        if placed is None:
+            *_, vendor, _ = rest
+            bound = self._checked(key, operands)
+            if vendor and bound.vendor:
+                # Not kept: the settings of the framework decide each time.
+                multiplied = self._multiplied(bound.problem, operands, *rest[:2])
+                return None if multiplied else self._placed(key, bound)
             placed = self._placed(key, bound)
             if len(self._calls) >= KEPT_CALLS:
                 self._calls.clear()
             self._calls[key] = placed
-            self._keep_natively(operands, rest, placed)
-        elif not self._multiplied(bound.problem, operands, *rest[:2]):
-            # Not kept: the settings of the framework decide each time.
-            placed = self._placed(key, bound)
+        # Also what is only found again: machine code forgets by itself.
+        self._keep_natively(operands, rest, placed)
         return placed
 
     def _keep_natively(self, operands: Arrays, rest: tuple[Any, ...], placed: Placed) -> None:
         """Has machine code know a call, if it can read all of its arrays."""
+        kinds = self._native.kinds
         for one in operands:
-            if one is not None:
+            if one is not None and type(one) not in kinds:
                 self._native.serve(self.runtime.framework(one, "A"), type(one))
-        native = self._native.kinds[type(operands[0])]
+        native = kinds[type(operands[0])]
         if native is not None:
             native.keep(*operands, rest, placed)
 

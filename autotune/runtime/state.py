@@ -129,20 +129,22 @@ class Runtime:
             AutotuneError: if no kernel can run one of them, or it does not compile.
         """
         answers = tuple(self.answer(problem, ordinal) for problem in problems)
-        wanted = [(one.config, one.problem, Alignment.dense(one.problem)) for one in answers]
+        plans: dict[tuple[Config, Problem, int, Alignment], LaunchPlan] = {}
+        for one in answers:
+            dense = Alignment.dense(one.problem)
+            key = one.config, one.problem, ordinal, dense
+            if key not in self._executables:
+                plans[key] = self._plan(one.config, one.problem, dense)
         gpu = self.gpu(ordinal)
-        templates = {
-            launch.template: None for one in wanted for launch in self._plan(*one).launches
-        }
+        templates = {launch.template: None for plan in plans.values() for launch in plan.launches}
         with ThreadPoolExecutor(jobs) as pool:
             compiled = pool.map(lambda one: self.program(one, gpu.device), templates)
             programs = dict(zip(templates, compiled, strict=True))
         with self._lock:
-            for config, problem, alignment in wanted:
-                plan = self._plan(config, problem, alignment)
-                theirs = [programs[launch.template] for launch in plan.launches]
-                key = config, problem, ordinal, alignment
-                self._executables.setdefault(key, Executable(gpu, plan, theirs))
+            for key, plan in plans.items():
+                if key not in self._executables:
+                    theirs = [programs[launch.template] for launch in plan.launches]
+                    self._executables[key] = Executable(gpu, plan, theirs)
         return answers
 
     def forget(self, problem: Problem) -> None:

@@ -31,9 +31,7 @@ class Native:
         self._apis: dict[int, Calls] = {}
 
     def serve(self, framework: Framework, kind: type) -> None:
-        """Has calls with arrays of a type known, if they can be."""
-        if kind in self.kinds:
-            return
+        """Has calls with arrays of a new type known, if they can be."""
         api = exchange_api(kind) if framework.exports(kind) else None
         compiled = library() if api is not None else None
         found = None
