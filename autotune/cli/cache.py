@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import Json, show, show_json
+from autotune.cli.output import SECONDS, Json, show, show_json
 
 if TYPE_CHECKING:
     from autotune.store import Findings, Store
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from autotune.upkeep.retiming import Retimed
 
 STDOUT = "-"
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 OnDevice = Annotated[
     str | None,
@@ -239,7 +238,7 @@ def parse_age(text: str) -> float:
     match = re.fullmatch(r"(\d{1,9})([smhd])", text.strip().lower())
     if match is None:
         raise UsageError(f"malformed age {text!r}; give 30d, 12h, 90m or 10s")
-    return float(match[1]) * _SECONDS[match[2]]
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def _store() -> Store:

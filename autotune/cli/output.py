@@ -60,6 +60,9 @@ Epilogue = Annotated[
     typer.Option(help="At the end: none, bias, relu, bias_relu, gelu or bias_gelu."),
 ]
 
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+"""Of the units of times on the command line."""
+
 # Wide enough for every table, where no terminal says how wide it is.
 PIPE_WIDTH = 160
 

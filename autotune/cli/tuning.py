@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import (
+    SECONDS,
     Accuracy,
     Batch,
     Compute,
@@ -234,7 +235,7 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
     if match is None:
         raise UsageError(f"malformed budget {text!r}; give 60s, 2m or 90 (seconds)")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return float(match[1]) * SECONDS[match[2]]
 
 
 def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:

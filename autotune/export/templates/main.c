@@ -34,7 +34,9 @@ static void must(const char *what, int status) {
 
 static void find(void *function, const char *name) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    void *symbol = library ? dlsym(library, name) : NULL;
+    void *symbol;
+    must(gemm_message(GEMM_NO_DRIVER), library == NULL);
+    symbol = dlsym(library, name);
     must(name, symbol == NULL);
     memcpy(function, &symbol, sizeof symbol);
 }
@@ -144,6 +146,7 @@ static int right(const Shape *s) {
 int main(void) {
     size_t i, wrong = 0;
     void *context;
+    int status;
     find(&cuInit, "cuInit");
     find(&cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
     find(&cuCtxSetCurrent, "cuCtxSetCurrent");
@@ -155,7 +158,8 @@ int main(void) {
     must("cuInit", cuInit(0));
     must("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, 0));
     must("cuCtxSetCurrent", cuCtxSetCurrent(context));
-    must(gemm_message(gemm_warm_up()), gemm_warm_up());
+    status = gemm_warm_up();
+    must(gemm_message(status), status);
     for (i = 0; i < sizeof SHAPES / sizeof *SHAPES; ++i) wrong += !right(&SHAPES[i]);
     return wrong != 0;
 }
