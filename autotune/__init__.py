@@ -23,13 +23,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotune import device, errors, export, occupancy, roofline
+    from autotune import device, errors, export, occupancy
     from autotune import torch as torch
     from autotune.api import best, choose, tune
     from autotune.config import Config
     from autotune.device import Device
     from autotune.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.multiply import matmul
+    from autotune.occupancy import roofline
     from autotune.problem import Problem
     from autotune.ranges import tune_range
     from autotune.runtime import UntunedWarning, kernel, warmup

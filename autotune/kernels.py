@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings, targets
-from autotune.call import Call
 from autotune.errors import NotFoundError, UsageError
 from autotune.evaluate import Compile
 from autotune.options import options_of
+from autotune.problem.call import Call
 from autotune.recording import Origin
 from autotune.store import KernelRecord, Store
 from autotune.targets import DEFAULT

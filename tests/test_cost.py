@@ -12,9 +12,9 @@ import pytest
 from autotune import cost, space
 from autotune.config import Config
 from autotune.device import Device, find
+from autotune.occupancy.roofline import least_seconds
 from autotune.plan import Resources
 from autotune.problem import Problem
-from autotune.roofline import least_seconds
 
 H100 = find("h100")
 feasible = lru_cache(space.feasible)

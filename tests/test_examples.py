@@ -17,10 +17,10 @@ from host_cuda import Program, build, run
 from numpy.typing import NDArray
 
 import autotune
-from autotune.call import Call
 from autotune.config import Config
 from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
+from autotune.problem.call import Call
 from autotune.user import KernelSubject, UserKernel, defined, placed
 from autotune.user.comparison import compared
 from autotune.user.workload import Workload, workload

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.device import find
+from autotune.occupancy.roofline import attainable, bandwidth_bound, intensity, least_seconds
 from autotune.problem import Problem
-from autotune.roofline import attainable, bandwidth_bound, intensity, least_seconds
 
 RTX_3090 = find("rtx 3090")
 H100 = find("h100")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from records import H100, SQUARE, entry, record
 
-from autotune.call import Call
 from autotune.config import Config
+from autotune.problem.call import Call
 from autotune.store import KernelRecord, Store, checksum, codec
 
 CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from user_kernels import arguments, work
 
-from autotune.call import Call
 from autotune.errors import UsageError
 from autotune.plan import Argument
+from autotune.problem.call import Call
 from autotune.user import comparison, described
 from autotune.user.comparison import Expected, compared
 from autotune.user.workload import Workload, passed

@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune import families, roofline
+from autotune import families
 from autotune.config import Config
 from autotune.device import Device
 from autotune.evaluate import Trial
 from autotune.ladder import BEST, Ladder, Part
+from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runner import Failure, Measurement

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autotune import compiler, families, roofline, settings
+from autotune import compiler, families, settings
 from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.tiled import TILE_WIDTHS, TILED, shared_bytes
-from autotune.occupancy import Occupancy, occupancy
+from autotune.occupancy import Occupancy, occupancy, roofline
 from autotune.problem import Problem
 from autotune.report import cell
 

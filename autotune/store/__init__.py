@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from autotune.call import Call
 from autotune.device import Device
 from autotune.problem import Problem
+from autotune.problem.call import Call
 from autotune.runner import Evidence
 from autotune.store import codec, files
 from autotune.store.merging import Made, R, comparable, merge, reconcile

@@ -9,11 +9,11 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from autotune.call import Call
 from autotune.config import Config
 from autotune.device import Device
 from autotune.plan import Resources
 from autotune.problem import Problem
+from autotune.problem.call import Call
 from autotune.runner import Evidence, Measurement
 from autotune.store import checksum
 from autotune.store.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record

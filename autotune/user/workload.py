@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.call import Call
 from autotune.errors import UsageError
 from autotune.plan import Argument, ArgumentType
+from autotune.problem.call import Call
 from autotune.user.comparison import Expected
 
 Array = NDArray[Any]
