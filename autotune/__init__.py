@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
     from autotune.api import best, choose, tune
-    from autotune.config import Config
     from autotune.device import Device
+    from autotune.families.config import Config
     from autotune.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.multiply import matmul
     from autotune.occupancy import roofline

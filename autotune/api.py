@@ -16,8 +16,8 @@ from autotune.wisdom import Library
 
 # What else there is takes long to import, and a search starts its workers first.
 if TYPE_CHECKING:
-    from autotune.config import Config
     from autotune.device import Device
+    from autotune.families.config import Config
     from autotune.ladder import Ladder
     from autotune.lookup import Answer
     from autotune.observer import Observer
@@ -235,7 +235,7 @@ def _untuned(problem: Problem, where: Device, device: str) -> NotFoundError:
 def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Config:
     """The fastest recorded `simt` kernel that is legal today; one is searched if there is none."""
     from autotune import space
-    from autotune.families.simt import SIMT
+    from autotune.families.simt.family import SIMT
 
     where = targets.resolve(device)
     record = Store(settings.cache_dir()).load(where, problem)
@@ -251,6 +251,6 @@ def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Conf
 
 def _simt(record: Record) -> list[Config]:
     """The recorded `simt` configurations, the fastest first."""
-    from autotune.families.simt import SIMT
+    from autotune.families.simt.family import SIMT
 
     return [one.config for one in record.entries if one.config.family == SIMT.name]

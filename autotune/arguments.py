@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.plan import Argument, ArgumentType, TensorMap
+from autotune.families.plan import Argument, ArgumentType, TensorMap
 from autotune.tensor_maps import ALIGNMENT, BYTES
 
 Values = Mapping[str, float]

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from autotune import cost, families, space
-from autotune.config import Config
+from autotune import cost, space
 from autotune.device import Device
 from autotune.errors import AutotuneError
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.runner import Runner
 from autotune.store import Record
@@ -34,8 +35,8 @@ def families_of(family: str, problem: Problem) -> tuple[str, ...]:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
     if family == AUTO:
-        return families.tuned(problem)
-    return (families.serving(family, problem).name,)
+        return registry.tuned(problem)
+    return (registry.serving(family, problem).name,)
 
 
 def candidates(
@@ -96,7 +97,7 @@ def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Conf
     for place, config in enumerate(ranked):
         if len(found[config.family]) == count:
             continue
-        work = families.find(config.family).work(config, problem)
+        work = registry.find(config.family).work(config, problem)
         tile = (config.family, work.tile)
         alike = (*tile, work.turns, work.copies)
         if tiles[tile] < A_TILE and works[alike] < ALIKE:
@@ -116,7 +117,7 @@ def todays_of(
 
     Those of an older version may lack some, and no kernel can be made of them.
     """
-    names = set(families.find(family).domain(problem, device))
+    names = set(registry.find(family).domain(problem, device))
     return tuple(one for one in recorded if one.family == family and set(one.values) == names)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.observer import Observer
 from autotune.options import Options
 from autotune.search import Journal, Patience, Search

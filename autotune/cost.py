@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import families
-from autotune.config import Config
 from autotune.device import Device, fp32_lanes
+from autotune.families import registry
 from autotune.families.base import Work
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 
 SCHEDULERS = 4
@@ -166,7 +166,7 @@ class Load:
         resources: Sequence[Resources | None] = (),
     ) -> Load:
         """The load of each configuration on the device."""
-        kinds = {name: families.find(name) for name in {config.family for config in configs}}
+        kinds = {name: registry.find(name) for name in {config.family for config in configs}}
         works = [kinds[config.family].work(config, problem) for config in configs]
         known: dict[Resources, int] = {}
         resident = []

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Launch, LaunchPlan, Resources, Template
+from autotune.families.config import Config
+from autotune.families.plan import Launch, LaunchPlan, Resources, Template
 from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
 from autotune.store import Entry
 

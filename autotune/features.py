@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import cost, families
-from autotune.config import Config
+from autotune import cost
 from autotune.device import Device
-from autotune.plan import LaunchPlan, Resources
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
 from autotune.problem import Problem
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,7 @@ def of_products(
     resources: Sequence[Resources | None],
 ) -> Description:
     """Configurations of our families: what a block takes and does, and the cost model's times."""
-    kinds = {name: families.find(name) for name in {config.family for config in configs}}
+    kinds = {name: registry.find(name) for name in {config.family for config in configs}}
     taken = [
         given or kinds[config.family].estimate(config)
         for config, given in zip(configs, resources, strict=True)

@@ -7,12 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from autotune import cost, families, space
+from autotune import cost, space
 from autotune.candidates import todays_of
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.evaluate import Compile, Trial, prepare
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Runner
@@ -126,7 +127,7 @@ def precisions(problem: Problem) -> tuple[Problem, ...]:
 
 def _families(problem: Problem) -> dict[str, str]:
     """The families that compute a problem on tensor cores, by the names of their steps."""
-    serving = families.tuned(problem)
+    serving = registry.tuned(problem)
     return {f"{problem.compute}, {one}": one for one in ON_TENSOR_CORES if one in serving}
 
 
@@ -160,7 +161,7 @@ def _climbed(
     problem: Problem, configs: Mapping[str, Config], runner: Runner, compile: Compile
 ) -> Part:
     prepared = {
-        name: prepare(families.plan(one, problem), runner, compile) for name, one in configs.items()
+        name: prepare(registry.plan(one, problem), runner, compile) for name, one in configs.items()
     }
     runner.baseline()  # a runner that knows it times it again among the candidates
     ready = [one for one in prepared.values() if isinstance(one, Candidate)]

@@ -9,8 +9,8 @@ from typing import Literal
 
 from autotune import cost, similar
 from autotune.candidates import of_compute
-from autotune.config import Config
 from autotune.device import Device
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runner import Evidence
 from autotune.similar import REACH, Choice, expected_loss, legal

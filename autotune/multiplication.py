@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune import families, features
+from autotune import features
 from autotune.accuracy import judged
 from autotune.candidates import AUTO, candidates, families_of, guesses
-from autotune.config import Config
 from autotune.device import Device
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan
 from autotune.features import Describe
-from autotune.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Provenance, Record, Store
@@ -64,7 +65,7 @@ class Multiplication:
 
     def plan(self, config: Config) -> LaunchPlan:
         """The launches for operands without gaps."""
-        return families.plan(config, self.problem)
+        return registry.plan(config, self.problem)
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
         """The measurement, unless it is beyond `reference.relative_bound`."""

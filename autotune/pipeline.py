@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.errors import AutotuneError
 from autotune.evaluate import Compile, prepare
-from autotune.plan import LaunchPlan, Template
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Template
 from autotune.runner import Candidate, Failure, Runner
 
 Ready = tuple[Config, Candidate | Failure]

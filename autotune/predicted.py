@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune import cost
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotune.config import Config
 from autotune.device import Device
+from autotune.families.config import Config
 from autotune.runner import Evidence, Failure
 from autotune.store import Store
 

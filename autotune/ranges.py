@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import api, similar, targets
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
+from autotune.families.config import Config
 from autotune.observer import Observer
 from autotune.options import Options, options_of
 from autotune.problem import Problem, compute_of

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Failure, Measurement
 

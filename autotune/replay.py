@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import LaunchPlan, Resources
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Objective = Literal["hot", "cold"]

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources as files
 
-from autotune import families, space
+from autotune import space
 from autotune.candidates import of_compute, todays_of
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import ConfigError
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.store import Entry, Record
 from autotune.transfer import Belief, Experience, Sample
@@ -140,7 +141,7 @@ def expected_loss(how: str, doubt: float) -> float:
 
 def survey(problem: Problem, device: Device) -> list[Config]:
     """Legal configurations of all families, evenly spread."""
-    spaces = (space.feasible(problem, device, name) for name in families.tuned(problem))
+    spaces = (space.feasible(problem, device, name) for name in registry.tuned(problem))
     return [config for one in spaces for config in space.spread(one.configs, SURVEY)]
 
 
@@ -148,7 +149,7 @@ def _usable(record: Record) -> list[Entry]:
     """The entries that the families of this version know."""
     known: set[Config] = set()
     configs = [entry.config for entry in record.entries]
-    for family in {config.family for config in configs} & families.FAMILIES.keys():
+    for family in {config.family for config in configs} & registry.FAMILIES.keys():
         known |= {*todays_of(family, configs, record.problem, record.device)}
     return [entry for entry in record.entries if entry.config in known]
 

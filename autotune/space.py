@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from autotune import families
-from autotune.config import Config, Value
 from autotune.device import Device
+from autotune.families import registry
 from autotune.families.base import Rule
+from autotune.families.config import Config, Value
 from autotune.problem import Problem
 
 # Values with their names, as a configuration holds them.
@@ -49,7 +49,7 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    kind = families.serving(family, problem)
+    kind = registry.serving(family, problem)
     tree = _Tree(kind.domain(problem, device), kind.rules(problem, device))
     configs = tuple(Config(kind.name, params) for params in tree.legal())
     return Space(configs, dict(tree.rejected.most_common()))
@@ -61,7 +61,7 @@ def rejection(config: Config, problem: Problem, device: Device) -> Rejection | N
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
-    kind = families.serving(config.family, problem)
+    kind = registry.serving(config.family, problem)
     domain, values = kind.domain(problem, device), config.values
     if set(values) != set(domain):
         wrong = ", ".join(sorted(set(values) ^ set(domain)))

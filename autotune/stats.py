@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from autotune.config import Config
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from autotune.config import Config
 from autotune.device import Device
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan
 from autotune.features import Describe
-from autotune.plan import LaunchPlan
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Findings, Provenance, Store
 

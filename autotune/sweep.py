@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from autotune import families
-from autotune.config import Config
 from autotune.evaluate import Compile
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan
 from autotune.pipeline import ahead
-from autotune.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Runner
@@ -59,7 +59,7 @@ def record(
         recording.save(where)
         return recording
 
-    plan = partial(families.plan, problem=problem)
+    plan = partial(registry.plan, problem=problem)
     ordered = sorted(configs, key=lambda config: _programs(plan(config)))
     try:
         with closing(
@@ -67,7 +67,7 @@ def record(
         ) as all_:
             for config, candidate in all_:
                 if isinstance(candidate, Failure):
-                    taken = families.find(config.family).estimate(config)
+                    taken = registry.find(config.family).estimate(config)
                     row = Row(config, taken, candidate)
                 else:
                     outcome = runner.measure(candidate, None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from autotune.entry_points import entry_point
 from autotune.errors import RunnerError
-from autotune.plan import VECTOR_BYTES, TensorMap
+from autotune.families.plan import VECTOR_BYTES, TensorMap
 
 BYTES, ALIGNMENT = 128, 64
 """Size of an encoded tensor map, and what its address has to be a multiple of."""

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune import features
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config, Value
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 
 Floats = NDArray[np.float64]

@@ -15,10 +15,10 @@ from threadpoolctl import threadpool_limits
 import autotune
 from autotune.candidates import GUESSES
 from autotune.choice import Choice
-from autotune.config import Config
 from autotune.crew import Crew
 from autotune.errors import AutotuneError
 from autotune.evaluate import Compile, Trial
+from autotune.families.config import Config
 from autotune.observer import Observer, Progress, Silent
 from autotune.options import Options
 from autotune.pipeline import Prepared, ahead, cores

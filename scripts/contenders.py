@@ -14,8 +14,8 @@ from rich.table import Table
 
 from autotune import cost, space, targets
 from autotune.compiler import compile
-from autotune.config import Config
 from autotune.evaluate import Trial
+from autotune.families.config import Config
 from autotune.multiplication import Multiplication
 from autotune.observer import Progress, Silent
 from autotune.problem import Problem

@@ -35,10 +35,11 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 from scores import FIRST, Score
 
-from autotune import cost, families
+from autotune import cost
 from autotune.candidates import diverse
-from autotune.config import Config
 from autotune.cost import Coefficients, Load
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.recording import Recording
 from autotune.runner import Measurement
 
@@ -93,7 +94,7 @@ class Sample:
 def completed(config: Config, recording: Recording) -> Config:
     """The configuration with the parameters that its family had not when it was recorded: each at
     the first of its values, which leaves out what it is for."""
-    family = families.find(config.family)
+    family = registry.find(config.family)
     domain = family.domain(recording.problem, recording.device)
     first = {name: values[0] for name, values in domain.items()}
     return Config.of(config.family, first | config.values)

@@ -35,9 +35,10 @@ from kernel_tuner.observers import BenchmarkObserver
 from kernel_tuner.searchspace import Searchspace
 from kernel_tuner_replay import Grid, feasible, grid_of, seed_all
 
-from autotune import families, settings
-from autotune.config import Config, Value
-from autotune.plan import Argument, Launch
+from autotune import settings
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.families.plan import Argument, Launch
 from autotune.problem import Problem
 
 SCALARS: Mapping[str, Callable[[Any], Any]] = {
@@ -72,7 +73,7 @@ class Kernel:
 
     def launch(self, params: Params) -> Launch:
         """Its only launch."""
-        (launch,) = families.plan(self.config(params), self.problem).launches
+        (launch,) = registry.plan(self.config(params), self.problem).launches
         return launch
 
     def blocks(self, params: Params) -> tuple[int, int, int]:

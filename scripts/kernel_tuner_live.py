@@ -51,12 +51,13 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune import families, space, targets
+from autotune import space, targets
 from autotune.compiler import CompileFailure, compile
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.evaluate import prepare
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.report import cell
@@ -143,7 +144,7 @@ def common(
 
 
 def _single(config: Config, problem: Problem) -> bool:
-    plan = families.plan(config, problem)
+    plan = registry.plan(config, problem)
     return len(plan.launches) == 1 and plan.workspace == plan.counters == 0
 
 
@@ -193,7 +194,7 @@ def judge(
         candidate
         for config in configs
         if isinstance(
-            candidate := prepare(families.plan(config, how.problem), runner, compiled), Candidate
+            candidate := prepare(registry.plan(config, how.problem), runner, compiled), Candidate
         )
     ]
     outcomes = zip(ready, runner.rematch(ready), strict=True)
@@ -247,7 +248,7 @@ def rehearse(how: Contest, device: Device) -> None:
             target.runner, lambda _: False, survey=None
         )
     first = there.ranked[0]
-    launch = families.plan(first, how.problem).main
+    launch = registry.plan(first, how.problem).main
     made = compile(launch.template, device.arch, cache=None)
     SHOWN.print(f"{OURS} would begin with {first}", markup=False)
     if isinstance(made, CompileFailure):
@@ -259,7 +260,7 @@ def rehearse(how: Contest, device: Device) -> None:
     arguments = kernel.arguments(gpu.operands(how.problem, 0))
     size = gpu.size_of(kernel)
     for config in (how.configs[0], first, how.configs[-1]):
-        theirs_, launch = gpu.instance(kernel, config), families.plan(config, how.problem).main
+        theirs_, launch = gpu.instance(kernel, config), registry.plan(config, how.problem).main
         wanted = launch.grid, launch.block, launch.shared
         if (theirs_.grid, theirs_.threads, theirs_.shared) != wanted:
             raise AutotuneError(f"{config}: Kernel Tuner would launch {theirs_}, not {wanted}")

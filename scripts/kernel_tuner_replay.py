@@ -21,7 +21,7 @@ from constraint import Constraint
 from kernel_tuner.interface import strategy_map
 from spaces import Outcome, Space
 
-from autotune.config import Config, Value
+from autotune.families.config import Config, Value
 from autotune.runner import Failure
 
 STRATEGIES: tuple[str, ...] = tuple(strategy_map)

@@ -30,11 +30,12 @@ import typer
 from left_out_rows import SHOWN, Row, geomean, line, show, write
 from wisdom import Places, record_of, tune_at
 
-from autotune import compiler, families, settings, similar, targets
-from autotune.config import Config
+from autotune import compiler, settings, similar, targets
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.evaluate import prepare
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem
 from autotune.recording import Recording
@@ -236,7 +237,7 @@ def timed(answer: Answer, record: Record, target: Target) -> tuple[float | None,
     build = partial(compiler.compile, cache=settings.cache_dir())
     runner: Runner = target.runner
     ready = [
-        prepare(families.plan(config, answer.problem), runner, build)
+        prepare(registry.plan(config, answer.problem), runner, build)
         for config in (answer.config, best.config)
     ]
     candidates = [one for one in ready if isinstance(one, Candidate)]

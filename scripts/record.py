@@ -29,12 +29,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune import cost, families, ladder, recording, settings, space, targets
+from autotune import cost, ladder, recording, settings, space, targets
 from autotune.candidates import AUTO
 from autotune.compiler import compile
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Template
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Measurement
@@ -97,8 +98,8 @@ def serving(problem: Problem, family: str) -> tuple[str, ...]:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
     if family == AUTO:
-        return families.tuned(problem)
-    return (families.serving(family, problem).name,)
+        return registry.tuned(problem)
+    return (registry.serving(family, problem).name,)
 
 
 def steps(problem: Problem) -> list[Config]:
@@ -132,11 +133,11 @@ def whole(
 ) -> list[list[Config]]:
     """All legal configurations of some programs, of which the survey has a few each."""
     found: dict[Template, dict[Config, None]] = {
-        families.plan(group[0], problem).main.template: dict.fromkeys(group) for group in groups
+        registry.plan(group[0], problem).main.template: dict.fromkeys(group) for group in groups
     }
     for family in dict.fromkeys(group[0].family for group in groups):
         for config in space.feasible(problem, device, family).configs:
-            siblings = found.get(families.plan(config, problem).main.template)
+            siblings = found.get(registry.plan(config, problem).main.template)
             if siblings is not None:
                 siblings[config] = None
     return [[*siblings] for siblings in found.values()]
@@ -197,7 +198,7 @@ def by_program(problem: Problem, device: Device, family: str) -> list[list[Confi
     groups: dict[Template, list[Config]] = {}
     surveyed = space.spread(space.feasible(problem, device, family).configs, SURVEY)
     for _, config in cost.rank(surveyed, problem, device):
-        plan = families.plan(config, problem)
+        plan = registry.plan(config, problem)
         groups.setdefault(plan.main.template, []).append(config)
     return list(groups.values())
 

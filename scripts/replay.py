@@ -37,10 +37,10 @@ from rich.console import Console
 from rich.progress import track
 from spaces import Outcome, Space
 
-from autotune.config import Config
 from autotune.errors import AutotuneError
 from autotune.evaluate import Trial
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.replay import ROUNDS
 from autotune.runner import Measurement
 from autotune.search import Sampler, Search

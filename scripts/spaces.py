@@ -17,11 +17,11 @@ from pathlib import Path
 from random import Random
 
 from autotune.candidates import AUTO, candidates, guesses
-from autotune.config import Config
 from autotune.errors import AutotuneError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.features import Describe
 from autotune.multiplication import Multiplication
-from autotune.plan import Resources
 from autotune.recording import Recording
 from autotune.replay import ReplayRunner, noisy
 from autotune.runner import Failure, Measurement

@@ -37,12 +37,13 @@ import typer
 from results import Finals, Row, Sheet
 from rich.console import Console
 
-from autotune import families, recording, targets
+from autotune import recording, targets
 from autotune.compiler import compile, source_hash
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.evaluate import Compile, Trial, prepare
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.gpu.bench import VENDOR
 from autotune.multiplication import Multiplication
 from autotune.observer import Progress, Silent
@@ -240,7 +241,7 @@ class Keeper(Silent):
         rows = tuple(
             recording.Row(
                 trial.config,
-                trial.resources or families.find(trial.config.family).estimate(trial.config),
+                trial.resources or registry.find(trial.config.family).estimate(trial.config),
                 again.get(trial.config, trial.outcome),
             )
             for trial in self._trials
@@ -267,7 +268,7 @@ def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) 
     Raises:
         AutotuneError: if the winner fails.
     """
-    candidate = prepare(families.plan(config, problem), runner, compiled)
+    candidate = prepare(registry.plan(config, problem), runner, compiled)
     if isinstance(candidate, Failure):
         raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
     outcomes = compared(candidate, runner)

@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autotune.config import Config, Value
+from autotune.families.config import Config, Value
 from autotune.recording import Recording
 from autotune.report import cell
 from autotune.runner import Measurement

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from records import H100
 
-from autotune import plan
 from autotune.arguments import FORMATS
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.device import Device
 from autotune.export import Library, gather, write_library
+from autotune.families import plan
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.lookup import Answer
-from autotune.plan import Template
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 HERE = Path(__file__).parent

@@ -12,12 +12,12 @@ from export_case import BIAS, SHARED, WORKSPACE, Call, Launch, counter_bytes
 from fake_cuda import FakeCuda
 
 from autotune.arguments import FORMATS
-from autotune.config import Config
 from autotune.device import Device
 from autotune.export import Library
 from autotune.export.general import General
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup import Answer
-from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver

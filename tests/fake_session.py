@@ -11,7 +11,7 @@ import numpy as np
 from records import H100
 
 from autotune.compiler import Program
-from autotune.plan import ArgumentType, Template
+from autotune.families.plan import ArgumentType, Template
 
 TYPES = {"tensor_map": bytes, "f32": float}
 """What stands for an argument in Python, if not an int."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from records import H100
 
-from autotune import families
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources, Template
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Resources, Template
 from autotune.recording import Origin
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 
@@ -76,7 +76,7 @@ class FakeRunner:
         return self._known
 
     def resources(self, config: Config) -> Resources | None:
-        return None if self._known is None else families.find(config.family).estimate(config)
+        return None if self._known is None else registry.find(config.family).estimate(config)
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autotune import families, reference
-from autotune.config import Config
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
+from autotune import reference
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.problem import Problem
 
 Matrix = NDArray[Any]
@@ -81,7 +82,7 @@ def case_of(
     start_a, start_b, start_c = (start * size for start, size in zip(offsets, sizes, strict=True))
     addresses = start_a, start_b, start_c
     alignment = Alignment.of((lda, ldb, ldc), addresses, sizes, strides)
-    plan = families.find(config.family).plan(config, problem, alignment)
+    plan = registry.find(config.family).plan(config, problem, alignment)
     return random_case(problem, plan, alignment, (lda, ldb, ldc), alpha, beta, strides)
 
 

@@ -39,7 +39,7 @@ from host_case import (
     tolerance,
 )
 
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 HOST = Path(__file__).parent / "host"
 CUDA_SRC = Path(__file__).parent.parent / "cuda_src"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import COMPUTES, EPILOGUES, LARGEST_BATCH, LAYOUTS, Problem
 from autotune.runner import Evidence, Measurement
 from autotune.store import Entry, Provenance, Record

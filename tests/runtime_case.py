@@ -11,13 +11,13 @@ from fake_cuda import FakeCuda, Matrix
 from fake_frameworks import Interface
 from fake_types import encoded
 
-from autotune import families
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.device import Device
-from autotune.families.conventions import type_arguments
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.conventions import type_arguments
 from autotune.lookup import Answer, How
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import Problem
 from autotune.runtime.driver import Driver
 from autotune.runtime.product import Product
@@ -90,7 +90,7 @@ class Case:
         elif config.family == "typed":
             plan = typed_plan(problem, alignment)
         else:
-            plan = families.find(config.family).plan(config, problem, alignment)
+            plan = registry.find(config.family).plan(config, problem, alignment)
         self.plans.append(plan)
         self.alignments.append(alignment)
         return plan
@@ -98,7 +98,7 @@ class Case:
 
 def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
     """The naive kernel's, of one that takes all types."""
-    plan = families.find("naive").plan(NAIVE, problem, alignment)
+    plan = registry.find("naive").plan(NAIVE, problem, alignment)
     (launch,) = plan.launches
     arguments = *launch.template.arguments, *type_arguments(problem)
     template = Template("typed.cu", "typed", arguments)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from records import H100
 
-from autotune import families, recording
-from autotune.config import Config, Value
+from autotune import recording
+from autotune.families import registry
+from autotune.families.config import Config, Value
 from autotune.ladder import STEPS
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row, path_of
@@ -51,5 +52,5 @@ def ship(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _row(config: Config, time_us: float) -> Row:
-    taken = families.find(config.family).estimate(config)
+    taken = registry.find(config.family).estimate(config)
     return Row(config, taken, Measurement(time_us, 0.01, 20, error=1e-5, tolerance=1e-3))

@@ -14,9 +14,9 @@ from synthetic import DEVICE, FASTEST, PROBLEM, ship
 
 import autotune
 from autotune import api, gpu, gpus, settings, targets
-from autotune.config import Config
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
+from autotune.families.config import Config
 from autotune.ladder import BEST
 from autotune.options import options_of
 from autotune.problem import Problem

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from autotune.config import Config
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu import bench as module
 from autotune.gpu import stand
 from autotune.gpu.bench import VENDOR, Bench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.verify import Verdict
-from autotune.plan import LaunchPlan, Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement, Objective
 

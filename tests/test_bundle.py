@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import H100, entry, record, records
 
-from autotune.config import Config
 from autotune.device import find
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Measurement
 from autotune.store import Entry, Record, bundle, checksum

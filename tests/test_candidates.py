@@ -4,11 +4,12 @@ from collections.abc import Callable
 import pytest
 from fakes import FakeRunner
 
-from autotune import cost, families
+from autotune import cost
 from autotune.candidates import A_TILE, ALIKE, candidates, diverse, families_of
-from autotune.config import Config
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
 
@@ -33,7 +34,7 @@ def there(
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `auto` stand for two families."""
-    monkeypatch.setattr(families, "SEARCHED", ("simt", "tiled"))
+    monkeypatch.setattr(registry, "SEARCHED", ("simt", "tiled"))
 
 
 def test_the_best_predicted_comes_first() -> None:
@@ -53,7 +54,7 @@ def test_a_survey_puts_its_best_first() -> None:
 
 def test_guesses_are_not_all_alike() -> None:
     guessed = diverse(there(), PROBLEM, 10)
-    works = [families.find("simt").work(one, PROBLEM) for one in guessed]
+    works = [registry.find("simt").work(one, PROBLEM) for one in guessed]
     assert guessed[0] == there()[0]
     assert max(Counter(work.tile for work in works).values()) <= A_TILE
     assert max(Counter((work.tile, work.turns, work.copies) for work in works).values()) <= ALIKE

@@ -13,11 +13,12 @@ from fakes import tiled
 from records import H100, SQUARE, entry, record
 from synthetic import DEVICE, FASTEST, PROBLEM, VENDOR_US, ship
 
-from autotune import __version__, cli, device, families, gpu, runtime, space
+from autotune import __version__, cli, device, gpu, runtime, space
 from autotune.cli.tuning import parse_seconds
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import MissingError, UsageError
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.report import doctor
 from autotune.report.doctor import Check
 from autotune.store import Store
@@ -223,7 +224,7 @@ def test_tune_explains_what_fell_of_all_the_families_that_it_chose_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     told = answer(capsys, *TUNE, "--explain")
-    spaces = [space.feasible(PROBLEM, H100, name) for name in families.tuned(PROBLEM)]
+    spaces = [space.feasible(PROBLEM, H100, name) for name in registry.tuned(PROBLEM)]
     legal = sum(len(one.configs) for one in spaces)
     rejected = told["rejected"]
     assert isinstance(rejected, dict)

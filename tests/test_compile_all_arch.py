@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from autotune import device, families, space
+from autotune import device, space
 from autotune.compiler import Program, compile
-from autotune.config import Config, Value
-from autotune.families.conventions import CUDA_CORES
-from autotune.plan import Launch
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.families.plan import Launch
+from autotune.families.shared.conventions import CUDA_CORES
 from autotune.problem import Problem
 
 DEVICES = {
@@ -67,12 +68,12 @@ def check(launches: Iterable[Launch], arch: str) -> None:
 
 @pytest.mark.parametrize("arch", DEVICES)
 @pytest.mark.parametrize(
-    "family", [one.name for one in families.FAMILIES.values() if one.computes == CUDA_CORES]
+    "family", [one.name for one in registry.FAMILIES.values() if one.computes == CUDA_CORES]
 )
 def test_compiles(family: str, arch: str) -> None:
     problem, target = Problem(16, 64, 4096), device.find(DEVICES[arch])
     config = space.feasible(problem, target, family).configs[0]
-    check(families.plan(config, problem).launches, target.arch)
+    check(registry.plan(config, problem).launches, target.arch)
 
 
 @pytest.mark.parametrize(("compute", "arch"), MMA)
@@ -81,7 +82,7 @@ def test_mma_compiles(compute: str, arch: str) -> None:
     problem, target = Problem(136, 24, 1000, compute), device.find(DEVICES[arch])
     configs = space.feasible(problem, target, "mma").configs
     config = configs[len(configs) * MMA.index((compute, arch)) // len(MMA)]
-    check(families.plan(config, problem).launches, target.arch)
+    check(registry.plan(config, problem).launches, target.arch)
 
 
 @pytest.mark.parametrize("way", WGMMA)
@@ -90,7 +91,7 @@ def test_wgmma_compiles(way: str) -> None:
     problem = Problem.parse(text)
     configs = space.feasible(problem, target, "wgmma").configs
     config = next(one for one in configs if values.items() <= one.values.items())
-    check(families.plan(config, problem).launches, target.arch)
+    check(registry.plan(config, problem).launches, target.arch)
 
 
 @pytest.mark.parametrize("arch", DEVICES)
@@ -102,4 +103,4 @@ def test_every_way_to_share_compiles(way: str, arch: str) -> None:
     problem = Problem(513, 577, 8192)
     config = Config.of("simt", {**PLAIN.values, **SHARED[way], "workers": workers})
     assert space.rejection(config, problem, target) is None
-    check(families.plan(config, problem).launches, target.arch)
+    check(registry.plan(config, problem).launches, target.arch)

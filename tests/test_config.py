@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.config import Config
 from autotune.errors import ConfigError
+from autotune.families.config import Config
 
 names = st.from_regex(r"[a-z][a-z_0-9]{0,8}", fullmatch=True)
 values = st.integers(-(10**9), 10**9) | names

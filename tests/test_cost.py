@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from autotune import cost, space
-from autotune.config import Config
 from autotune.device import Device, find
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.occupancy.roofline import least_seconds
-from autotune.plan import Resources
 from autotune.problem import Problem
 
 H100 = find("h100")

@@ -11,11 +11,11 @@ import pytest
 from fakes import FakeRunner, by_width, tiled
 from records import SQUARE
 
-from autotune import families
-from autotune.config import Config
 from autotune.crew import Crew
 from autotune.errors import RunnerError
 from autotune.evaluate import Trial
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.pipeline import Ready
 from autotune.runner import Candidate, Failure, Measurement, Runner
 
@@ -23,8 +23,8 @@ WIDTHS = range(8, 20)
 
 
 def ready(config: Config) -> Ready:
-    taken = families.find(config.family).estimate(config)
-    return config, Candidate(config, families.plan(config, SQUARE), (), taken)
+    taken = registry.find(config.family).estimate(config)
+    return config, Candidate(config, registry.plan(config, SQUARE), (), taken)
 
 
 CANDIDATES = [ready(tiled(width)) for width in WIDTHS]

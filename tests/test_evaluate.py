@@ -4,11 +4,11 @@ import pytest
 from fakes import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import families
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.evaluate import Trial, prepare
-from autotune.plan import Template
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.runner import Candidate, Failure, Measurement
 
 SPLIT = Config.parse(
@@ -21,7 +21,7 @@ PACKED = Config.of("simt", SPLIT.values | {"pack": "ab"})
 
 
 def candidate(config: Config) -> Candidate:
-    prepared = prepare(families.plan(config, SQUARE), FakeRunner(), compiled)
+    prepared = prepare(registry.plan(config, SQUARE), FakeRunner(), compiled)
     assert isinstance(prepared, Candidate)
     return prepared
 
@@ -42,7 +42,7 @@ def test_the_resources_are_those_of_the_launch_that_multiplies() -> None:
     def build(template: Template, arch: str) -> Program:
         return program(template, arch, registers=90 if template.kernel == "simt" else 30)
 
-    prepared = prepare(families.plan(PACKED, SQUARE), FakeRunner(), build)
+    prepared = prepare(registry.plan(PACKED, SQUARE), FakeRunner(), build)
     assert isinstance(prepared, Candidate)
     assert [one.template.kernel for one in prepared.programs] == ["pack", "simt", "split_k"]
     assert prepared.resources.registers == 90
@@ -50,21 +50,21 @@ def test_the_resources_are_those_of_the_launch_that_multiplies() -> None:
 
 def test_known_resources_need_no_compiler() -> None:
     runner = FakeRunner(known=[tiled(16)])
-    assert isinstance(prepare(families.plan(tiled(16), SQUARE), runner, uncompiled), Candidate)
+    assert isinstance(prepare(registry.plan(tiled(16), SQUARE), runner, uncompiled), Candidate)
 
 
 def test_a_compile_error_is_a_failure() -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "tiled.cu(7): error: expected a ;", "log")
 
-    failure = prepare(families.plan(tiled(16), SQUARE), FakeRunner(), broken)
+    failure = prepare(registry.plan(tiled(16), SQUARE), FakeRunner(), broken)
     assert failure == Failure("compile", "tiled.cu(7): error: expected a ;")
 
 
 @pytest.mark.parametrize("taken", [{"spills": 48}, {"local": 48}])
 def test_spills_and_local_memory_reject_with_the_numbers(taken: dict[str, int]) -> None:
     failure = prepare(
-        families.plan(tiled(16), SQUARE), FakeRunner(), lambda t, a: program(t, a, **taken)
+        registry.plan(tiled(16), SQUARE), FakeRunner(), lambda t, a: program(t, a, **taken)
     )
     assert isinstance(failure, Failure)
     assert failure.stage == "resources"
@@ -76,7 +76,7 @@ def test_spills_and_local_memory_reject_with_the_numbers(taken: dict[str, int]) 
 )
 def test_a_spill_of_few_bytes_is_left_to_the_clock(spills: int, local: int, runs: bool) -> None:
     found = prepare(
-        families.plan(tiled(16), SQUARE),
+        registry.plan(tiled(16), SQUARE),
         FakeRunner(),
         lambda t, a: program(t, a, spills=spills, local=local),
     )
@@ -85,7 +85,7 @@ def test_a_spill_of_few_bytes_is_left_to_the_clock(spills: int, local: int, runs
 
 def test_a_block_that_no_sm_holds_is_rejected_with_the_numbers() -> None:
     failure = prepare(
-        families.plan(tiled(32), SQUARE), FakeRunner(), lambda t, a: program(t, a, registers=80)
+        registry.plan(tiled(32), SQUARE), FakeRunner(), lambda t, a: program(t, a, registers=80)
     )
     assert isinstance(failure, Failure)
     assert "1024 threads of 80 registers" in failure.reason

@@ -17,8 +17,8 @@ from host_cuda import Program, build, run
 from numpy.typing import NDArray
 
 import autotune
-from autotune.config import Config
-from autotune.plan import Alignment, LaunchPlan
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.user import KernelSubject, UserKernel, defined, placed

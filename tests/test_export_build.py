@@ -11,8 +11,8 @@ import export_case
 import pytest
 from export_case import C11, CXX17, STRICT, environment_of
 
-from autotune.config import Config
 from autotune.export import Library, write_library
+from autotune.families.config import Config
 from autotune.problem import Problem
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

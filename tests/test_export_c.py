@@ -13,12 +13,12 @@ from export_case import SHARED, WORKSPACE, Built, Call, Outcome, counter_bytes
 from export_recorder import general_of, launched_by_python
 from records import H100
 
-from autotune import families
-from autotune.config import Config
 from autotune.device import Device, find
 from autotune.export import Library, gather
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, TensorMap
 from autotune.lookup import Answer
-from autotune.plan import Alignment, TensorMap
 from autotune.problem import Problem
 
 SMALL = Problem(64, 48, 40)
@@ -134,7 +134,7 @@ def test_an_unknown_shape_is_said_to_run_the_general_kernel(built: Built) -> Non
 @cache
 def _counted() -> Problem:
     """A problem that needs a workspace with counters."""
-    plans = ((one, families.plan(config, one)) for one, config in export_case.tuned().items())
+    plans = ((one, registry.plan(config, one)) for one, config in export_case.tuned().items())
     return next(one for one, plan in plans if plan.counters and plan.workspace)
 
 
@@ -224,5 +224,5 @@ def test_a_product_needs_no_more_than_the_size_that_was_asked(built: Built) -> N
 
 
 def _needed(built: Built) -> int:
-    plan = families.plan(export_case.tuned()[_counted()], _counted())
+    plan = registry.plan(export_case.tuned()[_counted()], _counted())
     return counter_bytes(built.library) + plan.workspace

@@ -12,7 +12,7 @@ import export_case
 import pytest
 from export_case import BIAS, SHARED, WORKSPACE, A, Built, C, Call, Outcome
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.problem import Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})

@@ -13,12 +13,12 @@ import pytest
 from records import H100
 
 from autotune.compiler import CompileFailure
-from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.export import FORMATS, Library, gather, write, write_library
 from autotune.export.names import check_name
 from autotune.export.names import write as write_files
-from autotune.plan import Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.config import Config
+from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 from autotune.problem import Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import H100
 
-from autotune import device, families, space
+from autotune import device, space
 from autotune.export.general import General, generals
-from autotune.plan import Alignment, LaunchPlan, Template
+from autotune.families import registry
+from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.problem import COMPUTES, LAYOUTS, Problem
 
 A100, T4 = device.find("a100"), device.find("t4")
@@ -30,7 +31,7 @@ def checked(plan: LaunchPlan) -> LaunchPlan:
 
 def planned(general: General, problem: Problem) -> LaunchPlan:
     """What the family plans for the configuration, with no wider vectors than the kernel's."""
-    return checked(families.plan(general.config, problem, general.alignment))
+    return checked(registry.plan(general.config, problem, general.alignment))
 
 
 @settings(max_examples=200, deadline=None)

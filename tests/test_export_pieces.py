@@ -14,14 +14,15 @@ from export_case import C11, STRICT
 from records import H100
 from test_cli import run
 
-from autotune import compiler, families
+from autotune import compiler
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.device import Device
 from autotune.export import Library, gather, write_library
 from autotune.export.source import specialised
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Launch, Template
 from autotune.lookup import Answer
-from autotune.plan import Launch, Template
 from autotune.problem import Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
@@ -87,7 +88,7 @@ CASES = [
 def test_a_source_compiles_to_the_same_machine_code(
     problem: Problem, config: Config, cache: Path
 ) -> None:
-    for launch in families.plan(config, problem).launches:
+    for launch in registry.plan(config, problem).launches:
         program = compiler.compile(launch.template, "sm_90", cache=cache)
         assert isinstance(program, Program)
         ours, of_source = sections(program, launch)
@@ -97,7 +98,7 @@ def test_a_source_compiles_to_the_same_machine_code(
 
 @pytest.mark.parametrize("problem", [*export_case.tuned()][::6], ids=str)
 def test_a_source_needs_no_header_and_names_every_argument(problem: Problem) -> None:
-    for launch in families.plan(export_case.tuned()[problem], problem).launches:
+    for launch in registry.plan(export_case.tuned()[problem], problem).launches:
         program = export_case.fake_build(launch.template, "sm_90")
         text = specialised(launch, program, str(problem))
         assert '#include "' not in text

@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import device, families, settings, space, targets
-from autotune.config import Config
+from autotune import device, settings, space, targets
 from autotune.errors import ConfigError, DeviceError
-from autotune.families import FAMILIES
+from autotune.families import registry
 from autotune.families.base import Family
-from autotune.families.conventions import type_arguments
-from autotune.families.naive import NAIVE
-from autotune.families.tiled import TILED, shared_bytes, widest
-from autotune.plan import Alignment, Launch, LaunchPlan
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Launch, LaunchPlan
+from autotune.families.registry import FAMILIES
+from autotune.families.shared.conventions import type_arguments
+from autotune.families.textbook.naive import NAIVE
+from autotune.families.textbook.tiled import TILED, shared_bytes, widest
 from autotune.problem import Problem
 
 SQUARE = Problem(4096, 4096, 4096)
@@ -142,7 +143,7 @@ def test_the_estimate_is_what_the_plan_launches(family: Family) -> None:
 @pytest.mark.parametrize("name", ["naive", "tiled", "simt", "gemv"])
 def test_ieee_products_serve_all_that_is_stored_as_fp32(name: str, compute: str) -> None:
     problem = replace(SQUARE, compute=compute)
-    assert families.serving(name, problem) is FAMILIES[name]
+    assert registry.serving(name, problem) is FAMILIES[name]
 
 
 @pytest.mark.parametrize("compute", ["f16", "bf16"])
@@ -155,7 +156,7 @@ def test_a_family_is_refused_what_it_does_not_serve(name: str, compute: str) -> 
 def test_a_configuration_of_such_a_family_is_refused_too() -> None:
     config, problem = Config.parse("naive:mapping=coalesced,block=8"), Problem(8, 8, 8, "f16")
     for use in (
-        lambda: families.plan(config, problem),
+        lambda: registry.plan(config, problem),
         lambda: space.rejection(config, problem, H100),
     ):
         with pytest.raises(ConfigError, match="naive does not compute f16; give one of"):
@@ -167,7 +168,7 @@ def test_a_configuration_of_such_a_family_is_refused_too() -> None:
 )
 def test_a_search_chooses_from_what_serves(compute: str, least: list[str]) -> None:
     problem = replace(SQUARE, compute=compute)
-    found = families.tuned(problem)
+    found = registry.tuned(problem)
     tensor_cores = [one for one in found if one not in ("simt", "gemv")]
     assert [*tensor_cores, *least] == list(found)
     assert all(compute in FAMILIES[one].computes for one in found)
@@ -205,7 +206,7 @@ def _launches() -> list[Launch]:
     large = Problem(512, 512, 512, "bf16")
     for name in TENSOR_CORES:
         config = space.feasible(large, H100, name).configs[0]
-        plans.append(families.plan(config, large))
+        plans.append(registry.plan(config, large))
     return [launch for plan in plans for launch in plan.launches]
 
 

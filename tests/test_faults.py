@@ -23,13 +23,13 @@ from records import H100, SQUARE
 
 from autotune import tuning as loop
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.errors import CacheError, RunnerError
 from autotune.evaluate import Compile, Trial
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
 from autotune.multiplication import Multiplication
 from autotune.observer import Observer, Progress, Silent
-from autotune.plan import Template
 from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.search import Journal
 from autotune.store import Record, Store

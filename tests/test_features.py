@@ -9,10 +9,10 @@ import pytest
 from records import H100, SQUARE
 
 from autotune import features, space
-from autotune.config import Config
-from autotune.families import find, plan
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.families.registry import find, plan
 from autotune.features import Description
-from autotune.plan import Resources
 from autotune.problem import Problem
 
 # Columns of `of_products`.

@@ -10,10 +10,11 @@ import pytest
 import scores
 from records import H100
 
-from autotune import cost, families, space
-from autotune.config import Config
+from autotune import cost, space
 from autotune.cost import Coefficients
-from autotune.plan import Resources
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Measurement
@@ -23,7 +24,7 @@ SHAPES = (Problem(256, 256, 256), Problem(512, 512, 2048), Problem(64, 1024, 102
 
 
 def taken(config: Config) -> Resources:
-    return families.find(config.family).estimate(config)
+    return registry.find(config.family).estimate(config)
 
 
 def recorded(problem: Problem, failed: int = 0) -> Recording:

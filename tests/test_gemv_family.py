@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from autotune import space
 from autotune.compiler import Program, compile
-from autotune.config import Config
 from autotune.device import find
-from autotune.families.gemv import GEMV
-from autotune.families.gemv_rules import shared_bytes
+from autotune.families.config import Config
+from autotune.families.gemv.family import GEMV
+from autotune.families.gemv.rules import shared_bytes
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup import lookup
-from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import LAYOUTS, Problem
 from autotune.store import Store
 

@@ -9,8 +9,8 @@ from host_case import Case, case_of
 from host_cuda import Program, build, check, run
 
 from autotune import space
-from autotune.config import Config
 from autotune.device import find
+from autotune.families.config import Config
 from autotune.problem import LAYOUTS, Problem
 
 SCALES = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]

@@ -10,9 +10,9 @@ import pytest
 from host_case import Case, HostFault, label, random_case
 from host_cuda import HOST, Program, build, check, run
 
-from autotune.config import Config
-from autotune.families.conventions import operands
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.conventions import operands
 from autotune.problem import Problem
 
 OUTSIDE = "AddressSanitizer: use-after-poison"

@@ -12,9 +12,17 @@ import pytest
 from host_case import Case, HostFault, Matrix, numbers, random_case, stored
 from host_cuda import CUDA_SRC, HOST, Program, build, check, run
 
-from autotune.config import Config
-from autotune.families.conventions import along_k, operands
-from autotune.plan import Alignment, Argument, ElementType, Launch, LaunchPlan, Template, TensorMap
+from autotune.families.config import Config
+from autotune.families.plan import (
+    Alignment,
+    Argument,
+    ElementType,
+    Launch,
+    LaunchPlan,
+    Template,
+    TensorMap,
+)
+from autotune.families.shared.conventions import along_k, operands
 from autotune.problem import TYPES, Problem
 
 NAN = "error nan"

@@ -18,10 +18,10 @@ import pytest
 from disks import small_files
 from optuna.trial import FrozenTrial
 
-from autotune.config import Config
 from autotune.errors import CacheError, MissingError, UsageError
 from autotune.evaluate import Trial
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.runner import Failure, Measurement
 from autotune.search import Journal, axes_of
 from autotune.search.journal import News, places, rescue

@@ -11,11 +11,11 @@ import pytest
 from kernel_fakes import F4, Error, FakeSession, FakeTimer, Kernel, Pointers, right
 from user_kernels import N, arguments, subject, work
 
-from autotune.config import Config
 from autotune.errors import RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.gpu import stand
 from autotune.gpu.kernel_bench import KernelBench
-from autotune.plan import Resources
 from autotune.runner import Candidate, Failure, Measurement
 from autotune.user import Workload
 

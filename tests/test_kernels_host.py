@@ -10,9 +10,9 @@ import pytest
 from host_case import case_of
 from host_cuda import Program, build, check
 
-from autotune import families
-from autotune.config import Config
-from autotune.plan import Alignment
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 
 TILED = tuple(
@@ -43,7 +43,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     templates = (
         launch.template
         for config, problem in instances
-        for launch in families.plan(config, problem, Alignment(1, 1, 1)).launches
+        for launch in registry.plan(config, problem, Alignment(1, 1, 1)).launches
     )
     return build(templates, Path(tmp_path_factory.getbasetemp(), "host"))
 

@@ -16,15 +16,16 @@ from fakes import ORIGIN, FakeRunner, compiled
 from rich.console import Console
 from synthetic import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
-from autotune import families, ladder
+from autotune import ladder
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config, Value
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
+from autotune.families import registry
 from autotune.families.base import Rule
-from autotune.families.tiled import TILED
+from autotune.families.config import Config, Value
+from autotune.families.plan import Template
+from autotune.families.textbook.tiled import TILED
 from autotune.ladder import BEST, STEPS, climb
-from autotune.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Recording, Row
 from autotune.report.ladder import Rung, render, rungs, to_json
@@ -186,8 +187,8 @@ def on(family: str, width: int) -> Config:
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_ins = {"mma": TensorCores("mma"), "wgmma": TensorCores("wgmma", oldest=(9, 0))}
-    known = {name: one for name, one in families.FAMILIES.items() if name not in stand_ins}
-    monkeypatch.setattr(families, "FAMILIES", {**known, **stand_ins})
+    known = {name: one for name, one in registry.FAMILIES.items() if name not in stand_ins}
+    monkeypatch.setattr(registry, "FAMILIES", {**known, **stand_ins})
 
 
 def in_precision(compute: str) -> Problem:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from records import H100, SQUARE, entry, record
 
 from autotune import cost, space
-from autotune.config import Config
 from autotune.device import Device, find
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.lookup import Answer, lookup
-from autotune.plan import Resources
 from autotune.problem import Problem, distance
 from autotune.store import Entry, Store, ranges
 from autotune.store.ranges import Range, Segment

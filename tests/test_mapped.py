@@ -14,10 +14,8 @@ import pytest
 from fake_tensor_maps import FakeEncoder
 
 from autotune.compiler import Program
-from autotune.config import Config
-from autotune.gpu.mapped import MappedKernel
-from autotune.gpu.session import Session, checked
-from autotune.plan import (
+from autotune.families.config import Config
+from autotune.families.plan import (
     Argument,
     ArgumentType,
     Launch,
@@ -26,6 +24,8 @@ from autotune.plan import (
     Template,
     TensorMap,
 )
+from autotune.gpu.mapped import MappedKernel
+from autotune.gpu.session import Session, checked
 from autotune.runner import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from records import H100, SQUARE
 
-from autotune.config import Config
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Measurement
 from autotune.store import codec

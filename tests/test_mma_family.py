@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from records import H100
 
-from autotune import families, space
-from autotune.config import Config
+from autotune import space
 from autotune.device import find
-from autotune.families.mma import MMA
-from autotune.plan import Alignment, LaunchPlan
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.mma.family import MMA
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 
 Values = dict[str, int | str]
@@ -197,7 +198,7 @@ def test_there_are_some_candidates_and_not_too_many(shape: str, device: str, com
 def test_the_estimate_is_what_is_launched(problem: str) -> None:
     parsed = Problem.parse(problem)
     for config in space.spread(space.feasible(parsed, H100, "mma").configs, 200):
-        launched, estimate = families.plan(config, parsed), MMA.estimate(config)
+        launched, estimate = registry.plan(config, parsed), MMA.estimate(config)
         assert launched.main.threads == estimate.threads
         assert launched.main.shared == estimate.shared <= H100.shared_per_block_optin
 

@@ -8,7 +8,7 @@ import pytest
 from host_case import Case, case_of
 from host_cuda import Program, build, check, run
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 
 # Between them: every compute, 2 to 6 stages, one and two sets of fragments, slices, K whole and

@@ -9,8 +9,8 @@ import pytest
 from host_case import Case, Matrix, numbers, stored
 from host_cuda import Program, build, run
 
-from autotune.config import Config
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import EPILOGUES, SIZES, TYPES, Problem, Type
 from autotune.reference import largest_error, product
 

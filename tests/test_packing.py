@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.compiler import Program, compile
-from autotune.families import packing
-from autotune.families.packing import Copy
-from autotune.plan import Launch, Template
+from autotune.families.plan import Launch, Template
+from autotune.families.shared import packing
+from autotune.families.shared.packing import Copy
 from autotune.problem import Problem
 
 ODD = Problem(513, 1025, 600)

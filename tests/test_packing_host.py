@@ -17,9 +17,9 @@ from host_cuda import Program, build
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autotune.families import packing
-from autotune.families.packing import Copy
-from autotune.plan import Launch
+from autotune.families.plan import Launch
+from autotune.families.shared import packing
+from autotune.families.shared.packing import Copy
 
 Kind = tuple[int, bool, bool]
 """Bytes of an element, whether it is transposed, whether it has a second plane."""

@@ -13,23 +13,24 @@ import pytest
 from fakes import FakeRunner, compiled, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import families, space
+from autotune import space
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.errors import MissingError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.pipeline import ahead
-from autotune.plan import Template
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)
 DEEP = Problem(64, 64, 65536)
-SQUARES, DEEPLY = (partial(families.plan, problem=one) for one in (SQUARE, DEEP))
+SQUARES, DEEPLY = (partial(registry.plan, problem=one) for one in (SQUARE, DEEP))
 SPLIT = next(
     config
     for config in space.feasible(DEEP, H100).configs
-    if len(families.plan(config, DEEP).launches) == 2
+    if len(registry.plan(config, DEEP).launches) == 2
 )
 
 
@@ -159,7 +160,7 @@ def test_templates_compile_at_the_same_time() -> None:
 
 def test_a_slow_second_launch_is_waited_for() -> None:
     reduced = threading.Event()
-    product, second = (launch.template for launch in families.plan(SPLIT, DEEP).launches)
+    product, second = (launch.template for launch in registry.plan(SPLIT, DEEP).launches)
 
     def build(template: Template, arch: str) -> Program:
         if template == second:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from autotune.plan import Alignment, Template, TensorMap
+from autotune.families.plan import Alignment, Template, TensorMap
 from autotune.problem import Problem
 
 

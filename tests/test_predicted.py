@@ -5,8 +5,9 @@ from pathlib import Path
 from fakes import ORIGIN, compiled, tiled
 from records import H100, SQUARE
 
-from autotune import cost, families
+from autotune import cost
 from autotune.evaluate import prepare
+from autotune.families import registry
 from autotune.multiplication import Multiplication
 from autotune.predicted import PredictedRunner
 from autotune.runner import Candidate, Measurement
@@ -16,7 +17,7 @@ from autotune.tuning import Options, tune
 
 def predicted(width: int) -> tuple[PredictedRunner, Candidate]:
     runner = PredictedRunner(SQUARE, H100)
-    candidate = prepare(families.plan(tiled(width), SQUARE), runner, compiled)
+    candidate = prepare(registry.plan(tiled(width), SQUARE), runner, compiled)
     assert isinstance(candidate, Candidate)
     return runner, candidate
 

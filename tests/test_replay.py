@@ -11,13 +11,14 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import families, recording
+from autotune import recording
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.evaluate import Trial, prepare
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Resources, Template
 from autotune.multiplication import Multiplication
-from autotune.plan import Resources, Template
 from autotune.problem import Problem
 from autotune.recording import Recording, Row
 from autotune.replay import ReplayRunner
@@ -50,7 +51,7 @@ def recorded() -> Recording:
 
 
 def ready(config: Config, runner: ReplayRunner) -> Candidate:
-    candidate = prepare(families.plan(config, SQUARE), runner, uncompiled)
+    candidate = prepare(registry.plan(config, SQUARE), runner, uncompiled)
     assert isinstance(candidate, Candidate)
     return candidate
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from records import H100, SQUARE, entry, record, records
 from rich.console import Console
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.lookup import Answer
 from autotune.problem import Problem
 from autotune.report.record import render, to_json

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from fakes import FakeRunner, compiled
 
-from autotune import families, recording
-from autotune.config import Config
+from autotune import recording
 from autotune.device import find
 from autotune.evaluate import prepare
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.gpu import GpuRunner
 from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
@@ -41,7 +42,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
 
 def candidate(runner: Runner, config: Config = TILED) -> Candidate:
-    made = prepare(families.plan(config, PROBLEM), runner, compiled)
+    made = prepare(registry.plan(config, PROBLEM), runner, compiled)
     assert isinstance(made, Candidate)
     return made
 

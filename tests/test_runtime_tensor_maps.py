@@ -10,9 +10,9 @@ from fake_cuda import FakeCuda, Shape
 from fake_tensor_maps import FakeEncoder
 
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.errors import RunnerError
-from autotune.plan import Argument, Launch, LaunchPlan, Template, TensorMap
+from autotune.families.config import Config
+from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Enqueue, Executable, Gpu
 

@@ -11,7 +11,7 @@ from runtime_case import SPLIT, Case
 from autotune import runtime
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
-from autotune.plan import Template
+from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runtime.state import Runtime
 

@@ -21,10 +21,11 @@ from synthetic import FASTEST, PROBLEM, recorded
 from typer import BadParameter, Typer
 from typer.testing import CliRunner
 
-from autotune import families, space, targets
+from autotune import space, targets
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
-from autotune.plan import Template
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.recording import Recording
 from autotune.runner import Failure, Measurement
 from autotune.targets import Target
@@ -53,7 +54,7 @@ def build(template: Template, arch: str, cache: Path | None) -> Program | Compil
 
 
 def test_both_choose_from_single_launches_without_a_workspace() -> None:
-    plans = [families.plan(config, PROBLEM) for config in kept()]
+    plans = [registry.plan(config, PROBLEM) for config in kept()]
     assert {(len(plan.launches), plan.workspace, plan.counters) for plan in plans} == {(1, 0, 0)}
 
 
@@ -190,14 +191,14 @@ def test_it_launches_what_we_launch(gpu: Any) -> None:
     configs = kept()
     kernel = gpu.Kernel(PROBLEM, configs)
     for one in configs[::17]:
-        made, launch = gpu.instance(kernel, one), families.plan(one, PROBLEM).main
+        made, launch = gpu.instance(kernel, one), registry.plan(one, PROBLEM).main
         assert (made.grid, made.threads, made.shared) == (launch.grid, launch.block, launch.shared)
 
 
 def test_its_source_names_the_constants_of_the_template(gpu: Any) -> None:
     configs = kept()
     made = gpu.instance(gpu.Kernel(PROBLEM, configs), configs[0])
-    arguments = families.plan(configs[0], PROBLEM).main.template.arguments
+    arguments = registry.plan(configs[0], PROBLEM).main.template.arguments
     assert made.name == f"simt<{', '.join(f'CHOSEN_{name}' for name, _ in arguments)}>"
     lines = [f"constexpr int CHOSEN_{name} = {value};" for name, value in arguments]
     assert made.source.splitlines()[: len(lines)] == lines
@@ -218,7 +219,7 @@ def test_arguments_that_vary_follow_the_parameters(gpu: Any) -> None:
         assert (chosen[0], chosen[2], chosen[4]) == ("A", "B", "C")
         group = next(
             place
-            for place, argument in enumerate(families.plan(one, PROBLEM).main.arguments)
+            for place, argument in enumerate(registry.plan(one, PROBLEM).main.arguments)
             if place > 14 and argument.type == "i32"
         )
         assert chosen[group] == one.integer("group")
@@ -305,7 +306,7 @@ def test_it_searches_the_space_on_a_gpu_that_is_a_fake(
     assert trace.failures > 0
     assert trace.chosen in how.configs
     constants, grid, threads, arguments, shared = fake.launched[-1]
-    launches = [families.plan(config, PROBLEM).main for config in how.configs]
+    launches = [registry.plan(config, PROBLEM).main for config in how.configs]
     found = [one for one in launches if dict(one.template.arguments) == constants]
     assert (grid, threads, shared) in {(one.grid, one.block, one.shared) for one in found}
     assert len(arguments) == len(found[0].arguments)

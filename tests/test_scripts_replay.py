@@ -23,10 +23,10 @@ from synthetic import FASTEST, FASTEST_US
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune.config import Config
 from autotune.errors import AutotuneError
 from autotune.evaluate import Trial
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.runner import Failure, Measurement
 
 TABLE = """bm,order,time_ms,compile_ms,failure

@@ -23,10 +23,11 @@ from synthetic import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune import families, recording, targets
-from autotune.config import Config
+from autotune import recording, targets
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.evaluate import Trial
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.gpu.bench import VENDOR
 from autotune.observer import Progress
 from autotune.problem import LAYOUTS, Problem
@@ -216,7 +217,7 @@ def sweep(*names: str, problem: Problem = PROBLEM, seed: int = 0) -> list[Config
 
 def test_a_sweep_takes_from_large_families_what_small_ones_leave() -> None:
     chosen = sweep("simt", "naive", "tiled")
-    programs = {families.plan(config, PROBLEM).launches[0].template for config in chosen}
+    programs = {registry.plan(config, PROBLEM).launches[0].template for config in chosen}
     counts = Counter(config.family for config in chosen)
     assert len(programs) == 30
     assert min(counts[name] for name in ("naive", "tiled", "simt")) >= 2
@@ -225,7 +226,7 @@ def test_a_sweep_takes_from_large_families_what_small_ones_leave() -> None:
 def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
     deep = Problem(64, 64, 65536)  # dozens of configurations a program, which split K differently
     chosen = sweep("simt", problem=deep)
-    programs = {families.plan(config, deep).launches[0].template for config in chosen}
+    programs = {registry.plan(config, deep).launches[0].template for config in chosen}
     assert len(programs) == 30
     assert len(chosen) <= 60
     assert len({*chosen}) == len(chosen)
@@ -233,7 +234,7 @@ def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
 
 def test_a_sweep_takes_the_families_of_the_precision() -> None:
     half = replace(PROBLEM, compute="bf16")
-    assert record.serving(half, "auto") == families.tuned(half)
+    assert record.serving(half, "auto") == registry.tuned(half)
     with pytest.raises(ConfigError, match="simt does not compute bf16"):
         record.serving(half, "simt")
 
@@ -255,7 +256,7 @@ def test_a_sweep_follows_from_its_seed() -> None:
 def test_a_sweep_has_as_many_configurations_as_it_was_asked_for() -> None:
     # A survey of 500 has one configuration of most programs.
     chosen = record.choose(LARGE, H100, ["mma"], 30, 75, 0)
-    programs = {families.plan(config, LARGE).main.template for config in chosen}
+    programs = {registry.plan(config, LARGE).main.template for config in chosen}
     assert (len(programs), len({*chosen})) == (30, 75)
 
 

@@ -12,7 +12,7 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 from values import Worth
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.recording import path_of
 
 

@@ -10,8 +10,8 @@ import optuna
 import pytest
 from threads import one_thread as one_thread
 
-from autotune.config import Config
 from autotune.evaluate import Trial
+from autotune.families.config import Config
 from autotune.runner import Failure, Measurement
 from autotune.search import Sampler, Search, axes_of
 

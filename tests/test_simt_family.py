@@ -7,10 +7,11 @@ from math import prod
 import pytest
 from records import H100
 
-from autotune import families, space
-from autotune.config import Config
-from autotune.families.simt import SIMT
-from autotune.plan import Alignment, Launch, LaunchPlan
+from autotune import space
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Launch, LaunchPlan
+from autotune.families.simt.family import SIMT
 from autotune.problem import Problem
 
 CONFIG = Config.parse(
@@ -264,7 +265,7 @@ def test_what_does_not_change_the_code_shares_one_program() -> None:
 def test_the_estimate_is_no_less_than_what_is_launched(problem: Problem) -> None:
     configs = space.spread(space.feasible(problem, H100).configs, 300)
     for config in configs:
-        launched, estimate = families.plan(config, problem), SIMT.estimate(config)
+        launched, estimate = registry.plan(config, problem), SIMT.estimate(config)
         assert launched.main.threads == estimate.threads
         assert launched.main.shared <= estimate.shared <= H100.shared_per_block_optin
         assert all(prod(one.block) <= H100.threads_per_block for one in launched.launches)

@@ -8,7 +8,7 @@ import pytest
 from host_case import Case, case_of
 from host_cuda import Program, build, check, run
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 
 # Between them: both copies, 2 to 5 stages, one and two fragments, every order, slices, K whole and

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune import space
-from autotune.config import Config
 from autotune.device import find
+from autotune.families.config import Config
 from autotune.problem import Problem
 
 H100 = find("h100")

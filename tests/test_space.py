@@ -4,13 +4,14 @@ from math import prod
 
 import pytest
 
-from autotune import families, space
-from autotune.config import Config
+from autotune import space
 from autotune.device import find
 from autotune.errors import ConfigError
-from autotune.families import FAMILIES
+from autotune.families import registry
 from autotune.families.base import Rule
-from autotune.plan import Alignment
+from autotune.families.config import Config
+from autotune.families.plan import Alignment
+from autotune.families.registry import FAMILIES
 from autotune.problem import Problem
 
 H100 = find("h100")
@@ -33,15 +34,15 @@ def test_an_h100_has_thousands_of_configurations_at_4096() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_legal_and_rejected_add_up_to_all_combinations(family: str, problem: Problem) -> None:
-    problem = replace(problem, compute=families.find(family).computes[0])
+    problem = replace(problem, compute=registry.find(family).computes[0])
     found = space.feasible(problem, H100, family)
-    everything = prod(map(len, families.find(family).domain(problem, H100).values()))
+    everything = prod(map(len, registry.find(family).domain(problem, H100).values()))
     assert len(found.configs) + sum(found.rejected.values()) == everything
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_enumeration_agrees_with_checking_one_by_one(family: str) -> None:
-    problem = Problem(37, 53, 71, families.find(family).computes[0])
+    problem = Problem(37, 53, 71, registry.find(family).computes[0])
     found = space.feasible(problem, H100, family).configs[::97]
     assert [space.rejection(config, problem, H100) for config in found] == [None] * len(found)
 
@@ -60,7 +61,7 @@ def test_no_legal_block_needs_more_shared_memory_than_the_device_allows() -> Non
     t4 = find("t4")
     problem = Problem(512, 512, 512)
     plans = (
-        families.find("simt").plan(config, problem, Alignment.dense(problem))
+        registry.find("simt").plan(config, problem, Alignment.dense(problem))
         for config in space.feasible(problem, t4).configs
     )
     taken = (launch.shared for plan in plans for launch in plan.launches)
@@ -72,7 +73,7 @@ TILES = {"bm": 128, "bn": 256, "wm": 64, "wn": 64, "tm": 16, "tn": 8, "bk": 16}
 
 def large_tiles() -> Config:
     """128 x 256 tiles, which 50,176 bytes of shared memory hold in two stages."""
-    first = {name: some[0] for name, some in families.find("simt").domain(SQUARE, H100).items()}
+    first = {name: some[0] for name, some in registry.find("simt").domain(SQUARE, H100).items()}
     return Config.of("simt", {**first, **TILES, "copy": "async", "fragments": 2})
 
 
@@ -115,7 +116,7 @@ def test_an_unknown_family_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rules_need_parameters_that_exist(family: str) -> None:
-    kind = families.find(family)
+    kind = registry.find(family)
     rules: tuple[Rule, ...] = kind.rules(SQUARE, H100)
     needed = {name for rule in rules for name in rule.needs}
     assert needed <= set(kind.domain(SQUARE, H100))

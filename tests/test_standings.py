@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from fakes import by_width, crash, tiled
 
-from autotune.config import Config
 from autotune.evaluate import Trial
+from autotune.families.config import Config
 from autotune.runner import Failure, Measurement, Objective
 from autotune.standings import LEADERS, OTHERS, Standings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from records import H100, SQUARE, entry, record
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.problem.call import Call
 from autotune.store import KernelRecord, Store, checksum, codec
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from threads import one_thread as one_thread
 
-from autotune.config import Config
 from autotune.evaluate import Trial
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.features import Describe, Description
-from autotune.plan import Resources
 from autotune.runner import Failure, Measurement
 from autotune.search import OUTLOOK, SURE, Search, surrogate
 from autotune.search.history import LEAST

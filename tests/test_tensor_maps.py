@@ -12,7 +12,7 @@ from fake_tensor_maps import WORD_1, Encoded, FakeEncoder
 
 from autotune import tensor_maps
 from autotune.errors import RunnerError
-from autotune.plan import Argument, TensorMap
+from autotune.families.plan import Argument, TensorMap
 from autotune.tensor_maps import Encoder
 
 A = TensorMap(

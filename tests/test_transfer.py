@@ -11,7 +11,7 @@ from records import H100, SQUARE
 
 from autotune import cost, space
 from autotune.device import Device, find
-from autotune.plan import Resources
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.transfer import SIGNAL, Experience, Sample
 

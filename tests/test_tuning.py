@@ -15,16 +15,17 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import crew, families
+from autotune import crew
 from autotune import tuning as loop
 from autotune.candidates import GUESSES
 from autotune.compiler import Program
-from autotune.config import Config
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.evaluate import Compile, Trial
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.multiplication import Multiplication
 from autotune.observer import Observer, Progress
-from autotune.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Failure, Measurement, Stage
@@ -310,7 +311,7 @@ NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `auto` stand for two families that are small."""
-    monkeypatch.setattr(families, "SEARCHED", ("tiled", "naive"))
+    monkeypatch.setattr(registry, "SEARCHED", ("tiled", "naive"))
 
 
 def naive_wins(config: Config) -> Measurement:

@@ -13,14 +13,15 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, tiled, uncompiled
 from records import H100, SQUARE, record
 
-from autotune import compiler, families
+from autotune import compiler
 from autotune.compiler import CompileFailure, Program
 from autotune.compiler import cache as program_cache
-from autotune.config import Config
 from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.evaluate import Compile, Trial
-from autotune.plan import Template
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Failure, Measurement
@@ -42,7 +43,7 @@ def _entries(*widths: int) -> Record:
     trials = [
         Trial.of(
             tiled(width),
-            families.find("tiled").estimate(tiled(width)),
+            registry.find("tiled").estimate(tiled(width)),
             Measurement(500.0 + number, 0.1, 25),
             H100,
         )
@@ -347,7 +348,7 @@ def test_only_a_gpu_of_the_model_measures_again(
 
 def test_programs_of_records_are_used(store: Store) -> None:
     old = _entries(16)
-    plan = families.plan(old.best.config, SMALL)
+    plan = registry.plan(old.best.config, SMALL)
     for template in [plan.main.template, Template("tiled.cu", "other")]:
         key = next(iter(compiler.keys([template], "sm_90")))
         program = replace(_program(template), key=key)

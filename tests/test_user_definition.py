@@ -10,8 +10,8 @@ import pytest
 from records import H100
 from user_kernels import kernel, subject
 
-from autotune.config import Config
 from autotune.errors import UsageError
+from autotune.families.config import Config
 from autotune.user import placed
 from autotune.user.geometry import Geometry, rejection
 

@@ -12,7 +12,7 @@ import pytest
 from user_kernels import arguments, work
 
 from autotune.errors import UsageError
-from autotune.plan import Argument
+from autotune.families.plan import Argument
 from autotune.problem.call import Call
 from autotune.user import comparison, described
 from autotune.user.comparison import Expected, compared

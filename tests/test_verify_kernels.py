@@ -13,12 +13,12 @@ from host_cuda import CUDA_SRC, Program, build, run
 from numpy.typing import NDArray
 
 from autotune import compiler
-from autotune.config import Config
 from autotune.errors import RunnerError
-from autotune.families.conventions import epilogue, transposes, type_arguments
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.conventions import epilogue, transposes, type_arguments
 from autotune.gpu import operands
 from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import EPILOGUES, LAYOUTS, TYPES, Problem, Type
 from autotune.reference import largest_error, product, roundoff
 

@@ -12,17 +12,17 @@ from records import H100
 
 from autotune import settings, space
 from autotune.compiler import Program, compile
-from autotune.config import Config
 from autotune.evaluate import SPILLED
-from autotune.families.wgmma import WGMMA
-from autotune.families.wgmma_terms import (
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma.terms import (
     SHARES,
     entry_registers,
     gathering_registers,
     inner_shares,
     summers,
 )
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
 from autotune.problem import Problem
 
 CONFIG = Config.parse(

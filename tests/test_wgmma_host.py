@@ -12,7 +12,7 @@ import pytest
 from host_case import Case, case_of
 from host_cuda import Program, build, check, run
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.problem import Problem
 
 Values = Mapping[str, int | str]

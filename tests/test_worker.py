@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import Config
 from autotune.errors import MissingError, RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu.runner import GpuRunner
-from autotune.plan import LaunchPlan, Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from records import H100
 
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 from autotune.user import KernelSubject, UserKernel, Workload, defined, workload
 

@@ -14,7 +14,7 @@ from autotune.compiler import nvcc, nvrtc, ptxas
 from autotune.compiler.cache import FORMAT, cached
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import MissingError
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 __all__ = ["CompileFailure", "Program", "compile", "compiler_version", "keys", "ptx", "source_hash"]
 

@@ -20,7 +20,7 @@ from typing import Any
 from autotune import settings
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 FORMAT = 2
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from autotune import settings
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 OPTIONS = ("-cubin", "-std=c++17", "-Xptxas=-v")
 LIMIT_S = 300.0

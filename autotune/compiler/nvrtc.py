@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 OPTIONS = (
     ("std", "c++17"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 
 @dataclass(frozen=True)

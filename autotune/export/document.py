@@ -9,7 +9,7 @@ from hashlib import sha256
 from autotune import __version__
 from autotune.compiler import Program
 from autotune.export.library import Fallback, Library, Product
-from autotune.plan import Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 
 SCHEMA = 1
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autotune import families
-from autotune.config import Config
 from autotune.device import Device
-from autotune.families.conventions import LARGEST_GRID_X
-from autotune.families.mma_terms import COPY_BYTES
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.mma.terms import COPY_BYTES
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan
+from autotune.families.shared.conventions import LARGEST_GRID_X
 from autotune.problem import Problem
 
 ASYNC_CAPABILITY = 8, 0
@@ -87,7 +87,7 @@ def generals(problem: Problem, device: Device) -> tuple[General, ...]:
 
 
 def _general(sample: Problem, config: Config, alignment: Alignment) -> General:
-    (launch,) = families.plan(config, sample, alignment).launches
+    (launch,) = registry.plan(config, sample, alignment).launches
     words: dict[object, str] = {sample.m: "m", sample.n: "n", sample.k: "k"}
     arguments = tuple(
         Argument(one.type, words[one.value]) if one.type == "i32" and one.value in words else one

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from autotune import families
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.export.general import General, generals
+from autotune.families import registry
+from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
 from autotune.lookup import Answer
-from autotune.plan import Alignment, Launch, LaunchPlan, Template
 from autotune.problem import Problem
 
 Find = Callable[[Problem, Device], Answer | None]
@@ -129,7 +129,7 @@ def _product(problem: Problem, device: Device, find: Find, build: Build) -> Prod
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {device.name}; leave it out")
     alignment = Alignment.dense(problem)
-    plan = families.plan(answer.config, problem, alignment)
+    plan = registry.plan(answer.config, problem, alignment)
     programs = tuple(_built(one.template, device.arch, build) for one in plan.launches)
     return Product(answer, alignment, plan, programs)
 

@@ -9,7 +9,7 @@ from autotune.compiler import Program
 from autotune.errors import AutotuneError
 from autotune.export.library import Library
 from autotune.export.source import specialised
-from autotune.plan import Launch
+from autotune.families.plan import Launch
 
 Made = Callable[[Launch, Program, str], bytes]
 

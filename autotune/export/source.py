@@ -9,7 +9,7 @@ from textwrap import fill
 
 from autotune import settings
 from autotune.compiler import Program
-from autotune.plan import Launch, TensorMap
+from autotune.families.plan import Launch, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\s*$\n?", re.MULTILINE)

@@ -8,7 +8,7 @@ from hashlib import sha256
 from autotune import tensor_maps
 from autotune.compiler import Program
 from autotune.export.library import Fallback, Library, Product
-from autotune.plan import Argument, Launch, TensorMap
+from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 # In the order of the enumerations of templates/gemm.c.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.families.config import Config, Value
+from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.problem import Problem
 
 # Chosen parameters; each family knows the types of its own.

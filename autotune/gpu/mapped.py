@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.arguments import packed
-from autotune.plan import ArgumentType
+from autotune.families.plan import ArgumentType
 
 Dim3 = tuple[int, int, int]
 

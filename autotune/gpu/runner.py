@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.gpu.process import Service
-from autotune.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
 

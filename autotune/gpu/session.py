@@ -13,8 +13,8 @@ from autotune.arguments import FORMATS, Values, resolved
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError
+from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.mapped import MappedKernel
-from autotune.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.runner import Candidate
 
 Run = Callable[[], None]

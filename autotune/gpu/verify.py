@@ -16,10 +16,10 @@ from autotune import reference
 from autotune.arguments import Values
 from autotune.compiler import CompileFailure, Program, compile
 from autotune.errors import RunnerError
-from autotune.families.conventions import epilogue, transposes, type_arguments
+from autotune.families.plan import ArgumentType, Template
+from autotune.families.shared.conventions import epilogue, transposes, type_arguments
 from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import Kernel, Run, Session
-from autotune.plan import ArgumentType, Template
 from autotune.problem import TYPES, Problem, Type
 from autotune.runner import Failure
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from autotune import compiler, recording, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError
-from autotune.plan import Template
+from autotune.families.plan import Template
 
 if TYPE_CHECKING:
     from rich.table import Table

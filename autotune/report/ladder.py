@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune import families
-from autotune.config import Config
 from autotune.device import Device
 from autotune.evaluate import Trial
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.ladder import BEST, Ladder, Part
 from autotune.occupancy import roofline
 from autotune.problem import Problem
@@ -173,5 +173,5 @@ def _rung(name: str, trial: Trial, problem: Problem, device: Device, vendor: flo
 def _tile(config: Config, problem: Problem) -> tuple[int, int]:
     """Elements of C for which a value that was loaded once is used: of a thread in the naive
     kernel, which shares nothing, of a block in the others."""
-    family = families.find(config.family)
+    family = registry.find(config.family)
     return (1, 1) if family.name == "naive" else family.work(config, problem).tile

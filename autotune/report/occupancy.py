@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from autotune import compiler, families, settings
-from autotune.config import Config
+from autotune import compiler, settings
 from autotune.device import Device
 from autotune.errors import AutotuneError, UsageError
-from autotune.families.tiled import TILE_WIDTHS, TILED, shared_bytes
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.textbook.tiled import TILE_WIDTHS, TILED, shared_bytes
 from autotune.occupancy import Occupancy, occupancy, roofline
 from autotune.problem import Problem
 from autotune.report import cell
@@ -102,7 +103,7 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
 
     def registers(width: int) -> int:
         config = Config.of(TILED.name, {"tile_width": width, "specialized": 1})
-        (launch,) = families.plan(config, problem).launches
+        (launch,) = registry.plan(config, problem).launches
         program = compiler.compile(launch.template, arch, cache=cache)
         if isinstance(program, compiler.CompileFailure):
             raise AutotuneError(f"{launch.template.expression} for {arch}: {program.reason}")

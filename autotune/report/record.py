@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.lookup import Answer
 from autotune.report import precision, vendor
 from autotune.store import Entry, Provenance, Record

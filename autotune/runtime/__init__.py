@@ -15,9 +15,10 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 
-from autotune import compiler, families, settings
+from autotune import compiler, settings
 from autotune.device import Device
 from autotune.errors import ProblemError
+from autotune.families import registry
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem, compute_of
 from autotune.runtime.driver import Driver
@@ -135,7 +136,7 @@ def current() -> Product:
     """
     find = partial(lookup, store=Store(settings.cache_dir()))
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return Product(Runtime(Driver.load(), find, families.plan, build))
+    return Product(Runtime(Driver.load(), find, registry.plan, build))
 
 
 def _ordinal(runtime: Runtime, device: int | None) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from autotune.arguments import Packed, Values, packed, resolved
 from autotune.compiler import Program
-from autotune.plan import Launch, LaunchPlan, TensorMap
+from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 
 Enqueue = Callable[[int], None]

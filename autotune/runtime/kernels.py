@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autotune.config import Config
 from autotune.errors import ArrayError
+from autotune.families.config import Config
+from autotune.families.plan import Alignment
 from autotune.lookup import How
-from autotune.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Window

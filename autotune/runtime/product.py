@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from autotune.config import Config
 from autotune.errors import ArrayError
-from autotune.plan import Alignment
+from autotune.families.config import Config
+from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Operand, Window

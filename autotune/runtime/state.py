@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiler import CompileFailure, Program
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup import Answer
-from autotune.plan import Alignment, LaunchPlan, Template
 from autotune.problem import Problem
 from autotune.runtime.arrays import Operand
 from autotune.runtime.driver import Driver

@@ -15,8 +15,8 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from autotune.config import Config
 from autotune.evaluate import Trial
+from autotune.families.config import Config
 from autotune.features import Describe
 from autotune.options import Sampler
 from autotune.search.axes import Axis, axes_of, families_in

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from autotune.config import Config, Value
+from autotune.families.config import Config, Value
 
 FAMILY = "family"
 

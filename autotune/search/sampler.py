@@ -13,8 +13,8 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from autotune.config import Value
-from autotune.plan import Resources
+from autotune.families.config import Value
+from autotune.families.plan import Resources
 from autotune.search.axes import Axis, families_in, matrix
 from autotune.search.history import History, Mask
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from optuna import Study
 from optuna.trial import FrozenTrial
 
-from autotune.config import Config
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.features import Describe, Floats
-from autotune.plan import Resources
 from autotune.search.axes import Axis, matrix
 from autotune.search.gaussian import GaussianProcess
 from autotune.search.history import History, Mask

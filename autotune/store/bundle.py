@@ -24,9 +24,9 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, Generic, TypeVar
 
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config, Value
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Measurement
 from autotune.store import checksum, codec

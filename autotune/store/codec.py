@@ -9,9 +9,9 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runner import Evidence, Measurement

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from autotune.config import Config
 from autotune.device import Device
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runner import Evidence, Measurement

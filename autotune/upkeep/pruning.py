@@ -6,10 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from autotune import compiler, families, space
-from autotune.config import Config
+from autotune import compiler, space
 from autotune.errors import ConfigError
-from autotune.plan import Template
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.store import Record, files
 from autotune.upkeep.inventory import Item
 
@@ -114,5 +115,5 @@ def _templates(config: Config, record: Record) -> frozenset[Template]:
             return frozenset()
     except ConfigError:  # of a family that there is no more
         return frozenset()
-    plan = families.plan(config, record.problem)
+    plan = registry.plan(config, record.problem)
     return frozenset(launch.template for launch in plan.launches)

@@ -16,11 +16,12 @@ from itertools import islice
 from time import monotonic
 
 import autotune
-from autotune import families, space
+from autotune import space
 from autotune.accuracy import judged
-from autotune.config import Config
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.evaluate import Compile, Trial
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.pipeline import ahead
 from autotune.problem import Problem
 from autotune.quarantine import Quarantine
@@ -129,7 +130,7 @@ class _Round:
     def _standing(self, top: int) -> list[Candidate]:
         """The first `top` entries that work; the others are noted as failed."""
         standing: list[Candidate] = []
-        plan = partial(families.plan, problem=self._record.problem)
+        plan = partial(registry.plan, problem=self._record.problem)
         legal = self._legal()
         # No more at once than are wanted: what compiles for nothing would disturb the final round.
         while some := tuple(islice(legal, top - len(standing))):

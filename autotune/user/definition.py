@@ -13,9 +13,9 @@ from operator import index
 from pathlib import Path
 from typing import SupportsIndex
 
-from autotune.config import Config
 from autotune.errors import UsageError
-from autotune.plan import Template
+from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.user.geometry import Amount, Chosen, Extents
 
 Predicate = Callable[[Chosen], object]

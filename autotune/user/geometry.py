@@ -9,9 +9,9 @@ from operator import index
 from types import MappingProxyType
 from typing import SupportsIndex
 
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import UsageError
+from autotune.families.config import Config
 from autotune.space import Rejection
 
 Chosen = Mapping[str, int]

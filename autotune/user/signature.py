@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from autotune import compiler
-from autotune.config import Config
 from autotune.errors import UsageError
+from autotune.families.config import Config
 from autotune.user.definition import UserKernel
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)

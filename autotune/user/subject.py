@@ -10,11 +10,11 @@ from functools import cached_property
 from hashlib import sha256
 
 from autotune import features
-from autotune.config import Config
 from autotune.device import Device
 from autotune.errors import AutotuneError
+from autotune.families.config import Config
+from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.features import Describe, Description
-from autotune.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.problem.call import Call
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.space import Rejection

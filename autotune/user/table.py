@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from autotune.compiler import CompileFailure
-from autotune.config import Config
 from autotune.device import Device
 from autotune.evaluate import Compile, taken
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
 from autotune.pipeline import cores
-from autotune.plan import Resources
 from autotune.space import Rejection
 from autotune.user.subject import KernelSubject
 

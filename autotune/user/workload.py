@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UsageError
-from autotune.plan import Argument, ArgumentType
+from autotune.families.plan import Argument, ArgumentType
 from autotune.problem.call import Call
 from autotune.user.comparison import Expected
 

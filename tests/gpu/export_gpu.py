@@ -14,9 +14,9 @@ from typing import Any
 import export_case
 
 from autotune import compiler
-from autotune.config import Config
 from autotune.device import Device
 from autotune.export import Library, gather, write_library
+from autotune.families.config import Config
 from autotune.lookup import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 

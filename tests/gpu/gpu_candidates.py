@@ -12,12 +12,13 @@ from pathlib import Path
 
 from gpu_cases import Case
 
-from autotune import families, space
+from autotune import space
 from autotune.compiler import CompileFailure, Program, compile, ptxas
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.families.conventions import operands
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
+from autotune.families.shared.conventions import operands
 from autotune.problem import Problem
 from autotune.runner import Candidate
 
@@ -63,14 +64,14 @@ class Made:
 
 def serving(problem: Problem) -> list[str]:
     """The families that serve the problem's compute."""
-    return [one.name for one in families.FAMILIES.values() if problem.compute in one.computes]
+    return [one.name for one in registry.FAMILIES.values() if problem.compute in one.computes]
 
 
 def configs(case: Case, family: str, device: Device) -> Sequence[Config]:
     """Legal configurations of a case, those of other kinds first, and other ones for other cases.
 
     A family that serves fp32 has the same ones for all computes, which run the same kernels."""
-    if "f32" in families.find(family).computes:
+    if "f32" in registry.find(family).computes:
         case = replace(case, problem=replace(case.problem, compute="f32"))
     return _legal(case, family, device)
 
@@ -126,7 +127,7 @@ def plan_of(config: Config, case: Case) -> LaunchPlan:
     strides = case.strides if problem.batch > 1 else (0, 0, 0)
     sizes = problem.element_bytes, problem.element_bytes, problem.output_bytes
     alignment = Alignment.of(case.leading_dimensions, (0, 0, 0), sizes, strides)
-    return families.find(config.family).plan(config, problem, alignment)
+    return registry.find(config.family).plan(config, problem, alignment)
 
 
 def attempt(

@@ -11,11 +11,12 @@ from typing import Any
 from gpu_candidates import with_values
 from gpu_cases import Case
 
-from autotune import compiler, families
-from autotune.config import Config, Value
+from autotune import compiler
 from autotune.device import Device
+from autotune.families import registry
+from autotune.families.config import Config, Value
+from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup import Answer
-from autotune.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime
@@ -58,7 +59,7 @@ def drawn(driver: Driver, cache: Path | None, family: str, values: Mapping[str, 
 
 
 def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-    return families.find(config.family).plan(config, problem, alignment)
+    return registry.find(config.family).plan(config, problem, alignment)
 
 
 # Of a product of two elements, by its size: their rounding, each by 2^-10 at most, or what their

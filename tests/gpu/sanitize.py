@@ -16,8 +16,8 @@ from pathlib import Path
 from gpu_candidates import with_values
 from gpu_cases import Case
 
-from autotune.config import Value
-from autotune.families.wgmma_rules import ARCHITECTURE
+from autotune.families.config import Value
+from autotune.families.wgmma.rules import ARCHITECTURE
 from autotune.gpu.bench import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict

@@ -1,6 +1,6 @@
 from autotune.compiler import Program, compile
+from autotune.families.plan import Template
 from autotune.gpu.session import Session
-from autotune.plan import Template
 
 
 def test_a_program_compiled_twice_has_its_resources_twice(session: Session) -> None:

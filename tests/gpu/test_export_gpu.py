@@ -13,10 +13,11 @@ import pytest
 from export_gpu import Built, driver_path, exported, product_of
 from runtime_gpu import excess_of, runtime_of
 
-from autotune import families, space
-from autotune.config import Config
+from autotune import space
 from autotune.errors import RunnerError
 from autotune.export import write, write_library
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
@@ -270,6 +271,6 @@ def test_the_cpp_example_runs(layer: Path) -> None:
 
 def test_the_shapes_need_shares_copies_and_tensor_maps() -> None:
     tuned: dict[Problem, Config] = export_case.tuned()
-    plans = [families.plan(tuned[one], one) for one in PROBLEMS]
+    plans = [registry.plan(tuned[one], one) for one in PROBLEMS]
     assert sum(plan.counters > 0 for plan in plans) >= 3
     assert sum(len(plan.launches) > 1 for plan in plans) >= 3

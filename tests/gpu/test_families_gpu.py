@@ -10,8 +10,8 @@ import pytest
 from gpu_candidates import MANY, Made, candidate, library, plan_of, serving, with_values
 from gpu_cases import BATCHED, CASES, FINISHED, Case
 
-from autotune.config import Config, Value
 from autotune.device import Device
+from autotune.families.config import Config, Value
 from autotune.gpu.bench import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict

@@ -16,8 +16,8 @@ import pytest
 from runtime_gpu import CONFIGS, LARGE, NAIVE, SIMT, SPLIT, excess_of, runtime_of
 
 from autotune import space
-from autotune.config import Config
 from autotune.errors import ArrayError
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from runtime_gpu import drawn, excess_of
 
-from autotune.config import Value
 from autotune.errors import ArrayError
+from autotune.families.config import Value
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver

@@ -11,7 +11,7 @@ from gpu_candidates import candidate, plan_of
 from gpu_cases import Case
 
 from autotune import cost, space
-from autotune.config import Config
+from autotune.families.config import Config
 from autotune.gpu.baseline import baseline
 from autotune.gpu.bench import VENDOR, Bench
 from autotune.gpu.operands import Operands

@@ -15,8 +15,8 @@ import torch_inference
 from runtime_gpu import SIMT, excess_of
 
 from autotune import runtime, space
-from autotune.config import Config
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runner import Measurement
 from autotune.runtime import UntunedWarning

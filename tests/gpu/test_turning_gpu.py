@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune import compiler, cost, families, space
+from autotune import compiler, cost, space
 from autotune.errors import MissingError
 from autotune.evaluate import prepare
+from autotune.families import registry
 from autotune.gpu.runner import GpuRunner, open_runner
 from autotune.problem import Problem
 from autotune.runner import Candidate, Measurement
@@ -23,11 +24,11 @@ PROBLEMS = (
 
 def measured(runner: GpuRunner, problem: Problem, programs: Path) -> Measurement:
     """The model's choice of one of the families, verified and timed."""
-    family = families.tuned(problem)[0]
+    family = registry.tuned(problem)[0]
     configs = space.spread(space.feasible(problem, runner.device, family).configs, 300)
     (_, config), *_ = cost.rank(configs, problem, runner.device)
     build = partial(compiler.compile, cache=programs)
-    candidate = prepare(families.plan(config, problem), runner, build)
+    candidate = prepare(registry.plan(config, problem), runner, build)
     assert isinstance(candidate, Candidate)
     outcome = runner.measure(candidate, None)
     assert isinstance(outcome, Measurement)

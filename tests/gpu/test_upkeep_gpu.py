@@ -11,8 +11,8 @@ import pytest
 
 import autotune
 from autotune import cli, gpu, gpus, settings, targets
-from autotune.config import Config
 from autotune.errors import MissingError
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.store import Record, Store, codec
 from autotune.store.merging import stale

@@ -15,9 +15,9 @@ from time import monotonic
 
 from optuna.storages import BaseStorage
 
-from autotune.config import Config
 from autotune.errors import CacheError
 from autotune.evaluate import Trial
+from autotune.families.config import Config
 from autotune.search.axes import Axis
 from autotune.search.journal import rescue
 from autotune.search.journal.ledger import Ledger

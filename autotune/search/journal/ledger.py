@@ -11,8 +11,8 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.config import Config
 from autotune.evaluate import Trial
+from autotune.families.config import Config
 from autotune.search.journal import trials
 from autotune.search.journal.owners import Owner
 from autotune.search.journal.trials import RESULT, SINCE, Space

@@ -11,9 +11,9 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.config import Config
 from autotune.evaluate import Trial
-from autotune.plan import Resources
+from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.runner import Failure, Measurement
 from autotune.search.axes import FAMILY
 from autotune.search.journal.owners import Owner

@@ -5,15 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import limits, simt_sharing
 from autotune.families.base import Params, Rule
-from autotune.families.conventions import grid_fault
-from autotune.families.simt_terms import (
-    register_estimate,
-    shared_bytes,
-    thread_count,
-    tiles,
-)
+from autotune.families.shared import limits
+from autotune.families.shared.conventions import grid_fault
+from autotune.families.simt import k_sharing
+from autotune.families.simt.terms import register_estimate, shared_bytes, thread_count, tiles
 from autotune.problem import Problem
 
 THREADS = 64, 512
@@ -44,7 +40,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
         Rule("slices", (*tile, "slices"), partial(_slices_fault, problem, device)),
         Rule("steps", ("slices", "bk"), _steps_fault),
         Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
-        *simt_sharing.rules(problem, device),
+        *k_sharing.rules(problem, device),
         Rule("copy", ("tm", "tn", "copy"), partial(_copy_fault, device)),
         Rule("stages", (*tile, "bk", "copy", "stages"), _stages_fault),
         Rule("fragments", ("tm", "tn", "slices", "bk", "fragments"), _fragments_fault),

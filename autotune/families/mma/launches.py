@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.config import Config
-from autotune.families import packing
 from autotune.families.base import Params
-from autotune.families.conventions import epilogue, operands, transposes, type_arguments
-from autotune.families.mma_terms import (
+from autotune.families.config import Config
+from autotune.families.mma.terms import (
     form_of,
     packed,
     partial_bytes,
@@ -19,7 +17,9 @@ from autotune.families.mma_terms import (
     tiles,
     vector,
 )
-from autotune.plan import VECTOR_BYTES, Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.plan import VECTOR_BYTES, Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared import packing
+from autotune.families.shared.conventions import epilogue, operands, transposes, type_arguments
 from autotune.problem import Problem
 
 

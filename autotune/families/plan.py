@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Literal
 
-from autotune.config import Config
 from autotune.device import Device
+from autotune.families.config import Config
 from autotune.occupancy import Occupancy, occupancy
 from autotune.problem import Problem
 

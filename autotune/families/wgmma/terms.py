@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import prod
 
 from autotune.families.base import Params
-from autotune.families.conventions import along_k
-from autotune.plan import VECTOR_BYTES, Alignment
+from autotune.families.plan import VECTOR_BYTES, Alignment
+from autotune.families.shared.conventions import along_k
 from autotune.problem import Problem
 
 SCHEDULES = ("cooperative", "pingpong")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from autotune.families.base import Params, Work
-from autotune.families.conventions import along_k
-from autotune.families.mma_terms import (
+from autotune.families.mma.terms import (
     block_count,
     element_bytes,
     form_of,
@@ -15,8 +14,9 @@ from autotune.families.mma_terms import (
     thread_count,
     vector,
 )
-from autotune.families.packing import copy
-from autotune.plan import VECTOR_BYTES, Alignment
+from autotune.families.plan import VECTOR_BYTES, Alignment
+from autotune.families.shared.conventions import along_k
+from autotune.families.shared.packing import copy
 from autotune.problem import Problem
 
 LANES = 32

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import limits
 from autotune.families.base import Params, Rule
-from autotune.families.mma_terms import (
+from autotune.families.mma.terms import (
     element_bytes,
     form_of,
     neighbours,
@@ -15,8 +14,9 @@ from autotune.families.mma_terms import (
     partial_bytes,
     tiles,
 )
-from autotune.families.packing import copy
-from autotune.plan import VECTOR_BYTES, Alignment
+from autotune.families.plan import VECTOR_BYTES, Alignment
+from autotune.families.shared import limits
+from autotune.families.shared.packing import copy
 from autotune.problem import Problem
 
 SPLIT_BLOCKS_A_SM = 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.errors import DeviceError
 from autotune.families.base import Params, Rule, Work
-from autotune.families.conventions import (
+from autotune.families.config import Config, Value
+from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
+from autotune.families.shared.conventions import (
     CUDA_CORES,
     grid_fault,
     operands,
@@ -16,7 +17,6 @@ from autotune.families.conventions import (
     threads_fault,
     variants,
 )
-from autotune.plan import Alignment, Launch, LaunchPlan, Resources, Template
 from autotune.problem import Problem
 
 TILE_WIDTHS = tuple(range(4, 33))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from autotune.config import Config, Value
 from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
-from autotune.families.conventions import CUDA_CORES, along_k, operands, variants
-from autotune.families.gemv_rules import (
+from autotune.families.config import Config, Value
+from autotune.families.gemv.rules import (
     ROWS,
     VECTOR,
     flat,
@@ -19,7 +18,8 @@ from autotune.families.gemv_rules import (
     shared_bytes,
     strips,
 )
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
+from autotune.families.shared.conventions import CUDA_CORES, along_k, operands, variants
 from autotune.problem import Problem
 
 SPLITS = (

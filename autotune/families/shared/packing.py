@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.families.conventions import LARGEST_GRID_X, along_k
-from autotune.plan import VECTOR_BYTES, Argument, Launch, Template
+from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
+from autotune.families.shared.conventions import LARGEST_GRID_X, along_k
 from autotune.problem import Problem
 
 THREADS, STEPS, SIDE = 256, 2, 32  # as in pack.cu

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autotune.families.base import Params, Work
-from autotune.families.wgmma_sharing import packed_bytes
-from autotune.families.wgmma_terms import (
+from autotune.families.plan import Alignment
+from autotune.families.wgmma.k_sharing import packed_bytes
+from autotune.families.wgmma.terms import (
     INSTRUCTION_ROWS,
     WARPGROUP,
     cluster,
@@ -21,7 +22,6 @@ from autotune.families.wgmma_terms import (
     tiles,
     units,
 )
-from autotune.plan import Alignment
 from autotune.problem import Problem
 
 LANES = 32

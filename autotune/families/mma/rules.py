@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import limits, mma_sharing
 from autotune.families.base import Params, Rule
-from autotune.families.conventions import grid_fault
-from autotune.families.mma_terms import (
+from autotune.families.mma import k_sharing
+from autotune.families.mma.terms import (
     ASYNC_CAPABILITY,
     COPY_BYTES,
     element_bytes,
@@ -23,7 +22,9 @@ from autotune.families.mma_terms import (
     tiles,
     vector,
 )
-from autotune.plan import Alignment
+from autotune.families.plan import Alignment
+from autotune.families.shared import limits
+from autotune.families.shared.conventions import grid_fault
 from autotune.problem import Problem
 
 TURING = 7, 5
@@ -68,7 +69,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
         Rule("steps", buffers, _steps_fault),
         Rule("steps", buffers, partial(_depth_fault, problem)),
         Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
-        *mma_sharing.rules(problem, device),
+        *k_sharing.rules(problem, device),
         Rule("copy", ("pack", "copy", "stages"), partial(_staged_fault, problem)),
         Rule("stages", ("bm", "bn", "compute", "bk", "copy", "stages"), _stages_fault),
         Rule("stages", ("bk", "stages", "split_k"), partial(_turns_fault, problem)),

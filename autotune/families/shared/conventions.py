@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
-from autotune.plan import Argument
+from autotune.families.plan import Argument
 from autotune.problem import EPILOGUES, TYPES, Problem
 
 LARGEST_GRID_X, LARGEST_GRID_YZ = 2**31 - 1, 65535

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import wgmma_sharing, wgmma_tiles
 from autotune.families.base import Params, Rule
-from autotune.families.conventions import grid_fault
-from autotune.families.wgmma_terms import (
+from autotune.families.plan import Alignment
+from autotune.families.shared.conventions import grid_fault
+from autotune.families.wgmma import k_sharing, tiles
+from autotune.families.wgmma.terms import (
     GELU_REGISTERS,
     INSTRUCTION_ROWS,
     SHARES,
@@ -37,7 +38,6 @@ from autotune.families.wgmma_terms import (
     units,
     warpgroup_rows,
 )
-from autotune.plan import Alignment
 from autotune.problem import Problem
 
 ARCHITECTURE = (9, 0)
@@ -80,7 +80,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
             (*GROUPS, "min_blocks", "source", "low", "promote"),
             partial(_registers_fault, problem),
         ),
-        *wgmma_sharing.rules(problem, device),
+        *k_sharing.rules(problem, device),
         Rule("registers", (*GROUPS, "min_blocks", "cluster"), _part_fault),
         Rule("coordinates", (*TILE, "bk", "cluster"), partial(_coordinates_fault, problem)),
         Rule("grid", (*TILE, "cluster", "split_k"), lambda p: grid_fault(units(p, problem))),
@@ -112,8 +112,8 @@ def _architecture_fault(device: Device, p: Params) -> str | None:
 
 def _tile_fault(problem: Problem, device: Device, p: Params) -> str | None:
     along_x, along_y = sides(p)
-    heights = wgmma_tiles.heights(problem, device, p["swap"])
-    if along_x not in wgmma_tiles.BLOCK_ROWS or along_y not in heights:
+    heights = tiles.heights(problem, device, p["swap"])
+    if along_x not in tiles.BLOCK_ROWS or along_y not in heights:
         return f"{along_x} rows of x and {along_y} of y are no tile; swap={p['swap']}"
     return None
 

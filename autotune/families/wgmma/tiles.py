@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from autotune.device import Device
-from autotune.families import limits
-from autotune.families.conventions import along_k
-from autotune.families.wgmma_terms import INSTRUCTION_ROWS, SPAN, rounded
+from autotune.families.shared import limits
+from autotune.families.shared.conventions import along_k
+from autotune.families.wgmma.terms import INSTRUCTION_ROWS, SPAN, rounded
 from autotune.problem import Problem
 
 BLOCK_ROWS = (64, 128, 192, 256)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.families import simt_plan
 from autotune.families.base import Params, Rule, Work
-from autotune.families.conventions import CUDA_CORES
-from autotune.families.simt_rules import rules
-from autotune.families.simt_terms import (
+from autotune.families.config import Config, Value
+from autotune.families.plan import Alignment, LaunchPlan, Resources
+from autotune.families.shared.conventions import CUDA_CORES
+from autotune.families.simt import launches
+from autotune.families.simt.rules import rules
+from autotune.families.simt.terms import (
     COPIES,
     ORDERS,
     PACKS,
@@ -19,8 +20,7 @@ from autotune.families.simt_terms import (
     shared_bytes,
     thread_count,
 )
-from autotune.families.simt_work import work
-from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.families.simt.work import work
 from autotune.problem import Problem
 
 
@@ -87,7 +87,7 @@ class Simt:
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """Copies of the operands that are packed, the product, and a launch that adds up shares."""
-        return simt_plan.plan(config, problem, alignment)
+        return launches.plan(config, problem, alignment)
 
 
 SIMT = Simt()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.families import mma_plan
 from autotune.families.base import Params, Rule, Work
-from autotune.families.mma_rules import rules
-from autotune.families.mma_sharing import SPLITS
-from autotune.families.mma_terms import (
+from autotune.families.config import Config, Value
+from autotune.families.mma import launches
+from autotune.families.mma.k_sharing import SPLITS
+from autotune.families.mma.rules import rules
+from autotune.families.mma.terms import (
     ASYNC_CAPABILITY,
     PACKS,
     STORES,
@@ -18,8 +18,8 @@ from autotune.families.mma_terms import (
     shared_bytes,
     thread_count,
 )
-from autotune.families.mma_work import work
-from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.families.mma.work import work
+from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.problem import Problem
 
 
@@ -82,7 +82,7 @@ class Mma:
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """A copy of the operands that are packed, and the product."""
-        return mma_plan.plan(config, problem, alignment)
+        return launches.plan(config, problem, alignment)
 
 
 MMA = Mma()

@@ -7,7 +7,7 @@ from functools import partial
 
 from autotune.device import Device
 from autotune.families.base import Params, Rule
-from autotune.families.conventions import along_k, grid_fault, threads_fault
+from autotune.families.shared.conventions import along_k, grid_fault, threads_fault
 from autotune.problem import Problem
 
 ROWS = (1, 2, 4, 8, 16)

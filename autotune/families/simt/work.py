@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import gcd
 
 from autotune.families.base import Params, Work
-from autotune.families.conventions import along_k
-from autotune.families.simt_terms import (
+from autotune.families.plan import Alignment
+from autotune.families.shared.conventions import along_k
+from autotune.families.simt.terms import (
     block_count,
     packed,
     packed_floats,
@@ -15,7 +16,6 @@ from autotune.families.simt_terms import (
     thread_count,
     tiles,
 )
-from autotune.plan import Alignment
 from autotune.problem import Problem
 
 LANES, VECTOR = 32, 4

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.config import Config, Value
 from autotune.device import Device
-from autotune.families import wgmma_plan, wgmma_tiles
 from autotune.families.base import Params, Rule, Work
-from autotune.families.wgmma_rules import rules
-from autotune.families.wgmma_terms import (
+from autotune.families.config import Config, Value
+from autotune.families.plan import Alignment, LaunchPlan, Resources
+from autotune.families.wgmma import launches, tiles
+from autotune.families.wgmma.rules import rules
+from autotune.families.wgmma.terms import (
     CLUSTERS,
     FIXED_SHARED,
     LOWS,
@@ -23,8 +24,7 @@ from autotune.families.wgmma_terms import (
     staged_bytes,
     thread_count,
 )
-from autotune.families.wgmma_work import work
-from autotune.plan import Alignment, LaunchPlan, Resources
+from autotune.families.wgmma.work import work
 from autotune.problem import Problem
 
 
@@ -52,12 +52,12 @@ class Wgmma:
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """The values worth trying on the problem; the rules decide which go together."""
-        swaps = wgmma_tiles.swaps(problem)
+        swaps = tiles.swaps(problem)
         bm, bn = set[int](), set[int]()
         for swap in swaps:
-            heights = wgmma_tiles.heights(problem, device, swap)
-            bm.update(heights if swap else wgmma_tiles.BLOCK_ROWS)
-            bn.update(wgmma_tiles.BLOCK_ROWS if swap else heights)
+            heights = tiles.heights(problem, device, swap)
+            bm.update(heights if swap else tiles.BLOCK_ROWS)
+            bn.update(tiles.BLOCK_ROWS if swap else heights)
         wide, split = problem.element_bytes == 4, problem.products > 1
         step = SPAN // problem.element_bytes
         return {
@@ -102,7 +102,7 @@ class Wgmma:
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
         """A copy of the operands that bulk copies cannot read, and the product."""
-        return wgmma_plan.plan(config, problem, alignment)
+        return launches.plan(config, problem, alignment)
 
 
 WGMMA = Wgmma()

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import gcd
 
 from autotune.families.base import Params
-from autotune.families.conventions import along_k
-from autotune.plan import Alignment
+from autotune.families.plan import Alignment
+from autotune.families.shared.conventions import along_k
 from autotune.problem import Problem
 
 PACKS = ("none", "a", "b", "ab")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.config import Config
-from autotune.families import packing
 from autotune.families.base import Params
-from autotune.families.conventions import along_k, epilogue, operands
-from autotune.families.simt_terms import (
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared import packing
+from autotune.families.shared.conventions import along_k, epilogue, operands
+from autotune.families.simt.terms import (
     ORDERS,
     REDUCTIONS,
     grid,
@@ -21,7 +22,6 @@ from autotune.families.simt_terms import (
     thread_count,
     tiles,
 )
-from autotune.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import Problem
 
 SUM_THREADS = 256

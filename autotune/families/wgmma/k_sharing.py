@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import limits, packing, wgmma_tiles
 from autotune.families.base import Params, Rule
-from autotune.families.wgmma_terms import (
+from autotune.families.plan import Alignment
+from autotune.families.shared import limits, packing
+from autotune.families.wgmma import tiles
+from autotune.families.wgmma.terms import (
     SPAN,
     cluster,
     inner_shares,
@@ -24,8 +26,7 @@ from autotune.families.wgmma_terms import (
     transposed,
     units,
 )
-from autotune.families.wgmma_tiles import FEW_STEPS, SHARE_STEPS
-from autotune.plan import Alignment
+from autotune.families.wgmma.tiles import FEW_STEPS, SHARE_STEPS
 from autotune.problem import Problem
 
 BUSY, IDLE = 0.8, 0.4
@@ -179,8 +180,8 @@ def _waves_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if p["reduction"] != "none" or p["split_k"] > 1:
         return None
     along_x, along_y = sides(p)
-    reached = wgmma_tiles.fill(problem, device, p["swap"], along_x, along_y)
-    best = wgmma_tiles.best_fill(problem, device)
+    reached = tiles.fill(problem, device, p["swap"], along_x, along_y)
+    best = tiles.best_fill(problem, device)
     busy = tiles({**p, "cluster": "1x1"}, problem) * problem.batch > device.sms
     if reached >= (BUSY if busy else IDLE) * best:
         return None

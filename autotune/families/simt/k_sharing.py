@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families import limits
 from autotune.families.base import Params, Rule
-from autotune.families.conventions import along_k
-from autotune.families.simt_terms import packed_floats, partial_floats, tiles
+from autotune.families.shared import limits
+from autotune.families.shared.conventions import along_k
+from autotune.families.simt.terms import packed_floats, partial_floats, tiles
 from autotune.problem import Problem
 
 # Up to so many blocks an SM hide each other's latency, whatever the waves they make; beyond that

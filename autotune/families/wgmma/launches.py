@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.config import Config
-from autotune.families import packing
 from autotune.families.base import Params
-from autotune.families.conventions import epilogue, operands, type_arguments
-from autotune.families.wgmma_terms import (
+from autotune.families.config import Config
+from autotune.families.plan import (
+    VECTOR_BYTES,
+    Alignment,
+    Argument,
+    ElementType,
+    Launch,
+    LaunchPlan,
+    Template,
+    TensorMap,
+)
+from autotune.families.shared import packing
+from autotune.families.shared.conventions import epilogue, operands, type_arguments
+from autotune.families.wgmma.terms import (
     INSTRUCTION_ROWS,
     REDUCTIONS,
     SCHEDULES,
@@ -31,16 +41,6 @@ from autotune.families.wgmma_terms import (
     summers,
     thread_count,
     transposed,
-)
-from autotune.plan import (
-    VECTOR_BYTES,
-    Alignment,
-    Argument,
-    ElementType,
-    Launch,
-    LaunchPlan,
-    Template,
-    TensorMap,
 )
 from autotune.problem import Problem
 
