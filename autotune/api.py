@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.options import Options, options_of
 from autotune.problem import Problem, compute_of
 from autotune.store import Record, Store, merging
 from autotune.targets import DEFAULT
+from autotune.tuning.options import Options, options_of
 from autotune.wisdom import Library
 
 # What else there is takes long to import, and a search starts its workers first.
 if TYPE_CHECKING:
     from autotune.device import Device
     from autotune.families.config import Config
-    from autotune.ladder import Ladder
     from autotune.lookup import Answer
-    from autotune.observer import Observer
+    from autotune.tuning.events import Observer
+    from autotune.tuning.ladder import Ladder
 
 
 def tune(
@@ -106,8 +106,8 @@ def search(
     """`tune` for values that are checked already."""
     cache = settings.cache_dir()
     with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
-        from autotune.multiplication import Multiplication
-        from autotune.tuning import tune
+        from autotune.tuning.gemm import Multiplication
+        from autotune.tuning.loop import tune
 
         subject = Multiplication(problem, family)
         target = opened()
@@ -212,7 +212,7 @@ def ladder(n: int, *, device: str = DEFAULT, observer: Observer | None = None) -
         NotFoundError: if the device is a recording that does not hold the problem.
         AutotuneError: as `tune`.
     """
-    from autotune import ladder
+    from autotune.tuning import ladder
 
     problem = Problem(n, n, n)
     if (recording := targets.recording_of(problem, device)) is not None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from autotune import compiler, settings, targets
 from autotune.errors import NotFoundError, UsageError
-from autotune.evaluate import Compile
-from autotune.options import options_of
 from autotune.problem.call import Call
 from autotune.recording import Origin
 from autotune.store import KernelRecord, Store
 from autotune.targets import DEFAULT
+from autotune.tuning.evaluate import Compile
+from autotune.tuning.options import options_of
 from autotune.user import (
     KernelSubject,
     KernelTable,
@@ -32,7 +32,7 @@ from autotune.user.geometry import Amount, Extents
 from autotune.user.workload import Reference
 
 if TYPE_CHECKING:
-    from autotune.observer import Observer
+    from autotune.tuning.events import Observer
 
 TIME_LIMIT_S = 20.0
 """Seconds that a configuration may take, verification and all samples together."""
@@ -127,7 +127,7 @@ def tune_kernel(
     index, where = targets.measuring(device, str(subject))
 
     from autotune import gpu
-    from autotune.tuning import tune
+    from autotune.tuning.loop import tune
 
     with _compiling(kernel) as (compile, sources):
         _check_arguments(subject, arguments, where.arch, sources)

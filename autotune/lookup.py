@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from autotune import cost, similar
-from autotune.candidates import of_compute
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runner import Evidence
 from autotune.similar import REACH, Choice, expected_loss, legal
 from autotune.store import Entry, Record, Store
+from autotune.tuning.candidates import of_compute
 from autotune.wisdom import Library, alike
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]

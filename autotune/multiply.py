@@ -72,7 +72,7 @@ def matmul(
 
 def _tuner(problem: Problem, device: Device) -> object:
     from autotune import api
-    from autotune.options import options_of
+    from autotune.tuning.options import options_of
 
     options = options_of(None, None, 0, "gp", None)
     return api.search(problem, options, device=f"gpu:{gpus.index_of(device)}")

@@ -18,8 +18,6 @@ from autotune import api, similar, targets
 from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
 from autotune.families.config import Config
-from autotune.observer import Observer
-from autotune.options import Options, options_of
 from autotune.problem import Problem, compute_of
 from autotune.settings import cache_dir
 from autotune.store import Record, Store, ranges
@@ -27,6 +25,8 @@ from autotune.store.ranges import DIMENSIONS, Range, Segment, sized
 from autotune.store.record import BEST_FIRST
 from autotune.targets import DEFAULT
 from autotune.transfer import Experience
+from autotune.tuning.events import Observer
+from autotune.tuning.options import Options, options_of
 from autotune.wisdom import Library
 
 LOSS = 0.05

@@ -11,7 +11,6 @@ from functools import cache
 from importlib import resources as files
 
 from autotune import space
-from autotune.candidates import of_compute, todays_of
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
@@ -19,6 +18,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.store import Entry, Record
 from autotune.transfer import Belief, Experience, Sample
+from autotune.tuning.candidates import of_compute, todays_of
 from autotune.wisdom import alike
 
 # Records whose entries can be answered: so many, no further off than this in octaves. What else

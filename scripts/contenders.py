@@ -14,17 +14,17 @@ from rich.table import Table
 
 from autotune import cost, space, targets
 from autotune.compiler import compile
-from autotune.evaluate import Trial
 from autotune.families.config import Config
-from autotune.multiplication import Multiplication
-from autotune.observer import Progress, Silent
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runner import Measurement, Runner
-from autotune.search import Sampler
 from autotune.store import Store
-from autotune.subject import Candidates
-from autotune.tuning import Options, tune
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.events import Progress, Silent
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.search import Sampler
+from autotune.tuning.tunable import Candidates
 
 FAMILY = "simt"
 OURS, THEIRS = "autotune", "kernel tuner"

@@ -36,12 +36,12 @@ from scipy.stats import spearmanr
 from scores import FIRST, Score
 
 from autotune import cost
-from autotune.candidates import diverse
 from autotune.cost import Coefficients, Load
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.recording import Recording
 from autotune.runner import Measurement
+from autotune.tuning.candidates import diverse
 
 SAMPLE = 100.0
 """Measurements that a shape counts for, however many there are: they are not independent."""

@@ -55,7 +55,6 @@ from autotune import space, targets
 from autotune.compiler import CompileFailure, compile
 from autotune.device import Device
 from autotune.errors import AutotuneError
-from autotune.evaluate import prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
@@ -63,6 +62,7 @@ from autotune.recording import Recording
 from autotune.report import cell
 from autotune.runner import Candidate, Measurement, Runner
 from autotune.targets import Target
+from autotune.tuning.evaluate import prepare
 
 # The fastest of a recording that are timed with the others.
 RECORDED = 10

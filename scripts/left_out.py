@@ -33,7 +33,6 @@ from wisdom import Places, record_of, tune_at
 from autotune import compiler, settings, similar, targets
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.evaluate import prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup import Answer, lookup
@@ -43,7 +42,8 @@ from autotune.runner import Candidate, Measurement, Runner
 from autotune.store import Record, Store
 from autotune.targets import Target
 from autotune.transfer import Experience
-from autotune.tuning import Options
+from autotune.tuning.evaluate import prepare
+from autotune.tuning.loop import Options
 from autotune.wisdom import Library
 
 REGRET = Path("autotune/data/regret.json")

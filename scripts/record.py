@@ -29,8 +29,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune import cost, ladder, recording, settings, space, targets
-from autotune.candidates import AUTO
+from autotune import cost, recording, settings, space, targets
 from autotune.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
@@ -39,7 +38,9 @@ from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Measurement
-from autotune.sweep import record
+from autotune.tuning import ladder
+from autotune.tuning.candidates import AUTO
+from autotune.tuning.sweep import record
 
 # The model ranks so many configurations of a family, evenly spread.
 SURVEY = 30_000

@@ -38,14 +38,14 @@ from rich.progress import track
 from spaces import Outcome, Space
 
 from autotune.errors import AutotuneError
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.replay import ROUNDS
 from autotune.runner import Measurement
-from autotune.search import Sampler, Search
-from autotune.standings import Standings
 from autotune.stats import winner
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.leaderboard import Standings
+from autotune.tuning.search import Sampler, Search
 
 KERNEL_TUNER = "kernel-tuner:"
 UNKNOWN = Resources(threads=0, registers=0, shared=0)

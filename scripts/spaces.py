@@ -16,15 +16,15 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
-from autotune.candidates import AUTO, candidates, guesses
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.features import Describe
-from autotune.multiplication import Multiplication
 from autotune.recording import Recording
 from autotune.replay import ReplayRunner, noisy
 from autotune.runner import Failure, Measurement
+from autotune.tuning.candidates import AUTO, candidates, guesses
+from autotune.tuning.gemm import Multiplication
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
 

@@ -41,18 +41,18 @@ from autotune import recording, targets
 from autotune.compiler import compile, source_hash
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
-from autotune.evaluate import Compile, Trial, prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu.bench import VENDOR
-from autotune.multiplication import Multiplication
-from autotune.observer import Progress, Silent
 from autotune.problem import LAYOUTS, Problem
 from autotune.recording import Origin, Recording
 from autotune.runner import Candidate, Failure, Measurement, Runner
 from autotune.store import Record, Store
 from autotune.targets import KERNEL_SOURCES, Target
-from autotune.tuning import Options, tune
+from autotune.tuning.evaluate import Compile, Trial, prepare
+from autotune.tuning.events import Progress, Silent
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, tune
 
 SUITE = (
     *("128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x2048x2048"),

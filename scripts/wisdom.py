@@ -38,14 +38,14 @@ from wisdom_problems import problems
 
 from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, RunnerError
-from autotune.multiplication import Multiplication
 from autotune.problem import COMPUTES, Problem
 from autotune.recording import Recording
 from autotune.runner import Measurement
 from autotune.store import Entry, Provenance, Record, Store, bundle
 from autotune.store.rounding import rounded
 from autotune.targets import Target
-from autotune.tuning import Options, tune
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, tune
 
 TRIALS = Path("docs/results/h100/trials")
 WRITTEN_EACH = 10

@@ -11,10 +11,10 @@ from records import H100
 from autotune import recording
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.ladder import STEPS
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row, path_of
 from autotune.runner import Failure, Measurement
+from autotune.tuning.ladder import STEPS
 
 NAME = "synthetic"
 DEVICE = f"replay:{NAME}"

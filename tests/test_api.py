@@ -17,11 +17,11 @@ from autotune import api, gpu, gpus, settings, targets
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
-from autotune.ladder import BEST
-from autotune.options import options_of
 from autotune.problem import Problem
 from autotune.runner import Evidence, Runner
 from autotune.store import Record, Store
+from autotune.tuning.ladder import BEST
+from autotune.tuning.options import options_of
 
 SIZES = (PROBLEM.m, PROBLEM.n, PROBLEM.k)
 
@@ -229,7 +229,7 @@ def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
 @pytest.fixture
 def _fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ladder that ends before the tensor cores, whose kernels take long to choose."""
-    monkeypatch.setattr("autotune.ladder.precisions", lambda _: ())
+    monkeypatch.setattr("autotune.tuning.ladder.precisions", lambda _: ())
 
 
 @pytest.mark.usefixtures("_fp32_alone")
@@ -245,7 +245,9 @@ def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
 ) -> None:
     winner = replace(entry(16, 1.0), config=FASTEST)
     Store(settings.cache_dir()).save(record(winner, problem=PROBLEM, device=find("h100")))
-    monkeypatch.setattr("autotune.ladder.precisions", lambda one: (replace(one, compute="tf32"),))
+    monkeypatch.setattr(
+        "autotune.tuning.ladder.precisions", lambda one: (replace(one, compute="tf32"),)
+    )
     (tf32,) = api.ladder(256, device="h100").higher
     assert tf32.problem == replace(PROBLEM, compute="tf32")
 

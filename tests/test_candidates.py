@@ -5,13 +5,13 @@ import pytest
 from fakes import FakeRunner
 
 from autotune import cost
-from autotune.candidates import A_TILE, ALIKE, candidates, diverse, families_of
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
+from autotune.tuning.candidates import A_TILE, ALIKE, candidates, diverse, families_of
 
 H100 = find("h100")
 PROBLEM = Problem(37, 53, 20)

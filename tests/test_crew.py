@@ -11,13 +11,13 @@ import pytest
 from fakes import FakeRunner, by_width, tiled
 from records import SQUARE
 
-from autotune.crew import Crew
 from autotune.errors import RunnerError
-from autotune.evaluate import Trial
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.pipeline import Ready
 from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.tuning.device_pool import Crew
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.pipeline import Ready
 
 WIDTHS = range(8, 20)
 

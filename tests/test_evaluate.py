@@ -5,11 +5,11 @@ from fakes import FakeRunner, by_width, compiled, crash, program, tiled, uncompi
 from records import H100, SQUARE
 
 from autotune.compiler import CompileFailure, Program
-from autotune.evaluate import Trial, prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.runner import Candidate, Failure, Measurement
+from autotune.tuning.evaluate import Trial, prepare
 
 SPLIT = Config.parse(
     "simt:bm=64,bn=64,wm=32,wn=16,tm=4,tn=4,slices=1,bk=8,copy=staged,stages=2,fragments=1,"

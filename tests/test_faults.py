@@ -21,19 +21,19 @@ from disks import small_files
 from fakes import ORIGIN, FakeRunner, by_width, compiled, program, tiled
 from records import H100, SQUARE
 
-from autotune import tuning as loop
 from autotune.compiler import Program
 from autotune.errors import CacheError, RunnerError
-from autotune.evaluate import Compile, Trial
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
-from autotune.multiplication import Multiplication
-from autotune.observer import Observer, Progress, Silent
 from autotune.runner import Candidate, Failure, Measurement, Runner
-from autotune.search import Journal
 from autotune.store import Record, Store
-from autotune.tuning import Options, tune
+from autotune.tuning import loop as loop
+from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.events import Observer, Progress, Silent
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.search import Journal
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Options(sampler="random")

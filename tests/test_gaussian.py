@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from threads import one_thread as one_thread
 
-from autotune.search import gaussian
-from autotune.search.gaussian import Floats, GaussianProcess
+from autotune.tuning.search import gaussian
+from autotune.tuning.search.gaussian import Floats, GaussianProcess
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

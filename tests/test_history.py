@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from autotune.search.history import FAR, LEAST, History
+from autotune.tuning.search.history import FAR, LEAST, History
 
 # Twenty configurations of one family, and twenty of another.
 FIRST, SECOND = range(20), range(20, 40)

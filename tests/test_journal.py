@@ -19,15 +19,15 @@ from disks import small_files
 from optuna.trial import FrozenTrial
 
 from autotune.errors import CacheError, MissingError, UsageError
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runner import Failure, Measurement
-from autotune.search import Journal, axes_of
-from autotune.search.journal import News, places, rescue
-from autotune.search.journal.ledger import Ledger
-from autotune.search.journal.owners import SILENT_S, Owner
 from autotune.store import files
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import Journal, axes_of
+from autotune.tuning.search.journal import News, places, rescue
+from autotune.tuning.search.journal.ledger import Ledger
+from autotune.tuning.search.journal.owners import SILENT_S, Owner
 
 CONFIGS = [
     Config.of("square", {"bm": bm, "bk": bk, "order": order})

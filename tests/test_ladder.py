@@ -16,7 +16,6 @@ from fakes import ORIGIN, FakeRunner, compiled
 from rich.console import Console
 from synthetic import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
 
-from autotune import ladder
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
@@ -25,13 +24,14 @@ from autotune.families.base import Rule
 from autotune.families.config import Config, Value
 from autotune.families.plan import Template
 from autotune.families.textbook.tiled import TILED
-from autotune.ladder import BEST, STEPS, climb
 from autotune.problem import Problem
 from autotune.recording import Recording, Row
 from autotune.report.ladder import Rung, render, rungs, to_json
 from autotune.runner import Failure, Measurement
 from autotune.store import Store
 from autotune.targets import Target
+from autotune.tuning import ladder
+from autotune.tuning.ladder import BEST, STEPS, climb
 
 
 def times(config: Config) -> Measurement:

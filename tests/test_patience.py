@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotune.search.patience import ENOUGH, EVERY, LOOKS, Patience
+from autotune.tuning.search.patience import ENOUGH, EVERY, LOOKS, Patience
 
 LOW = 0.9 * ENOUGH
 

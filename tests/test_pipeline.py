@@ -19,9 +19,9 @@ from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.pipeline import ahead
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure
+from autotune.tuning.pipeline import ahead
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)

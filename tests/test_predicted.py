@@ -6,13 +6,13 @@ from fakes import ORIGIN, compiled, tiled
 from records import H100, SQUARE
 
 from autotune import cost
-from autotune.evaluate import prepare
 from autotune.families import registry
-from autotune.multiplication import Multiplication
 from autotune.predicted import PredictedRunner
 from autotune.runner import Candidate, Measurement
 from autotune.store import Record, Store
-from autotune.tuning import Options, tune
+from autotune.tuning.evaluate import prepare
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, tune
 
 
 def predicted(width: int) -> tuple[PredictedRunner, Candidate]:

@@ -10,11 +10,11 @@ from fakes import crash, tiled
 from records import entry, record
 from rich.console import Console
 
-from autotune.evaluate import Trial
-from autotune.observer import Observer, Progress, Silent
 from autotune.problem import Problem
 from autotune.report.progress import Limits, Tally, observing
 from autotune.runner import Measurement
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.events import Observer, Progress, Silent
 
 PROBLEM = Problem(1000, 1000, 1000)
 NO_LIMITS = Limits(None, None)

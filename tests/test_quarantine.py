@@ -11,9 +11,9 @@ from fakes import tiled
 from records import H100, SQUARE
 
 from autotune.device import Device
-from autotune.quarantine import DANGERS, Quarantine
 from autotune.runner import Evidence, Failure, Stage
 from autotune.store import Store
+from autotune.tuning.quarantine import DANGERS, Quarantine
 
 HUNG = Failure("timeout", "no end after 10 s")
 OTHERS = sorted({*get_args(Stage)} - {*DANGERS})

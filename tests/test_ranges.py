@@ -13,12 +13,12 @@ from records import H100, entry, record
 
 from autotune import cost, ranges, space
 from autotune.errors import NotFoundError, ProblemError, UsageError
-from autotune.options import Options
 from autotune.problem import Problem
 from autotune.ranges import Span
 from autotune.store import Record, Store
 from autotune.store import ranges as stored
 from autotune.store.ranges import Range, Segment
+from autotune.tuning.options import Options
 
 TOP = Problem(512, 1024, 1024)
 TWO = (Segment(1, 16, 16), Segment(17, 512, 512))

@@ -14,20 +14,20 @@ from records import H100, SQUARE
 from autotune import recording
 from autotune.compiler import Program
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.evaluate import Trial, prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
-from autotune.multiplication import Multiplication
 from autotune.problem import Problem
 from autotune.recording import Recording, Row
 from autotune.replay import ReplayRunner
 from autotune.runner import Candidate, Failure, Measurement
-from autotune.search import Journal
 from autotune.stats import Estimate
 from autotune.store import Store
-from autotune.sweep import record
-from autotune.tuning import Options, study_of, tune
+from autotune.tuning.evaluate import Trial, prepare
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, study_of, tune
+from autotune.tuning.search import Journal
+from autotune.tuning.sweep import record
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 

@@ -10,7 +10,6 @@ from fakes import FakeRunner, compiled
 
 from autotune import recording
 from autotune.device import find
-from autotune.evaluate import prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu import GpuRunner
@@ -18,6 +17,7 @@ from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
 from autotune.replay import ReplayRunner
 from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.tuning.evaluate import prepare
 
 PROBLEM = Problem(4096, 4096, 4096)
 TILED = Config.parse("tiled:tile_width=16,specialized=1")

@@ -24,10 +24,10 @@ from typer import Typer
 from typer.testing import CliRunner, Result
 
 from autotune.errors import AutotuneError
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runner import Failure, Measurement
+from autotune.tuning.evaluate import Trial
 
 TABLE = """bm,order,time_ms,compile_ms,failure
 16,rows,0.4,1.5,

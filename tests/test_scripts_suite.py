@@ -25,15 +25,15 @@ from typer.testing import CliRunner, Result
 
 from autotune import recording, targets
 from autotune.errors import AutotuneError, ConfigError, RunnerError
-from autotune.evaluate import Trial
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu.bench import VENDOR
-from autotune.observer import Progress
 from autotune.problem import LAYOUTS, Problem
 from autotune.recording import Recording
 from autotune.runner import Candidate, Failure, Measurement
 from autotune.targets import Target
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.events import Progress
 
 SHAPE = PROBLEM.shape
 ENTRY = records.entry(16, 90.0)

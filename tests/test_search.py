@@ -10,10 +10,10 @@ import optuna
 import pytest
 from threads import one_thread as one_thread
 
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.runner import Failure, Measurement
-from autotune.search import Sampler, Search, axes_of
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import Sampler, Search, axes_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -11,14 +11,14 @@ from fakes import ORIGIN, uncompiled
 from threads import one_thread as one_thread
 
 from autotune import recording
-from autotune.evaluate import Trial
-from autotune.multiplication import Multiplication
 from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.replay import ReplayRunner
-from autotune.search import Search
 from autotune.store import Record, Store
-from autotune.tuning import Options, tune
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.search import Search
 
 SQUARE = Problem(4096, 4096, 4096)
 PATH = recording.path_of("h100", SQUARE)

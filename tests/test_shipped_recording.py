@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune import api, ladder, recording
-from autotune.ladder import BEST, STEPS
+from autotune import api, recording
 from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.report.ladder import rungs
 from autotune.runner import Measurement
+from autotune.tuning import ladder
+from autotune.tuning.ladder import BEST, STEPS
 
 pytestmark = pytest.mark.skipif(
     not (recording.ROOT / "h100").is_dir(), reason="no recording of an H100 is there yet"

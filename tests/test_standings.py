@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from fakes import by_width, crash, tiled
 
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.runner import Failure, Measurement, Objective
-from autotune.standings import LEADERS, OTHERS, Standings
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.leaderboard import LEADERS, OTHERS, Standings
 
 
 def standings(trials: Iterable[Trial]) -> Standings:

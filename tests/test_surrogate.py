@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from threads import one_thread as one_thread
 
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.features import Describe, Description
 from autotune.runner import Failure, Measurement
-from autotune.search import OUTLOOK, SURE, Search, surrogate
-from autotune.search.history import LEAST
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import OUTLOOK, SURE, Search, surrogate
+from autotune.tuning.search.history import LEAST
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,23 +15,23 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import crew
-from autotune import tuning as loop
-from autotune.candidates import GUESSES
 from autotune.compiler import Program
 from autotune.errors import AutotuneError, ConfigError, RunnerError
-from autotune.evaluate import Compile, Trial
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.multiplication import Multiplication
-from autotune.observer import Observer, Progress
 from autotune.problem import Problem
 from autotune.recording import Origin
 from autotune.runner import Failure, Measurement, Stage
-from autotune.standings import LEADERS
 from autotune.store import Findings, Record, Store
-from autotune.tuning import Options, tune
+from autotune.tuning import device_pool
+from autotune.tuning import loop as loop
+from autotune.tuning.candidates import GUESSES
+from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.events import Observer, Progress
+from autotune.tuning.gemm import Multiplication
+from autotune.tuning.leaderboard import LEADERS
+from autotune.tuning.loop import Options, tune
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 
@@ -120,7 +120,7 @@ def test_the_budget_counts_from_the_call(store: Store, monkeypatch: pytest.Monke
         return by_width(config)
 
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
-    monkeypatch.setattr(crew, "monotonic", lambda: now[0])
+    monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     runner = FakeRunner(outcome, again=by_width)
     record = go(runner, store, Options(budget_s=10))
     # 5 % are kept for timing the leaders, so the tenth ends the search at 10 s.
@@ -399,7 +399,7 @@ def test_progress_says_how_long_the_device_was_busy(
             now[0] += 1.0
 
     monkeypatch.setattr(loop, "monotonic", lambda: now[0])
-    monkeypatch.setattr(crew, "monotonic", lambda: now[0])
+    monkeypatch.setattr(device_pool, "monotonic", lambda: now[0])
     seen = Slow()
     go(FakeRunner(outcome), store, Options(trials=3), observer=seen)
     assert seen.last is not None

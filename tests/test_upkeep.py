@@ -18,7 +18,6 @@ from autotune.compiler import CompileFailure, Program
 from autotune.compiler import cache as program_cache
 from autotune.device import find
 from autotune.errors import DeviceError, MissingError, RunnerError
-from autotune.evaluate import Compile, Trial
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
@@ -29,6 +28,7 @@ from autotune.store import Record, Store, ranges
 from autotune.store.codec import loads
 from autotune.store.ranges import Range, Segment
 from autotune.targets import Target
+from autotune.tuning.evaluate import Compile, Trial
 from autotune.upkeep import pruning
 from autotune.upkeep.inventory import Item, inspect, listed, stale_records
 from autotune.upkeep.retiming import Retimed, retime

@@ -12,12 +12,12 @@ from user_kernels import EACH, LEGAL, THREADS, KernelRunner, kernel, subject
 
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
-from autotune.evaluate import Compile
 from autotune.families.plan import Resources, Template
 from autotune.problem.call import Call
 from autotune.runner import Failure
 from autotune.store import KernelRecord, Store
-from autotune.tuning import Options, tune
+from autotune.tuning.evaluate import Compile
+from autotune.tuning.loop import Options, tune
 from autotune.user import KernelSubject, table
 
 SUBJECT = subject()

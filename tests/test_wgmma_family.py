@@ -12,7 +12,6 @@ from records import H100
 
 from autotune import settings, space
 from autotune.compiler import Program, compile
-from autotune.evaluate import SPILLED
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
 from autotune.families.wgmma.family import WGMMA
@@ -24,6 +23,7 @@ from autotune.families.wgmma.terms import (
     summers,
 )
 from autotune.problem import Problem
+from autotune.tuning.evaluate import SPILLED
 
 CONFIG = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"

@@ -16,11 +16,11 @@ from autotune import api, wisdom
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.lookup import lookup
-from autotune.multiplication import Multiplication
 from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
 from autotune.store import Record, Store, bundle
 from autotune.store.ranges import Range, Segment
+from autotune.tuning.gemm import Multiplication
 from autotune.wisdom import Library, alike, related
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)

@@ -28,12 +28,12 @@ from autotune.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from autotune.observer import Observer
-    from autotune.options import Options
     from autotune.problem import Problem
     from autotune.ranges import Span
     from autotune.report.progress import Tally
     from autotune.store import Record
+    from autotune.tuning.events import Observer
+    from autotune.tuning.options import Options
 
 RECORD_WIDTH = 80
 
@@ -90,8 +90,8 @@ def tune(
 
     from autotune import api, targets
     from autotune.errors import UsageError
-    from autotune.options import options_of
     from autotune.report import progress
+    from autotune.tuning.options import options_of
 
     seconds = None if budget is None else parse_seconds(budget)
     options = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
@@ -210,9 +210,9 @@ def ladder(
     from rich.console import Console
 
     from autotune import api
-    from autotune.options import BUDGET_S
     from autotune.problem import Problem
     from autotune.report import ladder, progress
+    from autotune.tuning.options import BUDGET_S
 
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
     where = device or _here_or_recorded()
@@ -242,7 +242,7 @@ def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
     """The reasons before compilation. A recording is not asked about what it does not hold: there
     they are those of the whole space, and what is legal but was not recorded is one more."""
     from autotune import space
-    from autotune.candidates import families_of
+    from autotune.tuning.candidates import families_of
 
     if found.evidence != "replayed":
         return tally.rejected

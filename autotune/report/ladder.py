@@ -10,14 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.device import Device
-from autotune.evaluate import Trial
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.ladder import BEST, Ladder, Part
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runner import Failure, Measurement
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.ladder import BEST, Ladder, Part
 
 VENDOR = "cuBLAS"
 NOTE = (

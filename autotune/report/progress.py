@@ -13,12 +13,12 @@ from rich.progress import BarColumn, ProgressColumn, Task
 from rich.progress import Progress as Display
 from rich.text import Text
 
-from autotune.evaluate import Trial
-from autotune.observer import Observer, Progress
 from autotune.problem import Problem
 from autotune.report import vendor
 from autotune.runner import Failure, Measurement
 from autotune.store import Findings
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.events import Observer, Progress
 
 # Between plain lines that bring no better kernel, so that a log shows that the run is alive.
 SILENCE_S = 15.0

@@ -19,16 +19,16 @@ import autotune
 from autotune import space
 from autotune.accuracy import judged
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
-from autotune.evaluate import Compile, Trial
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.pipeline import ahead
 from autotune.problem import Problem
-from autotune.quarantine import Quarantine
 from autotune.recording import Origin
 from autotune.runner import Candidate, Failure, Runner
 from autotune.store import Provenance, Record, Store
 from autotune.targets import Target
+from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.pipeline import ahead
+from autotune.tuning.quarantine import Quarantine
 
 TOP = 3
 """How many entries of a record are timed again by default."""

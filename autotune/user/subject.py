@@ -19,7 +19,7 @@ from autotune.problem.call import Call
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.space import Rejection
 from autotune.store import Entry, KernelRecord, Provenance, Store
-from autotune.subject import Candidates
+from autotune.tuning.tunable import Candidates
 from autotune.user.definition import UserKernel
 from autotune.user.geometry import Geometry, asked, geometry_of, rejection
 

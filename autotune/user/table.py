@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from autotune.compiler import CompileFailure
 from autotune.device import Device
-from autotune.evaluate import Compile, taken
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
-from autotune.pipeline import cores
 from autotune.space import Rejection
+from autotune.tuning.evaluate import Compile, taken
+from autotune.tuning.pipeline import cores
 from autotune.user.subject import KernelSubject
 
 

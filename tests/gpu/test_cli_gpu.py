@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import cli, gpu, options, runtime
+from autotune import cli, gpu, runtime
 from autotune.errors import MissingError
+from autotune.tuning import options
 
 SHAPE = "512x384x640"
 

@@ -9,11 +9,11 @@ import pytest
 
 from autotune import compiler, cost, space
 from autotune.errors import MissingError
-from autotune.evaluate import prepare
 from autotune.families import registry
 from autotune.gpu.runner import GpuRunner, open_runner
 from autotune.problem import Problem
 from autotune.runner import Candidate, Measurement
+from autotune.tuning.evaluate import prepare
 
 PROBLEMS = (
     Problem(512, 512, 512),

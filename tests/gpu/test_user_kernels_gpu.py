@@ -20,7 +20,6 @@ import autotune
 from autotune import compiler, gpu
 from autotune.device import Device
 from autotune.errors import MissingError
-from autotune.evaluate import prepare
 from autotune.gpu.kernel_bench import KernelBench
 from autotune.gpu.runner import GpuRunner
 from autotune.gpu.session import Session
@@ -28,6 +27,7 @@ from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
 from autotune.runner import Candidate, Failure, Measurement
 from autotune.store import KernelRecord
+from autotune.tuning.evaluate import prepare
 from autotune.user import KernelSubject, Workload, defined, placed, workload
 
 FAULTS = (

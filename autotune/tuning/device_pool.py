@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from time import monotonic
 
-from autotune.evaluate import Trial
-from autotune.pipeline import Ready
 from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.pipeline import Ready
 
 Measure = Callable[[Runner, Candidate], Trial]
 

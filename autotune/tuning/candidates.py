@@ -14,7 +14,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.runner import Runner
 from autotune.store import Record
-from autotune.subject import Candidates
+from autotune.tuning.tunable import Candidates
 
 AUTO = "auto"
 """The name of all families that a problem is tuned over by default, `families.tuned`."""

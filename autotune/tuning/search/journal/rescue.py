@@ -10,9 +10,9 @@ from pathlib import Path
 
 from autotune import settings
 from autotune.errors import CacheError
-from autotune.evaluate import Trial
-from autotune.search.journal import trials
 from autotune.store import files
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.journal import trials
 
 
 def path_of(place: str, study: str) -> Path:

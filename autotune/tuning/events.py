@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.evaluate import Trial
 from autotune.runner import Measurement
 from autotune.store import Findings
+from autotune.tuning.evaluate import Trial
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from itertools import islice
 
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError
-from autotune.evaluate import Compile, prepare
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Template
 from autotune.runner import Candidate, Failure, Runner
+from autotune.tuning.evaluate import Compile, prepare
 
 Ready = tuple[Config, Candidate | Failure]
 Spare = Callable[[Callable[[Config], bool]], Config | None]

@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial
 
 from autotune.families.config import Value
 from autotune.families.plan import Resources
-from autotune.search.axes import Axis, families_in, matrix
-from autotune.search.history import History, Mask
+from autotune.tuning.search.axes import Axis, families_in, matrix
+from autotune.tuning.search.history import History, Mask
 
 # The even draws at first: each is the farthest from those before of so many.
 APART = 64

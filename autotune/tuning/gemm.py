@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from autotune import features
 from autotune.accuracy import judged
-from autotune.candidates import AUTO, candidates, families_of, guesses
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
@@ -16,7 +15,8 @@ from autotune.features import Describe
 from autotune.problem import Problem
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Provenance, Record, Store
-from autotune.subject import Candidates
+from autotune.tuning.candidates import AUTO, candidates, families_of, guesses
+from autotune.tuning.tunable import Candidates
 from autotune.wisdom import Library
 
 

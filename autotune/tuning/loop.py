@@ -13,22 +13,22 @@ from typing import Generic, TypeVar
 from threadpoolctl import threadpool_limits
 
 import autotune
-from autotune.candidates import GUESSES
-from autotune.choice import Choice
-from autotune.crew import Crew
 from autotune.errors import AutotuneError
-from autotune.evaluate import Compile, Trial
 from autotune.families.config import Config
-from autotune.observer import Observer, Progress, Silent
-from autotune.options import Options
-from autotune.pipeline import Prepared, ahead, cores
-from autotune.quarantine import Quarantine
 from autotune.recording import Origin
 from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
-from autotune.search import Journal, Search, axes_of
-from autotune.standings import Standings
 from autotune.store import Findings, Provenance, Store
-from autotune.subject import Subject
+from autotune.tuning.candidates import GUESSES
+from autotune.tuning.device_pool import Crew
+from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.events import Observer, Progress, Silent
+from autotune.tuning.leaderboard import Standings
+from autotune.tuning.options import Options
+from autotune.tuning.pipeline import Prepared, ahead, cores
+from autotune.tuning.proposals import Choice
+from autotune.tuning.quarantine import Quarantine
+from autotune.tuning.search import Journal, Search, axes_of
+from autotune.tuning.tunable import Subject
 
 __all__ = ["Options", "tune"]
 

@@ -11,12 +11,12 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.evaluate import Trial
 from autotune.families.config import Config
-from autotune.search.journal import trials
-from autotune.search.journal.owners import Owner
-from autotune.search.journal.trials import RESULT, SINCE, Space
-from autotune.search.studies import study_of
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.journal import trials
+from autotune.tuning.search.journal.owners import Owner
+from autotune.tuning.search.journal.trials import RESULT, SINCE, Space
+from autotune.tuning.search.studies import study_of
 
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune import cost, space
-from autotune.candidates import todays_of
 from autotune.device import Device
 from autotune.errors import NotFoundError
-from autotune.evaluate import Compile, Trial, prepare
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.recording import Recording
 from autotune.runner import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.store import Store
+from autotune.tuning.candidates import todays_of
+from autotune.tuning.evaluate import Compile, Trial, prepare
 
 # All naive steps have 1024 threads a block, as the widest tile.
 STEPS = {

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from autotune.families.config import Config
-from autotune.observer import Observer
-from autotune.options import Options
-from autotune.search import Journal, Patience, Search
-from autotune.standings import Standings
+from autotune.tuning.events import Observer
+from autotune.tuning.leaderboard import Standings
+from autotune.tuning.options import Options
+from autotune.tuning.search import Journal, Patience, Search
 
 
 @dataclass

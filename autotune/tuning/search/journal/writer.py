@@ -9,7 +9,7 @@ from threading import Event, Lock
 from time import monotonic
 from typing import TypeVar
 
-from autotune.evaluate import Trial
+from autotune.tuning.evaluate import Trial
 
 T = TypeVar("T")
 

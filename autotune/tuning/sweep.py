@@ -8,14 +8,14 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from autotune.evaluate import Compile
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.pipeline import ahead
 from autotune.problem import Problem
 from autotune.recording import Origin, Recording, Row
 from autotune.runner import Failure, Runner
+from autotune.tuning.evaluate import Compile
+from autotune.tuning.pipeline import ahead
 
 # The order is fixed, so compiling further ahead than a search would costs nothing.
 WINDOW = 64

@@ -15,17 +15,17 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.features import Describe
-from autotune.options import Sampler
-from autotune.search.axes import Axis, axes_of, families_in
-from autotune.search.history import History
-from autotune.search.journal import Journal
-from autotune.search.patience import Patience
-from autotune.search.sampler import Drawn, Engine, Feasible
-from autotune.search.studies import study_of
-from autotune.search.surrogate import Surrogate
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.options import Sampler
+from autotune.tuning.search.axes import Axis, axes_of, families_in
+from autotune.tuning.search.history import History
+from autotune.tuning.search.journal import Journal
+from autotune.tuning.search.patience import Patience
+from autotune.tuning.search.sampler import Drawn, Engine, Feasible
+from autotune.tuning.search.studies import study_of
+from autotune.tuning.search.surrogate import Surrogate
 
 __all__ = ["Journal", "Patience", "Sampler", "Search", "axes_of"]
 

@@ -11,13 +11,13 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from autotune.evaluate import Trial
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runner import Failure, Measurement
-from autotune.search.axes import FAMILY
-from autotune.search.journal.owners import Owner
 from autotune.store import codec
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.axes import FAMILY
+from autotune.tuning.search.journal.owners import Owner
 
 RESULT = "result"
 """The attribute that holds what was found out. It is written before the state is, so a claim that

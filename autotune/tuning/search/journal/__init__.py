@@ -16,15 +16,15 @@ from time import monotonic
 from optuna.storages import BaseStorage
 
 from autotune.errors import CacheError
-from autotune.evaluate import Trial
 from autotune.families.config import Config
-from autotune.search.axes import Axis
-from autotune.search.journal import rescue
-from autotune.search.journal.ledger import Ledger
-from autotune.search.journal.owners import Owner
-from autotune.search.journal.places import place_of
-from autotune.search.journal.trials import Space
-from autotune.search.journal.writer import Writer
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.axes import Axis
+from autotune.tuning.search.journal import rescue
+from autotune.tuning.search.journal.ledger import Ledger
+from autotune.tuning.search.journal.owners import Owner
+from autotune.tuning.search.journal.places import place_of
+from autotune.tuning.search.journal.trials import Space
+from autotune.tuning.search.journal.writer import Writer
 
 __all__ = ["Journal", "News"]
 

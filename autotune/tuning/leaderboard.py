@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from autotune.evaluate import Trial
 from autotune.runner import Failure, Objective
+from autotune.tuning.evaluate import Trial
 
 # What is timed against each other at the end, and recorded.
 LEADERS = 10

@@ -14,9 +14,9 @@ from optuna.trial import FrozenTrial
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.features import Describe, Floats
-from autotune.search.axes import Axis, matrix
-from autotune.search.gaussian import GaussianProcess
-from autotune.search.history import History, Mask
+from autotune.tuning.search.axes import Axis, matrix
+from autotune.tuning.search.gaussian import GaussianProcess
+from autotune.tuning.search.history import History, Mask
 
 Indices = npt.NDArray[np.intp]
 
