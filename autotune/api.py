@@ -234,7 +234,7 @@ def _untuned(problem: Problem, where: Device, device: str) -> NotFoundError:
 
 def _best_simt(problem: Problem, device: str, observer: Observer | None) -> Config:
     """The fastest recorded `simt` kernel that is legal today; one is searched if there is none."""
-    from autotune import space
+    from autotune.candidates import space
     from autotune.families.simt.family import SIMT
 
     where = targets.resolve(device)

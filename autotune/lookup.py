@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from autotune import cost, similar
+from autotune import similar
+from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem

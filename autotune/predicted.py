@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import cost
+from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import api, similar, targets
+from autotune.candidates.model_error import Experience
 from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
 from autotune.families.config import Config
@@ -24,7 +25,6 @@ from autotune.store import Record, Store, ranges
 from autotune.store.ranges import DIMENSIONS, Range, Segment, sized
 from autotune.store.record import BEST_FIRST
 from autotune.targets import DEFAULT
-from autotune.transfer import Experience
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options, options_of
 from autotune.wisdom import Library

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources as files
 
-from autotune import space
+from autotune.candidates import space
+from autotune.candidates.model_error import Belief, Experience, Sample
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.store import Entry, Record
-from autotune.transfer import Belief, Experience, Sample
 from autotune.tuning.candidates import of_compute, todays_of
 from autotune.wisdom import alike
 

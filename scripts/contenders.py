@@ -12,7 +12,8 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from autotune import cost, space, targets
+from autotune import targets
+from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.families.config import Config
 from autotune.problem import Problem

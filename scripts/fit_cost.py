@@ -35,8 +35,8 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 from scores import FIRST, Score
 
-from autotune import cost
-from autotune.cost import Coefficients, Load
+from autotune.candidates import cost
+from autotune.candidates.cost import Coefficients, Load
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.recording import Recording

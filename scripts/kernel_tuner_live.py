@@ -51,7 +51,8 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune import space, targets
+from autotune import targets
+from autotune.candidates import space
 from autotune.compiler import CompileFailure, compile
 from autotune.device import Device
 from autotune.errors import AutotuneError

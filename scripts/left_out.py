@@ -31,6 +31,7 @@ from left_out_rows import SHOWN, Row, geomean, line, show, write
 from wisdom import Places, record_of, tune_at
 
 from autotune import compiler, settings, similar, targets
+from autotune.candidates.model_error import Experience
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
@@ -41,7 +42,6 @@ from autotune.recording import Recording
 from autotune.runner import Candidate, Measurement, Runner
 from autotune.store import Record, Store
 from autotune.targets import Target
-from autotune.transfer import Experience
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options
 from autotune.wisdom import Library

@@ -29,7 +29,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune import cost, recording, settings, space, targets
+from autotune import recording, settings, targets
+from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.device import Device
 from autotune.families import registry

@@ -16,10 +16,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
+from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.features import Describe
 from autotune.recording import Recording
 from autotune.replay import ReplayRunner, noisy
 from autotune.runner import Failure, Measurement

@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 from fakes import FakeRunner
 
-from autotune import cost
+from autotune.candidates import cost
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry

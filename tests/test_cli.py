@@ -13,7 +13,8 @@ from fakes import tiled
 from records import H100, SQUARE, entry, record
 from synthetic import DEVICE, FASTEST, PROBLEM, VENDOR_US, ship
 
-from autotune import __version__, cli, device, gpu, runtime, space
+from autotune import __version__, cli, device, gpu, runtime
+from autotune.candidates import space
 from autotune.cli.tuning import parse_seconds
 from autotune.device import Device
 from autotune.errors import MissingError, UsageError

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from autotune import device, space
+from autotune import device
+from autotune.candidates import space
 from autotune.compiler import Program, compile
 from autotune.families import registry
 from autotune.families.config import Config, Value

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import H100
 
-from autotune import device, space
+from autotune import device
+from autotune.candidates import space
 from autotune.export.general import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import device, settings, space, targets
+from autotune import device, settings, targets
+from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError
 from autotune.families import registry
 from autotune.families.base import Family

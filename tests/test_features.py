@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from records import H100, SQUARE
 
-from autotune import features, space
+from autotune.candidates import features, space
+from autotune.candidates.features import Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.families.registry import find, plan
-from autotune.features import Description
 from autotune.problem import Problem
 
 # Columns of `of_products`.

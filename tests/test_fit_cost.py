@@ -10,8 +10,8 @@ import pytest
 import scores
 from records import H100
 
-from autotune import cost, space
-from autotune.cost import Coefficients
+from autotune.candidates import cost, space
+from autotune.candidates.cost import Coefficients
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune import space
+from autotune.candidates import space
 from autotune.compiler import Program, compile
 from autotune.device import find
 from autotune.families.config import Config

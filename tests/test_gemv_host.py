@@ -8,7 +8,7 @@ import pytest
 from host_case import Case, case_of
 from host_cuda import Program, build, check, run
 
-from autotune import space
+from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import LAYOUTS, Problem

@@ -146,7 +146,8 @@ def test_the_ladder_is_json() -> None:
 
 
 def test_every_step_is_legal_on_the_devices_that_compile_it() -> None:
-    from autotune import device, space
+    from autotune import device
+    from autotune.candidates import space
 
     problem = Problem(4096, 4096, 4096)
     assert [space.rejection(one, problem, device.find("t4")) for one in STEPS.values()] == [

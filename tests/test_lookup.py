@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import H100, SQUARE, entry, record
 
-from autotune import cost, space
+from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from records import H100
 
-from autotune import space
+from autotune.candidates import space
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config

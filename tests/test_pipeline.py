@@ -13,7 +13,7 @@ import pytest
 from fakes import FakeRunner, compiled, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import space
+from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import MissingError
 from autotune.families import registry

@@ -5,7 +5,7 @@ from pathlib import Path
 from fakes import ORIGIN, compiled, tiled
 from records import H100, SQUARE
 
-from autotune import cost
+from autotune.candidates import cost
 from autotune.families import registry
 from autotune.predicted import PredictedRunner
 from autotune.runner import Candidate, Measurement

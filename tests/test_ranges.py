@@ -11,7 +11,8 @@ import pytest
 from fakes import tiled
 from records import H100, entry, record
 
-from autotune import cost, ranges, space
+from autotune import ranges
+from autotune.candidates import cost, space
 from autotune.errors import NotFoundError, ProblemError, UsageError
 from autotune.problem import Problem
 from autotune.ranges import Span

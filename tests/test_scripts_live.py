@@ -21,7 +21,8 @@ from synthetic import FASTEST, PROBLEM, recorded
 from typer import BadParameter, Typer
 from typer.testing import CliRunner
 
-from autotune import space, targets
+from autotune import targets
+from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune import settings, space, wisdom
+from autotune import settings, wisdom
+from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.lookup import lookup
 from autotune.problem import Problem

@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from records import H100
 
-from autotune import space
+from autotune.candidates import space
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Launch, LaunchPlan

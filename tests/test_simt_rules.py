@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import space
+from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem

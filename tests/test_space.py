@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 
-from autotune import space
+from autotune.candidates import space
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry

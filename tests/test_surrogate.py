@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from threads import one_thread as one_thread
 
+from autotune.candidates.features import Describe, Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.features import Describe, Description
 from autotune.runner import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import OUTLOOK, SURE, Search, surrogate

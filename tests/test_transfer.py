@@ -9,11 +9,11 @@ import pytest
 from fakes import tiled
 from records import H100, SQUARE
 
-from autotune import cost, space
+from autotune.candidates import cost, space
+from autotune.candidates.model_error import SIGNAL, Experience, Sample
 from autotune.device import Device, find
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.transfer import SIGNAL, Experience, Sample
 
 
 def sample(width: int, error: float, problem: Problem = SQUARE, device: Device = H100) -> Sample:

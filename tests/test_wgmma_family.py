@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from records import H100
 
-from autotune import settings, space
+from autotune import settings
+from autotune.candidates import space
 from autotune.compiler import Program, compile
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap

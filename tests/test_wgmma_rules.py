@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune import space
+from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.wgmma import tiles

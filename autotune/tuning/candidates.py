@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from autotune import cost, space
+from autotune.candidates import cost, space
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families import registry

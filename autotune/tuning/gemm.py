@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune import features
 from autotune.accuracy import judged
+from autotune.candidates import features
+from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.features import Describe
 from autotune.problem import Problem
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Provenance, Record, Store

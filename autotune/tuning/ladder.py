@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from autotune import cost, space
+from autotune.candidates import cost, space
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry

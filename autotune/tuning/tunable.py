@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.features import Describe
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Findings, Provenance, Store
 

@@ -6,7 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from autotune import compiler, space
+from autotune import compiler
+from autotune.candidates import space
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config

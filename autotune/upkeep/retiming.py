@@ -16,8 +16,8 @@ from itertools import islice
 from time import monotonic
 
 import autotune
-from autotune import space
 from autotune.accuracy import judged
+from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config

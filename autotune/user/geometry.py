@@ -9,10 +9,10 @@ from operator import index
 from types import MappingProxyType
 from typing import SupportsIndex
 
+from autotune.candidates.space import Rejection
 from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.families.config import Config
-from autotune.space import Rejection
 
 Chosen = Mapping[str, int]
 """The value of each parameter."""

@@ -9,15 +9,15 @@ from dataclasses import astuple, dataclass
 from functools import cached_property
 from hashlib import sha256
 
-from autotune import features
+from autotune.candidates import features
+from autotune.candidates.features import Describe, Description
+from autotune.candidates.space import Rejection
 from autotune.device import Device
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
-from autotune.features import Describe, Description
 from autotune.problem.call import Call
 from autotune.runner import Evidence, Failure, Measurement, Runner, Stage
-from autotune.space import Rejection
 from autotune.store import Entry, KernelRecord, Provenance, Store
 from autotune.tuning.tunable import Candidates
 from autotune.user.definition import UserKernel

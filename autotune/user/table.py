@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from autotune.candidates.space import Rejection
 from autotune.compiler import CompileFailure
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
-from autotune.space import Rejection
 from autotune.tuning.evaluate import Compile, taken
 from autotune.tuning.pipeline import cores
 from autotune.user.subject import KernelSubject

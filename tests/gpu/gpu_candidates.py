@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpu_cases import Case
 
-from autotune import space
+from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program, compile, ptxas
 from autotune.device import Device
 from autotune.families import registry

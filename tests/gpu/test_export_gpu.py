@@ -13,7 +13,7 @@ import pytest
 from export_gpu import Built, driver_path, exported, product_of
 from runtime_gpu import excess_of, runtime_of
 
-from autotune import space
+from autotune.candidates import space
 from autotune.errors import RunnerError
 from autotune.export import write, write_library
 from autotune.families import registry

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from runtime_gpu import CONFIGS, LARGE, NAIVE, SIMT, SPLIT, excess_of, runtime_of
 
-from autotune import space
+from autotune.candidates import space
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.problem import Problem

@@ -10,7 +10,7 @@ import pytest
 from gpu_candidates import candidate, plan_of
 from gpu_cases import Case
 
-from autotune import cost, space
+from autotune.candidates import cost, space
 from autotune.families.config import Config
 from autotune.gpu.baseline import baseline
 from autotune.gpu.bench import VENDOR, Bench

@@ -14,7 +14,8 @@ import pytest
 import torch_inference
 from runtime_gpu import SIMT, excess_of
 
-from autotune import runtime, space
+from autotune import runtime
+from autotune.candidates import space
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem

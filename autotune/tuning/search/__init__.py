@@ -15,8 +15,8 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
+from autotune.candidates.features import Describe
 from autotune.families.config import Config
-from autotune.features import Describe
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Sampler
 from autotune.tuning.search.axes import Axis, axes_of, families_in

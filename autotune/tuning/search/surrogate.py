@@ -11,9 +11,9 @@ import numpy.typing as npt
 from optuna import Study
 from optuna.trial import FrozenTrial
 
+from autotune.candidates.features import Describe, Floats
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.features import Describe, Floats
 from autotune.tuning.search.axes import Axis, matrix
 from autotune.tuning.search.gaussian import GaussianProcess
 from autotune.tuning.search.history import History, Mask

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import features
+from autotune.candidates import features
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources

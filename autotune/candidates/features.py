@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import cost
+from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
