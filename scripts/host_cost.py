@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.arguments import packed, resolved
+from autotune.driver.arguments import packed, resolved
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning, current
 

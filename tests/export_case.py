@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from records import H100
 
-from autotune.arguments import FORMATS
 from autotune.compiler import Program
 from autotune.device import Device
+from autotune.driver.arguments import FORMATS
 from autotune.export import Library, gather, write_library
 from autotune.families import plan
 from autotune.families.config import Config

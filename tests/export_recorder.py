@@ -11,8 +11,8 @@ import export_case
 from export_case import BIAS, SHARED, WORKSPACE, Call, Launch, counter_bytes
 from fake_cuda import FakeCuda
 
-from autotune.arguments import FORMATS
 from autotune.device import Device
+from autotune.driver.arguments import FORMATS
 from autotune.export import Library
 from autotune.export.general import General
 from autotune.families.config import Config

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from fake_types import STORED, decoded, encoded, name_of
 from numpy.lib.stride_tricks import as_strided
 
-from autotune import attributes
+from autotune.driver import attributes
 
 Matrix = npt.NDArray[np.float32]
 Method = TypeVar("Method", bound=Callable[..., Any])

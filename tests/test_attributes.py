@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from fake_cuda import H100, MEMORY
 
-from autotune.attributes import NAMES, describe
+from autotune.driver.attributes import NAMES, describe
 
 
 def test_every_attribute_that_is_asked_for_is_one_of_the_drivers() -> None:

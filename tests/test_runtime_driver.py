@@ -13,7 +13,8 @@ import pytest
 from fake_cuda import H100, MEMORY, FakeCuda, Status
 from runtime_case import SPLIT, Case
 
-from autotune import attributes, runtime
+from autotune import runtime
+from autotune.driver import attributes
 from autotune.errors import MissingError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning

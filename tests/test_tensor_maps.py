@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from fake_tensor_maps import WORD_1, Encoded, FakeEncoder
 
-from autotune import tensor_maps
+from autotune.driver import tensor_maps
+from autotune.driver.tensor_maps import Encoder
 from autotune.errors import RunnerError
 from autotune.families.plan import Argument, TensorMap
-from autotune.tensor_maps import Encoder
 
 A = TensorMap(
     base="a",
@@ -147,7 +147,7 @@ def test_a_driver_without_tensor_maps_says_so(answer: tuple[Any, ...]) -> None:
 def test_a_session_passes_tensor_maps_by_value(
     fake: FakeEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autotune import arguments
+    from autotune.driver import arguments
     from autotune.gpu import session
 
     package = pytest.importorskip("cuda.bindings")

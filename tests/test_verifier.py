@@ -10,7 +10,7 @@ from fake_session import FakeSession, Launch
 from fakes import compiled
 from numpy.typing import NDArray
 
-from autotune.arguments import Values
+from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu import verify
 from autotune.gpu.operands import GUARD, Operands

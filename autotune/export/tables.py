@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from autotune import tensor_maps
 from autotune.compiler import Program
+from autotune.driver import tensor_maps
 from autotune.export.library import Fallback, Library, Product
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.arguments import packed
+from autotune.driver.arguments import packed
 from autotune.families.plan import ArgumentType
 
 Dim3 = tuple[int, int, int]

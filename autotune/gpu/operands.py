@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.arguments import Values
+from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu.session import Session
 from autotune.problem import SIZES, Problem, Type

@@ -8,10 +8,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from autotune import attributes, tensor_maps
-from autotune.arguments import FORMATS, Values, resolved
 from autotune.compiler import Program
 from autotune.device import Device
+from autotune.driver import attributes, tensor_maps
+from autotune.driver.arguments import FORMATS, Values, resolved
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.mapped import MappedKernel

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune import reference
-from autotune.arguments import Values
 from autotune.compiler import CompileFailure, Program, compile
+from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.families.plan import ArgumentType, Template
 from autotune.families.shared.conventions import epilogue, transposes, type_arguments

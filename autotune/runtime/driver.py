@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from autotune import attributes
 from autotune.device import Device
-from autotune.entry_points import entry_point
+from autotune.driver import attributes
+from autotune.driver.entry_points import entry_point
+from autotune.driver.tensor_maps import Encoder
 from autotune.errors import MissingError, RunnerError
-from autotune.tensor_maps import Encoder
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 # CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and how many.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from autotune.arguments import Packed, Values, packed, resolved
 from autotune.compiler import Program
+from autotune.driver.arguments import Packed, Values, packed, resolved
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 

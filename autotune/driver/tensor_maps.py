@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.entry_points import entry_point
+from autotune.driver.entry_points import entry_point
 from autotune.errors import RunnerError
 from autotune.families.plan import VECTOR_BYTES, TensorMap
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.driver.tensor_maps import ALIGNMENT, BYTES
 from autotune.families.plan import Argument, ArgumentType, TensorMap
-from autotune.tensor_maps import ALIGNMENT, BYTES
 
 Values = Mapping[str, float]
 """What the words among a plan's arguments stand for: `a`, `lda`, `alpha` and so on."""
