@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.problem import Problem
 from autotune.reference import relative_bound
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 
 
 def judged(

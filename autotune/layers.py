@@ -9,7 +9,7 @@ from functools import partial
 from autotune.device import Device
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem
-from autotune.stats import tied
+from autotune.runners.estimates import tied
 from autotune.store import Store
 from autotune.store.ranges import Range
 from autotune.wisdom import Library

@@ -12,7 +12,7 @@ from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.runner import Evidence
+from autotune.runners.base import Evidence
 from autotune.similar import REACH, Choice, expected_loss, legal
 from autotune.store import Entry, Record, Store
 from autotune.tuning.candidates import of_compute

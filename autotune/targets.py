@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autotune import device as devices
-from autotune import gpus, recording
+from autotune import gpus
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
-from autotune.recording import Origin, Recording
-from autotune.runner import Runner
+from autotune.runners import recording
+from autotune.runners.base import Runner
+from autotune.runners.recording import Origin, Recording
 
 if TYPE_CHECKING:
     from autotune.gpu import GpuRunner
@@ -228,14 +229,14 @@ def _found(problem: Problem, spec: str, seed: int, stack: ExitStack) -> Target:
     device = resolve(spec)
     check_memory(problem, device)
     if (recorded := recording_of(problem, spec)) is not None:
-        from autotune.replay import ReplayRunner
+        from autotune.runners.replay import ReplayRunner
 
         return Target(ReplayRunner(recorded, seed), recorded.origin)
     check_compilable(device)
     index = gpus.present(device)
     if index is not None:
         return _measured(problem, (index,), stack)()
-    from autotune.predicted import PredictedRunner
+    from autotune.runners.predicted import PredictedRunner
 
     return Target(PredictedRunner(problem, device), _origin(problem, device, ""))
 

@@ -18,7 +18,7 @@ from autotune.compiler import compile
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.report import cell
-from autotune.runner import Measurement, Runner
+from autotune.runners.base import Measurement, Runner
 from autotune.store import Store
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent

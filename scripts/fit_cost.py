@@ -39,8 +39,8 @@ from autotune.candidates import cost
 from autotune.candidates.cost import Coefficients, Load
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.recording import Recording
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Recording
 from autotune.tuning.candidates import diverse
 
 SAMPLE = 100.0

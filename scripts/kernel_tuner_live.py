@@ -59,9 +59,9 @@ from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.recording import Recording
 from autotune.report import cell
-from autotune.runner import Candidate, Measurement, Runner
+from autotune.runners.base import Candidate, Measurement, Runner
+from autotune.runners.recording import Recording
 from autotune.targets import Target
 from autotune.tuning.evaluate import prepare
 

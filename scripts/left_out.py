@@ -38,8 +38,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem
-from autotune.recording import Recording
-from autotune.runner import Candidate, Measurement, Runner
+from autotune.runners.base import Candidate, Measurement, Runner
+from autotune.runners.recording import Recording
 from autotune.store import Record, Store
 from autotune.targets import Target
 from autotune.tuning.evaluate import prepare

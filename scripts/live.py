@@ -29,10 +29,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from autotune import recording
 from autotune.errors import NotFoundError
 from autotune.problem import Problem
-from autotune.runner import Measurement
+from autotune.runners import recording
+from autotune.runners.base import Measurement
 
 GOOD = 1.02
 SHOWN = Console(width=120, soft_wrap=True)

@@ -29,7 +29,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune import recording, settings, targets
+from autotune import settings, targets
 from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.device import Device
@@ -37,8 +37,9 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.recording import Origin, Recording, Row
-from autotune.runner import Measurement
+from autotune.runners import recording
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Origin, Recording, Row
 from autotune.tuning import ladder
 from autotune.tuning.candidates import AUTO
 from autotune.tuning.sweep import record

@@ -40,9 +40,9 @@ from spaces import Outcome, Space
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.replay import ROUNDS
-from autotune.runner import Measurement
-from autotune.stats import winner
+from autotune.runners.base import Measurement
+from autotune.runners.estimates import winner
+from autotune.runners.replay import ROUNDS
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import Standings
 from autotune.tuning.search import Sampler, Search

@@ -15,7 +15,7 @@ from rich.table import Table
 from autotune.device import Device
 from autotune.problem import LAYOUTS, Problem
 from autotune.report import cell
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.store import Record
 
 Row = dict[str, Any]

@@ -20,9 +20,9 @@ from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.recording import Recording
-from autotune.replay import ReplayRunner, noisy
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Recording
+from autotune.runners.replay import ReplayRunner, noisy
 from autotune.tuning.candidates import AUTO, candidates, guesses
 from autotune.tuning.gemm import Multiplication
 

@@ -37,7 +37,7 @@ import typer
 from results import Finals, Row, Sheet
 from rich.console import Console
 
-from autotune import recording, targets
+from autotune import targets
 from autotune.compiler import compile, source_hash
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
@@ -45,8 +45,9 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu.bench import VENDOR
 from autotune.problem import LAYOUTS, Problem
-from autotune.recording import Origin, Recording
-from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.runners import recording
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.recording import Origin, Recording
 from autotune.store import Record, Store
 from autotune.targets import KERNEL_SOURCES, Target
 from autotune.tuning.evaluate import Compile, Trial, prepare

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.families.config import Config, Value
-from autotune.recording import Recording
 from autotune.report import cell
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Recording
 
 NEAR = 1.02
 

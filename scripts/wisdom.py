@@ -39,8 +39,8 @@ from wisdom_problems import problems
 from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, RunnerError
 from autotune.problem import COMPUTES, Problem
-from autotune.recording import Recording
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Recording
 from autotune.store import Entry, Provenance, Record, Store, bundle
 from autotune.store.rounding import rounded
 from autotune.targets import Target

@@ -14,7 +14,7 @@ from autotune.device import find
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Measurement, Objective
+from autotune.runners.base import Candidate, Measurement, Objective
 
 CRAMPED = 2**40
 """Bytes of workspace for which two processes have no room on the GPU."""

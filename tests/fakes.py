@@ -11,8 +11,8 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
-from autotune.recording import Origin
-from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.recording import Origin
 
 ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")
 

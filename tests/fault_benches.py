@@ -14,7 +14,7 @@ from benches import Fake, opened
 
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Measurement, Objective
+from autotune.runners.base import Candidate, Measurement, Objective
 
 
 class Brief(Fake):

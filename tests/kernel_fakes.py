@@ -17,7 +17,7 @@ from autotune.gpu.kernel_bench import KernelBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.worker import Opening
-from autotune.runner import Candidate, Objective
+from autotune.runners.base import Candidate, Objective
 from autotune.user import Workload
 
 Kernel = Callable[["Pointers"], None]

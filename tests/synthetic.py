@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from records import H100
 
-from autotune import recording
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.problem import Problem
-from autotune.recording import Origin, Recording, Row, path_of
-from autotune.runner import Failure, Measurement
+from autotune.runners import recording
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Origin, Recording, Row, path_of
 from autotune.tuning.ladder import STEPS
 
 NAME = "synthetic"

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.accuracy import judged
 from autotune.problem import Problem
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 
 PROBLEM = Problem(64, 64, 64)
 VENDOR_ERROR = 5.7e-7

@@ -17,7 +17,7 @@ from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
-from autotune.runner import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Failure, Measurement, Objective
 
 PROBLEM = Problem(64, 64, 64)
 VENDOR_ERROR = 5.7e-7

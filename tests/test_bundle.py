@@ -17,7 +17,7 @@ from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.store import Entry, Record, bundle, checksum
 from autotune.store.ranges import Range, Segment
 from autotune.store.rounding import rounded

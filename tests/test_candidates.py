@@ -9,8 +9,8 @@ from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
+from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.candidates import A_TILE, ALIKE, candidates, diverse, families_of
 
 H100 = find("h100")

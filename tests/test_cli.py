@@ -319,7 +319,7 @@ def test_predictions_are_marked_and_have_real_registers(
 def test_an_interrupt_keeps_what_was_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autotune.replay import ReplayRunner
+    from autotune.runners.replay import ReplayRunner
 
     def pressed(*_: object) -> None:
         raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from records import SQUARE
 from autotune.errors import RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning.device_pool import Crew
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.pipeline import Ready

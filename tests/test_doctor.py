@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from autotune import recording, settings
+from autotune import settings
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.problem import Problem
 from autotune.report import doctor
+from autotune.runners import recording
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.runner import Candidate, Failure, Measurement
+from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.tuning.evaluate import Trial, prepare
 
 SPLIT = Config.parse(

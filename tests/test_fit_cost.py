@@ -16,8 +16,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.recording import Origin, Recording, Row
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Origin, Recording, Row
 
 TRUE = Coefficients(slot=1.4, turn=90.0, launch=2.5, traits={"8x8": 1.2})
 SHAPES = (Problem(256, 256, 256), Problem(512, 512, 2048), Problem(64, 1024, 1024))

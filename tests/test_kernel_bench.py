@@ -16,7 +16,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.gpu import stand
 from autotune.gpu.kernel_bench import KernelBench
-from autotune.runner import Candidate, Failure, Measurement
+from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.user import Workload
 
 

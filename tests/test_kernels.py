@@ -24,7 +24,7 @@ import autotune
 from autotune import gpu
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
-from autotune.runner import Failure
+from autotune.runners.base import Failure
 from autotune.store import Store
 from autotune.user import Workload
 

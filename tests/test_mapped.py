@@ -26,7 +26,7 @@ from autotune.families.plan import (
 )
 from autotune.gpu.mapped import MappedKernel
 from autotune.gpu.session import Session, checked
-from autotune.runner import Candidate
+from autotune.runners.base import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
 MODULE, FUNCTION, STREAM = 11, 22, 33

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import H100, SQUARE, entry, record
 
-from autotune.recording import Origin
-from autotune.runner import Evidence, Measurement
+from autotune.runners.base import Evidence, Measurement
+from autotune.runners.recording import Origin
 from autotune.store import Entry, Record, Store
 from autotune.store.codec import loads
 from autotune.store.merging import comparable, reconcile, stale

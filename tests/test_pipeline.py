@@ -20,7 +20,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.runner import Candidate, Failure
+from autotune.runners.base import Candidate, Failure
 from autotune.tuning.pipeline import ahead
 
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])

@@ -7,8 +7,8 @@ from records import H100, SQUARE
 
 from autotune.candidates import cost
 from autotune.families import registry
-from autotune.predicted import PredictedRunner
-from autotune.runner import Candidate, Measurement
+from autotune.runners.base import Candidate, Measurement
+from autotune.runners.predicted import PredictedRunner
 from autotune.store import Record, Store
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.gemm import Multiplication

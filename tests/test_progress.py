@@ -12,7 +12,7 @@ from rich.console import Console
 
 from autotune.problem import Problem
 from autotune.report.progress import Limits, Tally, observing
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress, Silent
 

@@ -11,7 +11,7 @@ from fakes import tiled
 from records import H100, SQUARE
 
 from autotune.device import Device
-from autotune.runner import Evidence, Failure, Stage
+from autotune.runners.base import Evidence, Failure, Stage
 from autotune.store import Store
 from autotune.tuning.quarantine import DANGERS, Quarantine
 

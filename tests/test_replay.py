@@ -11,17 +11,17 @@ import pytest
 from fakes import ORIGIN, FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from records import H100, SQUARE
 
-from autotune import recording
 from autotune.compiler import Program
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
 from autotune.problem import Problem
-from autotune.recording import Recording, Row
-from autotune.replay import ReplayRunner
-from autotune.runner import Candidate, Failure, Measurement
-from autotune.stats import Estimate
+from autotune.runners import recording
+from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.estimates import Estimate
+from autotune.runners.recording import Recording, Row
+from autotune.runners.replay import ReplayRunner
 from autotune.store import Store
 from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import Multiplication

@@ -13,7 +13,7 @@ from autotune.families.config import Config
 from autotune.lookup import Answer
 from autotune.problem import Problem
 from autotune.report.record import render, to_json
-from autotune.runner import Evidence
+from autotune.runners.base import Evidence
 from autotune.store import Record
 from autotune.store.codec import decode
 

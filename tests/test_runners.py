@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from fakes import FakeRunner, compiled
 
-from autotune import recording
 from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu import GpuRunner
-from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
-from autotune.replay import ReplayRunner
-from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.runners import recording
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.predicted import PredictedRunner
+from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import prepare
 
 PROBLEM = Problem(4096, 4096, 4096)

@@ -27,8 +27,8 @@ from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.recording import Recording
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Recording
 from autotune.targets import Target
 
 KEPT = ("copy=async", "stages=3", "fragments=2", "bm=64,128", "order=columns", "tm=8", "tn=8")

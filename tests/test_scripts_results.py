@@ -14,7 +14,7 @@ from results import Ceilings, Finals, Row, Sheet
 from rich.console import Console
 
 from autotune.problem import Problem
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 
 MOST = Ceilings(66.0e12, 2996e9)
 OURS = Measurement(2000.0, 1.0, 20, cold_us=2100.0, relative_error=2e-7)

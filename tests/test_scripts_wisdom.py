@@ -24,7 +24,7 @@ from typer.testing import CliRunner, Result
 from autotune import targets
 from autotune.errors import RunnerError
 from autotune.problem import Problem
-from autotune.recording import Recording, path_of
+from autotune.runners.recording import Recording, path_of
 from autotune.store import bundle
 from autotune.targets import Target
 

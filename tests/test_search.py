@@ -11,7 +11,7 @@ import pytest
 from threads import one_thread as one_thread
 
 from autotune.families.config import Config
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Sampler, Search, axes_of
 

@@ -10,10 +10,10 @@ import spaces
 from fakes import ORIGIN, uncompiled
 from threads import one_thread as one_thread
 
-from autotune import recording
 from autotune.problem import Problem
-from autotune.recording import Recording
-from autotune.replay import ReplayRunner
+from autotune.runners import recording
+from autotune.runners.recording import Recording
+from autotune.runners.replay import ReplayRunner
 from autotune.store import Record, Store
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.gemm import Multiplication

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import api, recording
+from autotune import api
 from autotune.problem import Problem
-from autotune.recording import Recording
 from autotune.report.ladder import rungs
-from autotune.runner import Measurement
+from autotune.runners import recording
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Recording
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS
 

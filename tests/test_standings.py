@@ -9,7 +9,7 @@ import pytest
 from fakes import by_width, crash, tiled
 
 from autotune.families.config import Config
-from autotune.runner import Failure, Measurement, Objective
+from autotune.runners.base import Failure, Measurement, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.leaderboard import LEADERS, OTHERS, Standings
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import entry
 
-from autotune.runner import Measurement
-from autotune.stats import Estimate, Span, tied, winner
+from autotune.runners.base import Measurement
+from autotune.runners.estimates import Estimate, Span, tied, winner
 
 _samples = st.lists(st.floats(min_value=0.1, max_value=1e6), min_size=1, max_size=50)
 

@@ -19,7 +19,7 @@ from records import H100, SQUARE, entry, record, records
 
 from autotune.errors import CacheError
 from autotune.problem import Problem
-from autotune.runner import Evidence, Measurement
+from autotune.runners.base import Evidence, Measurement
 from autotune.store import Entry, Record, Store, checksum, files, ranges
 from autotune.store.codec import dumps, loads
 from autotune.store.merging import KEPT

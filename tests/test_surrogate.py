@@ -14,7 +14,7 @@ from threads import one_thread as one_thread
 from autotune.candidates.features import Describe, Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import OUTLOOK, SURE, Search, surrogate
 from autotune.tuning.search.history import LEAST

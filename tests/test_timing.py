@@ -12,7 +12,7 @@ import pytest
 
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples, Timer
-from autotune.runner import Objective
+from autotune.runners.base import Objective
 
 FLUSH_US = 40.0
 LAUNCH_US = 2.0

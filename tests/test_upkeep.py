@@ -22,8 +22,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.recording import Origin
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Origin
 from autotune.store import Record, Store, ranges
 from autotune.store.codec import loads
 from autotune.store.ranges import Range, Segment

@@ -14,7 +14,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Resources, Template
 from autotune.problem.call import Call
-from autotune.runner import Failure
+from autotune.runners.base import Failure
 from autotune.store import KernelRecord, Store
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Options, tune

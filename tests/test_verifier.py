@@ -28,7 +28,7 @@ from autotune.gpu.verify import (
     Verifier,
 )
 from autotune.problem import Problem
-from autotune.runner import Failure
+from autotune.runners.base import Failure
 
 PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
 FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]

@@ -16,8 +16,8 @@ from autotune import api, wisdom
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.lookup import lookup
-from autotune.predicted import PredictedRunner
 from autotune.problem import Problem
+from autotune.runners.predicted import PredictedRunner
 from autotune.store import Record, Store, bundle
 from autotune.store.ranges import Range, Segment
 from autotune.tuning.gemm import Multiplication

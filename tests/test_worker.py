@@ -18,7 +18,7 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu.runner import GpuRunner
 from autotune.problem import Problem
-from autotune.runner import Candidate, Failure, Measurement
+from autotune.runners.base import Candidate, Failure, Measurement
 
 PROBLEM = Problem(64, 64, 64)
 

@@ -11,7 +11,7 @@ from records import H100
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 from autotune.user import KernelSubject, UserKernel, Workload, defined, workload
 
 SAXPY = """

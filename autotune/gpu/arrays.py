@@ -11,7 +11,7 @@ from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu.operands import GUARD
 from autotune.gpu.session import Session
-from autotune.runner import Failure
+from autotune.runners.base import Failure
 from autotune.user.comparison import Comparison, compared
 from autotune.user.workload import Buffer, Workload
 

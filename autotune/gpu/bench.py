@@ -17,7 +17,7 @@ from autotune.gpu.stand import Ready, Rematch, Stand
 from autotune.gpu.verify import PLAIN, Verdict, Verifier
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Failure, Measurement, Objective
 
 VENDOR = "vendor"
 """The baseline's name in a comparison."""

@@ -10,7 +10,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.stand import Ready, Rematch, Stand
 from autotune.gpu.verify import Verdict
 from autotune.gpu.worker import Opening
-from autotune.runner import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Failure, Measurement, Objective
 from autotune.user.comparison import Comparison
 from autotune.user.workload import Workload
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from autotune.errors import AutotuneError, RunnerError
 from autotune.gpu.worker import Answer, Dying, Hello, Standing, Taken
-from autotune.runner import Failure
+from autotune.runners.base import Failure
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.gpu.process import Service
 from autotune.problem import Problem
-from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 
 if TYPE_CHECKING:
     from autotune.user import Workload

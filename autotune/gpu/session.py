@@ -15,7 +15,7 @@ from autotune.driver.arguments import FORMATS, Values, resolved
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.mapped import MappedKernel
-from autotune.runner import Candidate
+from autotune.runners.base import Candidate
 
 Run = Callable[[], None]
 """Puts all launches of one computation on the session's stream."""

@@ -9,8 +9,8 @@ from autotune.device import Device
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Contestant, Samples, Timer
 from autotune.gpu.verify import Verdict
-from autotune.runner import Failure, Measurement, Objective
-from autotune.stats import Estimate
+from autotune.runners.base import Failure, Measurement, Objective
+from autotune.runners.estimates import Estimate
 
 T = TypeVar("T")
 

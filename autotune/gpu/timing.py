@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from autotune.gpu.session import Run, Session, checked
-from autotune.runner import Objective
-from autotune.stats import Estimate
+from autotune.runners.base import Objective
+from autotune.runners.estimates import Estimate
 
 GRAPH_US = 300.0  # so long that the gap between two graphs, 1 to 2 us, is lost in it
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us

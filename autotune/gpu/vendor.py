@@ -14,7 +14,7 @@ from autotune.gpu.session import Session
 from autotune.gpu.stand import Rematch
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
-from autotune.runner import Candidate, Failure, Measurement
+from autotune.runners.base import Candidate, Failure, Measurement
 
 LIBRARY_BYTES = 2**30
 """Device memory that is left to the library for its kernels and a workspace of its own, with much

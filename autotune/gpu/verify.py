@@ -21,7 +21,7 @@ from autotune.families.shared.conventions import epilogue, transposes, type_argu
 from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import Kernel, Run, Session
 from autotune.problem import TYPES, Problem, Type
-from autotune.runner import Failure
+from autotune.runners.base import Failure
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune import compiler, recording, settings
+from autotune import compiler, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
+from autotune.runners import recording
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,7 +15,7 @@ from autotune.families.config import Config
 from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.report import cell
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from autotune.problem import Problem
 from autotune.report import vendor
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 from autotune.store import Findings
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress

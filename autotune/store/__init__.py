@@ -24,7 +24,7 @@ from typing import Literal
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.runner import Evidence
+from autotune.runners.base import Evidence
 from autotune.store import codec, files
 from autotune.store.merging import Made, R, comparable, merge, reconcile
 from autotune.store.record import (

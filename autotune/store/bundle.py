@@ -28,7 +28,7 @@ from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.store import checksum, codec
 from autotune.store.ranges import Range
 from autotune.store.record import Entry, Provenance, Record

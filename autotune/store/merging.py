@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.store.record import Entry, Findings, coldest
 
 KEPT = 10

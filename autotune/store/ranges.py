@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from autotune.device import Device
 from autotune.problem import Problem
-from autotune.runner import Evidence
+from autotune.runners.base import Evidence
 from autotune.store import checksum, files
 
 SCHEMA = 1

@@ -12,8 +12,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.runner import Evidence, Measurement
-from autotune.stats import Span, tied, winner
+from autotune.runners.base import Evidence, Measurement
+from autotune.runners.estimates import Span, tied, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 

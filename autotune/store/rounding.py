@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.store.record import Record
 
 DIGITS = 5

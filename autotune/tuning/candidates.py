@@ -12,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
-from autotune.runner import Runner
+from autotune.runners.base import Runner
 from autotune.store import Record
 from autotune.tuning.tunable import Candidates
 

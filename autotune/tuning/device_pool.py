@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from time import monotonic
 
-from autotune.runner import Candidate, Failure, Measurement, Runner
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.pipeline import Ready
 

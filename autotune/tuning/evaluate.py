@@ -10,7 +10,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
-from autotune.runner import Candidate, Failure, Measurement, Objective, Runner
+from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
 from autotune.store import Entry
 
 Compile = Callable[[Template, str], Program | CompileFailure]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.store import Findings
 from autotune.tuning.evaluate import Trial
 

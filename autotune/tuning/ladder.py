@@ -13,8 +13,8 @@ from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.recording import Recording
-from autotune.runner import Candidate, Evidence, Failure, Measurement, Runner
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
+from autotune.runners.recording import Recording
 from autotune.store import Store
 from autotune.tuning.candidates import todays_of
 from autotune.tuning.evaluate import Compile, Trial, prepare

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from autotune.runner import Failure, Objective
+from autotune.runners.base import Failure, Objective
 from autotune.tuning.evaluate import Trial
 
 # What is timed against each other at the end, and recorded.

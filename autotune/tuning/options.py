@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
-from autotune.runner import Objective
+from autotune.runners.base import Objective
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0

@@ -12,7 +12,7 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Template
-from autotune.runner import Candidate, Failure, Runner
+from autotune.runners.base import Candidate, Failure, Runner
 from autotune.tuning.evaluate import Compile, prepare
 
 Ready = tuple[Config, Candidate | Failure]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.runner import Evidence, Failure
+from autotune.runners.base import Evidence, Failure
 from autotune.store import Store
 
 # What may happen to the next candidate, or to the device, as well.

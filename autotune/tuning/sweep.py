@@ -12,8 +12,8 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
-from autotune.recording import Origin, Recording, Row
-from autotune.runner import Failure, Runner
+from autotune.runners.base import Failure, Runner
+from autotune.runners.recording import Origin, Recording, Row
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.pipeline import ahead
 

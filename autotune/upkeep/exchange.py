@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.problem import Problem
-from autotune.recording import Origin
+from autotune.runners.recording import Origin
 from autotune.store import Change, Findings, Record, Store, bundle, codec, files, ranges
 from autotune.store.bundle import Bundle
 from autotune.store.merging import stale

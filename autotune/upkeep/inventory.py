@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.compiler import cache as programs
-from autotune.recording import Origin
+from autotune.runners.recording import Origin
 from autotune.store import Findings, KernelRecord, Store, ranges
 from autotune.store.merging import stale
 from autotune.store.ranges import Range

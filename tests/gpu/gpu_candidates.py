@@ -20,7 +20,7 @@ from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
 from autotune.families.shared.conventions import operands
 from autotune.problem import Problem
-from autotune.runner import Candidate
+from autotune.runners.base import Candidate
 
 LARGE, SMALL, FLAT = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
 A_FAMILY = {"f32": 4, "tf32": 2, "tf32x3": 2, "f16": 1, "bf16": 2}

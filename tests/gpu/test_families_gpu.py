@@ -17,7 +17,7 @@ from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.occupancy import occupancy
 from autotune.problem import COMPUTES, LAYOUTS, OUTPUTS, Problem
-from autotune.runner import Candidate
+from autotune.runners.base import Candidate
 
 Library = dict[tuple[Case, str], Made]
 

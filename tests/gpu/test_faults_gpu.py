@@ -17,7 +17,7 @@ from autotune.gpu.bench import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 
 PROBLEM = Problem(120, 130, 140)
 GAPPED = (150, 140, 160)

@@ -9,7 +9,7 @@ import pytest
 from autotune.gpu.bench import VENDOR, Bench
 from autotune.gpu.session import Session
 from autotune.problem import LAYOUTS, Problem
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 
 RIVALS = ["cublaslt:open_rivals"]
 TF32_ERROR = 2.9e-4  # of a product of normal numbers; fp32 has 1e-6

@@ -19,7 +19,7 @@ from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Contestant, Timer
 from autotune.gpu.verify import Verdict
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
-from autotune.runner import Candidate, Measurement, Objective
+from autotune.runners.base import Candidate, Measurement, Objective
 
 COPY = 2**29
 TILED = Config.parse("tiled:tile_width=16,specialized=0")

@@ -19,7 +19,7 @@ from autotune.candidates import space
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Measurement
+from autotune.runners.base import Measurement
 from autotune.runtime import UntunedWarning
 from autotune.runtime.driver import Driver
 from autotune.store import Entry, Provenance, Record, Store

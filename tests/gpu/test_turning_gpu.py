@@ -13,7 +13,7 @@ from autotune.errors import MissingError
 from autotune.families import registry
 from autotune.gpu.runner import GpuRunner, open_runner
 from autotune.problem import Problem
-from autotune.runner import Candidate, Measurement
+from autotune.runners.base import Candidate, Measurement
 from autotune.tuning.evaluate import prepare
 
 PROBLEMS = (

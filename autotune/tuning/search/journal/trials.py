@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 from autotune.store import codec
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import FAMILY

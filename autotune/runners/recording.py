@@ -22,7 +22,7 @@ from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Failure, Measurement
+from autotune.runners.base import Failure, Measurement
 
 SCHEMA = 1
 ROOT = Path(__file__).parent / "data" / "recordings"

@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 
 
 class PredictedRunner:

@@ -11,8 +11,8 @@ from random import Random
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.recording import Recording
-from autotune.runner import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.recording import Recording
 
 # Of a rematch on a GPU, unless the leaders take more than 80 ms together.
 ROUNDS = 25
