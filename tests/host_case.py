@@ -11,11 +11,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autotune import reference
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.problem import Problem
+from autotune.verification import oracle
 
 Matrix = NDArray[Any]
 """Elements as they are stored: float32, float16, or uint16 for the bits of bfloat16."""
@@ -167,8 +167,8 @@ def expected(case: Case) -> NDArray[np.float64]:
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """What each element may be off by for normal random operands."""
     problem = case.problem
-    allowed = reference.tolerance(problem, case.alpha, case.beta)
-    return allowed + reference.roundoff(problem) * np.abs(wanted)
+    allowed = oracle.tolerance(problem, case.alpha, case.beta)
+    return allowed + oracle.roundoff(problem) * np.abs(wanted)
 
 
 def name_of(template: Template) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.accuracy import judged
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
+from autotune.verification.accuracy import judged
 
 PROBLEM = Problem(64, 64, 64)
 VENDOR_ERROR = 5.7e-7

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autotune.gpu.baseline import baseline
 from autotune.gpu.operands import GUARD, Matrix, Operands
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, SIZES, Problem, Type
-from autotune.reference import largest_error, library_tolerance, product, tolerance
+from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
 
 Array = NDArray[Any]
 """Of float32, float16, or uint16 for bfloat16."""

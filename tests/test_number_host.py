@@ -12,7 +12,7 @@ from host_cuda import Program, build, run
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.problem import EPILOGUES, SIZES, TYPES, Problem, Type
-from autotune.reference import largest_error, product
+from autotune.verification.oracle import largest_error, product
 
 SOURCE = """#include "update.cuh"
 

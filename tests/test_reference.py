@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.problem import COMPUTES, Problem
-from autotune.reference import (
+from autotune.verification.oracle import (
     ACCURACY,
     COMPARABLE,
     EXACT,

@@ -20,7 +20,7 @@ from autotune.families.shared.conventions import epilogue, transposes, type_argu
 from autotune.gpu import operands
 from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
 from autotune.problem import EPILOGUES, LAYOUTS, TYPES, Problem, Type
-from autotune.reference import largest_error, product, roundoff
+from autotune.verification.oracle import largest_error, product, roundoff
 
 GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64

@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 from autotune import settings
-from autotune.accuracy import inaccuracy
 from autotune.gpu.baseline import baseline
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
@@ -18,6 +17,7 @@ from autotune.gpu.verify import PLAIN, Verdict, Verifier
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.verification.accuracy import inaccuracy
 
 VENDOR = "vendor"
 """The baseline's name in a comparison."""

@@ -210,7 +210,9 @@ class GpuRunner:
         outcome = self.measure(candidate, None)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome
-        from autotune.accuracy import judged  # NumPy with it, for which no worker has to wait
+        from autotune.verification.accuracy import (
+            judged,  # NumPy with it, for which no worker has to wait
+        )
 
         return judged(self._task, outcome, self._baseline.relative_error)
 

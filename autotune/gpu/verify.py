@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import reference
 from autotune.compiler import CompileFailure, Program, compile
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
@@ -22,6 +21,7 @@ from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import Kernel, Run, Session
 from autotune.problem import TYPES, Problem, Type
 from autotune.runners.base import Failure
+from autotune.verification import oracle
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Demand:
     tolerance: Callable[[Problem, float, float], float]
 
 
-KERNEL = Demand(((0.75, -0.5), (1.0, 0.0)), reference.tolerance)
+KERNEL = Demand(((0.75, -0.5), (1.0, 0.0)), oracle.tolerance)
 """C must be read in the first run and must not be in the second."""
-PLAIN = Demand(((1.0, 0.0),) * 2, reference.library_tolerance)
+PLAIN = Demand(((1.0, 0.0),) * 2, oracle.library_tolerance)
 """For a library that computes the product and the epilogue, one after the other."""
 RUNS = 2
 
@@ -197,7 +197,7 @@ class Verifier:
             *(int(operands.product), operands.c.address),
             *(operands.leading_dimensions[2], operands.strides[2]),
             *(problem.m, problem.n, problem.batch, alpha, beta, operands.bias.address),
-            *(seed, reference.roundoff(problem), tolerance, place + 8 * len(written)),
+            *(seed, oracle.roundoff(problem), tolerance, place + 8 * len(written)),
         )
 
     def _judged(

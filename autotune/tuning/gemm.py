@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.accuracy import judged
 from autotune.candidates import features
 from autotune.candidates.features import Describe
 from autotune.device import Device
@@ -17,6 +16,7 @@ from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 from autotune.store import Entry, Provenance, Record, Store
 from autotune.tuning.candidates import AUTO, candidates, families_of, guesses
 from autotune.tuning.tunable import Candidates
+from autotune.verification.accuracy import judged
 from autotune.wisdom import Library
 
 

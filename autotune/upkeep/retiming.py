@@ -16,7 +16,6 @@ from itertools import islice
 from time import monotonic
 
 import autotune
-from autotune.accuracy import judged
 from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
@@ -29,6 +28,7 @@ from autotune.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.pipeline import ahead
 from autotune.tuning.quarantine import Quarantine
+from autotune.verification.accuracy import judged
 
 TOP = 3
 """How many entries of a record are timed again by default."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from gpu_candidates import broken
 
-from autotune.accuracy import judged
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu import GpuRunner, probe
@@ -18,6 +17,7 @@ from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
+from autotune.verification.accuracy import judged
 
 PROBLEM = Problem(120, 130, 140)
 GAPPED = (150, 140, 160)
