@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from autotune.occupancy import roofline
     from autotune.problem import Problem
     from autotune.ranges import tune_range
+    from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning, kernel, warmup
-    from autotune.store import KernelRecord, Record
 
 __version__ = "0.1.0"
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.problem import Problem, compute_of
-from autotune.store import Record, Store, merging
+from autotune.records import Record, Store, merging
+from autotune.records.shipped import Library
 from autotune.targets import DEFAULT
 from autotune.tuning.options import Options, options_of
-from autotune.wisdom import Library
 
 # What else there is takes long to import, and a search starts its workers first.
 if TYPE_CHECKING:

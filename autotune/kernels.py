@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from autotune import compiler, settings, targets
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem.call import Call
+from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
-from autotune.store import KernelRecord, Store
 from autotune.targets import DEFAULT
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import options_of

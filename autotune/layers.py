@@ -9,10 +9,10 @@ from functools import partial
 from autotune.device import Device
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem
+from autotune.records import Store
+from autotune.records.ranges import Range
+from autotune.records.shipped import Library
 from autotune.runners.estimates import tied
-from autotune.store import Store
-from autotune.store.ranges import Range
-from autotune.wisdom import Library
 
 LAYOUT = "nt"
 """Of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""

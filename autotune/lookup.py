@@ -12,11 +12,11 @@ from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem
+from autotune.records import Entry, Record, Store
+from autotune.records.shipped import Library, alike
 from autotune.runners.base import Evidence
 from autotune.similar import REACH, Choice, expected_loss, legal
-from autotune.store import Entry, Record, Store
 from autotune.tuning.candidates import of_compute
-from autotune.wisdom import Library, alike
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 

@@ -20,14 +20,14 @@ from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem, compute_of
+from autotune.records import Record, Store, ranges
+from autotune.records.ranges import DIMENSIONS, Range, Segment, sized
+from autotune.records.record import BEST_FIRST
+from autotune.records.shipped import Library
 from autotune.settings import cache_dir
-from autotune.store import Record, Store, ranges
-from autotune.store.ranges import DIMENSIONS, Range, Segment, sized
-from autotune.store.record import BEST_FIRST
 from autotune.targets import DEFAULT
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options, options_of
-from autotune.wisdom import Library
 
 LOSS = 0.05
 """The loss against full tuning that is put up with unless the caller says otherwise."""

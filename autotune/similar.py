@@ -17,9 +17,9 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
-from autotune.store import Entry, Record
+from autotune.records import Entry, Record
+from autotune.records.shipped import alike
 from autotune.tuning.candidates import of_compute, todays_of
-from autotune.wisdom import alike
 
 # Records whose entries can be answered: so many, no further off than this in octaves. What else
 # keeps configurations from being good on both counts as octaves too.

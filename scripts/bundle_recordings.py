@@ -15,8 +15,8 @@ from pathlib import Path
 import typer
 from wisdom import SHOWN, known, table
 
-from autotune.store import bundle
-from autotune.store.rounding import rounded
+from autotune.records import bundle
+from autotune.records.rounding import rounded
 
 
 def main(recordings: Path, out: Path) -> None:

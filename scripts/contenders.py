@@ -17,9 +17,9 @@ from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.families.config import Config
 from autotune.problem import Problem
+from autotune.records import Store
 from autotune.report import cell
 from autotune.runners.base import Measurement, Runner
-from autotune.store import Store
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import Multiplication

@@ -38,13 +38,13 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem
+from autotune.records import Record, Store
+from autotune.records.shipped import Library
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.store import Record, Store
 from autotune.targets import Target
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options
-from autotune.wisdom import Library
 
 REGRET = Path("autotune/data/regret.json")
 FEWEST = 10

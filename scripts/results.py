@@ -14,9 +14,9 @@ from rich.table import Table
 
 from autotune.device import Device
 from autotune.problem import LAYOUTS, Problem
+from autotune.records import Record
 from autotune.report import cell
 from autotune.runners.base import Measurement
-from autotune.store import Record
 
 Row = dict[str, Any]
 

@@ -45,10 +45,10 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu.bench import VENDOR
 from autotune.problem import LAYOUTS, Problem
+from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin, Recording
-from autotune.store import Record, Store
 from autotune.targets import KERNEL_SOURCES, Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent

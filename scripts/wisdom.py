@@ -39,10 +39,10 @@ from wisdom_problems import problems
 from autotune import compiler, settings, targets
 from autotune.errors import AutotuneError, RunnerError
 from autotune.problem import COMPUTES, Problem
+from autotune.records import Entry, Provenance, Record, Store, bundle
+from autotune.records.rounding import rounded
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
-from autotune.store import Entry, Provenance, Record, Store, bundle
-from autotune.store.rounding import rounded
 from autotune.targets import Target
 from autotune.tuning.gemm import Multiplication
 from autotune.tuning.loop import Options, tune

@@ -10,8 +10,8 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import COMPUTES, EPILOGUES, LARGEST_BATCH, LAYOUTS, Problem
+from autotune.records import Entry, Provenance, Record
 from autotune.runners.base import Evidence, Measurement
-from autotune.store import Entry, Provenance, Record
 
 # What the driver (CUDA 13.0) says of an H100; the peak is 132 SMs x 128 lanes x 2 x 1.98 GHz.
 H100 = Device(

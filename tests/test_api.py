@@ -18,8 +18,8 @@ from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
+from autotune.records import Record, Store
 from autotune.runners.base import Evidence, Runner
-from autotune.store import Record, Store
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import options_of
 

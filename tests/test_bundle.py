@@ -17,10 +17,10 @@ from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
+from autotune.records import Entry, Record, bundle, checksum
+from autotune.records.ranges import Range, Segment
+from autotune.records.rounding import rounded
 from autotune.runners.base import Measurement
-from autotune.store import Entry, Record, bundle, checksum
-from autotune.store.ranges import Range, Segment
-from autotune.store.rounding import rounded
 
 LOW = Range(
     H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04

@@ -20,9 +20,9 @@ from autotune.device import Device
 from autotune.errors import MissingError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
-from autotune.store import Store
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")

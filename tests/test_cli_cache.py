@@ -22,7 +22,7 @@ from autotune.cli.cache import parse_age
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.problem import Problem
-from autotune.store import Record, Store, bundle, ranges
+from autotune.records import Record, Store, bundle, ranges
 from autotune.targets import Target
 from autotune.upkeep import exchange
 

@@ -15,7 +15,7 @@ from autotune import gpu, runtime, targets
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import MissingError
 from autotune.gpu import session
-from autotune.store import Store
+from autotune.records import Store
 
 SHAPE = PROBLEM.shape
 EPILOGUES = "none, bias, relu, bias_relu, gelu, bias_gelu"

@@ -26,8 +26,8 @@ from autotune.errors import CacheError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
+from autotune.records import Record, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.store import Record, Store
 from autotune.tuning import loop as loop
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent

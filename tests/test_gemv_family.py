@@ -18,7 +18,7 @@ from autotune.families.gemv.rules import shared_bytes
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup import lookup
 from autotune.problem import LAYOUTS, Problem
-from autotune.store import Store
+from autotune.records import Store
 
 H100 = find("h100")
 CONFIG = Config.parse("gemv:rows=8,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3")

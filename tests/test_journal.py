@@ -21,8 +21,8 @@ from optuna.trial import FrozenTrial
 from autotune.errors import CacheError, MissingError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.records import files
 from autotune.runners.base import Failure, Measurement
-from autotune.store import files
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Journal, axes_of
 from autotune.tuning.search.journal import News, places, rescue

@@ -24,8 +24,8 @@ import autotune
 from autotune import gpu
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
+from autotune.records import Store
 from autotune.runners.base import Failure
-from autotune.store import Store
 from autotune.user import Workload
 
 DEFINITION: dict[str, Any] = {

@@ -25,10 +25,10 @@ from autotune.families.config import Config, Value
 from autotune.families.plan import Template
 from autotune.families.textbook.tiled import TILED
 from autotune.problem import Problem
+from autotune.records import Store
 from autotune.report.ladder import Rung, render, rungs, to_json
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording, Row
-from autotune.store import Store
 from autotune.targets import Target
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS, climb

@@ -14,9 +14,9 @@ from rich.console import Console
 from autotune import layers, settings
 from autotune.layers import Known, Layer, Report, Row, judged
 from autotune.problem import Problem
+from autotune.records import Store, ranges
+from autotune.records.ranges import Range, Segment
 from autotune.report.layers import render
-from autotune.store import Store, ranges
-from autotune.store.ranges import Range, Segment
 
 LAYER = Layer(("up", "down"), 512, 256, "f32", bias=False)
 BIASED = replace(LAYER, bias=True)

@@ -17,8 +17,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem, distance
-from autotune.store import Entry, Store, ranges
-from autotune.store.ranges import Range, Segment
+from autotune.records import Entry, Store, ranges
+from autotune.records.ranges import Range, Segment
 
 NEAR = Problem(4096, 4096, 2048)
 FAR = Problem(64, 64, 64)

@@ -13,9 +13,9 @@ from records import H100, SQUARE
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.records import codec
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin, Recording, Row
-from autotune.store import codec
 
 MEASURED = Measurement(12.5, 0.25, 20, 13.0, 1e-4, 1e-3, 7.5e-7)
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import H100, SQUARE, entry, record
 
+from autotune.records import Entry, Record, Store
+from autotune.records.codec import loads
+from autotune.records.merging import comparable, reconcile, stale
 from autotune.runners.base import Evidence, Measurement
 from autotune.runners.recording import Origin
-from autotune.store import Entry, Record, Store
-from autotune.store.codec import loads
-from autotune.store.merging import comparable, reconcile, stale
 
 # What `record` was made with.
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")

@@ -7,9 +7,9 @@ from records import H100, SQUARE
 
 from autotune.candidates import cost
 from autotune.families import registry
+from autotune.records import Record, Store
 from autotune.runners.base import Candidate, Measurement
 from autotune.runners.predicted import PredictedRunner
-from autotune.store import Record, Store
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.gemm import Multiplication
 from autotune.tuning.loop import Options, tune

@@ -11,8 +11,8 @@ from fakes import tiled
 from records import H100, SQUARE
 
 from autotune.device import Device
+from autotune.records import Store
 from autotune.runners.base import Evidence, Failure, Stage
-from autotune.store import Store
 from autotune.tuning.quarantine import DANGERS, Quarantine
 
 HUNG = Failure("timeout", "no end after 10 s")

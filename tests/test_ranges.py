@@ -16,9 +16,9 @@ from autotune.candidates import cost, space
 from autotune.errors import NotFoundError, ProblemError, UsageError
 from autotune.problem import Problem
 from autotune.ranges import Span
-from autotune.store import Record, Store
-from autotune.store import ranges as stored
-from autotune.store.ranges import Range, Segment
+from autotune.records import Record, Store
+from autotune.records import ranges as stored
+from autotune.records.ranges import Range, Segment
 from autotune.tuning.options import Options
 
 TOP = Problem(512, 1024, 1024)

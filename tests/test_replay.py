@@ -17,12 +17,12 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
 from autotune.problem import Problem
+from autotune.records import Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import Estimate
 from autotune.runners.recording import Recording, Row
 from autotune.runners.replay import ReplayRunner
-from autotune.store import Store
 from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import Multiplication
 from autotune.tuning.loop import Options, study_of, tune

@@ -12,10 +12,10 @@ from rich.console import Console
 from autotune.families.config import Config
 from autotune.lookup import Answer
 from autotune.problem import Problem
+from autotune.records import Record
+from autotune.records.codec import decode
 from autotune.report.record import render, to_json
 from autotune.runners.base import Evidence
-from autotune.store import Record
-from autotune.store.codec import decode
 
 NEAR = Problem(4096, 4096, 2048)
 SIMT = Config.parse(

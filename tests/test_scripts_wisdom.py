@@ -24,8 +24,8 @@ from typer.testing import CliRunner, Result
 from autotune import targets
 from autotune.errors import RunnerError
 from autotune.problem import Problem
+from autotune.records import bundle
 from autotune.runners.recording import Recording, path_of
-from autotune.store import bundle
 from autotune.targets import Target
 
 

@@ -11,10 +11,10 @@ from fakes import ORIGIN, uncompiled
 from threads import one_thread as one_thread
 
 from autotune.problem import Problem
+from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
-from autotune.store import Record, Store
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.gemm import Multiplication
 from autotune.tuning.loop import Options, tune

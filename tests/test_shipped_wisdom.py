@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune import settings, wisdom
+from autotune import settings
 from autotune.candidates import space
 from autotune.device import Device, find
 from autotune.lookup import lookup
 from autotune.problem import Problem
-from autotune.store import Store, bundle
+from autotune.records import Store, bundle, shipped
 from autotune.targets import check_memory
 
 DEVICES = ("h100", "h200")
@@ -30,22 +30,22 @@ def device(request: pytest.FixtureRequest) -> Device:
 
 
 def test_each_device_has_a_hundred_problems_and_more(device: Device) -> None:
-    assert len(wisdom.records(device)) > 100
+    assert len(shipped.records(device)) > 100
 
 
 def test_they_are_of_all_precisions_with_a_library_beside(device: Device) -> None:
-    computes = Counter(one.problem.compute for one in wisdom.records(device))
+    computes = Counter(one.problem.compute for one in shipped.records(device))
     assert {"f32", "tf32", "f16", "bf16"} <= set(computes)
 
 
 def test_all_were_measured_beside_the_vendors_library(device: Device) -> None:
-    found = wisdom.records(device)
+    found = shipped.records(device)
     assert {one.evidence for one in found} == {"measured"}
     assert all(one.baseline is not None for one in found)
 
 
 def test_their_best_are_legal_today(device: Device) -> None:
-    for one in wisdom.records(device):
+    for one in shipped.records(device):
         check_memory(one.problem, device)
         assert space.rejection(one.best.config, one.problem, device) is None, one.title
 

@@ -19,11 +19,11 @@ from records import H100, SQUARE, entry, record, records
 
 from autotune.errors import CacheError
 from autotune.problem import Problem
+from autotune.records import Entry, Record, Store, checksum, files, ranges
+from autotune.records.codec import dumps, loads
+from autotune.records.merging import KEPT
+from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Evidence, Measurement
-from autotune.store import Entry, Record, Store, checksum, files, ranges
-from autotune.store.codec import dumps, loads
-from autotune.store.merging import KEPT
-from autotune.store.ranges import Range, Segment
 
 BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
 WIDENED = Problem(64, 64, 64, "bf16", output="f32")

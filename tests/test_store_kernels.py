@@ -11,7 +11,7 @@ from records import H100, SQUARE, entry, record
 
 from autotune.families.config import Config
 from autotune.problem.call import Call
-from autotune.store import KernelRecord, Store, checksum, codec
+from autotune.records import KernelRecord, Store, checksum, codec
 
 CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 

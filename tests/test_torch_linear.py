@@ -21,7 +21,7 @@ from torch_case import StandIn, standing_in  # noqa: E402
 from autotune import api, runtime, settings  # noqa: E402
 from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
-from autotune.store import Record, Store  # noqa: E402
+from autotune.records import Record, Store  # noqa: E402
 from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
 from autotune.torch.linear import PatchedLinear  # noqa: E402
 from autotune.tuning.options import Options  # noqa: E402

@@ -21,9 +21,9 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
+from autotune.records import Findings, Record, Store
 from autotune.runners.base import Failure, Measurement, Stage
 from autotune.runners.recording import Origin
-from autotune.store import Findings, Record, Store
 from autotune.tuning import device_pool
 from autotune.tuning import loop as loop
 from autotune.tuning.candidates import GUESSES

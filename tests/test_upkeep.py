@@ -22,11 +22,11 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
+from autotune.records import Record, Store, ranges
+from autotune.records.codec import loads
+from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin
-from autotune.store import Record, Store, ranges
-from autotune.store.codec import loads
-from autotune.store.ranges import Range, Segment
 from autotune.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.upkeep import pruning

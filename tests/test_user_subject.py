@@ -14,8 +14,8 @@ from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
 from autotune.families.plan import Resources, Template
 from autotune.problem.call import Call
+from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
-from autotune.store import KernelRecord, Store
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Options, tune
 from autotune.user import KernelSubject, table

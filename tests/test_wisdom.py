@@ -12,16 +12,16 @@ import pytest
 from fakes import tiled
 from records import H100, SQUARE, entry, record
 
-from autotune import api, wisdom
+from autotune import api
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.lookup import lookup
 from autotune.problem import Problem
+from autotune.records import Record, Store, bundle, shipped
+from autotune.records.ranges import Range, Segment
+from autotune.records.shipped import Library, alike, related
 from autotune.runners.predicted import PredictedRunner
-from autotune.store import Record, Store, bundle
-from autotune.store.ranges import Range, Segment
 from autotune.tuning.gemm import Multiplication
-from autotune.wisdom import Library, alike, related
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)
 H200, PCIE = find("h200"), find("h100 pcie")
@@ -79,17 +79,17 @@ def test_models_of_one_architecture_are_related() -> None:
 def test_shipped_records_are_those_of_the_model(shipped: Path) -> None:
     ours, theirs = known(16, 9.0), known(16, 8.0, device=H200)
     ship(shipped, [ours, theirs])
-    assert (wisdom.records(H100), wisdom.records(H200)) == ((ours,), (theirs,))
+    assert (shipped.records(H100), shipped.records(H200)) == ((ours,), (theirs,))
 
 
 def test_without_shipped_records_there_are_none(shipped: Path) -> None:
     del shipped
-    assert wisdom.records(H100) == ()
+    assert shipped.records(H100) == ()
 
 
 def test_a_missing_folder_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(tmp_path / "nowhere"))
-    assert wisdom.records(H100) == ()
+    assert shipped.records(H100) == ()
 
 
 def test_a_tampered_file_is_named_and_passed_over(shipped: Path) -> None:
@@ -97,14 +97,14 @@ def test_a_tampered_file_is_named_and_passed_over(shipped: Path) -> None:
     path = shipped / "some.json"
     path.write_text(path.read_text().replace("16", "32"))
     with pytest.warns(UserWarning, match="some.json: passed over"):
-        assert wisdom.records(H100) == ()
+        assert shipped.records(H100) == ()
 
 
 def test_a_file_is_read_once(shipped: Path) -> None:
     ship(shipped, [known(16, 9.0)])
-    first = wisdom.records(H100)
+    first = shipped.records(H100)
     (shipped / "some.json").write_text("broken since")
-    assert wisdom.records(H100) == first
+    assert shipped.records(H100) == first
 
 
 def test_three_hundred_records_are_read_quickly(shipped: Path) -> None:
@@ -115,7 +115,7 @@ def test_three_hundred_records_are_read_quickly(shipped: Path) -> None:
     ]  # fmt: skip
     ship(shipped, many)
     began = time.process_time()
-    assert len(wisdom.records(H100)) == 300
+    assert len(shipped.records(H100)) == 300
     assert time.process_time() - began < 0.5  # a tenth of that on an idle machine
 
 

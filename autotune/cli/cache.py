@@ -14,7 +14,7 @@ import typer
 from autotune.cli.output import SECONDS, Json, show, show_json
 
 if TYPE_CHECKING:
-    from autotune.store import Findings, Store
+    from autotune.records import Findings, Store
     from autotune.upkeep.exchange import Arrival
     from autotune.upkeep.retiming import Retimed
 
@@ -79,7 +79,7 @@ def export(
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError, UsageError
-    from autotune.store import bundle
+    from autotune.records import bundle
     from autotune.upkeep import exchange
 
     if json and file == STDOUT:
@@ -243,7 +243,7 @@ def parse_age(text: str) -> float:
 
 def _store() -> Store:
     from autotune import settings
-    from autotune.store import Store
+    from autotune.records import Store
 
     return Store(settings.cache_dir())
 
@@ -278,7 +278,7 @@ def _retimed(
 ) -> list[Retimed]:
     """Measures records of problems again, and says so one by one."""
     from autotune import compiler, targets
-    from autotune.store import Record
+    from autotune.records import Record
     from autotune.upkeep import tables
     from autotune.upkeep.retiming import retime
 

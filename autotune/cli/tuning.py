@@ -30,8 +30,8 @@ from autotune.cli.output import (
 if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.ranges import Span
+    from autotune.records import Record
     from autotune.report.progress import Tally
-    from autotune.store import Record
     from autotune.tuning.events import Observer
     from autotune.tuning.options import Options
 

@@ -25,7 +25,7 @@ from autotune.export.pieces import FORMS, pieces
 from autotune.export.project import project
 from autotune.lookup import lookup
 from autotune.problem import Problem, compute_of
-from autotune.store import Store
+from autotune.records import Store
 
 __all__ = ["FORMATS", "Exported", "Library", "Product", "gather", "write", "write_library"]
 

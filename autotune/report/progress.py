@@ -14,9 +14,9 @@ from rich.progress import Progress as Display
 from rich.text import Text
 
 from autotune.problem import Problem
+from autotune.records import Findings
 from autotune.report import vendor
 from autotune.runners.base import Failure, Measurement
-from autotune.store import Findings
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 

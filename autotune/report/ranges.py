@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.store.ranges import Range
+from autotune.records.ranges import Range
 
 
 def render(found: Range) -> RenderableType:

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from autotune.families.config import Config
 from autotune.lookup import Answer
+from autotune.records import Entry, Provenance, Record
+from autotune.records.codec import encode
 from autotune.report import precision, vendor
-from autotune.store import Entry, Provenance, Record
-from autotune.store.codec import encode
 
 RUNNERS_UP = 5
 

@@ -21,11 +21,11 @@ from autotune.errors import ProblemError
 from autotune.families import registry
 from autotune.lookup import Answer, lookup
 from autotune.problem import Problem, compute_of
+from autotune.records import Store
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.product import Product
 from autotune.runtime.state import Runtime, UntunedWarning
-from autotune.store import Store
 
 __all__ = ["Kernel", "Runtime", "UntunedWarning", "current", "kernel", "probe", "warmup"]
 

@@ -13,9 +13,9 @@ from torch import nn
 from autotune import api, runtime, settings
 from autotune.errors import UsageError
 from autotune.layers import Known, Layer, Report, Row, judged
+from autotune.records import Store
 from autotune.report import layers
 from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.store import Store
 from autotune.torch.linear import PatchedLinear
 from autotune.torch.operands import DTYPES
 from autotune.tuning.options import Options, options_of

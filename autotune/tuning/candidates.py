@@ -12,8 +12,8 @@ from autotune.errors import AutotuneError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
+from autotune.records import Record
 from autotune.runners.base import Runner
-from autotune.store import Record
 from autotune.tuning.tunable import Candidates
 
 AUTO = "auto"

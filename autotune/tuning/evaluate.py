@@ -10,8 +10,8 @@ from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Launch, LaunchPlan, Resources, Template
+from autotune.records import Entry
 from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
-from autotune.store import Entry
 
 Compile = Callable[[Template, str], Program | CompileFailure]
 

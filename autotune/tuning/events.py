@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from autotune.records import Findings
 from autotune.runners.base import Measurement
-from autotune.store import Findings
 from autotune.tuning.evaluate import Trial
 
 

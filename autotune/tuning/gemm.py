@@ -12,12 +12,12 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
+from autotune.records import Entry, Provenance, Record, Store
+from autotune.records.shipped import Library
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.store import Entry, Provenance, Record, Store
 from autotune.tuning.candidates import AUTO, candidates, families_of, guesses
 from autotune.tuning.tunable import Candidates
 from autotune.verification.accuracy import judged
-from autotune.wisdom import Library
 
 
 @dataclass(frozen=True)

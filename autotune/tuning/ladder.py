@@ -13,9 +13,9 @@ from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
+from autotune.records import Store
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.store import Store
 from autotune.tuning.candidates import todays_of
 from autotune.tuning.evaluate import Compile, Trial, prepare
 

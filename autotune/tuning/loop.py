@@ -15,9 +15,9 @@ from threadpoolctl import threadpool_limits
 import autotune
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
+from autotune.records import Findings, Provenance, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
 from autotune.runners.recording import Origin
-from autotune.store import Findings, Provenance, Store
 from autotune.tuning.candidates import GUESSES
 from autotune.tuning.device_pool import Crew
 from autotune.tuning.evaluate import Compile, Trial

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from autotune.device import Device
 from autotune.families.config import Config
+from autotune.records import Store
 from autotune.runners.base import Evidence, Failure
-from autotune.store import Store
 
 # What may happen to the next candidate, or to the device, as well.
 DANGERS = ("crash", "timeout")

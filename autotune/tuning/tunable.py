@@ -10,8 +10,8 @@ from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.records import Entry, Findings, Provenance, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.store import Entry, Findings, Provenance, Store
 
 R_co = TypeVar("R_co", bound=Findings, covariant=True)
 

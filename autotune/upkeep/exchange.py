@@ -14,12 +14,12 @@ from tempfile import NamedTemporaryFile
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.problem import Problem
+from autotune.records import Change, Findings, Record, Store, bundle, codec, files, ranges
+from autotune.records.bundle import Bundle
+from autotune.records.merging import stale
+from autotune.records.ranges import Range
+from autotune.records.record import BEST_FIRST
 from autotune.runners.recording import Origin
-from autotune.store import Change, Findings, Record, Store, bundle, codec, files, ranges
-from autotune.store.bundle import Bundle
-from autotune.store.merging import stale
-from autotune.store.ranges import Range
-from autotune.store.record import BEST_FIRST
 from autotune.upkeep.inventory import Item, listed
 
 

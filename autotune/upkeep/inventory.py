@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.compiler import cache as programs
+from autotune.records import Findings, KernelRecord, Store, ranges
+from autotune.records.merging import stale
+from autotune.records.ranges import Range
 from autotune.runners.recording import Origin
-from autotune.store import Findings, KernelRecord, Store, ranges
-from autotune.store.merging import stale
-from autotune.store.ranges import Range
 
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "journal", "rescued", "aside", "leftover"

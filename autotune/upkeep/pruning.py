@@ -12,7 +12,7 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.store import Record, files
+from autotune.records import Record, files
 from autotune.upkeep.inventory import Item
 
 BUSY_S = 3600.0

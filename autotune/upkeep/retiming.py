@@ -21,9 +21,9 @@ from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
+from autotune.records import Provenance, Record, Store
 from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.recording import Origin
-from autotune.store import Provenance, Record, Store
 from autotune.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.pipeline import ahead

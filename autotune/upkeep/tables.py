@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.store import Findings, KernelRecord
-from autotune.store.ranges import Range
+from autotune.records import Findings, KernelRecord
+from autotune.records.ranges import Range
 from autotune.upkeep.exchange import Arrival
 from autotune.upkeep.inventory import Item, Kind
 from autotune.upkeep.retiming import Retimed

@@ -17,8 +17,8 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.problem.call import Call
+from autotune.records import Entry, KernelRecord, Provenance, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.store import Entry, KernelRecord, Provenance, Store
 from autotune.tuning.tunable import Candidates
 from autotune.user.definition import UserKernel
 from autotune.user.geometry import Geometry, asked, geometry_of, rejection

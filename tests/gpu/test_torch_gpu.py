@@ -19,10 +19,10 @@ from autotune.candidates import space
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
+from autotune.records import Entry, Provenance, Record, Store
 from autotune.runners.base import Measurement
 from autotune.runtime import UntunedWarning
 from autotune.runtime.driver import Driver
-from autotune.store import Entry, Provenance, Record, Store
 
 TYPES = {"f32": "float32", "tf32": "float32", "tf32x3": "float32", "f16": "float16",
          "bf16": "bfloat16"}  # fmt: skip

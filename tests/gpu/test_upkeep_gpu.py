@@ -14,8 +14,8 @@ from autotune import cli, gpu, gpus, settings, targets
 from autotune.errors import MissingError
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.store import Record, Store, codec
-from autotune.store.merging import stale
+from autotune.records import Record, Store, codec
+from autotune.records.merging import stale
 
 SHAPE = (192, 128, 256)
 PROBLEM = Problem(*SHAPE)

@@ -24,9 +24,9 @@ from autotune.gpu.kernel_bench import KernelBench
 from autotune.gpu.runner import GpuRunner
 from autotune.gpu.session import Session
 from autotune.problem import Problem
+from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.predicted import PredictedRunner
-from autotune.store import KernelRecord
 from autotune.tuning.evaluate import prepare
 from autotune.user import KernelSubject, Workload, defined, placed, workload
 

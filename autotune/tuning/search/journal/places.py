@@ -14,7 +14,7 @@ from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage
 
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError
-from autotune.store import files
+from autotune.records import files
 from autotune.tuning.search.journal.lines import Lines, clear_locks, make
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune import settings
 from autotune.errors import CacheError
-from autotune.store import files
+from autotune.records import files
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import trials
 

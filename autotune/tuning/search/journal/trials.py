@@ -13,8 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.records import codec
 from autotune.runners.base import Failure, Measurement
-from autotune.store import codec
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import FAMILY
 from autotune.tuning.search.journal.owners import Owner

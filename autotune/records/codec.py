@@ -14,9 +14,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
+from autotune.records import checksum
+from autotune.records.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
 from autotune.runners.base import Evidence, Measurement
-from autotune.store import checksum
-from autotune.store.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
 
 SCHEMA = 2
 UNSEALED = 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+from autotune.records.record import Record
 from autotune.runners.base import Measurement
-from autotune.store.record import Record
 
 DIGITS = 5
 """Significant digits that are left: a hundredth of a per mille, far below any spread."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from autotune import settings
 from autotune.device import Device
 from autotune.problem import Problem
-from autotune.store import Record, Store, bundle, ranges
-from autotune.store.bundle import Bundle
-from autotune.store.ranges import Range
+from autotune.records import Record, Store, bundle, ranges
+from autotune.records.bundle import Bundle
+from autotune.records.ranges import Range
 
 # What a kernel has to fit into, and what decides which one is fastest; not the name, nor how much
 # memory there is, which of one model comes in a few versions.

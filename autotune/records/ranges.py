@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 
 from autotune.device import Device
 from autotune.problem import Problem
+from autotune.records import checksum, files
 from autotune.runners.base import Evidence
-from autotune.store import checksum, files
 
 SCHEMA = 1
 FOLDER = "ranges"

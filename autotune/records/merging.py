@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
+from autotune.records.record import Entry, Findings, coldest
 from autotune.runners.base import Measurement
-from autotune.store.record import Entry, Findings, coldest
 
 KEPT = 10
 # As much of a date as all forms of ISO 8601 in UTC have alike.

@@ -24,17 +24,10 @@ from typing import Literal
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.problem.call import Call
+from autotune.records import codec, files
+from autotune.records.merging import Made, R, comparable, merge, reconcile
+from autotune.records.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
 from autotune.runners.base import Evidence
-from autotune.store import codec, files
-from autotune.store.merging import Made, R, comparable, merge, reconcile
-from autotune.store.record import (
-    BEST_FIRST,
-    Entry,
-    Findings,
-    KernelRecord,
-    Provenance,
-    Record,
-)
 
 __all__ = ["Entry", "Findings", "KernelRecord", "Provenance", "Record", "Store"]
 

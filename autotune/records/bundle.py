@@ -28,10 +28,10 @@ from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
 from autotune.problem import Problem
+from autotune.records import checksum, codec
+from autotune.records.ranges import Range
+from autotune.records.record import Entry, Provenance, Record
 from autotune.runners.base import Measurement
-from autotune.store import checksum, codec
-from autotune.store.ranges import Range
-from autotune.store.record import Entry, Provenance, Record
 
 SCHEMA = 1
 # So many fields of a provenance, its first, are those of many records.
