@@ -18,7 +18,7 @@ from autotune.tuning.options import Options, options_of
 if TYPE_CHECKING:
     from autotune.device import Device
     from autotune.families.config import Config
-    from autotune.lookup import Answer
+    from autotune.lookup.lookup import Answer
     from autotune.tuning.events import Observer
     from autotune.tuning.ladder import Ladder
 
@@ -184,7 +184,7 @@ def choose(
 
 def answered(problem: Problem, device: str = DEFAULT) -> Answer:
     """`choose` for values that are checked already."""
-    from autotune.lookup import lookup
+    from autotune.lookup.lookup import lookup
 
     where = targets.resolve(device)
     targets.check_memory(problem, where)

@@ -30,13 +30,14 @@ import typer
 from left_out_rows import SHOWN, Row, geomean, line, show, write
 from wisdom import Places, record_of, tune_at
 
-from autotune import compiler, settings, similar, targets
+from autotune import compiler, settings, targets
 from autotune.candidates.model_error import Experience
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.lookup import Answer, lookup
+from autotune.lookup import neighbours
+from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.shipped import Library
@@ -124,16 +125,16 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     began = monotonic()
     taken = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    judge = similar.experience(problem, device, others).judge
+    judge = neighbours.experience(problem, device, others).judge
     belief = judge(configs, problem, [taken[config] for config in configs])
-    place = int(belief.cautious(similar.CAUTION).argmin())
+    place = int(belief.cautious(neighbours.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.doubts[place])
     best = min(measured, key=lambda config: measured[config])
     return Row(
         problem=str(problem),
         how="nearest",
         ratio=measured[best] / measured[picked],
-        expected=similar.expected_loss("near", doubt),
+        expected=neighbours.expected_loss("near", doubt),
         doubt=doubt,
         picked=str(picked),
         best=str(best),

@@ -22,7 +22,7 @@ from autotune.export import Library, gather, write_library
 from autotune.families import plan
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup import Answer
+from autotune.lookup.lookup import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 HERE = Path(__file__).parent

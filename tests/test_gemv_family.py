@@ -16,7 +16,7 @@ from autotune.families.config import Config
 from autotune.families.gemv.family import GEMV
 from autotune.families.gemv.rules import shared_bytes
 from autotune.families.plan import Alignment, LaunchPlan
-from autotune.lookup import lookup
+from autotune.lookup.lookup import lookup
 from autotune.problem import LAYOUTS, Problem
 from autotune.records import Store
 

@@ -11,8 +11,9 @@ from fakes import tiled
 from records import H100, entry, record
 from rich.console import Console
 
-from autotune import layers, settings
-from autotune.layers import Known, Layer, Report, Row, judged
+from autotune import settings
+from autotune.lookup import layers
+from autotune.lookup.layers import Known, Layer, Report, Row, judged
 from autotune.problem import Problem
 from autotune.records import Store, ranges
 from autotune.records.ranges import Range, Segment

@@ -15,7 +15,7 @@ from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.lookup import Answer, lookup
+from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem, distance
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment

@@ -10,7 +10,7 @@ import pytest
 from autotune import settings
 from autotune.candidates import space
 from autotune.device import Device, find
-from autotune.lookup import lookup
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Store, bundle, shipped
 from autotune.targets import check_memory

@@ -15,7 +15,7 @@ from records import H100, SQUARE, entry, record
 from autotune import api
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
-from autotune.lookup import lookup
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle, shipped
 from autotune.records.ranges import Range, Segment

@@ -23,7 +23,7 @@ from autotune.export.names import check_name
 from autotune.export.names import write as write_files
 from autotune.export.pieces import FORMS, pieces
 from autotune.export.project import project
-from autotune.lookup import lookup
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem, compute_of
 from autotune.records import Store
 

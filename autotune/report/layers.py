@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.layers import FASTER, Report, Row
+from autotune.lookup.layers import FASTER, Report, Row
 from autotune.report import cell
 
 NOTE = "gain: cuBLAS's time over ours, less 1"

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.families.config import Config
-from autotune.lookup import Answer
+from autotune.lookup.lookup import Answer
 from autotune.records import Entry, Provenance, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor

@@ -19,7 +19,7 @@ from autotune import compiler, settings
 from autotune.device import Device
 from autotune.errors import ProblemError
 from autotune.families import registry
-from autotune.lookup import Answer, lookup
+from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem, compute_of
 from autotune.records import Store
 from autotune.runtime.driver import Driver

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autotune.layers import Report, Row
+from autotune.lookup.layers import Report, Row
 from autotune.torch import autocast, gradients, product
 from autotune.torch.linear import Linear
 from autotune.torch.patching import patch, unpatch

@@ -12,7 +12,7 @@ from torch import nn
 
 from autotune import api, runtime, settings
 from autotune.errors import UsageError
-from autotune.layers import Known, Layer, Report, Row, judged
+from autotune.lookup.layers import Known, Layer, Report, Row, judged
 from autotune.records import Store
 from autotune.report import layers
 from autotune.runtime.frameworks.libraries import tf32_allowed

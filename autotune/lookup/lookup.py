@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from autotune import similar
 from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
+from autotune.lookup import neighbours
+from autotune.lookup.neighbours import REACH, Choice, expected_loss, legal
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
 from autotune.records.shipped import Library, alike
 from autotune.runners.base import Evidence
-from autotune.similar import REACH, Choice, expected_loss, legal
 from autotune.tuning.candidates import of_compute
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
@@ -111,7 +111,7 @@ def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None
         record = library.load(device, point)
         if record is None or record.evidence == "predicted":
             continue
-        taught = similar.experience(problem, device, [record])
+        taught = neighbours.experience(problem, device, [record])
         entries = (record.best, *record.entries)
         entry = next((e for e in entries if legal(e.config, problem, device)), None)
         if entry is None:
@@ -131,12 +131,14 @@ def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None
 def _similar(problem: Problem, device: Device, library: Library) -> Answer | None:
     own = library.records(device)
     records = own if _enough(own, problem, device) else [*own, *library.related(device)]
-    taught = similar.experience(problem, device, records)
-    if not (choices := similar.ranked(problem, device, records, taught)):
+    taught = neighbours.experience(problem, device, records)
+    if not (choices := neighbours.ranked(problem, device, records, taught)):
         return None
     found = choices[0]
     if found.doubt > SURE:
-        found = min((found, *similar.surveyed(problem, device, taught)[:1]), key=similar.order)
+        found = min(
+            (found, *neighbours.surveyed(problem, device, taught)[:1]), key=neighbours.order
+        )
     if found.record is None:
         regret = expected_loss("near", found.doubt)
         return _by_model(problem, device, found, regret, CORRECTED)
@@ -158,7 +160,7 @@ def _similar(problem: Problem, device: Device, library: Library) -> Answer | Non
 
 
 def _chosen(problem: Problem, device: Device) -> Answer | None:
-    choices = cost.rank(similar.survey(problem, device), problem, device)
+    choices = cost.rank(neighbours.survey(problem, device), problem, device)
     if not choices or not math.isfinite(choices[0][0]):
         return None
     time_us, config = choices[0]
@@ -181,7 +183,7 @@ def _by_model(
 
 def _enough(records: Sequence[Record], problem: Problem, device: Device) -> bool:
     """Whether the device's own records say something of the problem."""
-    return any(similar.remoteness(record, problem, device) <= REACH for record in records)
+    return any(neighbours.remoteness(record, problem, device) <= REACH for record in records)
 
 
 def _same_product(one: Problem, other: Problem) -> bool:

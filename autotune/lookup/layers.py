@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from autotune.device import Device
-from autotune.lookup import Answer, lookup
+from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.records.ranges import Range
