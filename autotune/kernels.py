@@ -16,7 +16,7 @@ from autotune.runners.recording import Origin
 from autotune.targets import DEFAULT
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import options_of
-from autotune.user import (
+from autotune.user_kernels import (
     KernelSubject,
     KernelTable,
     UserKernel,
@@ -27,9 +27,9 @@ from autotune.user import (
     table,
     workload,
 )
-from autotune.user.definition import Predicate
-from autotune.user.geometry import Amount, Extents
-from autotune.user.workload import Reference
+from autotune.user_kernels.definition import Predicate
+from autotune.user_kernels.geometry import Amount, Extents
+from autotune.user_kernels.workload import Reference
 
 if TYPE_CHECKING:
     from autotune.tuning.events import Observer

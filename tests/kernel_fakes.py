@@ -18,7 +18,7 @@ from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.worker import Opening
 from autotune.runners.base import Candidate, Objective
-from autotune.user import Workload
+from autotune.user_kernels import Workload
 
 Kernel = Callable[["Pointers"], None]
 F4 = np.float32

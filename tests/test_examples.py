@@ -21,9 +21,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.user import KernelSubject, UserKernel, defined, placed
-from autotune.user.comparison import compared
-from autotune.user.workload import Workload, workload
+from autotune.user_kernels import KernelSubject, UserKernel, defined, placed
+from autotune.user_kernels.comparison import compared
+from autotune.user_kernels.workload import Workload, workload
 
 H100 = autotune.device.find("h100")
 # Neither is a multiple of a tile.

@@ -17,7 +17,7 @@ from autotune.families.plan import Resources
 from autotune.gpu import stand
 from autotune.gpu.kernel_bench import KernelBench
 from autotune.runners.base import Candidate, Failure, Measurement
-from autotune.user import Workload
+from autotune.user_kernels import Workload
 
 
 def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:

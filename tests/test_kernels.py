@@ -26,7 +26,7 @@ from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
 from autotune.records import Store
 from autotune.runners.base import Failure
-from autotune.user import Workload
+from autotune.user_kernels import Workload
 
 DEFINITION: dict[str, Any] = {
     "source": SAXPY,

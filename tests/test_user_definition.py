@@ -12,8 +12,8 @@ from user_kernels import kernel, subject
 
 from autotune.errors import UsageError
 from autotune.families.config import Config
-from autotune.user import placed
-from autotune.user.geometry import Geometry, rejection
+from autotune.user_kernels import placed
+from autotune.user_kernels.geometry import Geometry, rejection
 
 P = {"TILE": (8, 16), "ROWS": (1,)}
 CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})

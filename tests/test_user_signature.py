@@ -9,7 +9,7 @@ import pytest
 from user_kernels import arguments, kernel
 
 from autotune.errors import UsageError
-from autotune.user import check_signature, placed
+from autotune.user_kernels import check_signature, placed
 
 MANY = """
 namespace my {

@@ -18,7 +18,7 @@ from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Options, tune
-from autotune.user import KernelSubject, table
+from autotune.user_kernels import KernelSubject, table
 
 SUBJECT = subject()
 

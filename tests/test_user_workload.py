@@ -14,9 +14,9 @@ from user_kernels import arguments, work
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
 from autotune.problem.call import Call
-from autotune.user import comparison, described
-from autotune.user.comparison import Expected, compared
-from autotune.user.workload import Workload, passed
+from autotune.user_kernels import comparison, described
+from autotune.user_kernels.comparison import Expected, compared
+from autotune.user_kernels.workload import Workload, passed
 
 F4 = np.float32
 

@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
-from autotune.user import KernelSubject, UserKernel, Workload, defined, workload
+from autotune.user_kernels import KernelSubject, UserKernel, Workload, defined, workload
 
 SAXPY = """
 template <int THREADS, int EACH>

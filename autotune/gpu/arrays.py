@@ -12,8 +12,8 @@ from autotune.errors import RunnerError
 from autotune.gpu.operands import GUARD
 from autotune.gpu.session import Session
 from autotune.runners.base import Failure
-from autotune.user.comparison import Comparison, compared
-from autotune.user.workload import Buffer, Workload
+from autotune.user_kernels.comparison import Comparison, compared
+from autotune.user_kernels.workload import Buffer, Workload
 
 PATTERN = 0xA5
 """Of the bytes before and behind each array. As a number of any type it is an unlikely result."""

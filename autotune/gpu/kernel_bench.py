@@ -11,8 +11,8 @@ from autotune.gpu.stand import Ready, Rematch, Stand
 from autotune.gpu.verify import Verdict
 from autotune.gpu.worker import Opening
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
-from autotune.user.comparison import Comparison
-from autotune.user.workload import Workload
+from autotune.user_kernels.comparison import Comparison
+from autotune.user_kernels.workload import Workload
 
 RUNS = 2
 """What is only right the first time is wrong; and the second has nothing left to load."""

@@ -15,7 +15,7 @@ from autotune.problem import Problem
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 
 if TYPE_CHECKING:
-    from autotune.user import Workload
+    from autotune.user_kernels import Workload
 
 BENCH = "autotune.gpu.bench:open_bench"
 VENDOR_BENCH = "autotune.gpu.vendor:open_vendor"

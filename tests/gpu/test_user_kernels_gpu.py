@@ -28,7 +28,7 @@ from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare
-from autotune.user import KernelSubject, Workload, defined, placed, workload
+from autotune.user_kernels import KernelSubject, Workload, defined, placed, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autotune.errors import UsageError
 from autotune.families.plan import Argument, ArgumentType
 from autotune.problem.call import Call
-from autotune.user.comparison import Expected
+from autotune.user_kernels.comparison import Expected
 
 Array = NDArray[Any]
 Reference = Callable[..., Sequence[Any]]

@@ -15,7 +15,7 @@ from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
 from autotune.tuning.evaluate import Compile, taken
 from autotune.tuning.pipeline import cores
-from autotune.user.subject import KernelSubject
+from autotune.user_kernels.tunable import KernelSubject
 
 
 @dataclass(frozen=True)

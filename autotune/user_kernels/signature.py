@@ -12,7 +12,7 @@ import numpy as np
 from autotune import compiler
 from autotune.errors import UsageError
 from autotune.families.config import Config
-from autotune.user.definition import UserKernel
+from autotune.user_kernels.definition import UserKernel
 
 OTHER, FLOATING, WHOLE, POINTER = range(4)
 WORDS = {OTHER: "a value", FLOATING: "a floating-point number", WHOLE: "a whole number"}

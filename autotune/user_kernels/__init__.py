@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.user.definition import UserKernel, defined, placed
-from autotune.user.signature import check_signature
-from autotune.user.subject import KernelSubject
-from autotune.user.table import KernelRow, KernelTable, table
-from autotune.user.workload import Workload, described, workload
+from autotune.user_kernels.definition import UserKernel, defined, placed
+from autotune.user_kernels.signature import check_signature
+from autotune.user_kernels.table import KernelRow, KernelTable, table
+from autotune.user_kernels.tunable import KernelSubject
+from autotune.user_kernels.workload import Workload, described, workload
 
 __all__ = [
     "KernelRow",

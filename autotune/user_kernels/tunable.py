@@ -20,8 +20,8 @@ from autotune.problem.call import Call
 from autotune.records import Entry, KernelRecord, Provenance, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 from autotune.tuning.tunable import Candidates
-from autotune.user.definition import UserKernel
-from autotune.user.geometry import Geometry, asked, geometry_of, rejection
+from autotune.user_kernels.definition import UserKernel
+from autotune.user_kernels.geometry import Geometry, asked, geometry_of, rejection
 
 # Registers of a kernel that is not compiled yet: a guess that fits any block.
 UNKNOWN = 32

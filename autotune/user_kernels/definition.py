@@ -16,7 +16,7 @@ from typing import SupportsIndex
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.user.geometry import Amount, Chosen, Extents
+from autotune.user_kernels.geometry import Amount, Chosen, Extents
 
 Predicate = Callable[[Chosen], object]
 """Whether the values of the parameters go together."""
