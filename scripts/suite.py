@@ -43,7 +43,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.bench import VENDOR
+from autotune.gpu.benches.gemm import VENDOR
 from autotune.problem import LAYOUTS, Problem
 from autotune.records import Record, Store
 from autotune.runners import recording

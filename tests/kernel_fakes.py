@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from records import H100
 
-from autotune.gpu import stand
-from autotune.gpu.kernel_bench import KernelBench
+from autotune.gpu.benches import base
+from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.worker import Opening
@@ -155,7 +155,7 @@ def opened_saxpy(work: Workload, index: int) -> Opening:
         os._exit(9)
 
     def bench() -> KernelBench:
-        stand.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
+        base.Timer = FakeTimer  # type: ignore[assignment, attr-defined]
         kernels: dict[str, Kernel] = {"32": right, "64": lambda _: None, "128": exits, "256": right}
         session: Any = FakeSession(kernels, work.buffers[0].before.size, 2**30)
         return KernelBench(session, work)

@@ -14,8 +14,8 @@ from host_case import numbers, stored
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from autotune.gpu.baseline import baseline
 from autotune.gpu.operands import GUARD, Matrix, Operands
+from autotune.gpu.vendor_library import baseline
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, SIZES, Problem, Type
 from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
 

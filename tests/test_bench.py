@@ -10,9 +10,9 @@ import pytest
 
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
-from autotune.gpu import bench as module
-from autotune.gpu import stand
-from autotune.gpu.bench import VENDOR, Bench
+from autotune.gpu.benches import base
+from autotune.gpu.benches import gemm as module
+from autotune.gpu.benches.gemm import VENDOR, Bench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.verify import Verdict
@@ -110,7 +110,7 @@ def log() -> list[str]:
 def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Bench:
     monkeypatch.setattr(module, "Operands", FakeOperands)
     monkeypatch.setattr(module, "Verifier", FakeVerifier)
-    monkeypatch.setattr(stand, "Timer", FakeTimer)
+    monkeypatch.setattr(base, "Timer", FakeTimer)
     monkeypatch.setattr(module, "baseline", lambda *_: Named("vendor", time_us=50.0))
     session: Any = FakeSession(log)
     return Bench(session, PROBLEM, cache=None)

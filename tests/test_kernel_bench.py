@@ -14,8 +14,8 @@ from user_kernels import N, arguments, subject, work
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.gpu import stand
-from autotune.gpu.kernel_bench import KernelBench
+from autotune.gpu.benches import base
+from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.user_kernels import Workload
 
@@ -74,7 +74,7 @@ def opened(
     floats: int = N,
     free: int = 2**30,
 ) -> tuple[KernelBench, FakeSession]:
-    monkeypatch.setattr(stand, "Timer", FakeTimer)
+    monkeypatch.setattr(base, "Timer", FakeTimer)
     session: Any = FakeSession(kernels, floats, free)
     return KernelBench(session, call or work()), session
 

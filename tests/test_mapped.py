@@ -24,8 +24,8 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
-from autotune.gpu.mapped import MappedKernel
 from autotune.gpu.session import Session, checked
+from autotune.gpu.tensor_map_launches import MappedKernel
 from autotune.runners.base import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"

@@ -27,7 +27,7 @@ from autotune import targets
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.bench import VENDOR
+from autotune.gpu.benches.gemm import VENDOR
 from autotune.problem import LAYOUTS, Problem
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement

@@ -17,9 +17,9 @@ from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Obj
 if TYPE_CHECKING:
     from autotune.user_kernels import Workload
 
-BENCH = "autotune.gpu.bench:open_bench"
-VENDOR_BENCH = "autotune.gpu.vendor:open_vendor"
-KERNEL_BENCH = "autotune.gpu.kernel_bench:open_bench"
+BENCH = "autotune.gpu.benches.gemm:open_bench"
+VENDOR_BENCH = "autotune.gpu.benches.vendor:open_vendor"
+KERNEL_BENCH = "autotune.gpu.benches.user_kernel:open_bench"
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.

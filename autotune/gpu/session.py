@@ -14,7 +14,7 @@ from autotune.driver import attributes, tensor_maps
 from autotune.driver.arguments import FORMATS, Values, resolved
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
-from autotune.gpu.mapped import MappedKernel
+from autotune.gpu.tensor_map_launches import MappedKernel
 from autotune.runners.base import Candidate
 
 Run = Callable[[], None]

@@ -18,7 +18,7 @@ from gpu_cases import Case
 
 from autotune.families.config import Value
 from autotune.families.wgmma.rules import ARCHITECTURE
-from autotune.gpu.bench import Bench
+from autotune.gpu.benches.gemm import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem

@@ -12,7 +12,7 @@ from gpu_cases import BATCHED, CASES, FINISHED, Case
 
 from autotune.device import Device
 from autotune.families.config import Config, Value
-from autotune.gpu.bench import Bench
+from autotune.gpu.benches.gemm import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.occupancy import occupancy

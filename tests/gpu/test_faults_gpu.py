@@ -12,7 +12,7 @@ from gpu_candidates import broken
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu import GpuRunner, probe
-from autotune.gpu.bench import Bench
+from autotune.gpu.benches.gemm import Bench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.gpu.bench import VENDOR, Bench
+from autotune.gpu.benches.gemm import VENDOR, Bench
 from autotune.gpu.session import Session
 from autotune.problem import LAYOUTS, Problem
 from autotune.runners.base import Failure, Measurement

@@ -12,11 +12,11 @@ from gpu_cases import Case
 
 from autotune.candidates import cost, space
 from autotune.families.config import Config
-from autotune.gpu.baseline import baseline
-from autotune.gpu.bench import VENDOR, Bench
+from autotune.gpu.benches.gemm import VENDOR, Bench
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Contestant, Timer
+from autotune.gpu.vendor_library import baseline
 from autotune.gpu.verify import Verdict
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.runners.base import Candidate, Measurement, Objective

@@ -20,7 +20,7 @@ import autotune
 from autotune import compiler, gpu
 from autotune.device import Device
 from autotune.errors import MissingError
-from autotune.gpu.kernel_bench import KernelBench
+from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.gpu.runner import GpuRunner
 from autotune.gpu.session import Session
 from autotune.problem import Problem

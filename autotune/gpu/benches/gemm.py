@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 
 from autotune import settings
-from autotune.gpu.baseline import baseline
+from autotune.gpu.benches.base import Ready, Rematch, Stand
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
-from autotune.gpu.stand import Ready, Rematch, Stand
+from autotune.gpu.vendor_library import baseline
 from autotune.gpu.verify import PLAIN, Verdict, Verifier
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem

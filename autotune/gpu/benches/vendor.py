@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from autotune import settings
-from autotune.gpu.baseline import load
-from autotune.gpu.bench import Bench
+from autotune.gpu.benches.base import Rematch
+from autotune.gpu.benches.gemm import Bench
 from autotune.gpu.operands import needed
 from autotune.gpu.session import Session
-from autotune.gpu.stand import Rematch
+from autotune.gpu.vendor_library import load
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from autotune.gpu.arrays import Slots
+from autotune.gpu.benches.base import Ready, Rematch, Stand
 from autotune.gpu.session import Run, Session
-from autotune.gpu.stand import Ready, Rematch, Stand
 from autotune.gpu.verify import Verdict
 from autotune.gpu.worker import Opening
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
