@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.problem import Problem, compute_of
 
 if TYPE_CHECKING:
-    from autotune.runtime.product import Array
+    from autotune.runtime.bound_gemm import Array
 
 
 def matmul(

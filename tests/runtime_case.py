@@ -19,8 +19,8 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.families.shared.conventions import type_arguments
 from autotune.lookup.lookup import Answer, How
 from autotune.problem import Problem
+from autotune.runtime.bound_gemm import Product
 from autotune.runtime.driver import Driver
-from autotune.runtime.product import Product
 from autotune.runtime.state import Runtime
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})

@@ -22,9 +22,9 @@ from autotune.families import registry
 from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem, compute_of
 from autotune.records import Store
+from autotune.runtime.bound_gemm import Product
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
-from autotune.runtime.product import Product
 from autotune.runtime.state import Runtime, UntunedWarning
 
 __all__ = ["Kernel", "Runtime", "UntunedWarning", "current", "kernel", "probe", "warmup"]

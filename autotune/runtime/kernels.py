@@ -12,8 +12,8 @@ from autotune.lookup.lookup import How
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Window
+from autotune.runtime.bound_gemm import KEPT_CALLS, Four, Operands, Product
 from autotune.runtime.executable import Enqueue, Executable
-from autotune.runtime.product import KEPT_CALLS, Four, Operands, Product
 from autotune.runtime.state import Runtime
 
 Some = tuple[int | None, int | None, int | None]

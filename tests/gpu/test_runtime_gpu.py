@@ -20,8 +20,8 @@ from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.runtime.bound_gemm import Product
 from autotune.runtime.driver import Driver
-from autotune.runtime.product import Product
 from autotune.runtime.state import Runtime
 
 SHAPES = [(1, 1, 1), (1, 65, 33), (65, 1, 33), (33, 65, 1), (64, 64, 64), (127, 129, 131)]

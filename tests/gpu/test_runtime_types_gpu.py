@@ -16,8 +16,8 @@ from autotune.errors import ArrayError
 from autotune.families.config import Value
 from autotune.problem import Problem
 from autotune.runtime import Kernel
+from autotune.runtime.bound_gemm import Product
 from autotune.runtime.driver import Driver
-from autotune.runtime.product import Product
 from autotune.runtime.state import Runtime
 
 TENSOR_CORES = ("wgmma", "mma")
