@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings, targets
+from autotune import compiler, settings
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.problem import Problem, compute_of
 from autotune.records import Record, Store, merging
 from autotune.records.shipped import Library
-from autotune.targets import DEFAULT
+from autotune.targets import targets
+from autotune.targets.targets import DEFAULT
 from autotune.tuning.options import Options, options_of
 
 # What else there is takes long to import, and a search starts its workers first.

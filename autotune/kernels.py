@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune import compiler, settings, targets
+from autotune import compiler, settings
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
-from autotune.targets import DEFAULT
+from autotune.targets import targets
+from autotune.targets.targets import DEFAULT
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import options_of
 from autotune.user_kernels import (

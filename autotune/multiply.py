@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from autotune import gpus, runtime
+from autotune import runtime
 from autotune.device import Device
 from autotune.problem import Problem, compute_of
+from autotune.targets import local
 
 if TYPE_CHECKING:
     from autotune.runtime.bound_gemm import Array
@@ -75,4 +76,4 @@ def _tuner(problem: Problem, device: Device) -> object:
     from autotune.tuning.options import options_of
 
     options = options_of(None, None, 0, "gp", None)
-    return api.search(problem, options, device=f"gpu:{gpus.index_of(device)}")
+    return api.search(problem, options, device=f"gpu:{local.index_of(device)}")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune import api, targets
+from autotune import api
 from autotune.candidates.model_error import Experience
 from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
@@ -26,7 +26,8 @@ from autotune.records.ranges import DIMENSIONS, Range, Segment, sized
 from autotune.records.record import BEST_FIRST
 from autotune.records.shipped import Library
 from autotune.settings import cache_dir
-from autotune.targets import DEFAULT
+from autotune.targets import targets
+from autotune.targets.targets import DEFAULT
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options, options_of
 

@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 from rich.table import Table
 
-from autotune import targets
 from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.families.config import Config
@@ -20,6 +19,7 @@ from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import cell
 from autotune.runners.base import Measurement, Runner
+from autotune.targets import targets
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import Multiplication

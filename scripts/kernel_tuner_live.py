@@ -51,7 +51,6 @@ from contenders import (
 )
 from rich.console import Console
 
-from autotune import targets
 from autotune.candidates import space
 from autotune.compiler import CompileFailure, compile
 from autotune.device import Device
@@ -62,7 +61,8 @@ from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 
 # The fastest of a recording that are timed with the others.

@@ -30,7 +30,7 @@ import typer
 from left_out_rows import SHOWN, Row, geomean, line, show, write
 from wisdom import Places, record_of, tune_at
 
-from autotune import compiler, settings, targets
+from autotune import compiler, settings
 from autotune.candidates.model_error import Experience
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
@@ -43,7 +43,8 @@ from autotune.records import Record, Store
 from autotune.records.shipped import Library
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options
 

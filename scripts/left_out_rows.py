@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from autotune import targets
 from autotune.device import Device
+from autotune.targets import targets
 
 SHOWN = Console(width=110, soft_wrap=True)
 

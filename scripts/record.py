@@ -29,7 +29,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune import settings, targets
+from autotune import settings
 from autotune.candidates import cost, space
 from autotune.compiler import compile
 from autotune.device import Device
@@ -40,6 +40,7 @@ from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin, Recording, Row
+from autotune.targets import targets
 from autotune.tuning import ladder
 from autotune.tuning.candidates import AUTO
 from autotune.tuning.sweep import record

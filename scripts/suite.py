@@ -37,7 +37,6 @@ import typer
 from results import Finals, Row, Sheet
 from rich.console import Console
 
-from autotune import targets
 from autotune.compiler import compile, source_hash
 from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
@@ -49,7 +48,8 @@ from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin, Recording
-from autotune.targets import KERNEL_SOURCES, Target
+from autotune.targets import targets
+from autotune.targets.targets import KERNEL_SOURCES, Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import Multiplication

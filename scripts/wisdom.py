@@ -36,14 +36,15 @@ from rich.console import Console
 from rich.table import Table
 from wisdom_problems import problems
 
-from autotune import compiler, settings, targets
+from autotune import compiler, settings
 from autotune.errors import AutotuneError, RunnerError
 from autotune.problem import COMPUTES, Problem
 from autotune.records import Entry, Provenance, Record, Store, bundle
 from autotune.records.rounding import rounded
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 from autotune.tuning.gemm import Multiplication
 from autotune.tuning.loop import Options, tune
 

@@ -13,13 +13,14 @@ from records import H100, SQUARE, entry, record
 from synthetic import DEVICE, FASTEST, PROBLEM, ship
 
 import autotune
-from autotune import api, gpu, gpus, settings, targets
+from autotune import api, gpu, settings
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Evidence, Runner
+from autotune.targets import local, targets
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import options_of
 
@@ -282,7 +283,7 @@ def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(gpu, "probe", probe)
     with pytest.raises(DeviceError, match="no GPU 1"):
-        gpus.index_of(find("t4"))
+        local.index_of(find("t4"))
 
 
 def test_every_kernel_source_is_in_the_hash() -> None:

@@ -17,13 +17,14 @@ from records import H100, SQUARE, entry, record
 from test_cli import answer, own_machine, printed, run
 from test_upkeep import SMALL, TUNED, _entries
 
-from autotune import compiler, gpu, targets
+from autotune import compiler, gpu
 from autotune.cli.cache import parse_age
 from autotune.device import find
 from autotune.errors import UsageError
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle, ranges
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 from autotune.upkeep import exchange
 
 T4 = find("t4")

@@ -11,11 +11,12 @@ from records import H100
 from synthetic import DEVICE, PROBLEM
 from test_cli import own_machine, run
 
-from autotune import gpu, runtime, targets
+from autotune import gpu, runtime
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import MissingError
 from autotune.gpu import session
 from autotune.records import Store
+from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 EPILOGUES = "none, bias, relu, bias_relu, gelu, bias_gelu"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import device, settings, targets
+from autotune import device, settings
 from autotune.candidates import space
 from autotune.errors import ConfigError, DeviceError
 from autotune.families import registry
@@ -19,6 +19,7 @@ from autotune.families.shared.conventions import type_arguments
 from autotune.families.textbook.naive import NAIVE
 from autotune.families.textbook.tiled import TILED, shared_bytes, widest
 from autotune.problem import Problem
+from autotune.targets import targets
 
 SQUARE = Problem(4096, 4096, 4096)
 H100 = device.find("h100")

@@ -29,7 +29,7 @@ from autotune.records import Store
 from autotune.report.ladder import Rung, render, rungs, to_json
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording, Row
-from autotune.targets import Target
+from autotune.targets.targets import Target
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS, climb
 

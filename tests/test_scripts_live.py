@@ -21,7 +21,6 @@ from synthetic import FASTEST, PROBLEM, recorded
 from typer import BadParameter, Typer
 from typer.testing import CliRunner
 
-from autotune import targets
 from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
@@ -29,7 +28,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 
 KEPT = ("copy=async", "stages=3", "fragments=2", "bm=64,128", "order=columns", "tm=8", "tn=8")
 

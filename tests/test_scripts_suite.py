@@ -23,7 +23,6 @@ from synthetic import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune import targets
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -32,7 +31,8 @@ from autotune.problem import LAYOUTS, Problem
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.recording import Recording
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress
 

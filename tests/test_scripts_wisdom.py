@@ -21,12 +21,12 @@ from synthetic import DEVICE, FASTEST, PROBLEM
 from typer import Typer
 from typer.testing import CliRunner, Result
 
-from autotune import targets
 from autotune.errors import RunnerError
 from autotune.problem import Problem
 from autotune.records import bundle
 from autotune.runners.recording import Recording, path_of
-from autotune.targets import Target
+from autotune.targets import targets
+from autotune.targets.targets import Target
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from autotune.device import Device, find
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Store, bundle, shipped
-from autotune.targets import check_memory
+from autotune.targets.targets import check_memory
 
 DEVICES = ("h100", "h200")
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 from fakes import FakeRunner
 
-from autotune import gpu, targets
+from autotune import gpu
 from autotune.device import Device, find
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
+from autotune.targets import targets
 
 PROBLEM = Problem(64, 64, 64)
 

@@ -27,7 +27,7 @@ from autotune.records.codec import loads
 from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin
-from autotune.targets import Target
+from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.upkeep import pruning
 from autotune.upkeep.inventory import Item, inspect, listed, stale_records

@@ -107,7 +107,7 @@ def import_(
     json: Json = False,
 ) -> None:
     """Merge bundles into the cache; nothing at all if one of them is broken."""
-    from autotune import targets
+    from autotune.targets import targets
     from autotune.upkeep import exchange
 
     # All are read before the first is merged.
@@ -122,7 +122,7 @@ def merge(
     json: Json = False,
 ) -> None:
     """Merge the records and ranges of other cache directories into this one."""
-    from autotune import targets
+    from autotune.targets import targets
     from autotune.upkeep import exchange
 
     store, today = _store(), targets.here()
@@ -147,7 +147,7 @@ def verify(
     A record is stale if it was measured with another driver, compiler or other kernels than this
     machine has today. It is still used.
     """
-    from autotune import targets
+    from autotune.targets import targets
     from autotune.upkeep import tables
     from autotune.upkeep.inventory import inspect, stale_records
 
@@ -250,7 +250,7 @@ def _store() -> Store:
 
 def _slug(store: Store, device: str | None) -> str | None:
     """The name of a device's folders; None for all devices."""
-    from autotune import targets
+    from autotune.targets import targets
 
     if device is None or any(path.name == device for path in store.root.glob("*/*/")):
         return device
@@ -277,8 +277,9 @@ def _retimed(
     quiet: bool,
 ) -> list[Retimed]:
     """Measures records of problems again, and says so one by one."""
-    from autotune import compiler, targets
+    from autotune import compiler
     from autotune.records import Record
+    from autotune.targets import targets
     from autotune.upkeep import tables
     from autotune.upkeep.retiming import retime
 

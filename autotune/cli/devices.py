@@ -40,8 +40,8 @@ def doctor(json: Json = False) -> None:
 
 def device(device: DeviceSpec = None, json: Json = False) -> None:
     """Print the identity and limits of a GPU."""
-    from autotune import targets
     from autotune.report.device import render
+    from autotune.targets import targets
 
     found = targets.resolve(device or targets.DEFAULT)
     if json:
@@ -66,9 +66,9 @@ def occupancy(
     By default for the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
     the bound that its traffic sets; with --threads and --registers for one kernel of yours.
     """
-    from autotune import targets
     from autotune.errors import UsageError
     from autotune.report.occupancy import kernel_row, tile_width_rows, tiled_registers
+    from autotune.targets import targets
 
     where = targets.resolve(device or targets.DEFAULT)
     if threads is registers is shared is None:

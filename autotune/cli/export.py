@@ -55,7 +55,8 @@ def export(
 
     What was not tuned is exported as `best` answers for it, and marked so.
     """
-    from autotune import export, targets
+    from autotune import export
+    from autotune.targets import targets
 
     written = export.write(
         shapes,

@@ -88,9 +88,10 @@ def tune(
     """
     from rich.console import Console
 
-    from autotune import api, targets
+    from autotune import api
     from autotune.errors import UsageError
     from autotune.report import progress
+    from autotune.targets import targets
     from autotune.tuning.options import options_of
 
     seconds = None if budget is None else parse_seconds(budget)
@@ -180,8 +181,9 @@ def best(
     json: Json = False,
 ) -> None:
     """Print what is best for a problem: its record, or what similar ones and the model suggest."""
-    from autotune import api, targets
+    from autotune import api
     from autotune.report import record
+    from autotune.targets import targets
 
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
     ask = api.recorded if exact else api.answered
@@ -254,8 +256,8 @@ def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
 
 
 def _here_or_recorded() -> str:
-    from autotune import targets
     from autotune.errors import MissingError
+    from autotune.targets import targets
 
     try:
         targets.resolve()

@@ -15,7 +15,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from autotune import compiler, settings, targets
+from autotune import compiler, settings
 from autotune.errors import UsageError
 from autotune.export.document import document
 from autotune.export.library import Library, Product, gather
@@ -26,6 +26,7 @@ from autotune.export.project import project
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem, compute_of
 from autotune.records import Store
+from autotune.targets import targets
 
 __all__ = ["FORMATS", "Exported", "Library", "Product", "gather", "write", "write_library"]
 

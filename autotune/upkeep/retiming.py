@@ -24,7 +24,7 @@ from autotune.problem import Problem
 from autotune.records import Provenance, Record, Store
 from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.recording import Origin
-from autotune.targets import Target
+from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.pipeline import ahead
 from autotune.tuning.quarantine import Quarantine

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import cli, gpu, gpus, settings, targets
+from autotune import cli, gpu, settings
 from autotune.errors import MissingError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Record, Store, codec
 from autotune.records.merging import stale
+from autotune.targets import local, targets
 
 SHAPE = (192, 128, 256)
 PROBLEM = Problem(*SHAPE)
@@ -60,7 +61,7 @@ def verified(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any
 
 def test_the_driver_is_told_alike_with_and_without_a_session() -> None:
     with targets.opened(PROBLEM) as target:
-        assert gpus.driver_version() == target.origin.driver
+        assert local.driver_version() == target.origin.driver
 
 
 def test_a_tuned_record_is_not_stale(store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autotune import device as devices
-from autotune import gpus
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
@@ -22,6 +21,7 @@ from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Runner
 from autotune.runners.recording import Origin, Recording
+from autotune.targets import local
 
 if TYPE_CHECKING:
     from autotune.gpu import GpuRunner
@@ -64,7 +64,7 @@ def resolve(spec: str = DEFAULT) -> Device:
     """
     _check_text(spec)
     if (index := _index(spec)) is not None:
-        return gpus.probe(index)
+        return local.probe(index)
     if (name := _recorded(spec)) is not None:
         first, *_ = recording.names().get(name, (Problem(1, 1, 1),))
         return recording.find(name, first).device
@@ -99,7 +99,7 @@ def opening(
     index = _index(spec)
     with ExitStack() as stack:
         if numbers is not None:
-            yield _measured(problem, gpus.numbered(numbers), stack)
+            yield _measured(problem, local.numbered(numbers), stack)
         elif index is not None:
             yield _measured(problem, (index,), stack)
         else:
@@ -126,7 +126,7 @@ def here() -> Origin:
         compiler = compiler_version()
     except MissingError:
         compiler = ""
-    return Origin(gpus.driver_version(), compiler, source_hash(*KERNEL_SOURCES))
+    return Origin(local.driver_version(), compiler, source_hash(*KERNEL_SOURCES))
 
 
 def measuring(spec: str, subject: str) -> tuple[int, Device]:
@@ -148,7 +148,7 @@ def measuring(spec: str, subject: str) -> tuple[int, Device]:
     index = _index(spec)
     if index is None:
         device = resolve(spec)
-        index = gpus.present(device)
+        index = local.present(device)
         if index is None:
             raise MissingError(
                 f"{subject}: {device.name} is not in this machine, and nothing can predict the "
@@ -207,7 +207,7 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
     from autotune import gpu
 
     runners: dict[int, GpuRunner] = {}
-    with gpus.explained():
+    with local.explained():
         for index in indices:
             # The vendor's library is timed on the first alone.
             runner = gpu.open_runner(problem, index, library=not runners)
@@ -215,9 +215,9 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
             runners[index] = runner
 
     def target() -> Target:
-        with gpus.explained():
+        with local.explained():
             found = {index: runner.device for index, runner in runners.items()}
-        gpus.check_alike(found)
+        local.check_alike(found)
         first, *others = runners.values()
         return Target(first, _origin(problem, first.device, first.driver), tuple(others))
 
@@ -233,7 +233,7 @@ def _found(problem: Problem, spec: str, seed: int, stack: ExitStack) -> Target:
 
         return Target(ReplayRunner(recorded, seed), recorded.origin)
     check_compilable(device)
-    index = gpus.present(device)
+    index = local.present(device)
     if index is not None:
         return _measured(problem, (index,), stack)()
     from autotune.runners.predicted import PredictedRunner
