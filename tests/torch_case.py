@@ -12,7 +12,7 @@ import torch
 from autotune import runtime
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
-from autotune.torch import product
+from autotune.torch import operator
 
 
 class StandIn:
@@ -44,7 +44,7 @@ class StandIn:
             arrays.check_bias(described(bias, "bias"), problem.n, 0, one.dtype)
         self.refused -= 1
         self.problems.append(problem)
-        return product.by_torch(a, b, bias, activation)
+        return operator.by_torch(a, b, bias, activation)
 
     @property
     def layouts(self) -> list[str]:
@@ -67,6 +67,6 @@ def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
     library = torch.library.Library("autotune", "IMPL")
     with monkeypatch.context() as patched:
         patched.setattr(runtime, "current", lambda: stand_in)
-        library.impl("mm", product.on_gpu, "CPU", allow_override=True)
+        library.impl("mm", operator.on_gpu, "CPU", allow_override=True)
         yield stand_in
     library._destroy()

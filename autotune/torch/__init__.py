@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from autotune.lookup.layers import Report, Row
-from autotune.torch import autocast, gradients, product
+from autotune.torch import autocast, gradients, operator
 from autotune.torch.linear import Linear
+from autotune.torch.operator import mm
 from autotune.torch.patching import patch, unpatch
-from autotune.torch.product import mm
 
 __all__ = ["Linear", "Report", "Row", "mm", "patch", "unpatch"]
 
 # Registrations last as long as this does.
 _LIBRARY: Any = torch.library.Library("autotune", "FRAGMENT")
-for _part in (product, gradients, autocast):
+for _part in (operator, gradients, autocast):
     _part.register(_LIBRARY)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from autotune.torch.product import ACTIVATIONS, mm, recording
+from autotune.torch.operator import ACTIVATIONS, mm, recording
 
 
 def register(library: Any) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from autotune.problem import Problem, epilogue_of
 from autotune.torch.operands import DTYPES
-from autotune.torch.product import ACTIVATIONS, mm
+from autotune.torch.operator import ACTIVATIONS, mm
 
 
 class Linear(nn.Linear):  # type: ignore[misc]
