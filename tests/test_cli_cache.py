@@ -21,11 +21,11 @@ from autotune import compiler, gpu
 from autotune.cli.cache import parse_age
 from autotune.device import find
 from autotune.errors import UsageError
+from autotune.maintenance import exchange
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle, ranges
 from autotune.targets import targets
 from autotune.targets.targets import Target
-from autotune.upkeep import exchange
 
 T4 = find("t4")
 WIDE = Problem(64, 128, 64, "bf16")

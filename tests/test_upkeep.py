@@ -21,6 +21,9 @@ from autotune.errors import DeviceError, MissingError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.maintenance import pruning
+from autotune.maintenance.inventory import Item, inspect, listed, stale_records
+from autotune.maintenance.retiming import Retimed, retime
 from autotune.problem import Problem
 from autotune.records import Record, Store, ranges
 from autotune.records.codec import loads
@@ -29,9 +32,6 @@ from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial
-from autotune.upkeep import pruning
-from autotune.upkeep.inventory import Item, inspect, listed, stale_records
-from autotune.upkeep.retiming import Retimed, retime
 
 SMALL = Problem(64, 64, 64)
 TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),), 0.04)

@@ -14,9 +14,9 @@ import typer
 from autotune.cli.output import SECONDS, Json, show, show_json
 
 if TYPE_CHECKING:
+    from autotune.maintenance.exchange import Arrival
+    from autotune.maintenance.retiming import Retimed
     from autotune.records import Findings, Store
-    from autotune.upkeep.exchange import Arrival
-    from autotune.upkeep.retiming import Retimed
 
 STDOUT = "-"
 
@@ -54,15 +54,15 @@ def _overview(context: typer.Context) -> None:
 
 def list_(json: Json = False) -> None:
     """List what lies in the cache: records by device, programs, trials, and their bytes."""
-    from autotune.upkeep import tables
-    from autotune.upkeep.inventory import listed
+    from autotune.maintenance.inventory import listed
+    from autotune.report import cache
 
     root = _store().root
     items = listed(root)
     if json:
-        show_json(tables.overview_json(root, items))
+        show_json(cache.overview_json(root, items))
     else:
-        show(tables.overview(root, items))
+        show(cache.overview(root, items))
 
 
 def export(
@@ -79,8 +79,8 @@ def export(
 ) -> None:
     """Write records and tuned ranges into one compact file; exit status 3 if there are none."""
     from autotune.errors import NotFoundError, UsageError
+    from autotune.maintenance import exchange
     from autotune.records import bundle
-    from autotune.upkeep import exchange
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
@@ -107,8 +107,8 @@ def import_(
     json: Json = False,
 ) -> None:
     """Merge bundles into the cache; nothing at all if one of them is broken."""
+    from autotune.maintenance import exchange
     from autotune.targets import targets
-    from autotune.upkeep import exchange
 
     # All are read before the first is merged.
     found = [one for path in files for one in exchange.read(path)]
@@ -122,8 +122,8 @@ def merge(
     json: Json = False,
 ) -> None:
     """Merge the records and ranges of other cache directories into this one."""
+    from autotune.maintenance import exchange
     from autotune.targets import targets
-    from autotune.upkeep import exchange
 
     store, today = _store(), targets.here()
     found = [exchange.contents(root, store) for root in directories]
@@ -147,9 +147,9 @@ def verify(
     A record is stale if it was measured with another driver, compiler or other kernels than this
     machine has today. It is still used.
     """
+    from autotune.maintenance.inventory import inspect, stale_records
+    from autotune.report import cache
     from autotune.targets import targets
-    from autotune.upkeep import tables
-    from autotune.upkeep.inventory import inspect, stale_records
 
     store, today = _store(), targets.here()
     # Whether there is a GPU decides first: to look at all files may take a while.
@@ -163,13 +163,13 @@ def verify(
     ]
     if not json:
         if broken:
-            show(tables.faults(broken))
+            show(cache.faults(broken))
         if stale and not retime:
-            show(tables.stale(stale))
+            show(cache.stale(stale))
         print(f"{len(items)} files: {len(broken)} broken, {len(stale)} stale records")
     retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
     if json:
-        show_json(tables.verdict_json(items, stale, retimed))
+        show_json(cache.verdict_json(items, stale, retimed))
     if broken or any(one.trouble for one in retimed):
         raise typer.Exit(1)
 
@@ -200,8 +200,8 @@ def prune(
     Never a record unless --records asks for it. Programs are compiled again when they are needed.
     """
     from autotune.errors import UsageError
-    from autotune.upkeep import pruning
-    from autotune.upkeep.inventory import listed
+    from autotune.maintenance import pruning
+    from autotune.maintenance.inventory import listed
 
     if records and device is None:
         raise UsageError("--records deletes those of one device; give --device")
@@ -260,12 +260,12 @@ def _slug(store: Store, device: str | None) -> str | None:
 def _show_arrivals(found: Sequence[Arrival], json: bool) -> None:
     from dataclasses import asdict
 
-    from autotune.upkeep import tables
+    from autotune.report import cache
 
     if json:
         show_json({"arrivals": [asdict(one) for one in found]})
     else:
-        print(tables.arrivals(found))
+        print(cache.arrivals(found))
 
 
 def _retimed(
@@ -278,10 +278,10 @@ def _retimed(
 ) -> list[Retimed]:
     """Measures records of problems again, and says so one by one."""
     from autotune import compiler
+    from autotune.maintenance.retiming import retime
     from autotune.records import Record
+    from autotune.report import cache
     from autotune.targets import targets
-    from autotune.upkeep import tables
-    from autotune.upkeep.retiming import retime
 
     records = [record for record, _ in stale if isinstance(record, Record)]
     opened = partial(targets.opened, spec=device or targets.DEFAULT)
@@ -290,5 +290,5 @@ def _retimed(
     for one in retime(records, opened, store, compiled, top=top):
         retimed.append(one)
         if not quiet:
-            print(tables.outcome(one))
+            print(cache.outcome(one))
     return retimed

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.maintenance.exchange import Arrival
+from autotune.maintenance.inventory import Item, Kind
+from autotune.maintenance.retiming import Retimed
 from autotune.records import Findings, KernelRecord
 from autotune.records.ranges import Range
-from autotune.upkeep.exchange import Arrival
-from autotune.upkeep.inventory import Item, Kind
-from autotune.upkeep.retiming import Retimed
 
 if TYPE_CHECKING:
     from rich.table import Table

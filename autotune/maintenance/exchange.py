@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from autotune.errors import AutotuneError, UsageError
+from autotune.maintenance.inventory import Item, listed
 from autotune.problem import Problem
 from autotune.records import Change, Findings, Record, Store, bundle, codec, files, ranges
 from autotune.records.bundle import Bundle
@@ -20,7 +21,6 @@ from autotune.records.merging import stale
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
 from autotune.runners.recording import Origin
-from autotune.upkeep.inventory import Item, listed
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.maintenance.inventory import Item
 from autotune.records import Record, files
-from autotune.upkeep.inventory import Item
 
 BUSY_S = 3600.0
 """What an interrupted writer left is deleted only when no living one can be at it any more."""
