@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
-    from autotune.api import best, choose, tune
+    from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
+    from autotune.api.matmul import matmul
+    from autotune.api.problems import best, choose, tune
+    from autotune.api.ranges import tune_range
     from autotune.device import Device
     from autotune.families.config import Config
-    from autotune.kernels import best_kernel, kernel_occupancy, tune_kernel
-    from autotune.multiply import matmul
     from autotune.occupancy import roofline
     from autotune.problem import Problem
-    from autotune.ranges import tune_range
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning, kernel, warmup
 

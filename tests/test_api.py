@@ -13,7 +13,8 @@ from records import H100, SQUARE, entry, record
 from synthetic import DEVICE, FASTEST, PROBLEM, ship
 
 import autotune
-from autotune import api, gpu, settings
+from autotune import gpu, settings
+from autotune.api import problems
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
@@ -100,7 +101,13 @@ def test_functions_stay_functions_once_all_but_the_part_for_pytorch_is_imported(
 
 @pytest.mark.parametrize(
     "module",
-    ["autotune.api", "autotune.cli", "autotune.runtime", "autotune.gpu", "autotune.kernels"],
+    [
+        "autotune.api.problems",
+        "autotune.cli",
+        "autotune.runtime",
+        "autotune.gpu",
+        "autotune.api.kernels",
+    ],
 )
 def test_import_without_pycuda_and_optuna(module: str) -> None:
     assert python(f"{BLOCKED}\nimport {module}\nprint('fine')") == "fine"
@@ -113,21 +120,21 @@ def test_best_needs_neither_pycuda_nor_optuna(cache: Path) -> None:
 
 
 def test_tune_returns_what_best_finds() -> None:
-    tuned = api.tune(*SIZES, device=DEVICE, trials=25)
-    assert api.best(*SIZES, device=DEVICE) == tuned
+    tuned = problems.tune(*SIZES, device=DEVICE, trials=25)
+    assert problems.best(*SIZES, device=DEVICE) == tuned
 
 
 def test_tune_exhaustively_tries_everything() -> None:
-    tuned = api.tune(*SIZES, device=DEVICE, sampler="exhaustive")
+    tuned = problems.tune(*SIZES, device=DEVICE, sampler="exhaustive")
     assert (tuned.best.config, tuned.provenance.trials) == (FASTEST, 25)
 
 
 def test_a_recordings_origin_is_in_the_record() -> None:
-    assert api.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
+    assert problems.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
 
 
 def test_predictions_name_no_driver() -> None:
-    tuned = api.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    tuned = problems.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     assert (tuned.evidence, tuned.provenance.driver) == ("predicted", "")
 
 
@@ -146,7 +153,7 @@ def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gpu, "probe", probe)
     monkeypatch.setattr(gpu, "open_runner", open_runner)
     with pytest.raises(Opened, match="1"):
-        api.tune(64, 64, 64, device="h100")
+        problems.tune(64, 64, 64, device="h100")
 
 
 @pytest.mark.parametrize(
@@ -187,44 +194,44 @@ def test_best_prefers_what_was_measured() -> None:
     store = Store(settings.cache_dir())
     for evidence in get_args(Evidence):
         store.save(record(evidence=evidence, problem=SQUARE))
-    assert api.best(4096, 4096, 4096, device="h100").evidence == "measured"
+    assert problems.best(4096, 4096, 4096, device="h100").evidence == "measured"
 
 
 def test_best_of_another_layout_is_not_found() -> None:
     Store(settings.cache_dir()).save(record(problem=SQUARE))
     with pytest.raises(NotFoundError, match="4096x4096x4096:f32:tn is not tuned"):
-        api.best(4096, 4096, 4096, layout="tn", device="h100")
+        problems.best(4096, 4096, 4096, layout="tn", device="h100")
 
 
 def test_near_accuracy_is_tuned_and_found_as_tf32x3() -> None:
     given = {"device": "h100", "accuracy": "near"}
-    tuned = api.tune(64, 64, 64, **given, family="tiled", trials=1)  # type: ignore[arg-type]
+    tuned = problems.tune(64, 64, 64, **given, family="tiled", trials=1)  # type: ignore[arg-type]
     assert tuned.problem == Problem(64, 64, 64, "tf32x3")
-    assert api.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
-    assert api.best(64, 64, 64, device="h100", accuracy="near") == tuned
+    assert problems.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
+    assert problems.best(64, 64, 64, device="h100", accuracy="near") == tuned
 
 
 def test_the_output_is_part_of_what_is_found() -> None:
     halves = Problem(4096, 4096, 4096, "bf16", output="f32")
     Store(settings.cache_dir()).save(record(problem=halves))
-    found = api.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
+    found = problems.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
     assert found.problem == halves
     with pytest.raises(NotFoundError, match="4096x4096x4096:bf16:nn is not tuned"):
-        api.best(4096, 4096, 4096, compute="bf16", device="h100")
+        problems.best(4096, 4096, 4096, compute="bf16", device="h100")
 
 
 @pytest.mark.parametrize("given", [{"batch": 8}, {"epilogue": "bias_gelu"}])
 def test_batch_and_epilogue_are_tuned_and_found_by(given: dict[str, Any]) -> None:
-    tuned = api.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
+    tuned = problems.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
     assert tuned.problem == Problem(64, 64, 64, **given)
-    assert api.best(64, 64, 64, **given, device="h100") == tuned
+    assert problems.best(64, 64, 64, **given, device="h100") == tuned
     with pytest.raises(NotFoundError):
-        api.best(64, 64, 64, device="h100")
+        problems.best(64, 64, 64, device="h100")
 
 
 def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
     with pytest.raises(ProblemError, match="N is 0"):
-        api.tune(1, 0, 1, device=DEVICE)
+        problems.tune(1, 0, 1, device=DEVICE)
 
 
 @pytest.fixture
@@ -238,7 +245,7 @@ def test_the_ladder_takes_the_recorded_winner() -> None:
     tiled = entry(16, 1.0)
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
     Store(settings.cache_dir()).save(record(tiled, winner, problem=PROBLEM, device=find("h100")))
-    assert api.ladder(256, device="h100").steps[BEST].config == winner.config
+    assert problems.ladder(256, device="h100").steps[BEST].config == winner.config
 
 
 def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
@@ -249,7 +256,7 @@ def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
     monkeypatch.setattr(
         "autotune.tuning.ladder.precisions", lambda one: (replace(one, compute="tf32"),)
     )
-    (tf32,) = api.ladder(256, device="h100").higher
+    (tf32,) = problems.ladder(256, device="h100").higher
     assert tf32.problem == replace(PROBLEM, compute="tf32")
 
 
@@ -264,15 +271,15 @@ def test_the_ladder_searches_among_simt_kernels_where_none_is_recorded(
         asked.append(family)
         return record(other, simt, problem=problem)
 
-    monkeypatch.setattr(api, "search", search)
-    assert api.ladder(256, device="h100").steps[BEST].config == FASTEST
+    monkeypatch.setattr(problems, "search", search)
+    assert problems.ladder(256, device="h100").steps[BEST].config == FASTEST
     assert asked == ["simt"]
 
 
 def test_a_ladder_so_small_that_other_families_win_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "search", lambda problem, *_, **__: record(problem=problem))
+    monkeypatch.setattr(problems, "search", lambda problem, *_, **__: record(problem=problem))
     with pytest.raises(AutotuneError, match="8x8x8:f32:nn are no simt kernels"):
-        api.ladder(8, device="h100")
+        problems.ladder(8, device="h100")
 
 
 def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ import pytest
 from fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface, Parameter
 from runtime_case import TYPED, Case
 
-from autotune import api, gpu, runtime
+from autotune import gpu, runtime
+from autotune.api import problems
+from autotune.api.matmul import matmul
 from autotune.device import find
 from autotune.errors import ArrayError
-from autotune.multiply import matmul
 from autotune.problem import Problem
 
 H100 = find("h100")
@@ -61,7 +62,9 @@ def test_it_tunes_on_the_gpu_that_holds_the_arrays(
     cards = [find("t4"), case.runtime.gpu(0).device]
     asked: list[tuple[Problem, str]] = []
     monkeypatch.setattr(gpu, "probe", lambda index: cards[index])
-    monkeypatch.setattr(api, "search", lambda problem, _, device: asked.append((problem, device)))
+    monkeypatch.setattr(
+        problems, "search", lambda problem, _, device: asked.append((problem, device))
+    )
     with pytest.warns(runtime.UntunedWarning):
         matmul(*case.operands(5, 7, 3), tune=True)
     assert asked == [(Problem(5, 7, 3), "gpu:1")]

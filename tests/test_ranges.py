@@ -11,11 +11,11 @@ import pytest
 from fakes import tiled
 from records import H100, entry, record
 
-from autotune import ranges
+from autotune.api import ranges
+from autotune.api.ranges import Span
 from autotune.candidates import cost, space
 from autotune.errors import NotFoundError, ProblemError, UsageError
 from autotune.problem import Problem
-from autotune.ranges import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment

@@ -12,7 +12,7 @@ import pytest
 from fakes import tiled
 from records import H100, SQUARE, entry, record
 
-from autotune import api
+from autotune.api import problems
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.lookup.lookup import lookup
@@ -193,7 +193,7 @@ def test_best_finds_what_is_shipped(shipped: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped.parent / "cache"))
     there = known(16, 9.0)
     ship(shipped, [there])
-    assert api.best(4096, 4096, 4096, device="h100") == there
+    assert problems.best(4096, 4096, 4096, device="h100") == there
 
 
 def test_what_nobody_tuned_is_chosen_but_is_no_best(
@@ -201,10 +201,10 @@ def test_what_nobody_tuned_is_chosen_but_is_no_best(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped.parent / "cache"))
     ship(shipped, [known(16, 9.0)])
-    chosen = api.choose(4096, 4096, 4000, compute="f32", device="h100")
+    chosen = problems.choose(4096, 4096, 4000, compute="f32", device="h100")
     assert chosen.regret
     with pytest.raises(NotFoundError):
-        api.best(4096, 4096, 4000, device="h100")
+        problems.best(4096, 4096, 4000, device="h100")
 
 
 def test_the_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

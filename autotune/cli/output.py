@@ -12,8 +12,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from autotune.api.ranges import Span
     from autotune.problem import Problem
-    from autotune.ranges import Span
 
 Shape = Annotated[
     str,
@@ -91,8 +91,8 @@ def span_of(
     Raises:
         ProblemError: if the arguments pose none.
     """
+    from autotune.api.ranges import Span
     from autotune.problem import compute_of
-    from autotune.ranges import Span
 
     span = Span.parse(
         shape, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output

@@ -28,8 +28,8 @@ from autotune.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from autotune.api.ranges import Span
     from autotune.problem import Problem
-    from autotune.ranges import Span
     from autotune.records import Record
     from autotune.report.progress import Tally
     from autotune.tuning.events import Observer
@@ -88,7 +88,7 @@ def tune(
     """
     from rich.console import Console
 
-    from autotune import api
+    from autotune.api import problems
     from autotune.errors import UsageError
     from autotune.report import progress
     from autotune.targets import targets
@@ -107,7 +107,7 @@ def tune(
     with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
         tally = progress.Tally(inner)
         try:
-            found = api.search(
+            found = problems.search(
                 problem,
                 options,
                 device=device or targets.DEFAULT,
@@ -139,7 +139,7 @@ def _tune_range(
 
     from rich.console import Console
 
-    from autotune import ranges
+    from autotune.api import ranges
     from autotune.report import progress
     from autotune.report import ranges as report
 
@@ -181,14 +181,14 @@ def best(
     json: Json = False,
 ) -> None:
     """Print what is best for a problem: its record, or what similar ones and the model suggest."""
-    from autotune import api
+    from autotune.api import problems
     from autotune.report import record
     from autotune.targets import targets
 
     problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
-    ask = api.recorded if exact else api.answered
+    ask = problems.recorded if exact else problems.answered
     found = ask(problem, device or targets.DEFAULT)
-    if (changed := api.outdated(found)) is not None:
+    if (changed := problems.outdated(found)) is not None:
         typer.echo(
             f"warning: it was measured with {changed}; `autotune cache verify --retime` or "
             f"`autotune tune {problem}` measures again",
@@ -211,7 +211,7 @@ def ladder(
     """
     from rich.console import Console
 
-    from autotune import api
+    from autotune.api import problems
     from autotune.problem import Problem
     from autotune.report import ladder, progress
     from autotune.tuning.options import BUDGET_S
@@ -219,7 +219,7 @@ def ladder(
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
     where = device or _here_or_recorded()
     with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
-        climbed = api.ladder(n, device=where, observer=observer)
+        climbed = problems.ladder(n, device=where, observer=observer)
     if json:
         show_json(ladder.to_json(climbed))
     else:

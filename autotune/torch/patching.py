@@ -10,7 +10,8 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from autotune import api, runtime, settings
+from autotune import runtime, settings
+from autotune.api import problems
 from autotune.errors import UsageError
 from autotune.lookup.layers import Known, Layer, Report, Row, judged
 from autotune.records import Store
@@ -174,6 +175,6 @@ def _tuned(
     missing = [group.layer.problems(m)[0] for m in rows if known.answer(group.layer, m) is None]
     for problem in missing:
         console.print(f"tuning {problem} on {known.device.name}")
-        api.search(problem, options, device=f"gpu:{group.ordinal}")
+        problems.search(problem, options, device=f"gpu:{group.ordinal}")
         runtime.current().forget(problem)
     return bool(missing)

@@ -72,8 +72,8 @@ def matmul(
 
 
 def _tuner(problem: Problem, device: Device) -> object:
-    from autotune import api
+    from autotune.api import problems
     from autotune.tuning.options import options_of
 
     options = options_of(None, None, 0, "gp", None)
-    return api.search(problem, options, device=f"gpu:{local.index_of(device)}")
+    return problems.search(problem, options, device=f"gpu:{local.index_of(device)}")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune import api
+from autotune.api import problems
 from autotune.candidates.model_error import Experience
 from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
@@ -167,7 +167,7 @@ def tune(
     observer."""
 
     def search(problem: Problem) -> Record:
-        return api.search(
+        return problems.search(
             problem, options, device=device, family=family, observer=observed(problem)
         )
 
