@@ -22,6 +22,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from autotune.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning, kernel, warmup
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Config",
@@ -63,21 +63,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Config": "config",
+    "Config": "families.config",
     "Device": "device",
-    "KernelRecord": "store",
+    "KernelRecord": "records",
     "Problem": "problem",
-    "Record": "store",
+    "Record": "records",
     "UntunedWarning": "runtime",
-    "best": "api",
-    "best_kernel": "kernels",
-    "choose": "api",
+    "best": "api.problems",
+    "best_kernel": "api.kernels",
+    "choose": "api.problems",
     "kernel": "runtime",
-    "kernel_occupancy": "kernels",
-    "matmul": "multiply",
-    "tune": "api",
-    "tune_kernel": "kernels",
-    "tune_range": "ranges",
+    "kernel_occupancy": "api.kernels",
+    "matmul": "api.matmul",
+    "roofline": "occupancy",
+    "tune": "api.problems",
+    "tune_kernel": "api.kernels",
+    "tune_range": "api.ranges",
     "warmup": "runtime",
 }
 

@@ -488,7 +488,8 @@ def test_source_hash_covers_all_sources_named(sources: Path) -> None:
 def test_a_hit_does_not_import_the_compiler(sources: Path, cache: Path) -> None:
     compiled(scaled(), sources, cache)
     script = (
-        "import sys, pathlib; from autotune import compiler; from autotune.families.plan import Template;"
+        "import sys, pathlib; from autotune import compiler;"
+        "from autotune.families.plan import Template;"
         "compiler.compile(Template('kernels.cu', 'scaled', (('N', 64),)), 'sm_90',"
         f"cache=pathlib.Path({str(cache)!r}), sources=pathlib.Path({str(sources)!r}));"
         "sys.exit('cuda.core' in sys.modules)"

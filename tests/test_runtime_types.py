@@ -12,7 +12,7 @@ from fake_types import STORED, decoded, name_of
 from runtime_case import TYPED, Case
 
 from autotune import runtime
-from autotune.api import matmul
+from autotune.api.matmul import matmul as public_matmul
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
@@ -146,7 +146,7 @@ def test_a_tuner_is_called_for_the_precision_and_the_output(case: Case, torch: F
 def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`autotune.matmul`, which runs on the case's GPU."""
     monkeypatch.setattr(runtime, "current", lambda: case.product)
-    return matmul.matmul
+    return public_matmul
 
 
 @pytest.mark.parametrize("given", [{}, {"compute": "f32"}, {"compute": "tf32x3"}])

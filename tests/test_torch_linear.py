@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 from torch_case import StandIn, standing_in  # noqa: E402
 
 from autotune import runtime, settings  # noqa: E402
-from autotune.api import problems
+from autotune.api import problems  # noqa: E402
 from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Record, Store  # noqa: E402

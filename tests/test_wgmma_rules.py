@@ -7,7 +7,7 @@ import pytest
 from autotune.candidates import space
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.families.wgmma import tiles
+from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.family import WGMMA
 from autotune.problem import Problem
 
@@ -179,7 +179,7 @@ def test_fine_heights_are_for_16_bit_rows_that_run_along_k(
     found = space.feasible(Problem(3000, 3000, 4096, "bf16", layout), H100, "wgmma").configs
     assert {one.values["swap"] for one in found} == swaps
     sides = {one.integer("bn") for one in found if one.values["swap"] == 0}
-    assert bool(sides - set(tiles.COARSE)) == fine
+    assert bool(sides - set(tile_choice.COARSE)) == fine
     exchanged = {one.integer("bm") for one in found if one.values["swap"] == 1}
     assert all(side % 64 for side in exchanged)
 

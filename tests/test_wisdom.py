@@ -29,7 +29,7 @@ SMALL = Problem(64, 64, 64)
 
 
 @pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def shipped_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the shipped records, empty."""
     folder = tmp_path / "wisdom"
     folder.mkdir()
@@ -38,8 +38,8 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def library(tmp_path: Path, shipped: Path) -> Library:
-    del shipped
+def library(tmp_path: Path, shipped_folder: Path) -> Library:
+    del shipped_folder
     return Library(Store(tmp_path / "cache"))
 
 
@@ -76,14 +76,14 @@ def test_models_of_one_architecture_are_related() -> None:
 # Shipped records
 
 
-def test_shipped_records_are_those_of_the_model(shipped: Path) -> None:
+def test_shipped_records_are_those_of_the_model(shipped_folder: Path) -> None:
     ours, theirs = known(16, 9.0), known(16, 8.0, device=H200)
-    ship(shipped, [ours, theirs])
+    ship(shipped_folder, [ours, theirs])
     assert (shipped.records(H100), shipped.records(H200)) == ((ours,), (theirs,))
 
 
-def test_without_shipped_records_there_are_none(shipped: Path) -> None:
-    del shipped
+def test_without_shipped_records_there_are_none(shipped_folder: Path) -> None:
+    del shipped_folder
     assert shipped.records(H100) == ()
 
 
@@ -92,28 +92,28 @@ def test_a_missing_folder_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert shipped.records(H100) == ()
 
 
-def test_a_tampered_file_is_named_and_passed_over(shipped: Path) -> None:
-    ship(shipped, [known(16, 9.0)])
-    path = shipped / "some.json"
+def test_a_tampered_file_is_named_and_passed_over(shipped_folder: Path) -> None:
+    ship(shipped_folder, [known(16, 9.0)])
+    path = shipped_folder / "some.json"
     path.write_text(path.read_text().replace("16", "32"))
     with pytest.warns(UserWarning, match="some.json: passed over"):
         assert shipped.records(H100) == ()
 
 
-def test_a_file_is_read_once(shipped: Path) -> None:
-    ship(shipped, [known(16, 9.0)])
+def test_a_file_is_read_once(shipped_folder: Path) -> None:
+    ship(shipped_folder, [known(16, 9.0)])
     first = shipped.records(H100)
-    (shipped / "some.json").write_text("broken since")
+    (shipped_folder / "some.json").write_text("broken since")
     assert shipped.records(H100) == first
 
 
-def test_three_hundred_records_are_read_quickly(shipped: Path) -> None:
+def test_three_hundred_records_are_read_quickly(shipped_folder: Path) -> None:
     many = [
         record(*(replace(entry(16, 9.0 + n), config=tiled(2 + n)) for n in range(10)),
                problem=Problem(64, 64, 1 + size))
         for size in range(300)
     ]  # fmt: skip
-    ship(shipped, many)
+    ship(shipped_folder, many)
     began = time.process_time()
     assert len(shipped.records(H100)) == 300
     assert time.process_time() - began < 0.5  # a tenth of that on an idle machine
@@ -122,28 +122,28 @@ def test_three_hundred_records_are_read_quickly(shipped: Path) -> None:
 # The user's records before them
 
 
-def test_a_shipped_record_is_answered(library: Library, shipped: Path) -> None:
-    ship(shipped, [known(16, 9.0)])
+def test_a_shipped_record_is_answered(library: Library, shipped_folder: Path) -> None:
+    ship(shipped_folder, [known(16, 9.0)])
     answer = lookup(SQUARE, H100, library.store)
     assert answer is not None
     assert (answer.how, answer.time_us) == ("exact", 9.0)
 
 
-def test_the_users_record_goes_first(library: Library, shipped: Path) -> None:
-    ship(shipped, [known(16, 1.0)])
+def test_the_users_record_goes_first(library: Library, shipped_folder: Path) -> None:
+    ship(shipped_folder, [known(16, 1.0)])
     own = library.store.save(known(16, 9.0))
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_a_prediction_of_the_users_does_not(library: Library, shipped: Path) -> None:
+def test_a_prediction_of_the_users_does_not(library: Library, shipped_folder: Path) -> None:
     there = known(16, 9.0)
-    ship(shipped, [there])
+    ship(shipped_folder, [there])
     library.store.save(replace(known(16, 1.0), evidence="predicted"))
     assert (library.load(H100, SQUARE), library.records(H100)) == (there, [there])
 
 
-def test_all_that_is_known_is_there_once(library: Library, shipped: Path) -> None:
-    ship(shipped, [known(16, 1.0), known(16, 2.0, SMALL)])
+def test_all_that_is_known_is_there_once(library: Library, shipped_folder: Path) -> None:
+    ship(shipped_folder, [known(16, 1.0), known(16, 2.0, SMALL)])
     library.store.save(known(16, 9.0))
     assert [one.problem for one in library.records(H100)] == [SMALL, SQUARE]
 
@@ -153,8 +153,8 @@ def test_the_users_record_of_another_card_of_the_model_counts(library: Library) 
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_related_records_are_those_of_other_models(library: Library, shipped: Path) -> None:
-    ship(shipped, [known(16, 1.0, device=H200), known(16, 2.0, SMALL)])
+def test_related_records_are_those_of_other_models(library: Library, shipped_folder: Path) -> None:
+    ship(shipped_folder, [known(16, 1.0, device=H200), known(16, 2.0, SMALL)])
     other = library.store.save(known(16, 9.0, SMALL, PCIE))
     library.store.save(known(16, 9.0, device=find("a100")))
     assert [one.device for one in library.related(H100)] == [other.device, H200]
@@ -168,10 +168,10 @@ def test_a_broken_record_does_not_hide_the_device(library: Library) -> None:
         assert library.records(H100) == [saved]
 
 
-def test_shipped_ranges_serve(library: Library, shipped: Path) -> None:
+def test_shipped_ranges_serve(library: Library, shipped_folder: Path) -> None:
     one = Range(H100, SQUARE, "m", (Segment(1, 4096, 64),), 0.02)
     point = known(16, 9.0, replace(SQUARE, m=64))
-    ship(shipped, [point], [one])
+    ship(shipped_folder, [point], [one])
     answer = lookup(replace(SQUARE, m=100), OTHER_NAME, library.store)
     assert answer is not None
     assert (answer.how, answer.record, answer.regret) == ("range", point, 0.02)
@@ -180,27 +180,30 @@ def test_shipped_ranges_serve(library: Library, shipped: Path) -> None:
 # What uses them
 
 
-def test_a_search_begins_with_what_is_shipped(library: Library, shipped: Path) -> None:
+def test_a_search_begins_with_what_is_shipped(library: Library, shipped_folder: Path) -> None:
     there = Multiplication(SMALL, "tiled").candidates(
         PredictedRunner(SMALL, H100), lambda _: False, survey=None
     )
     winner = there.ranked[-1]  # not of the model's choice
-    ship(shipped, [record(replace(entry(16, 1.0), config=winner), problem=Problem(64, 64, 128))])
+    ship(
+        shipped_folder,
+        [record(replace(entry(16, 1.0), config=winner), problem=Problem(64, 64, 128))],
+    )
     assert winner in Multiplication(SMALL, "tiled").guesses(there, H100, library.store)[:4]
 
 
-def test_best_finds_what_is_shipped(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped.parent / "cache"))
+def test_best_finds_what_is_shipped(shipped_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped_folder.parent / "cache"))
     there = known(16, 9.0)
-    ship(shipped, [there])
+    ship(shipped_folder, [there])
     assert problems.best(4096, 4096, 4096, device="h100") == there
 
 
 def test_what_nobody_tuned_is_chosen_but_is_no_best(
-    shipped: Path, monkeypatch: pytest.MonkeyPatch
+    shipped_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped.parent / "cache"))
-    ship(shipped, [known(16, 9.0)])
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped_folder.parent / "cache"))
+    ship(shipped_folder, [known(16, 9.0)])
     chosen = problems.choose(4096, 4096, 4000, compute="f32", device="h100")
     assert chosen.regret
     with pytest.raises(NotFoundError):

@@ -1,0 +1,1 @@
+"""The public functions, each imported on first use by `autotune`."""

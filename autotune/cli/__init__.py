@@ -10,9 +10,9 @@ from typing import Annotated, TextIO
 
 import typer
 
-from autotune import __version__
 from autotune.cli import cache, devices, export, tuning
 from autotune.errors import AutotuneError
+from autotune.version import __version__
 
 VERBS: tuple[Callable[..., None], ...] = (
     devices.doctor,

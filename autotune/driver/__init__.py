@@ -1,0 +1,1 @@
+"""What Python hands to the CUDA driver: attributes, entry points, arguments, tensor maps."""

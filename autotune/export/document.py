@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
 
-from autotune import __version__
 from autotune.compiler import Program
 from autotune.export.library import Fallback, Library, Product
 from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
+from autotune.version import __version__
 
 SCHEMA = 1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-from autotune import __version__
 from autotune.export.library import Library
 from autotune.export.readme import readme
 from autotune.export.tables import shapes, tables
+from autotune.version import __version__
 
 _TEMPLATE_NAME = "gemm"
 

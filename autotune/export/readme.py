@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune import __version__
 from autotune.export.library import Library
+from autotune.version import __version__
 
 _TEXT = """\
 # {name}

@@ -1,0 +1,1 @@
+"""Kernel families as data: parameters, rules, estimates and launch plans."""

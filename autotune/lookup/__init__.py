@@ -1,0 +1,1 @@
+"""From a problem to a configuration: exact, in range, nearest or predicted."""

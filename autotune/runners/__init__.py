@@ -1,0 +1,1 @@
+"""The runner port, and the runners that need no GPU."""

@@ -25,7 +25,7 @@ from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
 
 SCHEMA = 1
-ROOT = Path(__file__).parent / "data" / "recordings"
+ROOT = Path(__file__).parents[1] / "data" / "recordings"
 
 _BROKEN = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError)
 _COLUMNS: tuple[tuple[type[Any], tuple[str, ...]], ...] = tuple(

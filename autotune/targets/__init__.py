@@ -1,0 +1,1 @@
+"""What the text of `--device` means, and the GPUs of this machine."""

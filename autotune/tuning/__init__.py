@@ -1,0 +1,1 @@
+"""The tuning loop: propose, compile ahead, measure, tell, rematch, record."""

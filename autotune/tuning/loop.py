@@ -12,7 +12,6 @@ from typing import Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-import autotune
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.records import Findings, Provenance, Store
@@ -29,6 +28,7 @@ from autotune.tuning.proposals import Choice
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.search import Journal, Search, axes_of
 from autotune.tuning.tunable import Subject
+from autotune.version import __version__
 
 __all__ = ["Options", "tune"]
 
@@ -192,7 +192,7 @@ class _Run(Generic[R]):
             driver=self._origin.driver,
             compiler=self._origin.compiler,
             source=self._origin.source,
-            autotune=autotune.__version__,
+            autotune=__version__,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seed=self._options.seed,
             trials=len(self.standings.trials),

@@ -1,0 +1,1 @@
+"""The numerical oracle, tolerances, and accuracy beside the vendor library."""

@@ -1,0 +1,1 @@
+"""One pass over the larger operand, for few rows or columns of C."""

@@ -1,0 +1,1 @@
+"""Tensor cores through registers (mma.sync)."""

@@ -1,0 +1,1 @@
+"""Terms that several families share."""

@@ -1,0 +1,1 @@
+"""Register-tiled fp32 kernels on CUDA cores."""

@@ -1,0 +1,1 @@
+"""The textbook kernels: naive and tiled."""

@@ -1,0 +1,1 @@
+"""Tensor cores of Hopper (wgmma), fed by bulk copies."""

@@ -8,7 +8,7 @@ from autotune.device import Device
 from autotune.families.base import Params, Rule, Work
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
-from autotune.families.wgmma import launches, tiles
+from autotune.families.wgmma import launches, tile_choice
 from autotune.families.wgmma.rules import rules
 from autotune.families.wgmma.terms import (
     CLUSTERS,
@@ -52,12 +52,12 @@ class Wgmma:
 
     def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
         """The values worth trying on the problem; the rules decide which go together."""
-        swaps = tiles.swaps(problem)
+        swaps = tile_choice.swaps(problem)
         bm, bn = set[int](), set[int]()
         for swap in swaps:
-            heights = tiles.heights(problem, device, swap)
-            bm.update(heights if swap else tiles.BLOCK_ROWS)
-            bn.update(tiles.BLOCK_ROWS if swap else heights)
+            heights = tile_choice.heights(problem, device, swap)
+            bm.update(heights if swap else tile_choice.BLOCK_ROWS)
+            bn.update(tile_choice.BLOCK_ROWS if swap else heights)
         wide, split = problem.element_bytes == 4, problem.products > 1
         step = SPAN // problem.element_bytes
         return {

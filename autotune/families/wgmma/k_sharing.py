@@ -8,7 +8,7 @@ from autotune.device import Device
 from autotune.families.base import Params, Rule
 from autotune.families.plan import Alignment
 from autotune.families.shared import limits, packing
-from autotune.families.wgmma import tiles
+from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.terms import (
     SPAN,
     cluster,
@@ -26,7 +26,7 @@ from autotune.families.wgmma.terms import (
     transposed,
     units,
 )
-from autotune.families.wgmma.tiles import FEW_STEPS, SHARE_STEPS
+from autotune.families.wgmma.tile_choice import FEW_STEPS, SHARE_STEPS
 from autotune.problem import Problem
 
 BUSY, IDLE = 0.8, 0.4
@@ -180,8 +180,8 @@ def _waves_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if p["reduction"] != "none" or p["split_k"] > 1:
         return None
     along_x, along_y = sides(p)
-    reached = tiles.fill(problem, device, p["swap"], along_x, along_y)
-    best = tiles.best_fill(problem, device)
+    reached = tile_choice.fill(problem, device, p["swap"], along_x, along_y)
+    best = tile_choice.best_fill(problem, device)
     busy = tiles({**p, "cluster": "1x1"}, problem) * problem.batch > device.sms
     if reached >= (BUSY if busy else IDLE) * best:
         return None

@@ -8,7 +8,7 @@ from autotune.device import Device
 from autotune.families.base import Params, Rule
 from autotune.families.plan import Alignment
 from autotune.families.shared.conventions import grid_fault
-from autotune.families.wgmma import k_sharing, tiles
+from autotune.families.wgmma import k_sharing, tile_choice
 from autotune.families.wgmma.terms import (
     GELU_REGISTERS,
     INSTRUCTION_ROWS,
@@ -112,8 +112,8 @@ def _architecture_fault(device: Device, p: Params) -> str | None:
 
 def _tile_fault(problem: Problem, device: Device, p: Params) -> str | None:
     along_x, along_y = sides(p)
-    heights = tiles.heights(problem, device, p["swap"])
-    if along_x not in tiles.BLOCK_ROWS or along_y not in heights:
+    heights = tile_choice.heights(problem, device, p["swap"])
+    if along_x not in tile_choice.BLOCK_ROWS or along_y not in heights:
         return f"{along_x} rows of x and {along_y} of y are no tile; swap={p['swap']}"
     return None
 

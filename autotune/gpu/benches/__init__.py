@@ -1,0 +1,1 @@
+"""Benches of the worker process: verify a candidate, then time it."""
