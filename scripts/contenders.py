@@ -22,7 +22,7 @@ from autotune.runners.base import Measurement, Runner
 from autotune.targets import targets
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.search import Sampler
 from autotune.tuning.tunable import Candidates
@@ -99,7 +99,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Part(Multiplication):
+class Part(GemmTunable):
     """A problem with some configurations to choose from."""
 
     configs: tuple[Config, ...] = ()

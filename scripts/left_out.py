@@ -40,7 +40,7 @@ from autotune.lookup import neighbours
 from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store
-from autotune.records.shipped import Library
+from autotune.records.shipped import Records
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
 from autotune.targets import targets
@@ -96,7 +96,7 @@ def live(
     """Looks shapes up that nobody tuned, tunes them and compares."""
     began, where = monotonic(), targets.resolve(device)
     store = Store(settings.cache_dir())
-    there = {record.problem for record in Library(store).records(where)}
+    there = {record.problem for record in Records(store).records(where)}
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         places = Places(device, stack, seed)

@@ -39,7 +39,7 @@ from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Measurement
-from autotune.runners.recording import Origin, Recording, Row
+from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.targets import targets
 from autotune.tuning import ladder
 from autotune.tuning.candidates import AUTO
@@ -173,13 +173,13 @@ def without(configs: Sequence[Config], known: Sequence[Config]) -> list[Config]:
     return [config for config in configs if config not in there]
 
 
-def earlier(path: Path, device: Device, origin: Origin) -> tuple[Row, ...]:
+def earlier(path: Path, device: Device, origin: Origin) -> tuple[SweepRow, ...]:
     """What a recording has, and what a sweep that ended early has left beside it.
 
     Raises:
         typer.BadParameter: if it is of another device, or of other kernels or compilers.
     """
-    rows: dict[Config, Row] = {}
+    rows: dict[Config, SweepRow] = {}
     for file in (path, left_of(path)):
         if file.exists():
             there = Recording.load(file)
@@ -213,11 +213,11 @@ def bar() -> Progress:
     )
 
 
-def advance(shown: Progress, task: TaskID, done: int, _row: Row) -> None:
+def advance(shown: Progress, task: TaskID, done: int, _row: SweepRow) -> None:
     shown.update(task, completed=done)
 
 
-def summary(rows: tuple[Row, ...], baseline: Measurement | None) -> str:
+def summary(rows: tuple[SweepRow, ...], baseline: Measurement | None) -> str:
     times = [
         (row.outcome.time_us, row.config) for row in rows if isinstance(row.outcome, Measurement)
     ]

@@ -44,7 +44,7 @@ from autotune.runners.base import Measurement
 from autotune.runners.estimates import winner
 from autotune.runners.replay import ROUNDS
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import Standings
+from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.search import Sampler, Search
 
 KERNEL_TUNER = "kernel-tuner:"
@@ -210,7 +210,7 @@ def choices(space: Space, trials: Iterable[Trial], again: Random | None) -> Iter
 
     `again` draws the noise of the leaders' second times; without it the first decide.
     """
-    standings = Standings()
+    standings = Leaderboard()
     for trial in trials:
         standings.note(trial)
         if standings.best is None:

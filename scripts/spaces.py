@@ -24,7 +24,7 @@ from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner, noisy
 from autotune.tuning.candidates import AUTO, candidates, guesses
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
 
@@ -106,7 +106,7 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
         runner, problem = ReplayRunner(recording), recording.problem
         there = candidates(problem, runner, AUTO, lambda _: False)
         configs, first = there.configs, guesses(there.ranked, problem, ())
-        describe = Multiplication(problem).describe(recording.device)
+        describe = GemmTunable(problem).describe(recording.device)
     return Space(
         outcomes={config: rows[config].outcome for config in configs},
         resources={config: rows[config].resources for config in configs},

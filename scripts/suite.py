@@ -52,7 +52,7 @@ from autotune.targets import targets
 from autotune.targets.targets import KERNEL_SOURCES, Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 
 SUITE = (
@@ -205,7 +205,7 @@ class Shop:
         keeper, compiled = Keeper(), partial(compile, cache=self.empty)
         runner, origin = target.runner, target.origin
         record = tune(
-            *(Multiplication(problem), runner, Store(self.empty), self.options),
+            *(GemmTunable(problem), runner, Store(self.empty), self.options),
             compile=compiled,
             origin=origin,
             observer=keeper,
@@ -240,7 +240,7 @@ class Keeper(Silent):
         """
         again = {entry.config: entry.measurement for entry in record.entries}
         rows = tuple(
-            recording.Row(
+            recording.SweepRow(
                 trial.config,
                 trial.resources or registry.find(trial.config.family).estimate(trial.config),
                 again.get(trial.config, trial.outcome),

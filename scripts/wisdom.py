@@ -45,7 +45,7 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 from autotune.targets import targets
 from autotune.targets.targets import Target
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 
 TRIALS = Path("docs/results/h100/trials")
@@ -262,7 +262,7 @@ def tune_at(problem: Problem, places: Places, store: Store, options: Options) ->
     """
     target = places.target(problem)
     return tune(
-        *(Multiplication(problem), target.runner, store, options),
+        *(GemmTunable(problem), target.runner, store, options),
         compile=partial(compiler.compile, cache=settings.cache_dir()),
         origin=target.origin,
     )

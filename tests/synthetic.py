@@ -13,7 +13,7 @@ from autotune.families.config import Config, Value
 from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Origin, Recording, Row, path_of
+from autotune.runners.recording import Origin, Recording, SweepRow, path_of
 from autotune.tuning.ladder import STEPS
 
 NAME = "synthetic"
@@ -37,7 +37,7 @@ def recorded() -> Recording:
         config = Config.of("simt", FASTEST.values | values | {"order": order})
         rows.append(_row(config, FASTEST_US if config == FASTEST else 9.0 + number))
     wrong = Config.of("simt", FASTEST.values | {"stages": 4})
-    rows.append(Row(wrong, _row(wrong, 1.0).resources, Failure("verify", "error 3 of 0.1")))
+    rows.append(SweepRow(wrong, _row(wrong, 1.0).resources, Failure("verify", "error 3 of 0.1")))
     origin = Origin("13.0", "NVRTC 13.5", "5e1f")
     date = "2026-11-21T12:00:00+00:00"
     return Recording(PROBLEM, H100, origin, date, Measurement(VENDOR_US, 0.01), tuple(rows))
@@ -51,6 +51,6 @@ def ship(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "names", lambda root=root: names(root))
 
 
-def _row(config: Config, time_us: float) -> Row:
+def _row(config: Config, time_us: float) -> SweepRow:
     taken = registry.find(config.family).estimate(config)
-    return Row(config, taken, Measurement(time_us, 0.01, 20, error=1e-5, tolerance=1e-3))
+    return SweepRow(config, taken, Measurement(time_us, 0.01, 20, error=1e-5, tolerance=1e-3))

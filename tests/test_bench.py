@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu.benches import base
 from autotune.gpu.benches import gemm as module
-from autotune.gpu.benches.gemm import VENDOR, Bench
+from autotune.gpu.benches.gemm import VENDOR, GemmBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Contestant, Samples
 from autotune.gpu.verify import Verdict
@@ -107,13 +107,13 @@ def log() -> list[str]:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Bench:
+def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> GemmBench:
     monkeypatch.setattr(module, "Operands", FakeOperands)
     monkeypatch.setattr(module, "Verifier", FakeVerifier)
     monkeypatch.setattr(base, "Timer", FakeTimer)
     monkeypatch.setattr(module, "baseline", lambda *_: Named("vendor", time_us=50.0))
     session: Any = FakeSession(log)
-    return Bench(session, PROBLEM, cache=None)
+    return GemmBench(session, PROBLEM, cache=None)
 
 
 def candidate(act: str, error: int = 570, workspace: int = 0, counters: int = 0) -> Candidate:
@@ -128,45 +128,47 @@ def open_rivals(session: FakeSession, operands: FakeOperands) -> list[tuple[str,
     return [("rival 1", Named("rival 1", time_us=40.0)), ("rival 2", Named("wrong"))]
 
 
-def test_a_measurement_tells_its_relative_error(bench: Bench) -> None:
+def test_a_measurement_tells_its_relative_error(bench: GemmBench) -> None:
     outcome = bench.measure(candidate("right"), None)
     assert isinstance(outcome, Measurement)
     assert outcome.relative_error == pytest.approx(570e-9)
 
 
-def test_a_refused_launch_is_a_failure(bench: Bench) -> None:
+def test_a_refused_launch_is_a_failure(bench: GemmBench) -> None:
     outcome = bench.measure(candidate("refused"), None)
     assert outcome == Failure("launch", "invalid argument")
 
 
-def test_the_objective_says_what_is_timed(bench: Bench, log: list[str]) -> None:
+def test_the_objective_says_what_is_timed(bench: GemmBench, log: list[str]) -> None:
     bench.measure(candidate("right"), None, "cold")
     assert log[-1] == "time right cold"
 
 
-def test_measuring_does_not_judge_accuracies(bench: Bench) -> None:
+def test_measuring_does_not_judge_accuracies(bench: GemmBench) -> None:
     assert isinstance(bench.measure(candidate("coarse", 1200), None), Measurement)
 
 
-def test_measuring_keeps_the_operands(bench: Bench, log: list[str]) -> None:
+def test_measuring_keeps_the_operands(bench: GemmBench, log: list[str]) -> None:
     bench.measure(candidate("right"), None)
     assert "refresh" not in log
 
 
-def test_a_rematch_begins_with_new_operands_and_room_for_all(bench: Bench, log: list[str]) -> None:
+def test_a_rematch_begins_with_new_operands_and_room_for_all(
+    bench: GemmBench, log: list[str]
+) -> None:
     both = [candidate("a", workspace=8, counters=1), candidate("b", workspace=4, counters=9)]
     bench.rematch(both, against_vendor=True)
     assert log[:3] == ["reserve 8 9", "refresh", "verify vendor"]
 
 
 def test_counters_are_cleared_between_verification_and_the_race(
-    bench: Bench, log: list[str]
+    bench: GemmBench, log: list[str]
 ) -> None:
     bench.rematch([candidate("a", counters=1), candidate("b", counters=9)], against_vendor=False)
     assert log[-2:] == ["clear counters", "race 2"]
 
 
-def test_a_rematch_judges_by_the_vendors_error_of_the_moment(bench: Bench) -> None:
+def test_a_rematch_judges_by_the_vendors_error_of_the_moment(bench: GemmBench) -> None:
     outcomes, vendor = bench.rematch(
         [candidate("right"), candidate("coarse", 1200), candidate("wrong")], against_vendor=True
     )
@@ -174,12 +176,12 @@ def test_a_rematch_judges_by_the_vendors_error_of_the_moment(bench: Bench) -> No
     assert (stages, vendor and vendor.time_us) == ([None, "accuracy", "verify"], 50.0)
 
 
-def test_a_rematch_without_the_vendor_has_no_time_of_it(bench: Bench) -> None:
+def test_a_rematch_without_the_vendor_has_no_time_of_it(bench: GemmBench) -> None:
     outcomes, vendor = bench.rematch([candidate("coarse", 1200)], against_vendor=False)
     assert ([type(one) for one in outcomes], vendor) == ([Measurement], None)
 
 
-def test_a_comparison_has_everyone_by_name(bench: Bench) -> None:
+def test_a_comparison_has_everyone_by_name(bench: GemmBench) -> None:
     ours = [candidate("ours", 1200)]
     outcomes = bench.compare(ours, ["test_bench:open_rivals"])
     times = {
@@ -190,12 +192,12 @@ def test_a_comparison_has_everyone_by_name(bench: Bench) -> None:
     assert times == wanted
 
 
-def test_a_comparison_races_all_that_is_right(bench: Bench, log: list[str]) -> None:
+def test_a_comparison_races_all_that_is_right(bench: GemmBench, log: list[str]) -> None:
     bench.compare([candidate("ours"), candidate("wrong")], ["test_bench:open_rivals"])
     assert log[-1] == "race 3"
 
 
-def test_the_baseline_tells_its_relative_error(bench: Bench) -> None:
+def test_the_baseline_tells_its_relative_error(bench: GemmBench) -> None:
     baseline = bench.baseline()
     assert baseline is not None
     assert baseline.relative_error == VENDOR_ERROR

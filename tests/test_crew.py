@@ -15,7 +15,7 @@ from autotune.errors import RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.tuning.device_pool import Crew
+from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.pipeline import Ready
 
@@ -46,7 +46,7 @@ def worked(
     *,
     ahead: bool = True,
 ) -> list[Trial]:
-    with closing(Crew(runners, measured, ahead=ahead)) as crew:
+    with closing(DevicePool(runners, measured, ahead=ahead)) as crew:
         return [*crew.trials(prepared, going)]
 
 
@@ -129,7 +129,7 @@ def test_without_looking_ahead_the_next_is_asked_for_once_the_last_is_told() -> 
             seen.append(len(told))
             yield one
 
-    with closing(Crew([FakeRunner()], measured, ahead=False)) as crew:
+    with closing(DevicePool([FakeRunner()], measured, ahead=False)) as crew:
         for trial in crew.trials(prepared(), always):
             told.add(trial.config)
     assert seen == [*range(len(CANDIDATES))]
@@ -142,7 +142,7 @@ def test_a_candidate_that_cannot_run_needs_no_device() -> None:
         assert release.wait(5)
         return by_width(config)
 
-    with closing(Crew([FakeRunner(waits)], measured, ahead=True)) as crew:
+    with closing(DevicePool([FakeRunner(waits)], measured, ahead=True)) as crew:
         trials = crew.trials([CANDIDATES[0], FAILED, CANDIDATES[1]], always)
         first = next(trials)  # while the device is busy
         release.set()
@@ -178,7 +178,7 @@ def test_leaving_waits_for_what_runs() -> None:
         ended.append(config)
         return by_width(config)
 
-    with closing(Crew([FakeRunner(slow)], measured, ahead=True)) as crew:
+    with closing(DevicePool([FakeRunner(slow)], measured, ahead=True)) as crew:
         trials = crew.trials([CANDIDATES[0], FAILED, *CANDIDATES[1:]], always)
         with closing(trials):  # type: ignore[type-var]
             next(trials)
@@ -187,7 +187,7 @@ def test_leaving_waits_for_what_runs() -> None:
 
 def test_the_baseline_is_taken_once_it_is_ready() -> None:
     runner = Vendor(after=3)
-    with closing(Crew([runner], measured, ahead=True)) as crew:
+    with closing(DevicePool([runner], measured, ahead=True)) as crew:
         known = [crew.baseline is not None for _ in crew.trials(CANDIDATES, always)]
     assert known.index(True) in (2, 3, 4)
     assert (runner.timed, crew.baseline) == (1, Measurement(90.0))
@@ -200,7 +200,7 @@ def test_only_the_first_device_times_the_baseline() -> None:
 
 
 def test_a_baseline_that_is_never_ready_is_not_waited_for() -> None:
-    with closing(Crew([Vendor(after=99)], measured, ahead=True)) as crew:
+    with closing(DevicePool([Vendor(after=99)], measured, ahead=True)) as crew:
         assert len([*crew.trials(CANDIDATES, always)]) == len(CANDIDATES)
         assert crew.baseline is None
 
@@ -211,7 +211,7 @@ def test_the_time_of_all_devices_is_added_up() -> None:
         return by_width(config)
 
     runners = [FakeRunner(slow), FakeRunner(slow)]
-    with closing(Crew(runners, measured, ahead=True)) as crew:
+    with closing(DevicePool(runners, measured, ahead=True)) as crew:
         began = time.monotonic()
         list(crew.trials(CANDIDATES, always))
         took = time.monotonic() - began

@@ -21,7 +21,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.user_kernels import KernelSubject, UserKernel, defined, placed
+from autotune.user_kernels import KernelTunable, UserKernel, defined, placed
 from autotune.user_kernels.comparison import compared
 from autotune.user_kernels.workload import Workload, workload
 
@@ -60,7 +60,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, example: Callable[..., object]) -> di
     return found
 
 
-def case_of(subject: KernelSubject, work: Workload, config: Config) -> Case:
+def case_of(subject: KernelTunable, work: Workload, config: Config) -> Case:
     """The launch of a configuration, with the input as A and the output as C."""
     (launch,) = subject.plan(config).launches
     names = {buffer.name: "ac"[n] for n, buffer in enumerate(work.buffers)}
@@ -79,7 +79,7 @@ def ran(given: Mapping[str, Any], values: Sequence[Mapping[str, int]], directory
     """Runs configurations on the CPU and compares with the example's reference."""
     kernel = kernel_of(given)
     work = workload(kernel.name, given["arguments"], given["reference"], rtol=None, atol=None)
-    subject = KernelSubject(kernel, work.call, work.arguments)
+    subject = KernelTunable(kernel, work.call, work.arguments)
     configs = [Config.of(kernel.family, one) for one in values]
     expected = work.buffers[1].expected
     assert expected is not None
@@ -140,7 +140,7 @@ def test_an_instance_fits_an_h100(
 def test_the_rest_is_rejected_for_a_reason(
     given: Mapping[str, Any], fits: int, fallen: set[str]
 ) -> None:
-    rows = list(KernelSubject(kernel_of(given), Call("k", ())).rejected(H100))
+    rows = list(KernelTunable(kernel_of(given), Call("k", ())).rejected(H100))
     reasons = [why.reason for _, why in rows if why]
     assert (len(rows) - len(reasons), set(reasons)) == (fits, fallen)
 

@@ -31,7 +31,7 @@ from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning import loop as loop
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.search import Journal
 
@@ -56,7 +56,7 @@ def go(
     compile: Compile = compiled,
     observer: Observer | None = None,
 ) -> Record:
-    subject = Multiplication(SQUARE, family)
+    subject = GemmTunable(SQUARE, family)
     return tune(subject, runner, store, options, compile=compile, origin=ORIGIN, observer=observer)
 
 
@@ -262,7 +262,7 @@ import sys, time
 from pathlib import Path
 from fakes import ORIGIN, FakeRunner, by_width, compiled
 from records import SQUARE
-from autotune.multiplication import Multiplication
+from autotune.multiplication import GemmTunable
 from autotune.store import Store
 from autotune.tuning import Options, tune
 
@@ -273,7 +273,7 @@ def outcome(config):
     return by_width(config)
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
-tiles = Multiplication(SQUARE, "tiled")
+tiles = GemmTunable(SQUARE, "tiled")
 tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
 """
 

@@ -17,7 +17,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Origin, Recording, Row
+from autotune.runners.recording import Origin, Recording, SweepRow
 
 TRUE = Coefficients(slot=1.4, turn=90.0, launch=2.5, traits={"8x8": 1.2})
 SHAPES = (Problem(256, 256, 256), Problem(512, 512, 2048), Problem(64, 1024, 1024))
@@ -32,10 +32,12 @@ def recorded(problem: Problem, failed: int = 0) -> Recording:
     configs = space.feasible(problem, H100).configs[::1501]
     times = cost.times(configs, problem, H100, coefficients=TRUE).tolist()
     rows = [
-        Row(config, taken(config), Measurement(time, samples=9))
+        SweepRow(config, taken(config), Measurement(time, samples=9))
         for config, time in zip(configs, times, strict=True)
     ]
-    rows += [Row(row.config, row.resources, Failure("verify", "wrong")) for row in rows[:failed]]
+    rows += [
+        SweepRow(row.config, row.resources, Failure("verify", "wrong")) for row in rows[:failed]
+    ]
     return Recording(problem, H100, Origin("13.0", "NVRTC", "abc"), "2026", None, tuple(rows))
 
 

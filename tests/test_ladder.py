@@ -28,7 +28,7 @@ from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report.ladder import Rung, render, rungs, to_json
 from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Recording, Row
+from autotune.runners.recording import Recording, SweepRow
 from autotune.targets.targets import Target
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS, climb
@@ -290,7 +290,7 @@ def test_without_tensor_cores_the_ladder_is_that_of_fp32(tmp_path: Path) -> None
 def recorded_in(compute: str, *configs: Config) -> Recording:
     first = next(row for row in recorded().rows if row.config.family == "tiled")
     rows = tuple(
-        Row(config, first.resources, Measurement(10.0 - place))
+        SweepRow(config, first.resources, Measurement(10.0 - place))
         for place, config in enumerate(configs)
     )
     return replace(recorded(), problem=in_precision(compute), rows=rows)

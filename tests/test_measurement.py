@@ -15,13 +15,15 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.records import codec
 from autotune.runners.base import Failure, Measurement
-from autotune.runners.recording import Origin, Recording, Row
+from autotune.runners.recording import Origin, Recording, SweepRow
 
 MEASURED = Measurement(12.5, 0.25, 20, 13.0, 1e-4, 1e-3, 7.5e-7)
 
 
 def recorded(outcome: Measurement | Failure, baseline: Measurement | None = MEASURED) -> Recording:
-    row = Row(Config.parse("tiled:tile_width=16,specialized=1"), Resources(256, 32, 2048), outcome)
+    row = SweepRow(
+        Config.parse("tiled:tile_width=16,specialized=1"), Resources(256, 32, 2048), outcome
+    )
     origin = Origin("13.0", "NVRTC 13.5", "5e1f")
     return Recording(SQUARE, H100, origin, "2026-11-21T12:00:00+00:00", baseline, (row,))
 

@@ -11,7 +11,7 @@ from autotune.records import Record, Store
 from autotune.runners.base import Candidate, Measurement
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 
 
@@ -24,7 +24,7 @@ def predicted(width: int) -> tuple[PredictedRunner, Candidate]:
 
 def tuned(store: Store) -> Record:
     return tune(
-        Multiplication(SQUARE, "tiled"),
+        GemmTunable(SQUARE, "tiled"),
         PredictedRunner(SQUARE, H100),
         store,
         Options(sampler="exhaustive"),

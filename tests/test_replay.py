@@ -21,10 +21,10 @@ from autotune.records import Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import Estimate
-from autotune.runners.recording import Recording, Row
+from autotune.runners.recording import Recording, SweepRow
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial, prepare
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, study_of, tune
 from autotune.tuning.search import Journal
 from autotune.tuning.sweep import record
@@ -39,13 +39,13 @@ def taken(width: int) -> Resources:
 def recorded() -> Recording:
     """Two families; half of the tiled widths are slow, one crashed."""
     rows = [
-        Row(
+        SweepRow(
             tiled(width), taken(width), Measurement(100.125 + width % 7, 0.5, 20, 120.5, 1e-4, 1e-3)
         )
         for width in range(4, 32)
     ]
-    rows.append(Row(tiled(32), taken(32), crash(tiled(32))))
-    rows.append(Row(NAIVE, Resources(256, 30, 0), Measurement(900.0)))
+    rows.append(SweepRow(tiled(32), taken(32), crash(tiled(32))))
+    rows.append(SweepRow(NAIVE, Resources(256, 30, 0), Measurement(900.0)))
     baseline = Measurement(90.5, 0.1, 30, 95.0)
     return Recording(SQUARE, H100, ORIGIN, "2026-11-21T12:00:00+00:00", baseline, tuple(rows))
 
@@ -206,7 +206,7 @@ def test_what_was_not_recorded_fails() -> None:
 def test_a_replay_is_marked_so_everywhere(tmp_path: Path) -> None:
     store = Store(tmp_path)
     saved = tune(
-        Multiplication(SQUARE, "tiled"),
+        GemmTunable(SQUARE, "tiled"),
         ReplayRunner(recorded()),
         store,
         Options(),
@@ -222,7 +222,7 @@ def test_the_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
         store = Store(tmp_path / name)
         options = Options(trials=24, seed=11)
         runner = ReplayRunner(recorded(), seed=11)
-        tiles = Multiplication(SQUARE, "tiled")
+        tiles = GemmTunable(SQUARE, "tiled")
         saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)
         [path] = (tmp_path / name / "studies").rglob("*.log")
         with closing(Journal(path, study_of("tiled", ORIGIN), ())) as journal:

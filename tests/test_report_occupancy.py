@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.device import find
-from autotune.report.occupancy import Row, kernel_row, render, tile_width_rows
+from autotune.report.occupancy import OccupancyRow, kernel_row, render, tile_width_rows
 
 RTX_3090 = find("rtx 3090")
 H100 = find("h100")
@@ -84,7 +84,9 @@ def test_the_table_of_one_kernel_shows_each_limit_and_no_tile() -> None:
         (kernel_row(H100, threads=1024, registers=255, shared=232448),),
     ],
 )
-def test_the_table_loses_nothing_on_a_terminal_of_80_columns(rows: tuple[Row, ...]) -> None:
+def test_the_table_loses_nothing_on_a_terminal_of_80_columns(
+    rows: tuple[OccupancyRow, ...],
+) -> None:
     text = printed(render(rows), width=80)
 
     assert "…" not in text

@@ -16,7 +16,7 @@ from autotune.runners import recording
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.search import Search
 
@@ -57,7 +57,7 @@ def tuned(seed: int, root: Path) -> Record:
     runner = ReplayRunner(recorded(), seed)
     options = Options(seed=seed)
     return tune(
-        Multiplication(SQUARE), runner, Store(root), options, compile=uncompiled, origin=ORIGIN
+        GemmTunable(SQUARE), runner, Store(root), options, compile=uncompiled, origin=ORIGIN
     )
 
 

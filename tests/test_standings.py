@@ -11,11 +11,11 @@ from fakes import by_width, crash, tiled
 from autotune.families.config import Config
 from autotune.runners.base import Failure, Measurement, Objective
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import LEADERS, OTHERS, Standings
+from autotune.tuning.leaderboard import LEADERS, OTHERS, Leaderboard
 
 
-def standings(trials: Iterable[Trial]) -> Standings:
-    made = Standings()
+def standings(trials: Iterable[Trial]) -> Leaderboard:
+    made = Leaderboard()
     for trial in trials:
         made.note(trial)
     return made
@@ -93,8 +93,8 @@ def both_times(width: int, hot_us: float, cold_us: float | None) -> Trial:
 OPPOSED = [both_times(width, 100.0 + width, 300.0 - width) for width in range(5, 30)]
 
 
-def searched_for(objective: Objective, trials: Iterable[Trial]) -> Standings:
-    made = Standings(objective)
+def searched_for(objective: Objective, trials: Iterable[Trial]) -> Leaderboard:
+    made = Leaderboard(objective)
     for trial in trials:
         made.note(trial)
     return made

@@ -21,7 +21,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.records import Findings, Record, Store
+from autotune.records import BaseRecord, Record, Store
 from autotune.runners.base import Failure, Measurement, Stage
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool
@@ -29,7 +29,7 @@ from autotune.tuning import loop as loop
 from autotune.tuning.candidates import GUESSES
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Options, tune
 
@@ -53,7 +53,7 @@ def go(
     family: str = "tiled",
 ) -> Record:
     return tune(
-        Multiplication(problem, family),
+        GemmTunable(problem, family),
         runner,
         store,
         options,
@@ -433,7 +433,7 @@ class Seen:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self.told.append(f"rematch {len(leaders)}")
 
-    def finished(self, record: Findings, progress: Progress) -> None:
+    def finished(self, record: BaseRecord, progress: Progress) -> None:
         del progress
         self.told.append(f"finished {len(record.entries)}")
 
@@ -497,7 +497,7 @@ import sys, time
 from pathlib import Path
 from fakes import ORIGIN, FakeRunner, by_width, compiled
 from records import SQUARE
-from autotune.multiplication import Multiplication
+from autotune.multiplication import GemmTunable
 from autotune.store import Store
 from autotune.tuning import Options, tune
 
@@ -508,7 +508,7 @@ def outcome(config):
     return by_width(config)
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
-tiles = Multiplication(SQUARE, "tiled")
+tiles = GemmTunable(SQUARE, "tiled")
 tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
 """
 

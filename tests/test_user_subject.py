@@ -18,7 +18,7 @@ from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Options, tune
-from autotune.user_kernels import KernelSubject, table
+from autotune.user_kernels import KernelTunable, table
 
 SUBJECT = subject()
 
@@ -26,7 +26,7 @@ SUBJECT = subject()
 def go(
     runner: KernelRunner,
     store: Store,
-    what: KernelSubject = SUBJECT,
+    what: KernelTunable = SUBJECT,
     compile: Compile = compiled,
     **options: Any,
 ) -> KernelRecord:
@@ -144,7 +144,7 @@ def test_the_digest_is_of_the_sources_the_call_and_the_geometry_alone() -> None:
     assert subject(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
         SUBJECT.digest("a")
     )
-    other = KernelSubject(kernel(), Call("saxpy", ()))
+    other = KernelTunable(kernel(), Call("saxpy", ()))
     assert len({SUBJECT.digest("a"), SUBJECT.digest("b"), other.digest("a")}) == 3
 
 

@@ -19,9 +19,9 @@ from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store, bundle, shipped
 from autotune.records.ranges import Range, Segment
-from autotune.records.shipped import Library, alike, related
+from autotune.records.shipped import Records, alike, related
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.gemm import Multiplication
+from autotune.tuning.gemm import GemmTunable
 
 OTHER_NAME = replace(H100, name="NVIDIA H100 SXM5 80GB", memory_bytes=84 * 10**9)
 H200, PCIE = find("h200"), find("h100 pcie")
@@ -38,9 +38,9 @@ def shipped_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def library(tmp_path: Path, shipped_folder: Path) -> Library:
+def library(tmp_path: Path, shipped_folder: Path) -> Records:
     del shipped_folder
-    return Library(Store(tmp_path / "cache"))
+    return Records(Store(tmp_path / "cache"))
 
 
 def ship(folder: Path, records: Iterable[Record], ranges: Iterable[Range] = ()) -> None:
@@ -122,45 +122,45 @@ def test_three_hundred_records_are_read_quickly(shipped_folder: Path) -> None:
 # The user's records before them
 
 
-def test_a_shipped_record_is_answered(library: Library, shipped_folder: Path) -> None:
+def test_a_shipped_record_is_answered(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [known(16, 9.0)])
     answer = lookup(SQUARE, H100, library.store)
     assert answer is not None
     assert (answer.how, answer.time_us) == ("exact", 9.0)
 
 
-def test_the_users_record_goes_first(library: Library, shipped_folder: Path) -> None:
+def test_the_users_record_goes_first(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [known(16, 1.0)])
     own = library.store.save(known(16, 9.0))
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_a_prediction_of_the_users_does_not(library: Library, shipped_folder: Path) -> None:
+def test_a_prediction_of_the_users_does_not(library: Records, shipped_folder: Path) -> None:
     there = known(16, 9.0)
     ship(shipped_folder, [there])
     library.store.save(replace(known(16, 1.0), evidence="predicted"))
     assert (library.load(H100, SQUARE), library.records(H100)) == (there, [there])
 
 
-def test_all_that_is_known_is_there_once(library: Library, shipped_folder: Path) -> None:
+def test_all_that_is_known_is_there_once(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [known(16, 1.0), known(16, 2.0, SMALL)])
     library.store.save(known(16, 9.0))
     assert [one.problem for one in library.records(H100)] == [SMALL, SQUARE]
 
 
-def test_the_users_record_of_another_card_of_the_model_counts(library: Library) -> None:
+def test_the_users_record_of_another_card_of_the_model_counts(library: Records) -> None:
     own = library.store.save(known(16, 9.0, device=OTHER_NAME))
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_related_records_are_those_of_other_models(library: Library, shipped_folder: Path) -> None:
+def test_related_records_are_those_of_other_models(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [known(16, 1.0, device=H200), known(16, 2.0, SMALL)])
     other = library.store.save(known(16, 9.0, SMALL, PCIE))
     library.store.save(known(16, 9.0, device=find("a100")))
     assert [one.device for one in library.related(H100)] == [other.device, H200]
 
 
-def test_a_broken_record_does_not_hide_the_device(library: Library) -> None:
+def test_a_broken_record_does_not_hide_the_device(library: Records) -> None:
     saved = library.store.save(known(16, 9.0, device=OTHER_NAME))
     folder = library.store.path(OTHER_NAME, SQUARE).parent
     (folder / "0.json").write_text("{")
@@ -168,7 +168,7 @@ def test_a_broken_record_does_not_hide_the_device(library: Library) -> None:
         assert library.records(H100) == [saved]
 
 
-def test_shipped_ranges_serve(library: Library, shipped_folder: Path) -> None:
+def test_shipped_ranges_serve(library: Records, shipped_folder: Path) -> None:
     one = Range(H100, SQUARE, "m", (Segment(1, 4096, 64),), 0.02)
     point = known(16, 9.0, replace(SQUARE, m=64))
     ship(shipped_folder, [point], [one])
@@ -180,8 +180,8 @@ def test_shipped_ranges_serve(library: Library, shipped_folder: Path) -> None:
 # What uses them
 
 
-def test_a_search_begins_with_what_is_shipped(library: Library, shipped_folder: Path) -> None:
-    there = Multiplication(SMALL, "tiled").candidates(
+def test_a_search_begins_with_what_is_shipped(library: Records, shipped_folder: Path) -> None:
+    there = GemmTunable(SMALL, "tiled").candidates(
         PredictedRunner(SMALL, H100), lambda _: False, survey=None
     )
     winner = there.ranked[-1]  # not of the model's choice
@@ -189,7 +189,7 @@ def test_a_search_begins_with_what_is_shipped(library: Library, shipped_folder: 
         shipped_folder,
         [record(replace(entry(16, 1.0), config=winner), problem=Problem(64, 64, 128))],
     )
-    assert winner in Multiplication(SMALL, "tiled").guesses(there, H100, library.store)[:4]
+    assert winner in GemmTunable(SMALL, "tiled").guesses(there, H100, library.store)[:4]
 
 
 def test_best_finds_what_is_shipped(shipped_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

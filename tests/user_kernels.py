@@ -12,7 +12,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
-from autotune.user_kernels import KernelSubject, UserKernel, Workload, defined, workload
+from autotune.user_kernels import KernelTunable, UserKernel, Workload, defined, workload
 
 SAXPY = """
 template <int THREADS, int EACH>
@@ -66,10 +66,10 @@ def work(**changes: Any) -> Workload:
     return workload(**given)
 
 
-def subject(**changes: Any) -> KernelSubject:
+def subject(**changes: Any) -> KernelTunable:
     """The kernel and its call, as the loop sees them."""
     call = work()
-    return KernelSubject(kernel(**changes), call.call, call.arguments)
+    return KernelTunable(kernel(**changes), call.call, call.arguments)
 
 
 class KernelRunner:

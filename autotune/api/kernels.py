@@ -18,8 +18,8 @@ from autotune.targets.targets import DEFAULT
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import options_of
 from autotune.user_kernels import (
-    KernelSubject,
     KernelTable,
+    KernelTunable,
     UserKernel,
     check_signature,
     defined,
@@ -124,7 +124,7 @@ def tune_kernel(
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = workload(kernel.name, arguments, reference, rtol=rtol, atol=atol)
-    subject = KernelSubject(kernel, work.call, work.arguments)
+    subject = KernelTunable(kernel, work.call, work.arguments)
     index, where = targets.measuring(device, str(subject))
 
     from autotune import gpu
@@ -200,7 +200,7 @@ def kernel_occupancy(
     )
     where = targets.resolve(device)
     targets.check_compilable(where)
-    subject = KernelSubject(kernel, Call(kernel.name, ()))
+    subject = KernelTunable(kernel, Call(kernel.name, ()))
     with _compiling(kernel) as (compile, _):
         return table(subject, where, compile, jobs=jobs)
 
@@ -217,7 +217,7 @@ def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Path]]:
 
 
 def _check_arguments(
-    subject: KernelSubject, arguments: Sequence[object], arch: str, folder: Path
+    subject: KernelTunable, arguments: Sequence[object], arch: str, folder: Path
 ) -> None:
     """Asks the first configuration that breaks no constraint what it takes."""
     first = next((config for config, held in subject.choices if not isinstance(held, str)), None)
@@ -225,7 +225,7 @@ def _check_arguments(
         check_signature(subject.kernel, first, arguments, arch, folder)
 
 
-def _digest(subject: KernelSubject, folder: Path) -> str:
+def _digest(subject: KernelTunable, folder: Path) -> str:
     kernel = subject.kernel
     sources = compiler.source_hash(kernel.file, directory=folder, includes=kernel.includes)
     return subject.digest(sources)

@@ -10,7 +10,7 @@ from autotune import compiler, settings
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.problem import Problem, compute_of
 from autotune.records import Record, Store, merging
-from autotune.records.shipped import Library
+from autotune.records.shipped import Records
 from autotune.targets import targets
 from autotune.targets.targets import DEFAULT
 from autotune.tuning.options import Options, options_of
@@ -107,10 +107,10 @@ def search(
     """`tune` for values that are checked already."""
     cache = settings.cache_dir()
     with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
-        from autotune.tuning.gemm import Multiplication
+        from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
 
-        subject = Multiplication(problem, family)
+        subject = GemmTunable(problem, family)
         target = opened()
         return tune(
             subject,
@@ -152,7 +152,7 @@ def recorded(problem: Problem, device: str = DEFAULT) -> Record:
     """`best` for values that are checked already."""
     where = targets.resolve(device)
     targets.check_memory(problem, where)
-    record = Library(Store(settings.cache_dir())).load(where, problem)
+    record = Records(Store(settings.cache_dir())).load(where, problem)
     if record is None:
         raise _untuned(problem, where, device)
     return record

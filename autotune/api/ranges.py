@@ -24,7 +24,7 @@ from autotune.problem import Problem, compute_of
 from autotune.records import Record, Store, ranges
 from autotune.records.ranges import DIMENSIONS, Range, Segment, sized
 from autotune.records.record import BEST_FIRST
-from autotune.records.shipped import Library
+from autotune.records.shipped import Records
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.targets import DEFAULT
@@ -181,7 +181,7 @@ def tune(
 def cover(span: Span, device: Device, store: Store, search: Tune, loss: float = LOSS) -> Range:
     """Tunes points by `search`, which records them, until the loss expected at every probe is at
     most `loss`; the range is recorded after each."""
-    library = Library(store)
+    library = Records(store)
     tuned: dict[int, Record] = {}
     pending = [span.high, span.low]
     while pending:

@@ -16,7 +16,7 @@ from autotune.cli.output import SECONDS, Json, show, show_json
 if TYPE_CHECKING:
     from autotune.maintenance.exchange import Arrival
     from autotune.maintenance.retiming import Retimed
-    from autotune.records import Findings, Store
+    from autotune.records import BaseRecord, Store
 
 STDOUT = "-"
 
@@ -270,7 +270,7 @@ def _show_arrivals(found: Sequence[Arrival], json: bool) -> None:
 
 def _retimed(
     store: Store,
-    stale: Sequence[tuple[Findings, str]],
+    stale: Sequence[tuple[BaseRecord, str]],
     device: str | None,
     top: int,
     *,

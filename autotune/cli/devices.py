@@ -11,7 +11,7 @@ from autotune.cli.output import DeviceSpec, Json, show, show_json
 
 if TYPE_CHECKING:
     from autotune.device import Device
-    from autotune.report.occupancy import Row
+    from autotune.report.occupancy import OccupancyRow
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
@@ -84,7 +84,7 @@ def occupancy(
     _show_rows(where, (row,), where.name, json)
 
 
-def _show_rows(where: Device, rows: tuple[Row, ...], note: str, json: bool) -> None:
+def _show_rows(where: Device, rows: tuple[OccupancyRow, ...], note: str, json: bool) -> None:
     from autotune.report.occupancy import render
 
     if json:

@@ -18,7 +18,7 @@ from pathlib import Path
 from autotune import compiler, settings
 from autotune.errors import UsageError
 from autotune.export.document import document
-from autotune.export.library import Library, Product, gather
+from autotune.export.library import ExportedGemm, Library, gather
 from autotune.export.names import check_name
 from autotune.export.names import write as write_files
 from autotune.export.pieces import FORMS, pieces
@@ -28,7 +28,7 @@ from autotune.problem import Problem, compute_of
 from autotune.records import Store
 from autotune.targets import targets
 
-__all__ = ["FORMATS", "Exported", "Library", "Product", "gather", "write", "write_library"]
+__all__ = ["FORMATS", "Exported", "ExportedGemm", "Library", "gather", "write", "write_library"]
 
 FORMATS = ("c", *FORMS, "json")
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from hashlib import sha256
 
 from autotune.compiler import Program
-from autotune.export.library import Fallback, Library, Product
+from autotune.export.library import ExportedGemm, Fallback, Library
 from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 from autotune.version import __version__
 
@@ -60,7 +60,7 @@ def _kernel(program: Program, piece: str | None) -> dict[str, object]:
     }
 
 
-def _product(product: Product) -> dict[str, object]:
+def _product(product: ExportedGemm) -> dict[str, object]:
     answer = product.answer
     return {
         "problem": str(product.problem),

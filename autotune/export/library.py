@@ -21,7 +21,7 @@ COUNTER_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Product:
+class ExportedGemm:
     """One problem on one device, ready to be launched.
 
     Attributes:
@@ -69,7 +69,7 @@ class Library:
 
     name: str
     devices: tuple[Device, ...]
-    products: tuple[Product, ...]
+    products: tuple[ExportedGemm, ...]
     fallbacks: tuple[Fallback, ...]
 
     @property
@@ -124,14 +124,14 @@ def gather(
     return Library(name, tuple(devices), tuple(products), tuple(fallbacks))
 
 
-def _product(problem: Problem, device: Device, find: Find, build: Build) -> Product:
+def _product(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:
     answer = find(problem, device)
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {device.name}; leave it out")
     alignment = Alignment.dense(problem)
     plan = registry.plan(answer.config, problem, alignment)
     programs = tuple(_built(one.template, device.arch, build) for one in plan.launches)
-    return Product(answer, alignment, plan, programs)
+    return ExportedGemm(answer, alignment, plan, programs)
 
 
 def _fallbacks(

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from autotune.compiler import Program
 from autotune.driver import tensor_maps
-from autotune.export.library import Fallback, Library, Product
+from autotune.export.library import ExportedGemm, Fallback, Library
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
@@ -78,11 +78,11 @@ class _Tables:
             )
         )
 
-    def _order(self, product: Product) -> tuple[int, ...]:
+    def _order(self, product: ExportedGemm) -> tuple[int, ...]:
         one = product.problem
         return self._home(product), kind(one), one.m, one.n, one.k, one.batch
 
-    def _home(self, product: Product) -> int:
+    def _home(self, product: ExportedGemm) -> int:
         return self._library.devices.index(product.device)
 
     def _device(self, number: int) -> str:
@@ -100,7 +100,7 @@ class _Tables:
             f"{shared}}}"
         )
 
-    def _plan(self, product: Product) -> str:
+    def _plan(self, product: ExportedGemm) -> str:
         one, plan, align = product.problem, product.plan, product.alignment
         first = len(self._launches)
         for launch, program in zip(plan.launches, product.programs, strict=True):

@@ -13,7 +13,7 @@ from multiprocessing import Pipe
 from typing import TypeVar
 
 from autotune.errors import AutotuneError, RunnerError
-from autotune.gpu.worker import Answer, Dying, Hello, Standing, Taken
+from autotune.gpu.worker import Dying, Hello, Reply, Standing, Taken
 from autotune.runners.base import Failure
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Worker:
         except BaseException:
             self.stop()
             raise
-        if isinstance(answer, Answer):
+        if isinstance(answer, Reply):
             return answer.value
         self.stop()
         return Failure("crash", _reason(answer))

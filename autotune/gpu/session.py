@@ -72,7 +72,7 @@ def count() -> int:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LoadedKernel:
     """A loaded kernel: PyCUDA's function, the stream and the dynamic shared memory in bytes."""
 
     function: Any
@@ -162,7 +162,7 @@ class Session:
         """Device memory that is not taken."""
         return int(self.cuda.mem_get_info()[0])
 
-    def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> Kernel:
+    def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> LoadedKernel:
         """The program's kernel, ready for launches with `shared` bytes of dynamic shared memory.
 
         Not for kernels that take tensor maps.
@@ -171,7 +171,7 @@ class Session:
         limit = self.cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
         function.set_attribute(limit, shared)
         function.prepare("".join(FORMATS[name] for name in types))
-        return Kernel(function, self.stream, shared)
+        return LoadedKernel(function, self.stream, shared)
 
     def bind(self, candidate: Candidate) -> Callable[[Values], Run]:
         """Loads the candidate's programs; what comes back launches them with given values."""
@@ -195,7 +195,7 @@ class Session:
 
         return bound
 
-    def _loaded(self, program: Program, launch: Launch) -> Kernel | MappedKernel:
+    def _loaded(self, program: Program, launch: Launch) -> LoadedKernel | MappedKernel:
         types = [argument.type for argument in launch.arguments]
         if "tensor_map" not in types:
             return self.load(program, types, launch.shared)

@@ -18,7 +18,7 @@ from autotune.errors import RunnerError
 from autotune.families.plan import ArgumentType, Template
 from autotune.families.shared.conventions import epilogue, transposes, type_arguments
 from autotune.gpu.operands import Matrix, Operands
-from autotune.gpu.session import Kernel, Run, Session
+from autotune.gpu.session import LoadedKernel, Run, Session
 from autotune.problem import TYPES, Problem, Type
 from autotune.runners.base import Failure
 from autotune.verification import oracle
@@ -126,7 +126,7 @@ class Verifier:
 
         def load(
             template: Template, types: tuple[ArgumentType, ...], shared: int = REDUCTION_SHARED
-        ) -> Kernel:
+        ) -> LoadedKernel:
             return session.load(programs[template], types, shared)
 
         self._fills = {kind: load(one, REGION) for kind, one in fills.items()}
@@ -244,7 +244,7 @@ class Verifier:
     def _check(self, matrix: Matrix, content: int, seed: int, place: int) -> None:
         self._elementwise(self._checks[matrix.type], *matrix.region, content, seed, place)
 
-    def _elementwise(self, kernel: Kernel, *arguments: int | float) -> None:
+    def _elementwise(self, kernel: LoadedKernel, *arguments: int | float) -> None:
         kernel.enqueue((BLOCKS, 1, 1), (THREADS, 1, 1), *arguments)
 
     def _place(self, index: int) -> int:

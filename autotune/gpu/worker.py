@@ -4,7 +4,7 @@ The parent sends the factory of the bench with its arguments, the last of which 
 GPU, then requests; each is a method's name and arguments.
 The worker sends `Hello` as soon as it knows its GPU and `Standing` once the bench takes requests,
 or, in the place of either, the `AutotuneError` that keeps it from that. A request is answered by
-`Taken` at once, and then by an `Answer`, or by `Dying` when the process can be of no further use.
+`Taken` at once, and then by an `Reply`, or by `Dying` when the process can be of no further use.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What the bench returned."""
 
     value: object
@@ -102,7 +102,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
         method, arguments = connection.recv()
         connection.send(Taken())
         try:
-            connection.send(Answer(getattr(bench, method)(*arguments)))
+            connection.send(Reply(getattr(bench, method)(*arguments)))
         except Exception as error:  # whatever a candidate did; its process goes with it
             connection.send(Dying(f"{type(error).__name__}: {error}"))
             return

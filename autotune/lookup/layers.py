@@ -11,7 +11,7 @@ from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.records.ranges import Range
-from autotune.records.shipped import Library
+from autotune.records.shipped import Records
 from autotune.runners.estimates import tied
 
 LAYOUT = "nt"
@@ -118,7 +118,7 @@ class Known:
     @classmethod
     def on(cls, device: Device, store: Store) -> Known:
         """What the store and the package hold of the device."""
-        library = Library(store)
+        library = Records(store)
         records = library.records(device)
         measured = frozenset(one.problem for one in records if one.evidence == "measured")
         return cls(device, store, measured, library.ranges(device))

@@ -11,10 +11,10 @@ from autotune.candidates import cost
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.lookup import neighbours
-from autotune.lookup.neighbours import REACH, Choice, expected_loss, legal
+from autotune.lookup.neighbours import REACH, NeighbourChoice, expected_loss, legal
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Store
-from autotune.records.shipped import Library, alike
+from autotune.records.shipped import Records, alike
 from autotune.runners.base import Evidence
 from autotune.tuning.candidates import of_compute
 
@@ -74,7 +74,7 @@ def lookup(problem: Problem, device: Device, store: Store) -> Answer | None:
     serves it in a tuned range, what similar problems or related devices suggest together with the
     cost model, what the model chose when it was asked to tune the problem, and what it chooses now.
     """
-    library = Library(store)
+    library = Records(store)
     record = library.load(device, problem)
     predicted = record is not None and record.evidence == "predicted"
     return (
@@ -103,7 +103,7 @@ def _exact(problem: Problem, device: Device, record: Record | None) -> Answer | 
     )
 
 
-def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None:
+def _ranged(problem: Problem, device: Device, library: Records) -> Answer | None:
     found = [(one, one.point(problem)) for one in library.ranges(device)]
     for one, point in sorted(found, key=lambda pair: pair[0].loss):
         if point is None or one.evidence == "predicted":
@@ -128,7 +128,7 @@ def _ranged(problem: Problem, device: Device, library: Library) -> Answer | None
     return None
 
 
-def _similar(problem: Problem, device: Device, library: Library) -> Answer | None:
+def _similar(problem: Problem, device: Device, library: Records) -> Answer | None:
     own = library.records(device)
     records = own if _enough(own, problem, device) else [*own, *library.related(device)]
     taught = neighbours.experience(problem, device, records)
@@ -164,12 +164,12 @@ def _chosen(problem: Problem, device: Device) -> Answer | None:
     if not choices or not math.isfinite(choices[0][0]):
         return None
     time_us, config = choices[0]
-    choice = Choice(time_us, time_us, 0.0, config, None)
+    choice = NeighbourChoice(time_us, time_us, 0.0, config, None)
     return _by_model(problem, device, choice, expected_loss("model", 0.0))
 
 
 def _by_model(
-    problem: Problem, device: Device, found: Choice, regret: float, corrected: str = ""
+    problem: Problem, device: Device, found: NeighbourChoice, regret: float, corrected: str = ""
 ) -> Answer:
     note = (
         f"{problem} is not tuned on {device.name}: using the model's choice{corrected}; "

@@ -37,7 +37,7 @@ SURVEY = 3000
 
 
 @dataclass(frozen=True)
-class Choice:
+class NeighbourChoice:
     """A configuration that could be answered.
 
     Attributes:
@@ -57,7 +57,7 @@ class Choice:
 
 def ranked(
     problem: Problem, device: Device, records: Sequence[Record], taught: Experience
-) -> list[Choice]:
+) -> list[NeighbourChoice]:
     """The entries of the nearest records, the most promising on this problem first.
 
     Each has the time that the cost model predicts, corrected by what its errors on other problems
@@ -76,7 +76,7 @@ def ranked(
     return _in_order(belief, [*pool], [record for _, record in pool.values()])
 
 
-def surveyed(problem: Problem, device: Device, taught: Experience) -> list[Choice]:
+def surveyed(problem: Problem, device: Device, taught: Experience) -> list[NeighbourChoice]:
     """Many of all legal configurations, spread evenly, in the same order."""
     configs = survey(problem, device)
     belief = taught.judge(configs, problem)
@@ -156,15 +156,15 @@ def _usable(record: Record) -> list[Entry]:
 
 def _in_order(
     belief: Belief, configs: Sequence[Config], records: Sequence[Record | None]
-) -> list[Choice]:
+) -> list[NeighbourChoice]:
     """What can run, the most promising first."""
     columns = belief.cautious(CAUTION), belief.times, belief.doubts
     cautious, times, doubts = (column.tolist() for column in columns)
-    choices = map(Choice, cautious, times, doubts, configs, records)
+    choices = map(NeighbourChoice, cautious, times, doubts, configs, records)
     return sorted((one for one in choices if math.isfinite(one.cautious_us)), key=order)
 
 
-def order(choice: Choice) -> tuple[float, str]:
+def order(choice: NeighbourChoice) -> tuple[float, str]:
     """By which the most promising comes first."""
     return choice.cautious_us, str(choice.config)
 

@@ -15,7 +15,7 @@ from tempfile import NamedTemporaryFile
 from autotune.errors import AutotuneError, UsageError
 from autotune.maintenance.inventory import Item, listed
 from autotune.problem import Problem
-from autotune.records import Change, Findings, Record, Store, bundle, codec, files, ranges
+from autotune.records import BaseRecord, Change, Record, Store, bundle, codec, files, ranges
 from autotune.records.bundle import Bundle
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
@@ -89,7 +89,7 @@ def write(path: Path, what: Bundle) -> int:
     return len(text)
 
 
-def read(path: Path) -> tuple[Findings | Range, ...]:
+def read(path: Path) -> tuple[BaseRecord | Range, ...]:
     """What a bundle, or the file of a single record, holds.
 
     Raises:
@@ -111,7 +111,7 @@ def read(path: Path) -> tuple[Findings | Range, ...]:
         ) from error
 
 
-def contents(root: Path, store: Store) -> tuple[list[Findings | Range], list[Item]]:
+def contents(root: Path, store: Store) -> tuple[list[BaseRecord | Range], list[Item]]:
     """What can be read of another cache directory, and the files that cannot.
 
     Raises:
@@ -126,7 +126,7 @@ def contents(root: Path, store: Store) -> tuple[list[Findings | Range], list[Ite
     return readable, [item for item in items if item.fault is not None]
 
 
-def absorb(store: Store, found: Iterable[Findings | Range], today: Origin) -> list[Arrival]:
+def absorb(store: Store, found: Iterable[BaseRecord | Range], today: Origin) -> list[Arrival]:
     """Merges what was read into the store.
 
     Args:
@@ -143,7 +143,7 @@ def absorb(store: Store, found: Iterable[Findings | Range], today: Origin) -> li
     ]
 
 
-def _adopted(store: Store, record: Findings, today: Origin) -> Arrival:
+def _adopted(store: Store, record: BaseRecord, today: Origin) -> Arrival:
     change = store.adopt(record, today)
     why = ""
     if change == "passed over":

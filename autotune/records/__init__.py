@@ -26,10 +26,10 @@ from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import codec, files
 from autotune.records.merging import Made, R, comparable, merge, reconcile
-from autotune.records.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
+from autotune.records.record import BEST_FIRST, BaseRecord, Entry, KernelRecord, Provenance, Record
 from autotune.runners.base import Evidence
 
-__all__ = ["Entry", "Findings", "KernelRecord", "Provenance", "Record", "Store"]
+__all__ = ["BaseRecord", "Entry", "KernelRecord", "Provenance", "Record", "Store"]
 
 Change = Literal["new", "better", "equal", "passed over"]
 """What a record of another store did to one's own: there was none, it was improved or replaced,
@@ -83,7 +83,7 @@ class Store:
             return "new" if old is None else "better"
         return "equal" if comparable(old.provenance, record.provenance) else "passed over"
 
-    def withdraw(self, record: Findings) -> Path:
+    def withdraw(self, record: BaseRecord) -> Path:
         """Sets the file of a record aside, so that nothing runs what it holds; returns where.
 
         Raises:
@@ -100,7 +100,7 @@ class Store:
         for kind in (Record, KernelRecord):
             yield from sorted((self.root / kind.FOLDER).glob("*/*.json"))
 
-    def read(self, path: Path) -> Findings | None:
+    def read(self, path: Path) -> BaseRecord | None:
         """The record in one of `paths`, None if it has gone.
 
         Raises:
@@ -163,20 +163,20 @@ class Store:
                 known[fields[0]] = fields[1]
         return known
 
-    def _path(self, kind: type[Findings], device: Device, slug: str, evidence: Evidence) -> Path:
+    def _path(self, kind: type[BaseRecord], device: Device, slug: str, evidence: Evidence) -> Path:
         suffix = "" if evidence == "measured" else f".{evidence}"
         return self.root / kind.FOLDER / device.slug / f"{slug}{suffix}.json"
 
     def _of_kernel(self, path: Path) -> bool:
         return path.is_relative_to(self.root / KernelRecord.FOLDER)
 
-    def _replace(self, path: Path, old: Findings | None, new: Findings) -> None:
+    def _replace(self, path: Path, old: BaseRecord | None, new: BaseRecord) -> None:
         """Writes the record; one whose times cannot be compared with its own is kept beside it."""
         if old is not None and not comparable(old.provenance, new.provenance):
             files.copy_aside(path, "superseded")
         files.write(path, codec.dumps(new))
 
-    def _place(self, record: Findings) -> Path:
+    def _place(self, record: BaseRecord) -> Path:
         return self._path(type(record), record.device, record.slug, record.evidence)
 
     def _quarantine_path(self, device: Device) -> Path:

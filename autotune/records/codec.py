@@ -15,7 +15,7 @@ from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import checksum
-from autotune.records.record import BEST_FIRST, Entry, Findings, KernelRecord, Provenance, Record
+from autotune.records.record import BEST_FIRST, BaseRecord, Entry, KernelRecord, Provenance, Record
 from autotune.runners.base import Evidence, Measurement
 
 SCHEMA = 2
@@ -27,7 +27,7 @@ USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 T = TypeVar("T")
 
 
-def encode(record: Findings) -> dict[str, object]:
+def encode(record: BaseRecord) -> dict[str, object]:
     """The record as JSON data with its checksum; times are in microseconds, sizes in bytes.
 
     Raises:
@@ -45,7 +45,7 @@ def encode(record: Findings) -> dict[str, object]:
     return {checksum.CHECKSUM: checksum.of(data), **data}
 
 
-def decode(data: object) -> Findings:
+def decode(data: object) -> BaseRecord:
     """The record that `encode` made `data` from.
 
     Raises:
@@ -74,7 +74,7 @@ def decode(data: object) -> Findings:
     return Record(*found, _build(Problem, USUAL | as_object(given.get("problem"), "problem")))
 
 
-def dumps(record: Findings) -> bytes:
+def dumps(record: BaseRecord) -> bytes:
     """The text of a record's file.
 
     Raises:
@@ -83,7 +83,7 @@ def dumps(record: Findings) -> bytes:
     return (json.dumps(encode(record), indent=2, allow_nan=False) + "\n").encode()
 
 
-def loads(text: bytes) -> Findings:
+def loads(text: bytes) -> BaseRecord:
     """Reads the text of a record's file back.
 
     Raises:
@@ -95,7 +95,7 @@ def loads(text: bytes) -> Findings:
         raise ValueError(str(error)) from error
 
 
-def _subject(record: Findings) -> dict[str, object]:
+def _subject(record: BaseRecord) -> dict[str, object]:
     """What the record is of."""
     if isinstance(record, KernelRecord):
         return {"kernel": {"name": record.call.name, "arguments": list(record.call.arguments)}}

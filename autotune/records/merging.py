@@ -19,14 +19,14 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
-from autotune.records.record import Entry, Findings, coldest
+from autotune.records.record import BaseRecord, Entry, coldest
 from autotune.runners.base import Measurement
 
 KEPT = 10
 # As much of a date as all forms of ISO 8601 in UTC have alike.
 SECONDS = len("2026-11-21T12:00:00")
 
-R = TypeVar("R", bound=Findings)
+R = TypeVar("R", bound=BaseRecord)
 
 
 class Made(Protocol):
@@ -47,7 +47,7 @@ def comparable(one: Made, other: Made) -> bool:
     return (one.driver, one.compiler, one.source) == (other.driver, other.compiler, other.source)
 
 
-def stale(record: Findings, today: Made) -> str | None:
+def stale(record: BaseRecord, today: Made) -> str | None:
     """What has changed since the record was measured, such as `driver 12.8, now 13.0`.
 
     None for what is up to date, and for what was not measured here: a recording does not age, and
@@ -104,7 +104,7 @@ def reconcile(one: R, other: R, today: Made | None) -> R:
     return replace(first, entries=_kept(entries.values()), baseline=baseline)
 
 
-def _standing(record: Findings, today: Made | None) -> tuple[object, ...]:
+def _standing(record: BaseRecord, today: Made | None) -> tuple[object, ...]:
     """What a record is ranked by beside another one; the greater stands."""
     made = record.provenance
     source, tools = False, 0

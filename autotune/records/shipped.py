@@ -52,7 +52,7 @@ def records(device: Device) -> tuple[Record, ...]:
 
 
 @dataclass(frozen=True)
-class Library:
+class Records:
     """All records that serve a device: the user's own, and the shipped ones.
 
     Of one problem the user's record goes first, unless it is only predicted. What the user has of a

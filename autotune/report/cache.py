@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from autotune.maintenance.exchange import Arrival
 from autotune.maintenance.inventory import Item, Kind
 from autotune.maintenance.retiming import Retimed
-from autotune.records import Findings, KernelRecord
+from autotune.records import BaseRecord, KernelRecord
 from autotune.records.ranges import Range
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def faults(items: Iterable[Item]) -> Table:
     return table
 
 
-def stale(records: Iterable[tuple[Findings, str]]) -> Table:
+def stale(records: Iterable[tuple[BaseRecord, str]]) -> Table:
     """A row for each record that was made with something else than there is today."""
     table = _table("stale; `autotune cache verify --retime` measures again", "record", "changed")
     for record, why in records:
@@ -79,7 +79,7 @@ def stale(records: Iterable[tuple[Findings, str]]) -> Table:
 
 
 def verdict_json(
-    items: Sequence[Item], records: Iterable[tuple[Findings, str]], retimed: Iterable[Retimed]
+    items: Sequence[Item], records: Iterable[tuple[BaseRecord, str]], retimed: Iterable[Retimed]
 ) -> dict[str, object]:
     """All that `verify` finds out."""
     return {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class OccupancyRow:
     """One kernel on one device.
 
     Attributes:
@@ -55,7 +55,7 @@ class Row:
 
 def kernel_row(
     device: Device, *, threads: int, registers: int, shared: int, barriers: int = 1
-) -> Row:
+) -> OccupancyRow:
     """The row of one kernel, in the units of `occupancy`.
 
     Raises:
@@ -64,7 +64,7 @@ def kernel_row(
     found = occupancy(
         device, threads=threads, registers=registers, shared=shared, barriers=barriers
     )
-    return Row(
+    return OccupancyRow(
         threads=threads,
         registers=registers,
         shared=shared,
@@ -75,7 +75,7 @@ def kernel_row(
     )
 
 
-def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[Row, ...]:
+def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[OccupancyRow, ...]:
     """The rows of the square tiled kernel, for each TILE_WIDTH and its compiled registers.
 
     A block has TILE_WIDTH^2 threads and two fp32 tiles in shared memory. A width whose block the
@@ -113,7 +113,7 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
         return dict(zip(widths, pool.map(registers, widths), strict=True))
 
 
-def render(rows: Sequence[Row]) -> Table:
+def render(rows: Sequence[OccupancyRow]) -> Table:
     """The rows as a table of 80 columns or more; those that no row has a value for are left out."""
     from rich.table import Table
 
@@ -140,7 +140,7 @@ def render(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _tile_width_row(device: Device, width: int, registers: int) -> Row:
+def _tile_width_row(device: Device, width: int, registers: int) -> OccupancyRow:
     row = replace(
         kernel_row(device, threads=width**2, registers=registers, shared=shared_bytes(width)),
         tile_width=width,
@@ -162,5 +162,5 @@ def _limiter(device: Device, found: Occupancy, threads: int) -> str:
     return found.limiter if found.blocks_per_sm else f"does not fit: {found.limiter}"
 
 
-def _limits(row: Row) -> str:
+def _limits(row: OccupancyRow) -> str:
     return ", ".join(f"{blocks} by {name}" for name, blocks in row.limits.items())

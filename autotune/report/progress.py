@@ -14,7 +14,7 @@ from rich.progress import Progress as Display
 from rich.text import Text
 
 from autotune.problem import Problem
-from autotune.records import Findings
+from autotune.records import BaseRecord
 from autotune.report import vendor
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
@@ -88,7 +88,7 @@ class Tally:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._inner.rematch(leaders)
 
-    def finished(self, record: Findings, progress: Progress) -> None:
+    def finished(self, record: BaseRecord, progress: Progress) -> None:
         self._inner.finished(record, progress)
 
 
@@ -108,7 +108,7 @@ class Speed:
         )
 
 
-class Lines:
+class PlainProgress:
     """Prints a line when something is found, and one now and then when nothing is."""
 
     def __init__(self, problem: Problem, limits: Limits, console: Console) -> None:
@@ -138,7 +138,7 @@ class Lines:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._say(f"timing the best {len(leaders)} against each other")
 
-    def finished(self, record: Findings, progress: Progress) -> None:
+    def finished(self, record: BaseRecord, progress: Progress) -> None:
         best = self._speed.of(record.best.measurement.time_us)
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
@@ -192,7 +192,7 @@ class Bar(ProgressColumn):
         self._doing = f"timing the best {len(leaders)} against each other"
         self.display.update(self._task, completed=1.0)
 
-    def finished(self, record: Findings, progress: Progress) -> None:
+    def finished(self, record: BaseRecord, progress: Progress) -> None:
         del record, progress
 
 
@@ -208,7 +208,7 @@ def observing(
 ) -> Iterator[Observer]:
     """What shows a run on the console; `plain`, or a console that is no terminal, gets lines."""
     if plain or not console.is_terminal:
-        yield Lines(problem, limits, console)
+        yield PlainProgress(problem, limits, console)
         return
     bar = Bar(problem, limits, console)
     with bar.display:

@@ -50,7 +50,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Row:
+class SweepRow:
     """One recorded configuration. The resources of one that did not compile are estimated."""
 
     config: Config
@@ -70,7 +70,7 @@ class Recording:
     origin: Origin
     date: str
     baseline: Measurement | None
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
 
     def save(self, path: Path) -> None:
         """Writes the file whole; the same recording always gives the same bytes."""
@@ -155,9 +155,9 @@ def _size(problem: Problem) -> tuple[int, Problem]:
     return problem.flops, problem
 
 
-def _columns(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+def _columns(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
     """The rows of each family, by column; a column that does not apply to a row holds None."""
-    families: dict[str, list[Row]] = {}
+    families: dict[str, list[SweepRow]] = {}
     for row in rows:
         families.setdefault(row.config.family, []).append(row)
     return {
@@ -176,14 +176,14 @@ def _columns(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _value(row: Row, part: type[Any], name: str) -> Any:
+def _value(row: SweepRow, part: type[Any], name: str) -> Any:
     holder = row.resources if part is Resources else row.outcome
     value = getattr(holder, name) if isinstance(holder, part) else None
     # A nanosecond is finer than any timer; more digits would only make the file larger.
     return round(value, 3) if name.endswith("_us") and value is not None else value
 
 
-def _rows(families: Mapping[str, Mapping[str, Any]]) -> Iterable[Row]:
+def _rows(families: Mapping[str, Mapping[str, Any]]) -> Iterable[SweepRow]:
     for family, given in families.items():
         # Older files do not have all columns.
         absent = [None] * len(given["stage"])
@@ -198,4 +198,4 @@ def _rows(families: Mapping[str, Mapping[str, Any]]) -> Iterable[Row]:
                 {name: columns[name][row] for name in names_} for _, names_ in _COLUMNS
             )
             outcome = Measurement(**measured) if failed["stage"] is None else Failure(**failed)
-            yield Row(Config.of(family, params), Resources(**taken), outcome)
+            yield SweepRow(Config.of(family, params), Resources(**taken), outcome)

@@ -22,7 +22,7 @@ from autotune.families import registry
 from autotune.lookup.lookup import Answer, lookup
 from autotune.problem import Problem, compute_of
 from autotune.records import Store
-from autotune.runtime.bound_gemm import Product
+from autotune.runtime.bound_gemm import BoundGemm
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.state import Runtime, UntunedWarning
@@ -125,7 +125,7 @@ def probe(ordinal: int = 0) -> Device:
 
 
 @lru_cache(maxsize=1)
-def current() -> Product:
+def current() -> BoundGemm:
     """The process's products, with all that is loaded for them.
 
     It is the one thing that the package keeps between calls: loaded kernels belong to the
@@ -136,7 +136,7 @@ def current() -> Product:
     """
     find = partial(lookup, store=Store(settings.cache_dir()))
     build = partial(compiler.compile, cache=settings.cache_dir())
-    return Product(Runtime(Driver.load(), find, registry.plan, build))
+    return BoundGemm(Runtime(Driver.load(), find, registry.plan, build))
 
 
 def _ordinal(runtime: Runtime, device: int | None) -> int:

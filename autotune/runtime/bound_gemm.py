@@ -50,7 +50,7 @@ class _Bound(NamedTuple):
     vendor: bool
 
 
-class Product:
+class BoundGemm:
     """`C = act(alpha op(A) op(B) + beta C + bias)` for arrays of any shape and layout.
 
     Operands that look as they did in an earlier call are not checked again, and where they lie

@@ -12,7 +12,7 @@ from autotune.lookup.lookup import How
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Window
-from autotune.runtime.bound_gemm import KEPT_CALLS, Four, Operands, Product
+from autotune.runtime.bound_gemm import KEPT_CALLS, BoundGemm, Four, Operands
 from autotune.runtime.executable import Enqueue, Executable
 from autotune.runtime.state import Runtime
 
@@ -20,7 +20,7 @@ Some = tuple[int | None, int | None, int | None]
 """Of A, B and C, as far as they are given."""
 
 
-class Kernel(Product):
+class Kernel(BoundGemm):
     """The product of one problem on one GPU, with its configuration chosen and loaded.
 
     Attributes:

@@ -13,7 +13,7 @@ from autotune.tuning.pipeline import Ready
 Measure = Callable[[Runner, Candidate], Trial]
 
 
-class Crew:
+class DevicePool:
     """Gives each candidate to the first device that is free; to be closed.
 
     Attributes:

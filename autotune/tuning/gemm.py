@@ -13,7 +13,7 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store
-from autotune.records.shipped import Library
+from autotune.records.shipped import Records
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 from autotune.tuning.candidates import AUTO, candidates, families_of, guesses
 from autotune.tuning.tunable import Candidates
@@ -21,8 +21,8 @@ from autotune.verification.accuracy import judged
 
 
 @dataclass(frozen=True)
-class Multiplication:
-    """A problem and the families to choose from, as a `Subject`.
+class GemmTunable:
+    """A problem and the families to choose from, as a `Tunable`.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -55,7 +55,7 @@ class Multiplication:
 
     def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
         """The model's choice and what won on similar problems."""
-        return guesses(there.ranked, self.problem, Library(store).records(device))
+        return guesses(there.ranked, self.problem, Records(store).records(device))
 
     def describe(self, device: Device) -> Describe:
         """What a block takes and does, and the model's time."""

@@ -18,7 +18,7 @@ OTHERS = 2
 NEAR = 1.1
 
 
-class Standings:
+class Leaderboard:
     """What is known so far.
 
     Attributes:

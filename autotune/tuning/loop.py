@@ -14,20 +14,20 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
-from autotune.records import Findings, Provenance, Store
+from autotune.records import BaseRecord, Provenance, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
 from autotune.runners.recording import Origin
 from autotune.tuning.candidates import GUESSES
-from autotune.tuning.device_pool import Crew
+from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
-from autotune.tuning.leaderboard import Standings
+from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Options
 from autotune.tuning.pipeline import Prepared, ahead, cores
-from autotune.tuning.proposals import Choice
+from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.search import Journal, Search, axes_of
-from autotune.tuning.tunable import Subject
+from autotune.tuning.tunable import Tunable
 from autotune.version import __version__
 
 __all__ = ["Options", "tune"]
@@ -44,11 +44,11 @@ RESERVE = 0.05
 # thousand would begin seconds late.
 SURVEY = 6000
 
-R = TypeVar("R", bound=Findings)
+R = TypeVar("R", bound=BaseRecord)
 
 
 def tune(
-    subject: Subject[R],
+    subject: Tunable[R],
     runner: Runner,
     store: Store,
     options: Options,
@@ -107,7 +107,7 @@ class _Run(Generic[R]):
 
     def __init__(
         self,
-        subject: Subject[R],
+        subject: Tunable[R],
         runners: Sequence[Runner],
         store: Store,
         options: Options,
@@ -126,8 +126,8 @@ class _Run(Generic[R]):
         self._baseline: Measurement | None = None
         # Elsewhere the same seed tries the same; noise in the outcomes would prevent it anyway.
         self._live = self._runner.evidence == "measured"
-        self._crew = Crew(runners, self._try, ahead=self._live)
-        self.standings = Standings(options.objective)
+        self._crew = DevicePool(runners, self._try, ahead=self._live)
+        self.standings = Leaderboard(options.objective)
         device = self._runner.device
         survey = None if options.sampler == "exhaustive" else SURVEY
         self._quarantine = Quarantine(store, device, self._runner.evidence, origin.source)
@@ -154,7 +154,9 @@ class _Run(Generic[R]):
             describe=subject.describe(device),
             value=lambda trial: _worth(trial, options.objective),
         )
-        self._choice = Choice(search, self.journal, self.standings, observer, options, self._going)
+        self._choice = Proposals(
+            search, self.journal, self.standings, observer, options, self._going
+        )
         observer.started(len(configs), there.rejected, self._progress())
 
     def search(self) -> None:

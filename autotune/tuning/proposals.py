@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from autotune.families.config import Config
 from autotune.tuning.events import Observer
-from autotune.tuning.leaderboard import Standings
+from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Options
 from autotune.tuning.search import Journal, Patience, Search
 
 
 @dataclass
-class Choice:
+class Proposals:
     """A search whose proposals are claimed in the journal, and which learns there from others.
 
     Attributes:
@@ -27,7 +27,7 @@ class Choice:
 
     search: Search
     journal: Journal
-    standings: Standings
+    standings: Leaderboard
     observer: Observer
     options: Options
     going: Callable[[], bool]

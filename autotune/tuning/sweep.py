@@ -13,7 +13,7 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Runner
-from autotune.runners.recording import Origin, Recording, Row
+from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.pipeline import ahead
 
@@ -29,9 +29,9 @@ def record(
     *,
     compile: Compile,
     origin: Origin,
-    known: Sequence[Row] = (),
+    known: Sequence[SweepRow] = (),
     jobs: int | None = None,
-    progress: Callable[[int, Row], None] = lambda _number, _row: None,
+    progress: Callable[[int, SweepRow], None] = lambda _number, _row: None,
 ) -> Recording:
     """Measures every configuration once, without early stop, and saves the recording.
 
@@ -68,10 +68,10 @@ def record(
             for config, candidate in all_:
                 if isinstance(candidate, Failure):
                     taken = registry.find(config.family).estimate(config)
-                    row = Row(config, taken, candidate)
+                    row = SweepRow(config, taken, candidate)
                 else:
                     outcome = runner.measure(candidate, None)
-                    row = Row(config, candidate.resources, outcome)
+                    row = SweepRow(config, candidate.resources, outcome)
                 rows.append(row)
                 progress(len(rows), row)
     except BaseException:

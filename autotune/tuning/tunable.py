@@ -10,10 +10,10 @@ from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.records import Entry, Findings, Provenance, Store
+from autotune.records import BaseRecord, Entry, Provenance, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 
-R_co = TypeVar("R_co", bound=Findings, covariant=True)
+R_co = TypeVar("R_co", bound=BaseRecord, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Candidates:
         return self.ranked + self.others
 
 
-class Subject(Protocol[R_co]):
+class Tunable(Protocol[R_co]):
     """Something that has configurations, each of which computes the same.
 
     Guarantees of every implementation:

@@ -15,7 +15,7 @@ from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
 from autotune.tuning.evaluate import Compile, taken
 from autotune.tuning.pipeline import cores
-from autotune.user_kernels.tunable import KernelSubject
+from autotune.user_kernels.tunable import KernelTunable
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class KernelTable:
 
 
 def table(
-    subject: KernelSubject,
+    subject: KernelTunable,
     device: Device,
     compile: Compile,
     *,
@@ -83,7 +83,7 @@ def table(
 
 
 def _compiled(
-    config: Config, subject: KernelSubject, device: Device, compile: Compile
+    config: Config, subject: KernelTunable, device: Device, compile: Compile
 ) -> KernelRow:
     launch = subject.plan(config).main
     program = compile(launch.template, device.arch)

@@ -31,8 +31,8 @@ Choice = tuple[Config, Geometry | str]
 
 
 @dataclass(frozen=True)
-class KernelSubject:
-    """A kernel, what it is called with, and what its launches are given, as a `Subject`.
+class KernelTunable:
+    """A kernel, what it is called with, and what its launches are given, as a `Tunable`.
 
     What a device cannot launch, and what breaks a constraint of the user's, is rejected under its
     reason. There is no model: nothing is ranked.

@@ -18,7 +18,7 @@ from gpu_cases import Case
 
 from autotune.families.config import Value
 from autotune.families.wgmma.rules import ARCHITECTURE
-from autotune.gpu.benches.gemm import Bench
+from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
@@ -50,7 +50,7 @@ def run(session: Session, families: Sequence[str], programs: Path) -> int:
             continue
         case = Case(Problem.parse(text), gaps)
         one = with_values(case, family, values, session.device, programs)
-        bench = Bench(
+        bench = GemmBench(
             session,
             case.problem,
             leading_dimensions=case.leading_dimensions,

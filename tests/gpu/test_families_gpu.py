@@ -12,7 +12,7 @@ from gpu_cases import BATCHED, CASES, FINISHED, Case
 
 from autotune.device import Device
 from autotune.families.config import Config, Value
-from autotune.gpu.benches.gemm import Bench
+from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.occupancy import occupancy
@@ -88,7 +88,7 @@ def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
 
 def different_results(made: Candidate, problem: Problem, session: Session, programs: Path) -> int:
     """How many different Cs 50 runs on the same inputs make, once verified."""
-    bench = Bench(session, problem, cache=programs)
+    bench = GemmBench(session, problem, cache=programs)
     # Matrices of a batch that shared counters or workspace would fail here.
     outcome = bench.verify(made)
     assert isinstance(outcome, Verdict), f"{made.plan.config}: {outcome}"
@@ -122,7 +122,7 @@ def test_there_are_sixty_shapes_in_every_layout_and_output(compute: str) -> None
 def test_every_family_computes_the_product(
     case: Case, session: Session, programs: Path, made: Library
 ) -> None:
-    bench = Bench(
+    bench = GemmBench(
         session,
         case.problem,
         leading_dimensions=case.leading_dimensions,

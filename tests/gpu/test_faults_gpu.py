@@ -12,7 +12,7 @@ from gpu_candidates import broken
 from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu import GpuRunner, probe
-from autotune.gpu.benches.gemm import Bench
+from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
@@ -25,13 +25,13 @@ BATCH = replace(PROBLEM, batch=3, epilogue="bias")
 
 
 @pytest.fixture(scope="module")
-def bench(session: Session, programs: Path) -> Bench:
-    return Bench(session, PROBLEM, leading_dimensions=GAPPED, cache=programs)
+def bench(session: Session, programs: Path) -> GemmBench:
+    return GemmBench(session, PROBLEM, leading_dimensions=GAPPED, cache=programs)
 
 
 @pytest.fixture(scope="module")
-def batched(session: Session, programs: Path) -> Bench:
-    return Bench(session, BATCH, leading_dimensions=GAPPED, cache=programs)
+def batched(session: Session, programs: Path) -> GemmBench:
+    return GemmBench(session, BATCH, leading_dimensions=GAPPED, cache=programs)
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +67,14 @@ def runner(device: Device) -> Iterator[GpuRunner]:
     ],
 )
 def test_a_wrong_kernel_fails_verification(
-    bench: Bench, programs: Path, fault: str, reason: str
+    bench: GemmBench, programs: Path, fault: str, reason: str
 ) -> None:
     outcome = bench.verify(broken(fault, PROBLEM, bench.device, programs))
     assert isinstance(outcome, Failure)
     assert (outcome.stage, reason in outcome.reason) == ("verify", True), outcome.reason
 
 
-def test_a_right_kernel_passes(bench: Bench, programs: Path) -> None:
+def test_a_right_kernel_passes(bench: GemmBench, programs: Path) -> None:
     outcome = bench.verify(broken("none", PROBLEM, bench.device, programs))
     assert isinstance(outcome, Verdict)
     # Sequential sums: a root mean square of 0.3 u K in elements of sqrt(K).
@@ -94,7 +94,7 @@ def test_a_right_kernel_passes(bench: Bench, programs: Path) -> None:
     ],
 )
 def test_a_fault_in_the_last_matrix_of_a_batch_is_seen(
-    batched: Bench, programs: Path, fault: str, reason: str
+    batched: GemmBench, programs: Path, fault: str, reason: str
 ) -> None:
     outcome = batched.verify(broken(fault, BATCH, batched.device, programs))
     assert isinstance(outcome, Failure)
@@ -119,13 +119,13 @@ def test_a_right_batch_passes_however_it_lies(
     leading_dimensions: tuple[int, int, int] | None,
     strides: tuple[int, int, int] | None,
 ) -> None:
-    bench = Bench(
+    bench = GemmBench(
         session, BATCH, leading_dimensions=leading_dimensions, strides=strides, cache=programs
     )
     assert isinstance(bench.verify(broken("none", BATCH, bench.device, programs)), Verdict)
 
 
-def test_a_wrong_kernel_does_not_spoil_the_next_ones(bench: Bench, programs: Path) -> None:
+def test_a_wrong_kernel_does_not_spoil_the_next_ones(bench: GemmBench, programs: Path) -> None:
     outcomes = [
         type(bench.verify(broken(fault, PROBLEM, bench.device, programs)))
         for fault in ("none", "writes A", "none", "nan", "none", "leaves a counter", "none")
@@ -134,7 +134,7 @@ def test_a_wrong_kernel_does_not_spoil_the_next_ones(bench: Bench, programs: Pat
 
 
 def test_an_inaccurate_kernel_falls_beside_the_vendors_library(
-    bench: Bench, programs: Path
+    bench: GemmBench, programs: Path
 ) -> None:
     vendor = bench.baseline()
     if vendor is None:
@@ -146,7 +146,7 @@ def test_an_inaccurate_kernel_falls_beside_the_vendors_library(
     assert outcomes[1].stage == "accuracy"
 
 
-def test_a_launch_that_the_driver_refuses_is_a_failure(bench: Bench, programs: Path) -> None:
+def test_a_launch_that_the_driver_refuses_is_a_failure(bench: GemmBench, programs: Path) -> None:
     good = broken("none", PROBLEM, bench.device, programs)
     launch = replace(good.plan.launches[0], block=(64, 64, 1))
     refused = replace(good, plan=replace(good.plan, launches=(launch,)))
@@ -157,7 +157,7 @@ def test_a_launch_that_the_driver_refuses_is_a_failure(bench: Bench, programs: P
 
 def test_too_large_a_problem_is_refused_with_numbers(session: Session, programs: Path) -> None:
     with pytest.raises(RunnerError, match=r"needs \d+\.\d GiB of device memory"):
-        Bench(session, Problem(10**6, 10**6, 1), cache=programs)
+        GemmBench(session, Problem(10**6, 10**6, 1), cache=programs)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.gpu.benches.gemm import VENDOR, Bench
+from autotune.gpu.benches.gemm import VENDOR, GemmBench
 from autotune.gpu.session import Session
 from autotune.problem import LAYOUTS, Problem
 from autotune.runners.base import Failure, Measurement
@@ -18,7 +18,7 @@ TF32_ERROR = 2.9e-4  # of a product of normal numbers; fp32 has 1e-6
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_rival_is_right_and_ieee(session: Session, programs: Path, layout: str) -> None:
     pytest.importorskip("torch")
-    bench = Bench(
+    bench = GemmBench(
         *(session, Problem(120, 130, 140, layout=layout)),
         leading_dimensions=(150, 145, 160),
         cache=programs,
@@ -32,6 +32,6 @@ def test_every_rival_is_right_and_ieee(session: Session, programs: Path, layout:
 
 def test_the_best_rival_is_no_slower_than_cublas_itself(session: Session, programs: Path) -> None:
     pytest.importorskip("torch")
-    outcomes = Bench(session, Problem(512, 512, 512), cache=programs).compare([], RIVALS)
+    outcomes = GemmBench(session, Problem(512, 512, 512), cache=programs).compare([], RIVALS)
     times = {name: one.time_us for name, one in outcomes.items() if isinstance(one, Measurement)}
     assert min(us for name, us in times.items() if name != VENDOR) <= 1.1 * times[VENDOR]

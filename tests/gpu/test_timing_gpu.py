@@ -12,7 +12,7 @@ from gpu_cases import Case
 
 from autotune.candidates import cost, space
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import VENDOR, Bench
+from autotune.gpu.benches.gemm import VENDOR, GemmBench
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Contestant, Timer
@@ -33,7 +33,7 @@ def made(config: Config, problem: Problem, session: Session, programs: Path) -> 
 
 
 def measured(
-    bench: Bench, what: Candidate, best_us: float | None = None, objective: Objective = "hot"
+    bench: GemmBench, what: Candidate, best_us: float | None = None, objective: Objective = "hot"
 ) -> Measurement:
     outcome = bench.measure(what, best_us, objective)
     assert isinstance(outcome, Measurement), outcome
@@ -41,8 +41,8 @@ def measured(
 
 
 @pytest.fixture(scope="module")
-def bench(session: Session, programs: Path) -> Bench:
-    return Bench(session, KILO, cache=programs)
+def bench(session: Session, programs: Path) -> GemmBench:
+    return GemmBench(session, KILO, cache=programs)
 
 
 def test_a_copy_runs_at_memory_bandwidth(session: Session) -> None:
@@ -58,7 +58,7 @@ def test_a_copy_runs_at_memory_bandwidth(session: Session) -> None:
 
 
 def test_cold_is_slower_than_hot_where_everything_fits_into_l2(
-    bench: Bench, session: Session, programs: Path
+    bench: GemmBench, session: Session, programs: Path
 ) -> None:
     if session.device.l2_bytes < 2 * KILO.bytes:
         pytest.skip("L2 is too small for this shape")
@@ -67,14 +67,14 @@ def test_cold_is_slower_than_hot_where_everything_fits_into_l2(
     assert time.cold_us > time.time_us
 
 
-def test_two_measurements_agree(bench: Bench, session: Session, programs: Path) -> None:
+def test_two_measurements_agree(bench: GemmBench, session: Session, programs: Path) -> None:
     what = made(TILED, KILO, session, programs)
     first, second = (measured(bench, what).time_us for _ in range(2))
     assert first == pytest.approx(second, rel=0.03)
 
 
 def test_a_candidate_that_is_clearly_slower_stops_early(
-    bench: Bench, session: Session, programs: Path
+    bench: GemmBench, session: Session, programs: Path
 ) -> None:
     what = made(TILED, KILO, session, programs)
     best = measured(bench, what).time_us
@@ -85,7 +85,7 @@ def test_a_candidate_that_is_clearly_slower_stops_early(
 
 
 def test_a_cold_time_is_the_same_whichever_time_decides(
-    bench: Bench, session: Session, programs: Path
+    bench: GemmBench, session: Session, programs: Path
 ) -> None:
     what = made(TILED, KILO, session, programs)
     hot, cold = measured(bench, what), measured(bench, what, None, "cold")
@@ -94,14 +94,16 @@ def test_a_cold_time_is_the_same_whichever_time_decides(
 
 
 def test_one_that_is_hot_slower_than_the_best_cold_time_is_not_timed_cold(
-    bench: Bench, session: Session, programs: Path
+    bench: GemmBench, session: Session, programs: Path
 ) -> None:
     what = made(TILED, KILO, session, programs)
     best = measured(bench, what).time_us / 2
     assert measured(bench, what, best, "cold").cold_us is None
 
 
-def test_a_rematch_tells_naive_from_tiled(bench: Bench, session: Session, programs: Path) -> None:
+def test_a_rematch_tells_naive_from_tiled(
+    bench: GemmBench, session: Session, programs: Path
+) -> None:
     contestants = [made(config, KILO, session, programs) for config in (NAIVE, TILED, NAIVE)]
     outcomes, _ = bench.rematch(contestants, against_vendor=False)
     naive, tiled, again = (one.time_us for one in outcomes if isinstance(one, Measurement))
@@ -116,7 +118,7 @@ def test_the_vendors_library_computes_the_same(
     session: Session, programs: Path, layout: str, epilogue: str, batch: int
 ) -> None:
     problem = Problem(512, 256, 128, layout=layout, batch=batch, epilogue=epilogue)
-    vendor = Bench(session, problem, cache=programs).baseline()
+    vendor = GemmBench(session, problem, cache=programs).baseline()
     if vendor is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
     assert vendor.error is not None
@@ -140,7 +142,7 @@ def test_the_vendors_library_computes_the_same(
 def test_the_vendors_library_computes_in_the_same_precision(
     session: Session, programs: Path, text: str, least: float, most: float
 ) -> None:
-    outcomes = Bench(session, Problem.parse(text), cache=programs).compare([], [])
+    outcomes = GemmBench(session, Problem.parse(text), cache=programs).compare([], [])
     if VENDOR not in outcomes:
         pytest.skip("no library that has this product")
     vendor = outcomes[VENDOR]
@@ -158,7 +160,7 @@ def test_the_vendors_library_follows_strides(
     session: Session, programs: Path, lds: tuple[int, int, int], strides: tuple[int, int, int]
 ) -> None:
     problem = Problem(100, 150, 200, layout="tn", batch=3, epilogue="bias_relu")
-    bench = Bench(session, problem, leading_dimensions=lds, strides=strides, cache=programs)
+    bench = GemmBench(session, problem, leading_dimensions=lds, strides=strides, cache=programs)
     if (vendor := bench.baseline()) is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
     assert 0 < (vendor.error or 0) <= (vendor.tolerance or 0)
@@ -170,7 +172,9 @@ def open_again(session: Session, operands: Operands) -> list[tuple[str, Run]]:
     return [("again", run)] if run else []
 
 
-def test_a_rival_is_timed_as_everyone_else(bench: Bench, session: Session, programs: Path) -> None:
+def test_a_rival_is_timed_as_everyone_else(
+    bench: GemmBench, session: Session, programs: Path
+) -> None:
     what = made(TILED, KILO, session, programs)
     outcomes = bench.compare([what], ["test_timing_gpu:open_again"])
     if VENDOR not in outcomes:
@@ -192,7 +196,10 @@ def test_verification_of_a_small_product_takes_under_a_millisecond(
     # A kernel that is itself slow would hide what verification takes in its own noise.
     some = space.spread(space.feasible(problem, session.device).configs, 2000)
     _, quick = cost.rank(some, problem, session.device)[0]
-    bench, what = Bench(session, problem, cache=programs), made(quick, problem, session, programs)
+    bench, what = (
+        GemmBench(session, problem, cache=programs),
+        made(quick, problem, session, programs),
+    )
     first = bench.verify(what)
     assert isinstance(first, Verdict)
     began = session.mark()
@@ -205,7 +212,7 @@ def test_verification_of_a_small_product_takes_under_a_millisecond(
 
 def test_the_vendors_library_is_near_the_peak(session: Session, programs: Path) -> None:
     problem = Problem(4096, 4096, 4096)
-    vendor = Bench(session, problem, cache=programs).baseline()
+    vendor = GemmBench(session, problem, cache=programs).baseline()
     if vendor is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
     share = problem.flops / (vendor.time_us * 1e-6) / session.device.peak_fp32
@@ -213,7 +220,7 @@ def test_the_vendors_library_is_near_the_peak(session: Session, programs: Path) 
 
 
 def test_a_measurement_takes_a_fraction_of_a_second(
-    bench: Bench, session: Session, programs: Path
+    bench: GemmBench, session: Session, programs: Path
 ) -> None:
     if session.device.compute_capability not in ((8, 0), (9, 0), (10, 0)):
         pytest.skip("few float64 units: verification takes longer")

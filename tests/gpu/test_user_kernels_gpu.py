@@ -28,7 +28,7 @@ from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare
-from autotune.user_kernels import KernelSubject, Workload, defined, placed, workload
+from autotune.user_kernels import KernelTunable, Workload, defined, placed, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
@@ -110,7 +110,7 @@ def candidates(
     """Every configuration of a kernel, compiled."""
     given: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **more}
     kernel = defined(source, name, values, constraints=None, include=(), **given)
-    subject = KernelSubject(kernel, work.call, work.arguments)
+    subject = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # knows the device, and measures nothing
     made: list[Candidate] = []
     with placed(kernel) as folder:

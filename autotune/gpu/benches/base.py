@@ -21,7 +21,7 @@ Rematch = tuple[list[Measurement | Failure], Measurement | None]
 """The candidates' measurements in their order, and the baseline's."""
 
 
-class Stand:
+class BaseBench:
     """The part of a bench that does not depend on what is computed.
 
     What leaves the CUDA context intact comes back as a `Failure`. What breaks it (an illegal

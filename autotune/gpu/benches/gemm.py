@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from autotune import settings
-from autotune.gpu.benches.base import Ready, Rematch, Stand
+from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_library import baseline
@@ -27,15 +27,15 @@ def open_bench(problem: Problem, index: int) -> Opening:
     """The bench of the worker process that measures; it never loads the vendor's library."""
     session = Session(index)
 
-    def stand() -> Bench:
-        bench = Bench(session.__enter__(), problem, cache=settings.cache_dir())
+    def stand() -> GemmBench:
+        bench = GemmBench(session.__enter__(), problem, cache=settings.cache_dir())
         bench.warm_up()
         return bench
 
     return Opening(session.device, session.driver, stand)
 
 
-class Bench(Stand):
+class GemmBench(BaseBench):
     """Verifies and times candidates of one problem, all on the same random operands; a rematch and
     a comparison begin with new ones."""
 

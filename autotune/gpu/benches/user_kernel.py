@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from autotune.gpu.arrays import Slots
-from autotune.gpu.benches.base import Ready, Rematch, Stand
+from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.session import Run, Session
 from autotune.gpu.verify import Verdict
 from autotune.gpu.worker import Opening
@@ -24,7 +24,7 @@ def open_bench(work: Workload, index: int) -> Opening:
     return Opening(session.device, session.driver, lambda: KernelBench(session.__enter__(), work))
 
 
-class KernelBench(Stand):
+class KernelBench(BaseBench):
     """Verifies and times candidates of one call, all on the same arrays.
 
     Before each verified run every array and its guards are made anew; a run that is timed finds

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from autotune import settings
 from autotune.gpu.benches.base import Rematch
-from autotune.gpu.benches.gemm import Bench
+from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.operands import needed
 from autotune.gpu.session import Session
 from autotune.gpu.vendor_library import load
@@ -55,19 +55,19 @@ class VendorBench:
         return wanted <= self._session.free_bytes()
 
     def baseline(self) -> Measurement | None:
-        """As `Bench.baseline`."""
+        """As `GemmBench.baseline`."""
         return self._bench().baseline()
 
     def rematch(self, candidates: Sequence[Candidate], against_vendor: bool) -> Rematch:
-        """As `Bench.rematch`."""
+        """As `GemmBench.rematch`."""
         return self._bench().rematch(candidates, against_vendor)
 
     def compare(
         self, candidates: Sequence[Candidate], rivals: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
-        """As `Bench.compare`."""
+        """As `GemmBench.compare`."""
         return self._bench().compare(candidates, rivals)
 
-    def _bench(self) -> Bench:
+    def _bench(self) -> GemmBench:
         gc.collect()  # what an earlier one left in cycles holds memory of the device
-        return Bench(self._session, self._problem, cache=settings.cache_dir())
+        return GemmBench(self._session, self._problem, cache=settings.cache_dir())

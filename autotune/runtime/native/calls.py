@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from autotune.runtime.driver import Driver, configuration
 from autotune.runtime.executable import Direct, Placed
 from autotune.runtime.frameworks import Framework
-from autotune.runtime.native.compiled import Api, Library
+from autotune.runtime.native.compiled import Api, NativeLibrary
 
 _UNKNOWN = -1
 """What keeping a call in a full table gives, as in `calls.c`."""
@@ -47,7 +47,9 @@ class Calls:
         records: the framework's.
     """
 
-    def __init__(self, library: Library, api: Api, framework: Framework, driver: Driver) -> None:
+    def __init__(
+        self, library: NativeLibrary, api: Api, framework: Framework, driver: Driver
+    ) -> None:
         self._library, self._driver = library, driver
         self.records = framework.records
         self._functions = _Functions(api.read, api.work_stream, *driver.entry_points)

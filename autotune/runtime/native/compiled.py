@@ -75,7 +75,7 @@ class _Method(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Library:
+class NativeLibrary:
     """The compiled part, whose functions keep the interpreter's lock.
 
     Attributes:
@@ -97,7 +97,7 @@ class Library:
 
 
 @lru_cache(maxsize=1)
-def library() -> Library | None:
+def library() -> NativeLibrary | None:
     """The compiled part; None where it cannot be had."""
     compiler = settings.c_compiler()
     if compiler is None or not _locked():
@@ -130,7 +130,7 @@ def _compile(compiler: Path, source: bytes, path: Path) -> None:
         made.replace(path)
 
 
-def _loaded(path: Path) -> Library:
+def _loaded(path: Path) -> NativeLibrary:
     found = ctypes.PyDLL(str(path))
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     arrays = (ctypes.py_object,) * 4
@@ -147,7 +147,7 @@ def _loaded(path: Path) -> Library:
     # In CPython an object's id is its address.
     found.autotune_python(ctypes.byref(_Python(*functions, id(True), id(None))))
     method = _Method(b"call", _address(found.autotune_call), _METH_FASTCALL, None)
-    return Library(found, method)
+    return NativeLibrary(found, method)
 
 
 def _address(function: Any) -> int | None:
