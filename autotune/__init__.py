@@ -22,8 +22,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from autotune.version import __version__ as __version__
-
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
     from autotune.runtime import UntunedWarning, kernel, warmup
+    from autotune.version import __version__ as __version__
 
 __all__ = [
     "Config",
@@ -62,6 +61,7 @@ __all__ = [
     "warmup",
 ]
 
+# The module that each name is taken from.
 _HOMES = {
     "Config": "families.config",
     "Device": "device",
@@ -69,29 +69,37 @@ _HOMES = {
     "Problem": "problem",
     "Record": "records",
     "UntunedWarning": "runtime",
+    "__version__": "version",
     "best": "api.problems",
     "best_kernel": "api.kernels",
     "choose": "api.problems",
     "kernel": "runtime",
     "kernel_occupancy": "api.kernels",
     "matmul": "api.matmul",
-    "roofline": "occupancy",
     "tune": "api.problems",
     "tune_kernel": "api.kernels",
     "tune_range": "api.ranges",
     "warmup": "runtime",
 }
+# Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
+_MODULES = {
+    "device": "device",
+    "errors": "errors",
+    "export": "export",
+    "occupancy": "occupancy",
+    "roofline": "occupancy.roofline",
+    "torch": "torch",
+}
 
 
 def __getattr__(name: str) -> object:
-    # `torch` is not among the names that are there, as PyTorch may not be.
-    if name not in {*__all__, "torch"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _MODULES:
+        return import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:
-        return import_module(f"{__name__}.{name}")
-    # Kept, so that only the first use comes here.
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Stored, so that only the first use comes here.
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

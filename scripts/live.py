@@ -40,9 +40,10 @@ SHOWN = Console(width=120, soft_wrap=True)
 # What a run does: it says when each trial came, as `autotune tune` would show it.
 PROGRAM = """
 import json, sys, time
-from autotune import api, cli
-from autotune.observer import Silent
-from autotune.options import options_of
+from autotune import cli
+from autotune.api import problems
+from autotune.tuning.events import Silent
+from autotune.tuning.options import options_of
 from autotune.problem import Problem
 
 def say(**what):
@@ -68,7 +69,7 @@ class Telling(Silent):
             compiler=made.compiler, device=record.device.name, config=str(record.best.config))
 
 options = options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
-api.search(Problem.parse(sys.argv[2]), options, observer=Telling())
+problems.search(Problem.parse(sys.argv[2]), options, observer=Telling())
 """
 
 

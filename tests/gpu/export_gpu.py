@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import export_case
+from support import exported_library
 
 from autotune import compiler
 from autotune.device import Device
@@ -94,7 +94,7 @@ def exported(
     """Exports problems with given configurations for a device, and builds the library."""
 
     def find(problem: Problem, device: Device) -> Answer:
-        return export_case.answer_of(problem, device, configs[problem])
+        return exported_library.answer_of(problem, device, configs[problem])
 
     build = partial(compiler.compile, cache=programs)
     library = gather("lib", list(configs), [device], find, build)

@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import export_case
 import pytest
 from export_gpu import Built, driver_path, exported, product_of
 from runtime_gpu import excess_of, runtime_of
+from support import exported_library
 
 from autotune.candidates import space
 from autotune.errors import RunnerError
@@ -46,7 +46,7 @@ SLOWER = 1.02
 def built(
     torch: Any, driver: Driver, programs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Built:
-    device, tuned = driver.probe(0), export_case.tuned()
+    device, tuned = driver.probe(0), exported_library.tuned()
     legal = {
         one: tuned[one] for one in PROBLEMS if space.rejection(tuned[one], one, device) is None
     }
@@ -112,7 +112,7 @@ class Operands:
 
 
 def kernel_of(driver: Driver, programs: Path, problem: Problem) -> Kernel:
-    return Kernel(runtime_of(driver, programs, export_case.tuned()[problem]), problem, 0)
+    return Kernel(runtime_of(driver, programs, exported_library.tuned()[problem]), problem, 0)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
@@ -270,7 +270,7 @@ def test_the_cpp_example_runs(layer: Path) -> None:
 
 
 def test_the_shapes_need_shares_copies_and_tensor_maps() -> None:
-    tuned: dict[Problem, Config] = export_case.tuned()
+    tuned: dict[Problem, Config] = exported_library.tuned()
     plans = [registry.plan(tuned[one], one) for one in PROBLEMS]
     assert sum(plan.counters > 0 for plan in plans) >= 3
     assert sum(len(plan.launches) > 1 for plan in plans) >= 3

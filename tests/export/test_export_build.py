@@ -1,0 +1,147 @@
+"""The exported project builds, installs and runs: gcc, g++, CMake, pkg-config, and the examples."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
+
+import pytest
+from support import exported_library
+from support.exported_library import C11, CXX17, STRICT, environment_of
+from support.paths import ROOT
+
+from autotune.export import Library, write_library
+from autotune.families.config import Config
+from autotune.problem import Problem
+
+EXAMPLES = ROOT / "examples"
+NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
+LAYER = Problem(64, 256, 128, epilogue="bias_relu")
+CONFIGS = {
+    LAYER: NAIVE,
+    Problem(33, 17, 65, layout="tt"): NAIVE,
+    Problem(8, 9, 10, layout="nt", batch=3, epilogue="gelu"): NAIVE,
+}
+# What the library may ask of others: nothing that allocates, prints or ends the program.
+ASKED = {
+    *("dlopen", "dlsym", "pthread_mutex_lock", "pthread_mutex_unlock"),
+    *("memcpy", "memmove", "memset", "strcmp"),
+}
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return exported_library.library_of(CONFIGS, name="gemm")
+
+
+@pytest.fixture(scope="module")
+def folder(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported project with a fake driver beside it."""
+    place = tmp_path_factory.mktemp("project")
+    write_library(library, place, "c")
+    exported_library.fake_driver(place, library)
+    return place
+
+
+@pytest.fixture(scope="module")
+def installed(folder: Path) -> Path:
+    """What CMake makes of the project, and installs."""
+    build, prefix = folder / "build", folder / "installed"
+    flags = f"-DCMAKE_C_FLAGS={' '.join(STRICT)}"
+    ran(["cmake", "-S", folder, "-B", build, "-DBUILD_SHARED_LIBS=ON", flags])
+    ran(["cmake", "--build", build])
+    ran(["cmake", "--install", build, "--prefix", prefix])
+    return prefix
+
+
+def ran(command: Sequence[str | Path], folder: Path | None = None) -> str:
+    """The output of a command that has to succeed; with a folder, on its fake driver."""
+    environment = environment_of(folder, FAKE_CUDA_QUIET="1") if folder else None
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("compiler", [C11, CXX17], ids=["c11", "c++17"])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_the_library_is_clean(
+    folder: Path, tmp_path: Path, compiler: tuple[str, ...], level: str
+) -> None:
+    ran([*compiler, *STRICT, level, "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
+
+
+@pytest.mark.parametrize("compiler", [C11, CXX17], ids=["c11", "c++17"])
+def test_the_example_is_clean(folder: Path, tmp_path: Path, compiler: tuple[str, ...]) -> None:
+    flags = [flag for flag in STRICT if flag not in ("-Wconversion", "-Wshadow")]
+    ran([*compiler, *flags, "-O1", "-c", folder / "main.c", "-o", tmp_path / "main.o"])
+
+
+def test_the_library_neither_allocates_nor_prints_nor_exits(folder: Path, tmp_path: Path) -> None:
+    ran([*C11, "-O2", "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
+    symbols = {line.split()[-1] for line in ran(["nm", "-u", tmp_path / "gemm.o"]).splitlines()}
+    assert symbols - ASKED - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} == set()
+
+
+@pytest.mark.skipif(which("pkg-config") is None, reason="pkg-config is not installed")
+def test_the_installed_package_is_found_by_pkg_config(installed: Path) -> None:
+    found = next(installed.rglob("gemm.pc"))
+    include, *libraries = ran(["pkg-config", "--cflags", "--libs", found]).split()
+    assert Path(include.removeprefix("-I"), "gemm.h").resolve() == installed / "include" / "gemm.h"
+    assert "-lgemm" in libraries
+
+
+def test_the_built_example_checks_every_product(folder: Path, installed: Path) -> None:
+    assert installed.is_dir()
+    lines = ran([folder / "build" / "gemm-example"], folder).splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        *("right 8x9x10", "right 33x17x65", "right 64x256x128")
+    ]
+
+
+def test_the_example_notices_a_wrong_product(folder: Path, installed: Path) -> None:
+    assert installed.is_dir()
+    text = (folder / "driver" / "kernels").read_text()
+    wrong = folder / "wrong"
+    # The fake driver now leaves the activation out.
+    wrong.write_text("".join(_without_activation(line) for line in text.splitlines()))
+    environment = environment_of(folder, FAKE_CUDA_QUIET="1", FAKE_CUDA_KERNELS=str(wrong))
+    result = subprocess.run(
+        [folder / "build" / "gemm-example"], capture_output=True, text=True, env=environment,
+        check=False,
+    )  # fmt: skip
+    assert (result.returncode, result.stdout.count("WRONG")) == (1, 2)
+
+
+def _without_activation(line: str) -> str:
+    symbol, a, b, epilogue, *sizes = line.split(" ")
+    return " ".join((symbol, a, b, str(int(epilogue) % 2), *sizes)) + "\n"
+
+
+def test_the_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "linear"
+    sources = [EXAMPLES / "c" / "linear.c", folder / "gemm.c"]
+    driver = folder / "driver" / "libcuda.so.1"
+    given: list[str | Path] = [
+        f"-I{folder}",
+        *sources,
+        driver,
+        "-ldl",
+        "-lpthread",
+        "-lm",
+        "-o",
+        program,
+    ]
+    ran([*C11, *STRICT[:4], *given])
+    assert ran([program], folder) == "largest error 0\n"
+
+
+def test_the_cpp_example_computes_a_layer(folder: Path, installed: Path, tmp_path: Path) -> None:
+    driver = folder / "driver"
+    ran(
+        ["cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={installed}",
+         f"-DCUDA_DRIVER=-L{driver} -l:libcuda.so.1", f"-DCMAKE_CXX_FLAGS={' '.join(STRICT[:4])}"]
+    )  # fmt: skip
+    ran(["cmake", "--build", tmp_path])
+    assert ran([tmp_path / "linear"], folder) == "largest error 0\n"

@@ -1,0 +1,91 @@
+"""The CUDA-core kernels on the CPU, under AddressSanitizer and UBSan, against numpy in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+from support.host_cases import case_of
+from support.host_cuda import Program, build, check
+
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment
+from autotune.problem import EPILOGUES, LAYOUTS, Problem
+
+TILED = tuple(
+    f"tiled:tile_width={width},specialized={specialized}"
+    for specialized in (1, 0)
+    for width in (4, 5, 8, 16, 32)
+)
+NAIVE = ("naive:mapping=coalesced,block=8", "naive:mapping=uncoalesced,block=16")
+CONFIGS = tuple(Config.parse(text) for text in (*NAIVE, *TILED))
+# The width changes nothing of where a batch lies and of what is done to an element at the end.
+BATCHED = tuple(Config.parse(text) for text in (*NAIVE, TILED[2], TILED[5]))
+FINISHED = tuple(Config.parse(text) for text in (NAIVE[0], TILED[2]))
+
+SHAPES = (
+    *((1, 1, 1), (1, 37, 1), (37, 1, 1), (1, 1, 37), (2, 3, 5)),  # below every tile
+    *((32, 32, 32), (16, 48, 64)),  # whole tiles
+    *((37, 53, 71), (31, 33, 17), (97, 7, 13)),  # primes and neighbours of a tile
+    *((130, 2, 3), (3, 130, 2), (2, 3, 513)),  # tall, flat, deep
+)
+ODD = (37, 53, 71)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    problems = [Problem(*ODD, layout=layout) for layout in LAYOUTS]
+    finished = [Problem(*ODD, layout=one, epilogue=two) for one in LAYOUTS for two in EPILOGUES[1:]]
+    instances = [*product(CONFIGS, problems), *product(FINISHED, finished)]
+    templates = (
+        launch.template
+        for config, problem in instances
+        for launch in registry.plan(config, problem, Alignment(1, 1, 1)).launches
+    )
+    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_multiplies_any_shape(program: Program, config: Config, layout: str) -> None:
+    check(program, [case_of(config, Problem(*shape, layout=layout)) for shape in SHAPES])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_takes_rows_that_lie_apart(program: Program, config: Config, layout: str) -> None:
+    check(program, [case_of(config, Problem(*ODD, layout=layout), padding=(1, 2, 11))])
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_scales_by_alpha_and_beta(program: Program, config: Config) -> None:
+    scales = ((1.5, 0.5), (-1.0, 1.0), (0.0, -2.0), (0.0, 0.0))
+    check(program, [case_of(config, Problem(*ODD), alpha=a, beta=b) for a, b in scales])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", BATCHED, ids=str)
+def test_multiplies_a_batch(program: Program, config: Config, layout: str) -> None:
+    problem = Problem(*ODD, layout=layout, batch=3)
+    apart = case_of(config, problem, padding=(1, 2, 11), gaps=(5, 0, 7), beta=0.5)
+    check(program, [case_of(config, problem), apart])
+
+
+@pytest.mark.parametrize("shared", ["a", "b", "ab"])
+@pytest.mark.parametrize("config", BATCHED, ids=str)
+def test_a_batch_may_share_an_operand(program: Program, config: Config, shared: str) -> None:
+    check(program, [case_of(config, Problem(*ODD, batch=3), shared=shared)])
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES[1:])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("config", FINISHED, ids=str)
+def test_finishes_each_element(
+    program: Program, config: Config, layout: str, epilogue: str
+) -> None:
+    one = Problem(*ODD, layout=layout, epilogue=epilogue)
+    batch = replace(one, batch=2)
+    check(program, [case_of(config, one, alpha=0.1, beta=0.5), case_of(config, batch, alpha=0.1)])

@@ -1,0 +1,109 @@
+"""The tensor-core kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.host_cases import Case, case_of
+from support.host_cuda import Program, build, check, run
+
+from autotune.families.config import Config
+from autotune.problem import EPILOGUES, LAYOUTS, Problem
+
+# Between them: every compute, 2 to 6 stages, one and two sets of fragments, slices, K whole and
+# shared, packed operands, square and oblong warp tiles, exchanged operands, both ways to store.
+CONFIGS = (
+    "compute=bf16,swap=0,bm=64,bn=64,wm=32,wn=32,slices=1,bk=32,copy=async,pack=none,stages=3,"
+    "split_k=1,promote=0,min_blocks=1,store=staged,group=4",
+    "compute=f16,swap=0,bm=16,bn=64,wm=16,wn=64,slices=4,bk=128,copy=async,pack=none,stages=2,"
+    "split_k=3,promote=0,min_blocks=1,store=direct,group=1",
+    "compute=bf16,swap=0,bm=32,bn=32,wm=32,wn=16,slices=2,bk=64,copy=async,pack=ab,stages=4,"
+    "split_k=1,promote=0,min_blocks=1,store=staged,group=1",
+    "compute=f16,swap=0,bm=32,bn=128,wm=32,wn=32,slices=1,bk=64,copy=staged,pack=a,stages=2,"
+    "split_k=1,promote=0,min_blocks=2,store=direct,group=8",
+    "compute=tf32,swap=0,bm=64,bn=32,wm=32,wn=16,slices=1,bk=16,copy=async,pack=none,stages=6,"
+    "split_k=2,promote=0,min_blocks=2,store=direct,group=1",
+    "compute=tf32,swap=0,bm=32,bn=64,wm=16,wn=32,slices=2,bk=32,copy=async,pack=b,stages=3,"
+    "split_k=1,promote=0,min_blocks=1,store=staged,group=1",
+    "compute=tf32x3,swap=0,bm=32,bn=64,wm=16,wn=32,slices=1,bk=32,copy=async,pack=none,stages=3,"
+    "split_k=2,promote=1,min_blocks=1,store=direct,group=1",
+    "compute=tf32x3,swap=0,bm=64,bn=32,wm=64,wn=16,slices=2,bk=32,copy=async,pack=none,stages=2,"
+    "split_k=1,promote=0,min_blocks=1,store=staged,group=1",
+)
+# Operands are exchanged where C has 8 rows or less.
+NARROW = (
+    "compute=bf16,swap=1,bm=32,bn=8,wm=16,wn=8,slices=2,bk=64,copy=async,pack=none,stages=4,"
+    "split_k=2,promote=0,min_blocks=1,store=direct,group=1",
+    "compute=tf32,swap=1,bm=64,bn=8,wm=32,wn=8,slices=2,bk=32,copy=async,pack=none,stages=3,"
+    "split_k=1,promote=0,min_blocks=1,store=direct,group=1",
+)
+ODD = (37, 53, 71)
+# In each layout operands whose rows allow no vectors and that end amid a tile; then the same, with
+# rows that lie apart so that vectors are cut off at their end.
+CASES = (
+    *((ODD, layout, (0, 0, 0)) for layout in LAYOUTS),
+    (ODD, "nn", (1, 3, 3)),
+    (ODD, "tt", (3, 1, 3)),
+    ((128, 128, 256), "nn", (0, 0, 0)),  # whole tiles, the widest vectors
+    ((128, 128, 256), "tt", (0, 0, 0)),
+    ((140, 132, 68), "nn", (0, 0, 0)),  # edges, vectors of 4
+    ((70, 66, 34), "tn", (0, 0, 0)),  # edges, vectors of 2
+    ((70, 66, 34), "nt", (0, 1, 0)),  # of A alone
+    ((1, 1, 1), "nn", (0, 0, 0)),
+    ((2, 3, 513), "nn", (0, 0, 0)),  # the last share of K is short
+)
+NARROW_CASES = (
+    *(((5, 77, 71), layout, (0, 0, 0)) for layout in LAYOUTS),
+    *(((8, 128, 256), layout, (0, 0, 0)) for layout in LAYOUTS),
+    ((1, 129, 130), "nn", (6, 7, 0)),
+)
+
+
+def config_of(text: str) -> Config:
+    return Config.parse(f"mma:{text}")
+
+
+def cases_of(text: str) -> list[Case]:
+    config, narrow = config_of(text), text in NARROW
+    compute = str(config.values["compute"])
+    cases = [
+        case_of(config, Problem(*shape, compute, layout), padding=padding)
+        for shape, layout, padding in (NARROW_CASES if narrow else CASES)
+    ]
+    shape = (5, 77, 71) if narrow else ODD
+    scaled = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]
+    cases += [case_of(config, Problem(*shape, compute), alpha=a, beta=b) for a, b in scaled]
+    cases += [
+        case_of(config, Problem(*shape, compute, epilogue=one), beta=0.5) for one in EPILOGUES[1:]
+    ]
+    batched = Problem(shape[0], 40, 35, compute, batch=3, epilogue="bias_relu", output="f32")
+    cases += [case_of(config, batched), case_of(config, batched, padding=(1, 3, 5), beta=1.0)]
+    return cases
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    launches = (
+        launch
+        for text in (*CONFIGS, *NARROW)
+        for case in cases_of(text)
+        for launch in case.plan.launches
+    )
+    directory = Path(tmp_path_factory.getbasetemp(), "host")
+    return build((launch.template for launch in launches), directory)
+
+
+@pytest.mark.parametrize("text", [*CONFIGS, *NARROW])
+def test_multiplies_any_shape_layout_and_scale(program: Program, text: str) -> None:
+    check(program, cases_of(text))
+
+
+@pytest.mark.parametrize("text", [one for one in CONFIGS if "split_k=1" not in one])
+def test_shares_add_up_to_the_same_bits_in_whatever_order_they_come(
+    program: Program, text: str
+) -> None:
+    config = config_of(text)
+    case = case_of(config, Problem(*ODD, str(config.values["compute"])))
+    first, *others = run(program, [case] * 5)
+    assert [other.tobytes() for other in others] == [first.tobytes()] * 4

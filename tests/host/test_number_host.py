@@ -1,0 +1,97 @@
+"""The last step of a product for every type of C, on the CPU against numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.host_cases import Case, Matrix, numbers, stored
+from support.host_cuda import Program, build, run
+
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.problem import EPILOGUES, SIZES, TYPES, Problem, Type
+from autotune.verification.oracle import largest_error, product
+
+SOURCE = """#include "update.cuh"
+
+template <int OUTPUT, int VECTOR, int EPILOGUE>
+__global__ void updated(typename Number<OUTPUT>::Type* c, const float* sums, float alpha,
+                        float beta, const typename Number<OUTPUT>::Type* bias) {
+    const int column = threadIdx.x * VECTOR;
+    alignas(16) float mine[VECTOR];
+    for (int i = 0; i < VECTOR; ++i) mine[i] = sums[column + i];
+    update<VECTOR, EPILOGUE>(c + column, mine, alpha, beta, bias, column);
+}
+"""
+COLUMNS = 64
+WIDTHS = [(kind, width) for kind in TYPES for width in (1, 2, 4, 8) if width * SIZES[kind] <= 16]
+
+
+def updated(kind: Type, width: int, epilogue: str) -> Template:
+    values = (TYPES.index(kind), width, EPILOGUES.index(epilogue))
+    names = ("OUTPUT", "VECTOR", "EPILOGUE")
+    return Template("updated.cu", "updated", tuple(zip(names, values, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    sources = tmp_path_factory.mktemp("updated")
+    (sources / "updated.cu").write_text(SOURCE)
+    templates = [updated(kind, width, "bias_relu") for kind, width in WIDTHS]
+    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources)
+
+
+def after(
+    program: Program,
+    template: Template,
+    c: Matrix,
+    sums: Matrix,
+    bias: Matrix,
+    scaling: tuple[float, float],
+) -> Matrix:
+    """C once alpha and beta, the `scaling`, and the bias have been applied."""
+    arguments = (
+        *(Argument("pointer", "c"), Argument("pointer", "a")),
+        *(Argument("f32", "alpha"), Argument("f32", "beta"), Argument("pointer", "bias")),
+    )
+    threads = COLUMNS // dict(template.arguments)["VECTOR"]
+    launch = Launch(template, (1, 1, 1), (threads, 1, 1), 0, arguments)
+    plan = LaunchPlan(Config("updated"), (launch,))
+    held = Problem(1, 1, 1), plan, Alignment(4, 4, 4)
+    case = Case(*held, sums, sums, c, (COLUMNS,) * 3, *scaling, bias=bias)
+    return run(program, [case])[0]
+
+
+@pytest.mark.parametrize("beta", [0.0, -0.5])
+@pytest.mark.parametrize(("kind", "width"), WIDTHS)
+def test_c_is_rounded_once(program: Program, kind: Type, width: int, beta: float) -> None:
+    random = np.random.default_rng(0)
+    sums, old = (random.standard_normal((1, COLUMNS), np.float32) for _ in range(2))
+    bias = stored(random.standard_normal(COLUMNS, np.float32), kind)
+    c = stored(old if beta else np.full_like(old, np.nan), kind)
+    problem = Problem(1, COLUMNS, 1, kind, epilogue="bias_relu")
+    wanted = product(
+        problem, np.ones((1, 1)), sums, numbers(c), numbers(bias), alpha=0.75, beta=beta
+    )
+    template = updated(kind, width, "bias_relu")
+    found = numbers(after(program, template, c, sums, bias, (0.75, beta)))
+    assert largest_error(problem, found, wanted) <= 1e-6
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_rounding_is_to_even_and_keeps_what_is_no_number(program: Program, kind: Type) -> None:
+    unit = {"f16": 2.0**-10, "bf16": 2.0**-7}[kind]
+    # Ties, what is more than one, and what fp16 has no exponent for.
+    values = [1 + unit / 2, 1 + 3 * unit / 2, 1 + 0.51 * unit, 2.0**-24, 1e38, np.inf, np.nan]
+    sums = np.zeros((1, COLUMNS), np.float32)
+    sums[0, : len(values)] = values
+    nothing = stored(np.zeros((1, COLUMNS), np.float32), kind)
+    template = updated(kind, 8, "bias_relu")
+    found = numbers(after(program, template, nothing, sums, nothing[0], (1.0, 0.0)))
+    huge = (
+        np.inf if kind == "f16" else float(numbers(stored(np.array([1e38], np.float32), kind))[0])
+    )
+    wanted = [1, 1 + 2 * unit, 1 + unit, 2.0**-24, huge, np.inf, np.nan]
+    np.testing.assert_array_equal(found[0, : len(values)], wanted)

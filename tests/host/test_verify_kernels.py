@@ -1,0 +1,462 @@
+"""The verification kernels: on the CPU against numpy, and compiled for every architecture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import erf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.host_cases import Case, Matrix, numbers, stored
+from support.host_cuda import CUDA_SRC, Program, build, run
+
+from autotune import compiler
+from autotune.errors import RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.conventions import epilogue, transposes, type_arguments
+from autotune.gpu import operands
+from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
+from autotune.problem import EPILOGUES, LAYOUTS, TYPES, Problem, Type
+from autotune.verification.oracle import largest_error, product, roundoff
+
+GUARD = 16
+ROWS, COLUMNS, LD = 40, 50, 64
+BITS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
+POISON = {"f32": 0x7FFFDEAD, "f16": 0x7FED, "bf16": 0x7FED}
+BLOCKS = 3
+NOTHING = np.zeros((1, 4), np.float32)
+
+Shape = operands.Matrix
+ONE = Shape(ROWS, COLUMNS, LD)
+# How the matrices of a batch may lie: one after the other, with gaps, with rows side by side.
+SHAPES = {
+    "one": ONE,
+    "dense": Shape(7, 5, 5, batch=3, stride=35),
+    "gaps": Shape(7, 5, 8, batch=3, stride=60),
+    "tight": Shape(7, 5, 8, batch=3, stride=6 * 8 + 5),
+    "beside": Shape(7, 5, 20, batch=3, stride=6),
+    "packed": Shape(7, 5, 15, batch=3, stride=5),
+    "vector": Shape(1, 11, 11),
+    "nothing": Shape(1, 0, 0),
+}
+
+
+def template(name: str, **values: int) -> Template:
+    return Template("verify.cu", name, tuple(values.items()))
+
+
+def multiplication(problem: Problem) -> Template:
+    return Template("verify.cu", "reference", (type_arguments(problem)[0], *transposes(problem)))
+
+
+def comparison(problem: Problem) -> Template:
+    return Template("verify.cu", "compare", (type_arguments(problem)[1], epilogue(problem)))
+
+
+FILL, CHECK = (
+    {kind: template(name, TYPE=number) for number, kind in enumerate(TYPES)}
+    for name in ("fill", "check")
+)
+TEMPLATES = (
+    *FILL.values(),
+    *CHECK.values(),
+    *(multiplication(Problem(1, 1, 1, layout=layout)) for layout in LAYOUTS),
+    *(multiplication(Problem(1, 1, 1, kind, "nt")) for kind in TYPES[1:]),
+    *(comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
+    *(comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
+    *(comparison(Problem(1, 1, 1, kind)) for kind in TYPES[1:]),
+)
+
+# What the host compiler's CUDA lacks; blocks and threads run one after the other there.
+ON_THE_HOST = """#include <cmath>
+#include <cstring>
+static float cospif(float x) { return cos(M_PI * x); }
+static long long __double_as_longlong(double x) {
+    long long bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static void atomicMax(unsigned long long* at, unsigned long long value) {
+    if (*at < value) *at = value;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    sources = tmp_path_factory.mktemp("sources")
+    (sources / "verify.cu").write_text(ON_THE_HOST + (CUDA_SRC / "verify.cu").read_text())
+    return build(TEMPLATES, Path(tmp_path_factory.getbasetemp(), "host"), sources)
+
+
+def launch(
+    kernel: Template,
+    shared: int,
+    *arguments: str | int | float,
+    grid: int = BLOCKS,
+    splits: int = 1,
+    batch: int = 1,
+) -> Launch:
+    """Names are pointers, numbers i64 or f32, and digits as text i32."""
+    return Launch(
+        kernel, (grid, splits, batch), (THREADS, 1, 1), shared, tuple(map(argument, arguments))
+    )
+
+
+def argument(value: str | int | float) -> Argument:
+    if isinstance(value, float):
+        return Argument("f32", value)
+    if isinstance(value, int):
+        return Argument("i64", value)
+    if value.isdigit():
+        return Argument("i32", int(value))
+    return Argument("pointer", value)
+
+
+def execute(
+    program: Program,
+    launches: list[Launch],
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    bias: Matrix | None = None,
+) -> Matrix:
+    plan = LaunchPlan(Config("verify"), tuple(launches))
+    lds = (a.shape[-1], b.shape[-1], c.shape[-1])
+    strides = tuple(one[0].size if one.ndim == 3 else 0 for one in (a, b, c))
+    case = Case(
+        Problem(1, 1, 1),
+        plan,
+        Alignment(4, 4, 4),
+        a,
+        b,
+        c,
+        lds,
+        strides=(strides[0], strides[1], strides[2]),
+        bias=bias,
+    )
+    return run(program, [case])[0].reshape(-1)
+
+
+def doubles(count: int) -> Matrix:
+    return np.zeros((1, 2 * count), np.float32)
+
+
+def memory(shape: Shape) -> Matrix:
+    return np.zeros((1, shape.length + 2 * GUARD), BITS[shape.type])
+
+
+def region(where: str, shape: Shape, content: int, seed: int = 7) -> tuple[str | int, ...]:
+    return where, GUARD, shape.length, shape.columns, *shape.groups, str(content), seed
+
+
+def filled(program: Program, content: int, seed: int = 7, shape: Shape = ONE) -> Matrix:
+    """The bits that `fill` puts into a buffer."""
+    step = launch(FILL[shape.type], 0, *region("c", shape, content, seed))
+    return execute(program, [step], NOTHING, NOTHING, memory(shape))
+
+
+def counted(program: Program, *steps: Launch, shape: Shape = ONE) -> float:
+    """What the last of the steps counts in A."""
+    found = execute(program, list(steps), memory(shape), NOTHING, doubles(1))
+    return float(found.view(np.float64)[0])
+
+
+def check(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
+    step = CHECK[shape.type]
+    return launch(step, REDUCTION_SHARED, *region("a", shape, content, seed), "c")
+
+
+def fill(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
+    return launch(FILL[shape.type], 0, *region("a", shape, content, seed))
+
+
+def elements(shape: Shape) -> NDArray[np.bool_]:
+    """The places of a buffer that are in rows, found one by one."""
+    found = np.zeros(shape.length + 2 * GUARD, bool)
+    for matrix, row in np.ndindex(shape.batch, shape.rows):
+        start = GUARD + matrix * shape.stride + row * shape.leading_dimension
+        found[start : start + shape.columns] = True
+    return found
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_fill_poisons_guards_and_gaps(program: Program, shape: Shape, kind: Type) -> None:
+    bits = filled(program, NORMAL, shape=replace(shape, type=kind))
+    assert ((bits == POISON[kind]) == ~elements(shape)).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_fill_poisons_everything_without_input(program: Program, kind: Type) -> None:
+    assert (filled(program, POISONED, shape=replace(ONE, type=kind)) == POISON[kind]).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_fill_puts_zeros_amid_poison(program: Program, shape: Shape) -> None:
+    bits = filled(program, ZERO, shape=shape)
+    assert (bits == np.where(elements(shape), 0, POISON["f32"])).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_poison_is_nan(kind: Type) -> None:
+    poison = np.array([POISON[kind]], BITS[kind])
+    assert np.isnan(numbers(poison if kind == "bf16" else poison.view(f"f{poison.itemsize}"))).all()
+
+
+def test_random_elements_are_normal(program: Program) -> None:
+    values = np.sort(filled(program, NORMAL).view(np.float32)[elements(ONE)].astype(np.float64))
+    # Kolmogorov and Smirnov's distance to N(0, 1); 1.95 / sqrt(n) is exceeded once in 1000.
+    law = np.array([(1 + erf(value / 2**0.5)) / 2 for value in values])
+    steps = np.arange(len(values) + 1) / len(values)
+    distance = max((law - steps[:-1]).max(), (steps[1:] - law).max())
+    assert distance < 1.95 / len(values) ** 0.5
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_random_elements_of_16_bits_are_those_of_32_rounded(program: Program, kind: Type) -> None:
+    exact = filled(program, NORMAL).view(np.float32)[elements(ONE)]
+    short = filled(program, NORMAL, shape=replace(ONE, type=kind))[elements(ONE)]
+    np.testing.assert_array_equal(short, stored(exact, kind).view(np.uint16))
+
+
+def test_seeds_give_different_numbers(program: Program) -> None:
+    first, second = (filled(program, NORMAL, seed)[elements(ONE)] for seed in (7, 8))
+    assert (first != second).all()
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("content", [POISONED, NORMAL, ZERO])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_check_finds_nothing_after_fill(
+    program: Program, shape: Shape, content: int, kind: Type
+) -> None:
+    typed = replace(shape, type=kind)
+    assert counted(program, fill(content, typed), check(content, typed), shape=typed) == 0
+
+
+@pytest.mark.parametrize("content", [NORMAL, ZERO])
+def test_check_leaves_elements_alone_where_they_may_change(program: Program, content: int) -> None:
+    assert counted(program, fill(content), check(POISONED)) == 0
+
+
+def test_check_counts_words_changed_in_gaps(program: Program) -> None:
+    groups = Shape(ROWS, COLUMNS + 1, LD).groups
+    wider = launch(FILL["f32"], 0, "a", GUARD, ONE.length, COLUMNS + 1, *groups, str(NORMAL), 7)
+    # The last row has no gap behind it.
+    assert counted(program, wider, check(POISONED)) == ROWS - 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_check_counts_changed_elements_and_guards(program: Program, kind: Type) -> None:
+    shape = replace(ONE, type=kind)
+    assert counted(program, check(NORMAL, shape), shape=shape) == shape.length + 2 * GUARD
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_check_sees_the_sign_of_a_zero(program: Program, kind: Type) -> None:
+    one = Shape(1, 1, 1, type=kind)
+    nothing = memory(one)
+    nothing[0, GUARD] = 1 << 8 * nothing.itemsize - 1
+    found = execute(program, [check(ZERO, one)], nothing, NOTHING, doubles(1))
+    assert found.view(np.float64)[0] == 1 + 2 * GUARD
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_check_sees_the_element_past_an_odd_end(program: Program, kind: Type) -> None:
+    odd = Shape(1, 7, 7, type=kind)
+    longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7)
+    # The longer one puts an element where the guard of the other begins.
+    assert (
+        counted(
+            program, fill(NORMAL, odd), longer, check(NORMAL, odd), shape=Shape(1, 8, 8, type=kind)
+        )
+        == 1
+    )
+
+
+def test_check_counts_what_is_not_zero_again(program: Program) -> None:
+    vector = SHAPES["vector"]
+    steps = fill(NORMAL, vector), check(ZERO, vector)
+    assert counted(program, *steps, shape=vector) == vector.columns
+
+
+@pytest.mark.parametrize(("ld", "stride"), [(5, 34), (8, 52), (20, 4), (14, 5)])
+def test_matrices_that_overlap_are_refused(ld: int, stride: int) -> None:
+    with pytest.raises(RunnerError, match="overlap"):
+        Shape(7, 5, ld, batch=3, stride=stride)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("shape", "batch"), [((1, 1, 1), 1), ((65, 63, 33), 1), ((70, 130, 47), 1), ((9, 66, 40), 3)]
+)
+def test_reference_is_the_float64_product(
+    program: Program, shape: tuple[int, int, int], batch: int, layout: str
+) -> None:
+    check_reference(program, Problem(*shape, layout=layout, batch=batch))
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_reference_reads_16_bits(program: Program, kind: Type) -> None:
+    check_reference(program, Problem(65, 63, 33, kind, "nt"))
+
+
+def check_reference(program: Program, problem: Problem) -> None:
+    m, n, k, batch, layout = problem.m, problem.n, problem.k, problem.batch, problem.layout
+    rng = np.random.default_rng(1)
+    a, b = (
+        stored(rng.standard_normal((batch, *size), dtype=np.float32), problem.operand_type)
+        for size in ((m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k))
+    )
+    tiles, chunk = -(-m // 64) * -(-n // 64), 16
+    step = launch(
+        multiplication(problem),
+        REFERENCE_SHARED,
+        *("a", a.shape[-1], "b", b.shape[-1], "c", str(m), str(n), str(k), chunk, m * k, k * n),
+        grid=tiles,
+        splits=-(-k // chunk),
+        batch=batch,
+    )
+    result = execute(program, [step], a, b, doubles(batch * m * n)).view(np.float64)
+    wanted = product(problem, numbers(a), numbers(b))
+    np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=1e-13, atol=1e-13)
+
+
+def test_one_operand_serves_a_whole_batch(program: Program) -> None:
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((5, 20), dtype=np.float32)
+    b = rng.standard_normal((3, 20, 7), dtype=np.float32)
+    step = launch(
+        multiplication(Problem(5, 7, 20)),
+        REFERENCE_SHARED,
+        *("a", 20, "b", 7, "c", "5", "7", "20", 32, 0, 140),
+        grid=1,
+        batch=3,
+    )
+    result = execute(program, [step], a, b, doubles(3 * 35)).view(np.float64)
+    wanted = product(Problem(5, 7, 20, batch=3), a, b)
+    np.testing.assert_allclose(result.reshape(3, 5, 7), wanted, rtol=1e-13, atol=1e-13)
+
+
+def verdict(
+    program: Program,
+    c: Matrix,
+    expected: NDArray[np.float64],
+    tolerance: float,
+    epilogue: str = "none",
+    bias: Matrix | None = None,
+    kind: Type = "f32",
+) -> Matrix:
+    """Largest error, elements beyond tolerance, squares of the difference and of what is
+    expected: twice `expected`, before the epilogue."""
+    *batch, m, n = c.shape
+    sizes = n, m * n, str(m), str(n), str(batch[0] if batch else 1)
+    problem = Problem(m, n, 1, kind, epilogue=epilogue)
+    step = launch(
+        comparison(problem),
+        REDUCTION_SHARED,
+        *("a", "b", *sizes, 2.0, 0.0, "bias", 0, roundoff(problem), tolerance, "c"),
+    )
+    flat = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
+    result: Matrix = execute(program, [step], flat, c, doubles(4), bias).view(np.float64)
+    return result
+
+
+def test_compare_measures_the_difference(program: Program) -> None:
+    expected = np.random.default_rng(2).standard_normal((37, 41))
+    c = (2 * expected).astype(np.float32)
+    c[3, 4] += 1
+    c[20, 40] -= 2
+    difference = c - 2 * expected
+    wanted = [np.abs(difference).max(), 2, (difference**2).sum(), 4 * (expected**2).sum()]
+    np.testing.assert_allclose(verdict(program, c, expected, 0.5), wanted, rtol=1e-12)
+
+
+def test_compare_looks_at_every_matrix_of_a_batch(program: Program) -> None:
+    expected = np.random.default_rng(2).standard_normal((4, 13, 11))
+    c = (2 * expected).astype(np.float32)
+    c[3, 12, 10] += 1
+    c[0, 0, 0] -= 2
+    assert verdict(program, c, expected, 0.5)[:2].tolist() == pytest.approx([2, 2], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((2, *size), dtype=np.float32) for size in ((13, 1), (1, 11)))
+    bias = rng.standard_normal(11, dtype=np.float32)
+    problem = Problem(13, 11, 1, batch=2, epilogue=name)
+    c = product(problem, a, b, bias=bias, alpha=2.0).astype(np.float32)
+    found = verdict(program, c, a.astype(np.float64) @ b, 1e-6, name, bias)
+    assert (found[0] < 1e-6, found[1]) == (True, 0)
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: Type) -> None:
+    rng = np.random.default_rng(3)
+    expected, bias = rng.standard_normal((37, 41)), stored(rng.standard_normal(41, "f4"), kind)
+    problem = Problem(37, 41, 1, kind, epilogue="bias_relu")
+    exact = np.maximum(2 * expected + numbers(bias), 0)
+    c = stored(exact.astype(np.float32), kind)
+    c[20, 40] = stored(np.array(exact[20, 40] + 1, np.float32).reshape(1), kind)[0]
+    found = verdict(program, c, expected, 0.5, "bias_relu", bias, kind)
+    whole = numbers(c) - exact
+    wanted = [largest_error(problem, numbers(c), exact), 1, (whole**2).sum(), (exact**2).sum()]
+    assert found[0] == pytest.approx(1, abs=0.05)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", TYPES[1:])
+def test_compare_finds_no_error_in_what_is_well_rounded(program: Program, kind: Type) -> None:
+    expected = np.random.default_rng(3).standard_normal((37, 41))
+    c = stored((2 * expected).astype(np.float32), kind)
+    assert verdict(program, c, expected, 1e-6, kind=kind)[:2].tolist() == pytest.approx(
+        [0, 0], abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
+def test_compare_lets_no_bad_number_pass(program: Program, bad: float) -> None:
+    expected = np.ones((5, 7))
+    c = np.full((5, 7), 2, np.float32)
+    c[4, 6] = bad
+    largest, wrong, *_ = verdict(program, c, expected, 1e30)
+    assert (not largest <= 1e30, wrong) == (True, 1)
+
+
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_no_epilogue_hides_nan(program: Program, name: str) -> None:
+    c = np.full((5, 7), np.nan, np.float32)
+    found = verdict(program, c, -np.ones((5, 7)), 1e30, name, np.zeros(7, np.float32))
+    assert (np.isnan(found[0]), found[1]) == (True, 35)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_compare_knows_what_c_was(program: Program, kind: Type) -> None:
+    m, n, batch = 30, 20, 2
+    shape = Shape(m, n, n, batch, m * n, kind)
+    sizes = n, m * n, str(m), str(n), str(batch)
+    steps = [
+        launch(FILL[kind], 0, "b", 0, shape.length, n, *shape.groups, str(NORMAL), 9),
+        launch(
+            comparison(Problem(m, n, 1, kind)),
+            REDUCTION_SHARED,
+            *("a", "b", *sizes, 1.0, 1.0, "bias", 9, 0.0, 0.0, "c"),
+        ),
+    ]
+    zeros = np.zeros((1, batch * m * n), BITS[kind])
+    found = execute(program, steps, doubles(batch * m * n), zeros, doubles(4)).view(np.float64)
+    assert (found[:3].tolist(), found[3] > 0) == ([0.0, 0.0, 0.0], True)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_compiles(arch: str, kind: Type) -> None:
+    problem = Problem(1, 1, 1, kind, epilogue="bias_gelu")
+    kernels = (FILL[kind], CHECK[kind], multiplication(problem), comparison(problem))
+    programs = [compiler.compile(kernel, arch, cache=None) for kernel in kernels]
+    assert {type(program) for program in programs} == {compiler.Program}

@@ -1,0 +1,118 @@
+"""The Hopper kernel on the CPU, with barriers, bulk copies and tensor cores emulated, under
+AddressSanitizer and UBSan, against numpy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.host_cases import Case, case_of
+from support.host_cuda import Program, build, check, run
+
+from autotune.families.config import Config
+from autotune.problem import Problem
+
+Values = Mapping[str, int | str]
+Keywords = tuple[Mapping[str, Any], ...]
+
+PLAIN: Values = {
+    **{"swap": 0, "bm": 128, "bn": 64, "consumers": 2, "schedule": "cooperative"},
+    **{"min_blocks": 1, "source": "shared", "low": "none", "pack": "needed", "bk": 64},
+    **{
+        "promote": 0,
+        "cluster": "1x1",
+        "split_k": 1,
+        "reduction": "none",
+        "workers": 0,
+        "store": "direct",
+    },
+    **{"stages": 3, "group": 1},
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A configuration, told by what differs from `PLAIN`, the problem that it is tried on, and the
+    keywords of `case_of` for each case."""
+
+    problem: str
+    config: Values = field(default_factory=dict)
+    cases: Keywords = ({},)
+
+    def __str__(self) -> str:
+        changes = ",".join(f"{name}={value}" for name, value in self.config.items())
+        return f"{self.problem} {changes or 'plain'}"
+
+    @property
+    def made(self) -> list[Case]:
+        """The cases."""
+        config = Config("wgmma", tuple({**PLAIN, **self.config}.items()))
+        return [case_of(config, Problem.parse(self.problem), **case) for case in self.cases]
+
+
+SCALED: Keywords = ({}, {"alpha": 1.5, "beta": 0.5}, {"beta": -2.0, "padding": (8, 16, 24)})
+ODD: Keywords = ({}, {"offsets": (1, 3, 1), "padding": (1, 2, 3)}, {"gaps": (8, 1, 3), "beta": 0.5})
+STREAM: Values = {"reduction": "stream", "workers": 3}
+FUSED: Values = {"reduction": "fused", "split_k": 3}
+REGISTERS: Values = {"source": "registers", "bk": 32}
+SPLIT: Values = {**REGISTERS, "low": "kernel", "promote": 2}
+
+WAYS = (
+    # Both operands either way, whole rows and rows that end amid a tile, staged and direct.
+    Way("200x136x328:bf16:nn", {"store": "staged"}, SCALED),
+    Way("200x136x328:f16:nt", {"store": "staged", "bn": 128}, SCALED),
+    Way("136x200x328:bf16:tt", {"swap": 1, "bm": 64, "bn": 128, "store": "staged"}, SCALED),
+    Way("200x72x264:bf16:tn:out=f32:bias_gelu", {"bn": 96, "bk": 128}, ({"beta": 0.5},)),
+    Way("24x200x264:f16:tn:bias_relu", {"swap": 1, "bm": 24, "bn": 128}, SCALED),
+    Way("200x72x300:f16:nn", {"bk": 128, "bm": 192, "consumers": 3, "store": "staged"}),
+    Way("72x264x72:bf16:nn", {"bm": 64, "bn": 256, "consumers": 1, "min_blocks": 1}),
+    Way("264x48x72:f16:tt:out=f32", {"bm": 128, "bn": 40, "consumers": 1, "min_blocks": 3}),
+    # Rows, addresses and matrices that bulk copies cannot read; C has no vectors.
+    Way("67x93x131:bf16:nn:batch=2", {"bm": 64, "bn": 72, "consumers": 1, "store": "staged"}, ODD),
+    Way("67x93x131:f16:tt:bias", {"swap": 1, "bm": 72, "bn": 64, "consumers": 1}, ODD[:2]),
+    Way("67x93x131:tf32:nn", {"bk": 32}, ODD[:2]),
+    Way("1x1x1:bf16:nn", {"bm": 64, "bn": 8, "consumers": 1}),
+    Way("72x40x72:bf16:nt:batch=3", {"bn": 40}, ({"shared": "a"}, {"shared": "b"}, {"alpha": 0.0})),
+    # Rows that bulk copies could read, but that begin within lines.
+    Way("200x136x328:bf16:nn", {"pack": "lines", "store": "staged"}, SCALED),
+    Way("136x72x100:tf32:tn", {**REGISTERS, "pack": "lines"}, SCALED[:2]),
+    # Sharing of K, and turns.
+    Way("200x136x328:bf16:nn:batch=2", {**FUSED, "workers": 4}, SCALED[:2]),
+    Way("200x136x328:bf16:nn", {**STREAM, "group": 4}, SCALED[:2]),
+    Way("264x136x200:bf16:nn", {"schedule": "pingpong", "workers": 2, "bm": 64}),
+    Way("264x136x328:bf16:nt", {"schedule": "pingpong", "workers": 2, "store": "staged", **FUSED}),
+    Way("264x136x328:bf16:nt", {"schedule": "pingpong", "store": "staged", **STREAM}, SCALED[:2]),
+    Way("136x72x100:tf32x3:nt", {**SPLIT, "bm": 64, "schedule": "pingpong", "workers": 2}),
+    Way("72x72x420:tf32x3:nt", {**SPLIT, **FUSED, "split_k": 4, "min_blocks": 2}),
+    # tf32, from shared memory and through registers, and its three products.
+    Way("136x72x100:tf32:nt", {"bk": 32}, SCALED),
+    Way("136x72x100:tf32:tn", {**REGISTERS, "bm": 256}, SCALED[:2]),
+    Way("72x136x100:tf32:nn", {**REGISTERS, "swap": 1, "bm": 72, "bn": 128}),
+    Way("136x72x132:tf32x3:nt:batch=2", SPLIT, ({}, {"shared": "b", "beta": 1.0})),
+    Way("136x72x132:tf32x3:tn", {**SPLIT, "low": "pass", "bm": 256, "promote": 4}),
+    Way("67x93x131:tf32x3:nn", {**SPLIT, "low": "pass", **STREAM}, ODD[:2]),
+    Way("72x136x132:tf32x3:nn", {**SPLIT, "swap": 1, "bm": 72, "bn": 64, "consumers": 1}),
+)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    launches = (launch for way in WAYS for case in way.made for launch in case.plan.launches)
+    directory = Path(tmp_path_factory.getbasetemp(), "host")
+    return build((launch.template for launch in launches), directory)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_multiplies(program: Program, way: Way) -> None:
+    check(program, way.made)
+
+
+@pytest.mark.parametrize("way", [one for one in WAYS if "reduction" in one.config], ids=str)
+def test_shares_add_up_to_the_same_bits_in_whatever_order_they_come(
+    program: Program, way: Way
+) -> None:
+    first, *others = run(program, way.made[:1] * 4)
+    assert [other.tobytes() for other in others] == [first.tobytes()] * 3

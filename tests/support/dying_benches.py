@@ -1,0 +1,73 @@
+"""Benches for worker processes that are killed or kill themselves, with times that need no GPU."""
+
+# ruff: noqa: ARG001, ARG002 - the worker calls these with arguments that they ignore
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.gpu.worker import Opening
+from autotune.problem import Problem
+from autotune.runners.base import Candidate, Measurement, Objective
+from support.worker_benches import Fake, opened
+
+
+class Brief(Fake):
+    """A bench that takes two milliseconds for a candidate, and knows its time by its threads."""
+
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement:
+        time.sleep(0.002)
+        return Measurement(2000.0 - candidate.resources.threads, samples=20)
+
+    def rematch(
+        self, candidates: Sequence[Candidate], against_vendor: bool
+    ) -> tuple[list[object], Measurement | None]:
+        return [self.measure(candidate, None) for candidate in candidates], None
+
+
+class Faulty(Brief):
+    """A bench of which some candidates are as broken as kernels can be."""
+
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement:
+        match candidate.config.integer("tile_width"):
+            case 5:
+                raise RuntimeError("an illegal memory access was encountered")
+            case 6:
+                time.sleep(600)
+            case 7:
+                os._exit(7)
+            case 8:
+                ctypes.string_at(0)
+        # Not that of `fakes`, which would load half of the tests into every worker.
+        return Measurement(100.0 + 10 * abs(candidate.config.integer("tile_width") - 23))
+
+
+def brief(problem: Problem, index: int) -> Opening:
+    return opened(Brief)
+
+
+def faulty(problem: Problem, index: int) -> Opening:
+    return opened(Faulty)
+
+
+def mortal(problem: Problem, index: int) -> Opening:
+    """Is killed while it starts, the first time, which the file AUTOTUNE_TEST_MARKER records."""
+    marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return opened(Brief)
+
+
+def doomed(problem: Problem, index: int) -> Opening:
+    """Is killed while it starts, always."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return opened(Brief)

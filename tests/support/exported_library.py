@@ -1,0 +1,250 @@
+"""An exported library of tuned kernels, built with a C compiler and run on a fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from autotune.compiler import Program
+from autotune.device import Device
+from autotune.driver.arguments import FORMATS
+from autotune.export import Library, gather, write_library
+from autotune.families import plan
+from autotune.families.config import Config
+from autotune.families.plan import Template
+from autotune.lookup.lookup import Answer
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from support.paths import ROOT, TESTS
+from support.sample_records import H100
+
+RESULTS = ROOT / "docs" / "results" / "h100"
+SUITES = ("suite-f32", "suite-tf32", "suite-tf32x3", "suite-f16", "suite-bf16", "layouts-f32")
+STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
+C11, CXX17 = ("gcc", "-std=c11"), ("g++", "-std=c++17", "-x", "c++")
+SHARED = -1
+
+# Addresses of operands and of the workspace, far apart and at multiples of 256.
+A, B, C, BIAS, WORKSPACE = (n << 50 for n in (1, 2, 3, 4, 5))
+LARGE = 1 << 40
+
+
+def tuned() -> dict[Problem, Config]:
+    """What was found fastest on an H100 for each problem of the suites, and for a third of them as
+    batches with an epilogue."""
+    found: dict[Problem, Config] = {}
+    for suite in SUITES:
+        rows = json.loads((RESULTS / f"{suite}.json").read_text())["rows"]
+        for number, row in enumerate(rows):
+            m, n, k = row["shape"]
+            problem = Problem(m, n, k, row["compute"], row["layout"])
+            config = found[problem] = Config.parse(row["config"])
+            if number % 3 == 0:
+                epilogue = EPILOGUES[1 + number // 3 % 5]
+                found[replace(problem, batch=3, epilogue=epilogue, output="f32")] = config
+    return found
+
+
+def fake_build(template: Template, arch: str) -> Program:
+    """A program as if compiled, with other bytes, 64 to 319 of them, for machine code."""
+    target = f"{arch}a" if template.specific else arch
+    key = sha256(f"{template.expression} {target}".encode()).hexdigest()
+    symbol = f"{template.kernel}_{key[:12]}"
+    code = (5 * key)[: 64 + int(key[:2], 16)].encode()
+    return Program(template, target, code, symbol, 32, 0, 0, 0, 1, "fake", key, "")
+
+
+def library_of(
+    configs: Mapping[Problem, Config], devices: Sequence[Device] = (H100,), name: str = "lib"
+) -> Library:
+    """The library of problems with given configurations."""
+
+    def find(problem: Problem, device: Device) -> Answer:
+        return answer_of(problem, device, configs[problem])
+
+    return gather(name, list(configs), devices, find, fake_build)
+
+
+def answer_of(problem: Problem, device: Device, config: Config) -> Answer:
+    """The answer of an exact record; what it holds besides depends on nothing here."""
+    return Answer(problem, device, config, "exact", "measured", None, 10.0, "")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A product as the C library is asked for it; steps are 0 without gaps."""
+
+    problem: Problem
+    a: int = A
+    b: int = B
+    c: int = C
+    bias: int | None = None
+    leading: tuple[int, int, int] = (0, 0, 0)
+    strides: tuple[int, int, int] = (0, 0, 0)
+    alpha: float = 1.0
+    beta: float = 0.0
+    workspace: int = WORKSPACE
+    bytes: int = LARGE
+    stream: int = 7
+    changed: Mapping[str, int] = field(default_factory=dict)
+
+    def line(self, verb: str = "matmul") -> str:
+        """What `caller.c` reads; `changed` takes the place of a field of the product."""
+        one = self.problem
+        bias = (BIAS if one.has_bias else 0) if self.bias is None else self.bias
+        fields = {
+            **{"m": one.m, "n": one.n, "k": one.k, "batch": one.batch},
+            "compute": COMPUTES.index(one.compute),
+            "layout": LAYOUTS.index(one.layout),
+            "epilogue": EPILOGUES.index(one.epilogue),
+            "output": OUTPUTS.index(one.output),
+            **self.changed,
+        }
+        numbers = (*fields.values(), self.a, self.b, self.c, bias, *self.leading, *self.strides)
+        last = self.alpha, self.beta, self.workspace, self.bytes, self.stream
+        return " ".join(map(str, (verb, *numbers, *last)))
+
+
+class Launch(NamedTuple):
+    symbol: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    stream: int
+    arguments: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a call.
+
+    Attributes:
+        status: what the function returned.
+        error: what `driver_error` gave afterwards.
+        message: the status's.
+        lines: what the fake driver and the caller wrote before.
+    """
+
+    status: int
+    error: int
+    message: str
+    lines: tuple[str, ...]
+
+    @property
+    def launches(self) -> list[Launch]:
+        found = []
+        for words in (line.split(" ") for line in self.lines if line.startswith("launch ")):
+            numbers = [int(word) for word in words[2:10]]
+            values = tuple(bytes.fromhex(word) for word in words[10].split(",")[:-1])
+            x, y, z, across, down, deep, shared, stream = numbers
+            found.append(Launch(words[1], (x, y, z), (across, down, deep), shared, stream, values))
+        return found
+
+    def count(self, verb: str) -> int:
+        return sum(line.split(" ")[0] == verb for line in self.lines)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A caller of an exported library, and the fake driver.
+
+    Attributes:
+        folder: of the library; `libcuda.so.1` lies in `driver` below it.
+        program: the caller.
+    """
+
+    folder: Path
+    program: Path
+    library: Library
+
+    def run(
+        self, lines: Iterable[str], words: Sequence[str] = (), **environment: str
+    ) -> tuple[int, list[Outcome]]:
+        """Makes calls; the exit status, and what came of each."""
+        result = subprocess.run(
+            [self.program, *words],
+            input="".join(f"{line}\n" for line in lines),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment_of(self.folder, **environment),
+        )
+        outcomes: list[Outcome] = []
+        before: list[str] = []
+        for line in result.stderr.splitlines():
+            match = re.fullmatch(r"status (-?\d+) (-?\d+) (.*)", line)
+            if match is None:
+                before.append(line)
+                continue
+            outcomes.append(Outcome(int(match[1]), int(match[2]), match[3], tuple(before)))
+            before = []
+        if before:
+            outcomes.append(Outcome(result.returncode, 0, "", tuple(before)))
+        return result.returncode, outcomes
+
+    def call(self, call: Call, verb: str = "matmul", **environment: str) -> Outcome:
+        """Makes one call in a process of its own."""
+        _, (outcome,) = self.run([call.line(verb)], **environment)
+        return outcome
+
+
+def environment_of(folder: Path, **more: str) -> dict[str, str]:
+    """With the fake driver, which knows the kernels of the library in the folder."""
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("FAKE_")},
+        "LD_LIBRARY_PATH": str(folder / "driver"),
+        "FAKE_CUDA_KERNELS": str(folder / "driver" / "kernels"),
+        **more,
+    }
+
+
+def fake_driver(folder: Path, library: Library) -> None:
+    """Builds the fake driver below a folder, with what it has to know of a library's kernels."""
+    (folder / "driver").mkdir()
+    source, driver = TESTS / "export" / "fake_driver.c", folder / "driver" / "libcuda.so.1"
+    subprocess.run(
+        ["gcc", "-O1", "-Wall", "-shared", "-fPIC", "-o", driver, source, "-lm", "-lpthread"],
+        check=True,
+    )
+    rows = dict.fromkeys(
+        f"{program.symbol} {_kind(launch)} {' '.join(_sizes(launch))}"
+        for launch, program in library.launches
+    )
+    (folder / "driver" / "kernels").write_text("".join(f"{row}\n" for row in rows))
+
+
+def built(folder: Path, library: Library, *flags: str) -> Built:
+    """Writes a library, and builds it with its caller and the fake driver."""
+    write_library(library, folder, "c")
+    fake_driver(folder, library)
+    program = folder / "caller"
+    sources = [TESTS / "export" / "caller.c", folder / f"{library.name}.c"]
+    subprocess.run(
+        [*C11, *flags, f"-I{folder}", "-o", program, *sources, "-ldl", "-lpthread"], check=True
+    )
+    return Built(folder, program, library)
+
+
+def counter_bytes(library: Library) -> int:
+    """Where the rest of a workspace begins behind the counters."""
+    return -(-4 * library.counters // 256) * 256
+
+
+def _sizes(launch: plan.Launch) -> list[str]:
+    return [str(struct.calcsize(FORMATS[one.type])) for one in launch.arguments]
+
+
+def _kind(launch: plan.Launch) -> str:
+    """Of a kernel that computes in fp32 from A and B as they are; -1 of others."""
+    values = dict(launch.template.arguments)
+    names = [one.value for one in launch.arguments]
+    plain = names[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
+    epilogue = values.get("EPILOGUE", 0) if plain else -1
+    return f"{values.get('TRANS_A', 0)} {values.get('TRANS_B', 0)} {epilogue}"

@@ -1,0 +1,178 @@
+"""Array libraries over the fake GPU, as far as the run time uses theirs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from support.fake_driver import FakeCuda, Matrix
+from support.numpy_types import decoded, encoded, name_of
+
+
+class Interface:
+    """An array that offers `__cuda_array_interface__` and nothing else."""
+
+    def __init__(self, host: Any, **entries: Any) -> None:
+        self.host = host
+        self._entries = entries
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        host = self.host
+        seen = {"shape": host.shape, "strides": host.strides, "typestr": host.dtype.str}
+        return seen | {"data": (host.ctypes.data, False), "version": 3} | self._entries
+
+
+@dataclass(frozen=True)
+class _Device:
+    type: str
+    index: int | None
+
+
+class Tensor:
+    """A PyTorch tensor."""
+
+    def __init__(
+        self, host: Any, device: _Device = _Device("cuda", 0), requires_grad: bool = False
+    ) -> None:
+        self.host, self.device, self.requires_grad = host, device, requires_grad
+        self.shape, self.dtype = host.shape, f"torch.{name_of(host)}"
+
+    def data_ptr(self) -> int:
+        return int(self.host.ctypes.data)
+
+    def new_empty(self, shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
+        return Tensor(_unwritten(shape, (dtype or self.dtype).removeprefix("torch.")), self.device)
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def expand(self, *sizes: int) -> Tensor:
+        whole = sizes[0], *self.shape
+        return Tensor(np.broadcast_to(self.host, whole), self.device, self.requires_grad)
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(stride // self.host.itemsize for stride in self.host.strides)
+
+
+class Parameter(Tensor):
+    """A tensor that a model learns."""
+
+
+class FakeTorch(ModuleType):
+    """The module, with its current stream and grad mode as attributes."""
+
+    float32 = "torch.float32"
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("torch")
+        self.Tensor, self.nn = Tensor, SimpleNamespace(Parameter=Parameter)
+        self.cuda_ = cuda
+        self.current, self.records = 0, True
+        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda _: self.current)
+        self.backends = SimpleNamespace(
+            cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False))
+        )
+        self.products: list[tuple[str, dict[str, Any]]] = []
+
+    def is_grad_enabled(self) -> bool:
+        return self.records
+
+    def mm(self, a: Tensor, b: Tensor, *, out: Tensor) -> None:
+        self._multiplied("mm", a, b, out)
+
+    def bmm(self, a: Tensor, b: Tensor, *, out: Tensor) -> None:
+        self._multiplied("bmm", a, b, out)
+
+    def addmm(self, added: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **scale: Any) -> None:
+        self._multiplied("addmm", a, b, out, added, **scale)
+
+    def relu_(self, one: Tensor) -> None:
+        self.products.append(("relu_", {}))
+        np.maximum(one.host, 0, out=one.host)
+
+    def _multiplied(
+        self, name: str, a: Tensor, b: Tensor, out: Tensor, added: Any = None, **scale: Any
+    ) -> None:
+        """Without a scale, the product alone: whatever `added` holds is not read."""
+        self.products.append((name, scale))
+        product = scale.get("alpha", 1) * (decoded(a.host) @ decoded(b.host))
+        rest = scale["beta"] * decoded(added.host) if scale.get("beta") else 0
+        out.host[...] = encoded(product + rest, name_of(out.host))
+
+    def on(self, device: str, host: Matrix) -> Tensor:
+        """A tensor on `cpu`, `cuda:0` or `cuda:1` over the memory of a numpy array."""
+        kind, _, index = device.partition(":")
+        return Tensor(host, _Device(kind, int(index) if index else None))
+
+
+def _unwritten(shape: tuple[int, ...], name: str) -> Any:
+    return encoded(np.full(shape, np.nan, np.float32), name)
+
+
+@dataclass(frozen=True)
+class DType:
+    """A type of CuPy, which takes bfloat16 from `ml_dtypes`."""
+
+    name: str
+    itemsize: int
+
+
+class CuPyArray:
+    """A CuPy array."""
+
+    def __init__(self, host: Any, ordinal: int = 0) -> None:
+        self.host, self.shape, self.strides = host, host.shape, host.strides
+        self.dtype = DType(name_of(host), host.itemsize)
+        self.data = SimpleNamespace(ptr=host.ctypes.data, device_id=ordinal)
+        self.device = nullcontext()
+
+
+class FakeCuPy(ModuleType):
+    """The module, with the current stream of each device."""
+
+    ndarray = CuPyArray
+    float32 = DType("float32", 4)
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("cupy")
+        self.cuda_ = cuda
+        self.streams: dict[int, int] = {}
+        self.products = 0
+        self.cuda = SimpleNamespace(
+            get_current_stream=lambda ordinal: SimpleNamespace(ptr=self.streams.get(ordinal, 0))
+        )
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> CuPyArray:
+        return CuPyArray(self.cuda_.hold(_unwritten(shape, dtype.name)))
+
+    def matmul(self, a: CuPyArray, b: CuPyArray, *, out: CuPyArray) -> None:
+        self.products += 1
+        np.matmul(a.host, b.host, out=out.host)
+
+
+class GPUArray(Interface):
+    """PyCUDA's array."""
+
+    def __init__(self, host: Any, allocator: str = "mem_alloc") -> None:
+        super().__init__(host, stream=None)
+        self.allocator, self.dtype = allocator, host.dtype
+
+
+class FakePyCuda(ModuleType):
+    """The module `pycuda.gpuarray`."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("pycuda.gpuarray")
+        self.GPUArray = GPUArray
+        self.cuda_ = cuda
+
+    def empty(self, shape: tuple[int, ...], dtype: str, allocator: str) -> GPUArray:
+        return GPUArray(self.cuda_.hold(np.full(shape, np.nan, dtype)), allocator)

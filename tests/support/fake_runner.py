@@ -1,0 +1,130 @@
+"""A runner and a compiler without hardware, for the tests of everything above them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autotune.compiler import CompileFailure, Program
+from autotune.device import Device
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Resources, Template
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.recording import Origin
+from support.sample_records import H100
+
+ORIGIN = Origin(driver="13.0", compiler="NVRTC 13.5", source="5e1f")
+
+Outcome = Callable[[Config], Measurement | Failure]
+
+
+def tiled(width: int, specialized: int = 1) -> Config:
+    """A configuration of the square tiled kernel."""
+    return Config.of("tiled", {"tile_width": width, "specialized": specialized})
+
+
+def by_width(config: Config) -> Measurement:
+    """Times of the tiled kernel, in microseconds, that are shortest at TILE_WIDTH 23."""
+    distance = abs(config.integer("tile_width") - 23)
+    return Measurement(100.0 + 10 * distance + config.integer("specialized"), 0.5, 20)
+
+
+def crash(config: Config) -> Failure:
+    """What every candidate does on a broken GPU."""
+    return Failure("crash", f"{config}: illegal access")
+
+
+class FakeRunner:
+    """Gives each configuration the outcome that a function names, and keeps what it was asked.
+
+    Attributes:
+        measured: configurations in the order of `measure`.
+        bests: the `best_us` of each of them.
+        objectives: the objective of each of them.
+        rematched: what was timed again.
+    """
+
+    def __init__(
+        self,
+        outcome: Outcome = by_width,
+        *,
+        again: Outcome | None = None,
+        known: Sequence[Config] | None = None,
+        evidence: Evidence = "measured",
+        device: Device = H100,
+    ) -> None:
+        self._outcome = outcome
+        self._again = again or outcome
+        self._known = known
+        self._evidence: Evidence = evidence
+        self._device = device
+        self.measured: list[Config] = []
+        self.bests: list[float | None] = []
+        self.objectives: list[Objective] = []
+        self.rematched: list[Config] = []
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._evidence
+
+    def known(self) -> Sequence[Config] | None:
+        return self._known
+
+    def resources(self, config: Config) -> Resources | None:
+        return None if self._known is None else registry.find(config.family).estimate(config)
+
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        self.measured.append(candidate.config)
+        self.bests.append(best_us)
+        self.objectives.append(objective)
+        return self._outcome(candidate.config)
+
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
+        self.rematched += [candidate.config for candidate in candidates]
+        return [self._again(candidate.config) for candidate in candidates]
+
+    def baseline(self) -> Measurement | None:
+        return Measurement(90.0)
+
+    @property
+    def baseline_ready(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def program(
+    template: Template, arch: str, *, registers: int = 32, local: int = 0, spills: int = 0
+) -> Program:
+    """A program that was never compiled, with 16 bytes of static shared memory."""
+    return Program(
+        template=template,
+        arch=arch,
+        cubin=b"",
+        symbol=template.kernel,
+        registers=registers,
+        shared=16,
+        local=local,
+        spills=spills,
+        barriers=1,
+        compiler=ORIGIN.compiler,
+        key=template.expression,
+        log="",
+    )
+
+
+def compiled(template: Template, arch: str) -> Program | CompileFailure:
+    """Every template compiles, at once."""
+    return program(template, arch)
+
+
+def uncompiled(template: Template, arch: str) -> Program | CompileFailure:
+    """For what must not be compiled."""
+    raise AssertionError(f"{template.expression} was compiled for {arch}")

@@ -1,0 +1,209 @@
+"""Runs launch plans on the CPU: the kernels of `cuda_src/`, compiled by the host compiler with
+AddressSanitizer and UBSan (`tests/host/cuda_host.h`, `tests/host/launcher.cpp`). Headers there that
+wrap instructions of a GPU are replaced by those of the same name in `tests/host`, which emulate
+barriers, bulk copies and tensor cores.
+
+`build` compiles kernel instances into one program, `run` gives it cases (`host_case`), `check`
+compares their results with numpy's in float64. A case fails with a `HostFault` for an access
+outside of its buffers or its shared memory, a misaligned vector, undefined behaviour, a divergent
+barrier or shuffle, counters that are not zero again, or arguments of other types than the kernel
+takes. Missing barriers and missing waits for asynchronous copies show as NaN or wrong results:
+shared memory starts as NaN, and the threads of a block run in a new random order after each
+barrier. Bulk copies come late and in any order; who waits for something that never happens is told
+where (a deadlock). Blocks run one after the other, in a new random order at each launch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from autotune.families.plan import Template
+from support.host_cases import (
+    Case,
+    HostFault,
+    Matrix,
+    c_in,
+    expected,
+    job,
+    label,
+    memory_of_c,
+    name_of,
+    numbers,
+    tolerance,
+)
+from support.paths import ROOT, TESTS
+
+HOST = TESTS / "host"
+CUDA_SRC = ROOT / "cuda_src"
+# What runs the kernels.
+MACHINE = ("launcher.cpp", "machine.cpp", "meetings.cpp", "bulk_copies.cpp", "tensor_cores.cpp")
+COMPILER = os.environ.get("CXX", "g++")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FLAGS = (
+    *("-std=c++17", "-g1", "-march=native", "-fno-omit-frame-pointer"),
+    *("-fno-strict-aliasing", "-Wno-unknown-pragmas", "-Wno-psabi", *SANITIZERS),
+)
+TIME_LIMIT = 120.0
+# Instances of a kernel that are compiled together, as they share what is read of the headers.
+TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class Program:
+    """An executable that holds kernel instances."""
+
+    path: Path
+
+
+def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_SRC) -> Program:
+    """Compiles the templates, whose files lie in `sources`, and links them with the launcher.
+
+    Objects are kept in `directory` under the hash of all that went into them. Functions of the same
+    name and parameters in two files are one to the linker: they must be the same.
+
+    Raises:
+        subprocess.CalledProcessError: if something does not compile.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    headers = _headers(directory)
+    # Optimising a kernel takes longer than it saves.
+    units = [
+        *(((HOST / name).read_text(), "-O1") for name in MACHINE),
+        *((unit, "-O0") for unit in _units(set(templates), sources)),
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda one: _object(one[0], one[1], headers, directory), units))
+    program = directory / _digest(*map(str, objects))
+    if not program.exists():
+        _compile(program, *SANITIZERS, *map(str, objects))
+    return Program(program)
+
+
+def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
+    """C after each case, as it is stored (`host_case.numbers` reads it), computed by one process.
+
+    Raises:
+        HostFault: names the first case that did something illegal, and says what it did.
+        subprocess.TimeoutExpired: if a kernel does not come to an end.
+    """
+    process = subprocess.run(
+        [program.path],
+        input=b"".join(job(case) for case in cases),
+        capture_output=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    output, results = process.stdout, []
+    for case in cases:
+        size = memory_of_c(case).nbytes
+        if len(output) < size:
+            raise HostFault(f"{label(case)}: {process.stderr.decode(errors='replace')[:4000]}")
+        results.append(c_in(np.frombuffer(output[:size], case.c.dtype), case))
+        output = output[size:]
+    return results
+
+
+def check(program: Program, cases: Sequence[Case]) -> None:
+    """Runs the cases and compares each with numpy's result in float64.
+
+    Raises:
+        HostFault: as `run`, or if an error is above the tolerance (or NaN).
+    """
+    for case, result in zip(cases, run(program, cases), strict=True):
+        wanted = expected(case)
+        error, allowed = np.abs(numbers(result) - wanted), tolerance(case, wanted)
+        if not (error <= allowed).all():
+            worst = np.unravel_index(
+                np.argmax(np.nan_to_num(error / allowed, nan=np.inf)), error.shape
+            )
+            raise HostFault(
+                f"{label(case)}: error {error[worst]:.3g}, tolerance {allowed[worst]:.3g} at "
+                f"{tuple(map(int, worst))}, {(~(error <= allowed)).sum()} wrong of {error.size}"
+            )
+
+
+def _units(templates: Collection[Template], sources: Path) -> Iterator[str]:
+    """Translation units that instantiate the templates, some of the same source in each."""
+    for source in sorted({template.source for template in templates}):
+        some = sorted(
+            (one for one in templates if one.source == source), key=lambda one: one.expression
+        )
+        for first in range(0, len(some), TOGETHER):
+            yield _unit(source, some[first : first + TOGETHER], sources)
+
+
+def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
+    """A translation unit that instantiates templates and registers them under their names."""
+    text = (sources / source).read_text()
+    assert len(re.findall("__shared__", text)) == len(re.findall(r"extern\s+__shared__", text))
+    names = sorted(set(re.findall(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]", text)))
+    return "\n".join(
+        [
+            '#include "cuda_host.h"',
+            *(f'asm(".set {name}, host_shared");' for name in names),
+            f'#include "{sources / source}"',
+            *(
+                f'static const host::Instance instance_{number}("{name_of(template)}",\n'
+                f"    host::Kernel<{template.expression}>::run);"
+                for number, template in enumerate(templates)
+            ),
+        ]
+    )
+
+
+def _headers(directory: Path) -> Path:
+    """A folder of what kernels include: from `cuda_src/include`, unless `tests/host` replaces it.
+
+    They have to lie in one, as a header finds others of its own folder first.
+    """
+    folder = directory / f"include-{_digest(str(CUDA_SRC), str(HOST))}"
+    folder.mkdir(exist_ok=True)
+    found = {header.name: header for header in CUDA_SRC.glob("include/*")}
+    found |= {header.name: header for header in HOST.glob("*.cuh")}
+    for name, header in found.items():
+        link = folder / name
+        if not link.is_symlink() or link.readlink() != header:
+            partial = folder / f".{name}.{os.getpid()}"
+            partial.symlink_to(header)
+            partial.replace(link)
+    return folder
+
+
+def _object(unit: str, optimized: str, headers: Path, directory: Path) -> Path:
+    sources = re.findall(r'#include "(/.*)"', unit)
+    included = sorted([*HOST.glob("*.h"), *headers.glob("*.cuh")])
+    key = _digest(
+        COMPILER,
+        optimized,
+        *FLAGS,
+        unit,
+        *(Path(file).read_text() for file in [*sources, *included]),
+    )
+    target = directory / f"{key}.o"
+    if not target.exists():
+        source = directory / f"{key}.cpp"
+        source.write_text(unit)
+        folders = (HOST, CUDA_SRC, headers)
+        _compile(
+            target, optimized, *FLAGS, *(f"-I{folder}" for folder in folders), "-c", str(source)
+        )
+    return target
+
+
+def _compile(target: Path, *arguments: str) -> None:
+    partial = target.with_suffix(f".{os.getpid()}")
+    subprocess.run([COMPILER, *arguments, "-o", str(partial)], check=True)
+    partial.replace(target)
+
+
+def _digest(*texts: str) -> str:
+    return sha256("\0".join(texts).encode()).hexdigest()[:24]

@@ -1,0 +1,129 @@
+"""A run time on the fake GPU, with what it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from autotune.compiler import CompileFailure, Program
+from autotune.device import Device
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.conventions import type_arguments
+from autotune.lookup.lookup import Answer, How
+from autotune.problem import Problem
+from autotune.runtime.bound_gemm import BoundGemm
+from autotune.runtime.driver import Driver
+from autotune.runtime.state import Runtime
+from support.fake_driver import FakeCuda, Matrix
+from support.fake_frameworks import Interface
+from support.numpy_types import encoded
+
+NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
+SPLIT = Config("split")
+TYPED = Config("typed")
+
+
+@dataclass
+class Case:
+    """A run time whose answers and compilations are set and counted here."""
+
+    cuda: FakeCuda = field(default_factory=FakeCuda)
+    config: Config | None = NAIVE
+    how: How = "exact"
+    vendor: bool = False
+    reason: str | None = None
+    found: list[Problem] = field(default_factory=list)
+    built: list[str] = field(default_factory=list)
+    plans: list[LaunchPlan] = field(default_factory=list)
+    alignments: list[Alignment] = field(default_factory=list)
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        self.runtime = Runtime(Driver(self.cuda), self._find, self._plan, self._build)
+        self.product = BoundGemm(self.runtime)
+
+    def matrix(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Matrix:
+        """Random memory of a device."""
+        self.seed += 1
+        values = np.random.default_rng(self.seed).standard_normal(shape, np.float32)
+        return self.cuda.hold(encoded(values, dtype), ordinal)
+
+    def array(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Interface:
+        """The same, as an array of no particular library."""
+        return Interface(self.matrix(*shape, ordinal=ordinal, dtype=dtype))
+
+    def operands(self, m: int, n: int, k: int) -> tuple[Interface, Interface, Interface]:
+        return self.array(m, k), self.array(k, n), self.array(m, n)
+
+    def calls(self, act: Callable[[], Any]) -> list[str]:
+        """The driver's functions that were called meanwhile."""
+        before = len(self.cuda.calls)
+        act()
+        return self.cuda.calls[before:]
+
+    def _find(self, problem: Problem, device: Device) -> Answer | None:
+        self.found.append(problem)
+        if self.config is None:
+            return None
+        note = f"{problem} is not tuned; `autotune tune {problem}` finds its own"
+        return Answer(
+            *(problem, device, self.config, self.how, "predicted", None, 1.0, note),
+            vendor=self.vendor,
+        )
+
+    def _build(self, template: Template, arch: str) -> Program | CompileFailure:
+        self.built.append(f"{template.expression} for {arch}")
+        if self.reason is not None:
+            return CompileFailure(template, arch, self.reason, "")
+        symbol = template.expression
+        cubin = b"cubin of " + symbol.encode()
+        return Program(template, arch, cubin, symbol, 32, 1024, 0, 0, 1, "fake", symbol, "")
+
+    def _plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+        if config.family == "split":
+            plan = split_plan(problem)
+        elif config.family == "typed":
+            plan = typed_plan(problem, alignment)
+        else:
+            plan = registry.find(config.family).plan(config, problem, alignment)
+        self.plans.append(plan)
+        self.alignments.append(alignment)
+        return plan
+
+
+def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """The naive kernel's, of one that takes all types."""
+    plan = registry.find("naive").plan(NAIVE, problem, alignment)
+    (launch,) = plan.launches
+    arguments = *launch.template.arguments, *type_arguments(problem)
+    template = Template("typed.cu", "typed", arguments)
+    return replace(plan, config=TYPED, launches=(replace(launch, template=template),))
+
+
+def split_plan(problem: Problem) -> LaunchPlan:
+    """Two halves of K into the workspace, counted as they come, then their sum into C."""
+
+    def pointers(*names: str) -> tuple[Argument, ...]:
+        return tuple(Argument("i64" if name[0] == "l" else "pointer", name) for name in names)
+
+    def sizes(*values: int) -> tuple[Argument, ...]:
+        return tuple(Argument("i32", value) for value in values)
+
+    m, n, k = problem.m, problem.n, problem.k
+    halves = (
+        pointers("a", "lda", "b", "ldb", "workspace")
+        + sizes(m, n, k, k // 2)
+        + pointers("counters")
+    )
+    total = pointers("workspace", "c", "ldc") + sizes(m, n)
+    scale = Argument("f32", "alpha"), Argument("f32", "beta"), *pointers("counters")
+    template = Template("split.cu", "partial", (("VECTOR", 1),))
+    launch = Launch(template, (2, 1, 1), (32, 1, 1), 65536, halves)
+    template = replace(template, kernel="reduce")
+    reduction = Launch(template, (1, 1, 1), (64, 1, 1), 0, total + scale)
+    return LaunchPlan(SPLIT, (launch, reduction), 2 * m * n * 4, 1)

@@ -1,0 +1,32 @@
+"""Records and a range, as a cache holds them after tuning with older kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.families import registry
+from autotune.problem import Problem
+from autotune.records import Record
+from autotune.records.ranges import Range, Segment
+from autotune.runners.base import Measurement
+from autotune.tuning.evaluate import Trial
+from support.fake_runner import tiled
+from support.sample_records import H100, record
+
+SMALL = Problem(64, 64, 64)
+TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),), 0.04)
+
+
+def entries_of(*widths: int) -> Record:
+    """What was recorded of these, with older kernels and by another clock."""
+    trials = [
+        Trial.of(
+            tiled(width),
+            registry.find("tiled").estimate(tiled(width)),
+            Measurement(500.0 + number, 0.1, 25),
+            H100,
+        )
+        for number, width in enumerate(widths)
+    ]
+    made = record(problem=SMALL, source="0ld")
+    return replace(made, entries=tuple(entry for trial in trials if (entry := trial.entry)))

@@ -1,0 +1,119 @@
+"""A kernel of a user's for the tests, y = a x + y over `n` floats, and a runner without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autotune.device import Device
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.user_kernels import KernelTunable, UserKernel, Workload, defined, workload
+from support.sample_records import H100
+
+SAXPY = """
+template <int THREADS, int EACH>
+__global__ void __launch_bounds__(THREADS) saxpy(float* y, const float* x, float a, int n) {
+    for (int i = 0; i < EACH; ++i) {
+        const int at = (blockIdx.x * EACH + i) * THREADS + threadIdx.x;
+        if (at < n) y[at] += a * x[at];
+    }
+}
+"""
+N = 1000
+THREADS, EACH = (32, 64, 128, 256, 2048), (1, 2, 4)
+LEGAL = 4 * 3 - 1
+"""2048 threads are too many, and 32 with 4 each break the constraint."""
+
+
+def kernel(**changes: Any) -> UserKernel:
+    """The kernel, with what the test says otherwise."""
+    given: dict[str, Any] = {
+        "source": SAXPY,
+        "name": "saxpy",
+        "parameters": {"THREADS": THREADS, "EACH": EACH},
+        "constraints": {"enough threads": lambda p: p["THREADS"] >= 16 * p["EACH"]},
+        "grid": lambda p: -(-N // (p["THREADS"] * p["EACH"])),
+        "block": lambda p: p["THREADS"],
+        "shared": 0,
+        "include": (),
+    }
+    return defined(**given | changes)
+
+
+def arguments() -> list[Any]:
+    """y, x, a and n."""
+    random = np.random.default_rng(0)
+    y, x = (random.standard_normal(N).astype(np.float32) for _ in range(2))
+    return [y, x, np.float32(2.5), np.int32(N)]
+
+
+def reference(y: Any, x: Any, a: Any, n: Any) -> Sequence[Any]:
+    """What the arguments hold afterwards."""
+    del n
+    return [a * x + y, None, None, None]
+
+
+def work(**changes: Any) -> Workload:
+    """The call, with what the test says otherwise."""
+    given: Mapping[str, Any] = {
+        **{"name": "saxpy", "arguments": arguments(), "reference": reference},
+        **{"rtol": None, "atol": None, **changes},
+    }
+    return workload(**given)
+
+
+def subject(**changes: Any) -> KernelTunable:
+    """The kernel and its call, as the loop sees them."""
+    call = work()
+    return KernelTunable(kernel(**changes), call.call, call.arguments)
+
+
+class KernelRunner:
+    """Times that are shortest with the most threads and one element each.
+
+    Attributes:
+        broken: what becomes of configurations with so many threads.
+        measured: configurations in the order of `measure`.
+    """
+
+    evidence: Evidence = "measured"
+    device: Device = H100
+
+    def __init__(self, **broken: Failure) -> None:
+        self.broken = broken
+        self.measured: list[Config] = []
+
+    def known(self) -> Sequence[Config] | None:
+        return None
+
+    def resources(self, config: Config) -> Resources | None:  # noqa: ARG002
+        return None
+
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        del best_us, objective
+        self.measured.append(candidate.config)
+        return self._outcome(candidate.config)
+
+    def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
+        return [self._outcome(one.config) for one in candidates]
+
+    def baseline(self) -> None:
+        return None
+
+    @property
+    def baseline_ready(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        return None
+
+    def _outcome(self, config: Config) -> Measurement | Failure:
+        threads, each = config.integer("THREADS"), config.integer("EACH")
+        time_us = 1000 / threads + each
+        return self.broken.get(f"t{threads}") or Measurement(time_us, 0.1, 20, 2 * time_us)

@@ -1,0 +1,279 @@
+"""The public functions for kernels of the user's; the GPU behind them is a stand-in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sample_records import H100
+from support.sample_user_kernels import (
+    EACH,
+    LEGAL,
+    SAXPY,
+    THREADS,
+    KernelRunner,
+    N,
+    arguments,
+    reference,
+)
+
+import autotune
+from autotune import gpu
+from autotune.device import Device, find
+from autotune.errors import AutotuneError, DeviceError, MissingError, NotFoundError, UsageError
+from autotune.records import Store
+from autotune.runners.base import Failure
+from autotune.user_kernels import Workload
+
+DEFINITION: dict[str, Any] = {
+    "source": SAXPY,
+    "name": "saxpy",
+    "parameters": {"THREADS": THREADS, "EACH": EACH},
+    "constraints": {"enough threads": lambda p: p["THREADS"] >= 16 * p["EACH"]},
+    "block": lambda p: p["THREADS"],
+}
+
+
+class OpenedRunner(KernelRunner):
+    """Keeps what it is opened for.
+
+    Attributes:
+        works: the calls, with the index of the GPU and the time limit.
+        closed: how often it was closed.
+    """
+
+    driver = "13.0"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.works: list[tuple[Workload, int, float]] = []
+        self.closed = 0
+
+    def open(self, work: Workload, index: int, *, time_limit: float) -> OpenedRunner:
+        self.works.append((work, index, time_limit))
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenedRunner]:
+    """Of the second GPU of two."""
+
+    def probe(index: int = 0) -> Device:
+        if index > 1:
+            raise DeviceError(f"no GPU {index}")
+        return (find("t4"), H100)[index]
+
+    runner = OpenedRunner()
+    monkeypatch.setattr(gpu, "probe", probe)
+    monkeypatch.setattr(gpu, "open_kernel_runner", runner.open)
+    yield runner
+    assert runner.closed == len(runner.works)
+
+
+def tune(**changes: Any) -> autotune.KernelRecord:
+    given: dict[str, Any] = {
+        **DEFINITION,
+        **{"arguments": arguments(), "reference": reference, "device": "gpu:1"},
+        "grid": lambda p: -(-N // (p["THREADS"] * p["EACH"])),
+        **changes,
+    }
+    return autotune.tune_kernel(**given)
+
+
+def test_the_fastest_is_found_with_what_it_takes(runner: OpenedRunner) -> None:
+    record = tune()
+    assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
+    assert (record.best.resources.threads, record.best.occupancy) == (256, 1.0)
+    assert (record.device, len(runner.measured)) == (H100, LEGAL)
+
+
+def test_the_record_is_found_again(runner: OpenedRunner) -> None:
+    record = tune()
+    assert autotune.best_kernel("saxpy<THREADS, EACH>", arguments(), device="gpu:1") == record
+    with pytest.raises(NotFoundError, match=r"saxpy\(int32=1\) is not tuned on NVIDIA H100"):
+        autotune.best_kernel("saxpy", [np.int32(1)], device="h100")
+    assert runner.works
+
+
+def test_the_runner_gets_the_call_the_gpu_and_the_limit(runner: OpenedRunner) -> None:
+    tune(trials=1, time_limit=3.0)
+    ((work, index, limit),) = runner.works
+    assert (str(work)[:15], index, limit) == ("saxpy(float32[1", 1, 3.0)
+
+
+def test_a_gpu_may_be_named(runner: OpenedRunner) -> None:
+    tune(trials=1, device="h100")
+    assert runner.works[0][1] == 1
+
+
+def test_a_second_call_goes_on_from_the_first(runner: OpenedRunner) -> None:
+    tune(trials=4)
+    first = len(runner.measured)
+    tune()
+    assert (first, len(runner.measured), len(set(runner.measured))) == (4, LEGAL, LEGAL)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": SAXPY.replace("+=", "-=")},
+        {"grid": lambda p: 2000 // p["THREADS"]},
+        {"arguments": [*arguments()[:3], np.int32(999)]},
+    ],
+    ids=["source", "grid", "arguments"],
+)
+def test_what_was_measured_of_something_else_does_not_count(
+    runner: OpenedRunner, changes: dict[str, Any]
+) -> None:
+    tune()
+    tune(**changes)
+    assert len(runner.measured) == 2 * LEGAL
+
+
+def test_a_header_that_changed_makes_another_kernel(runner: OpenedRunner, tmp_path: Path) -> None:
+    source, header = tmp_path / "mine.cu", tmp_path / "factor.cuh"
+    source.write_text('#include "factor.cuh"\n' + SAXPY.replace("a *", "FACTOR * a *"))
+    sources = set()
+    for factor in (1, 2):
+        header.write_text(f"#define FACTOR {factor}\n")
+        sources.add(tune(source=source, trials=1).provenance.source)
+    assert (len(sources), len(runner.measured)) == (2, 2)
+
+
+def test_a_kernel_that_does_not_compile_is_told_with_the_error(runner: OpenedRunner) -> None:
+    broken = SAXPY.replace("n) y[at]", "m) y[at]")
+    with pytest.raises(AutotuneError, match=r"has a time.*compile 11.*saxpy.cu.6.: error: .*\"m\""):
+        tune(source=broken)
+    assert not runner.measured
+
+
+def test_arguments_that_the_kernel_does_not_take_are_refused(runner: OpenedRunner) -> None:
+    with pytest.raises(UsageError, match=r"argument 3 is int64 \(8 bytes\); saxpy takes a "):
+        tune(arguments=[*arguments()[:3], np.int64(N)])
+    assert not runner.works
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": ""}, "name is ''"),
+        ({"arguments": [4096]}, "argument 0 is 4096; give a NumPy array"),
+        ({"reference": lambda *_: [None] * 4}, "the reference expects every argument to stay"),
+        ({"trials": 0}, "trials is 0; give at least 1"),
+        ({"objective": "warm"}, "unknown objective 'warm'"),
+        ({"time_limit": 0}, "time_limit is 0; give more than 0 seconds"),
+        ({"rtol": -1}, "rtol is -1; give a number of at least 0"),
+        ({"device": "replay:h100"}, r"replay:h100 holds times of matrix products, none of saxpy\("),
+        ({"device": "h1000"}, "unknown device 'h1000'"),
+        ({"device": 3}, "device is 3; give its name"),
+    ],
+)
+def test_bad_input_is_refused(runner: OpenedRunner, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tune(**changes)
+    assert not runner.works
+
+
+def test_trials_may_be_kept_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
+    given = {"storage": str(tmp_path / "trials.log"), "objective": "cold"}
+    tune(**given)
+    assert not list(cache.rglob("*.log"))
+    tune(**given)
+    assert len(runner.measured) == LEGAL
+
+
+def test_a_failing_search_closes_the_runner(runner: OpenedRunner) -> None:
+    runner.broken = {f"t{threads}": Failure("launch", "refused") for threads in THREADS}
+    with pytest.raises(AutotuneError, match="launch 11"):
+        tune()
+    assert runner.closed == 1
+
+
+def test_wrong_and_deadly_configurations_cost_themselves_alone(
+    runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    def opened(work: Workload, index: int, *, time_limit: float) -> gpu.GpuRunner:
+        bench = "support.fake_kernel_session:opened_saxpy"
+        return gpu.GpuRunner(work, index, bench=bench, vendor=None, time_limit=time_limit)
+
+    monkeypatch.setattr(gpu, "open_kernel_runner", opened)
+    record = tune(sampler="exhaustive")
+    assert {entry.config.integer("THREADS") for entry in record.entries} == {32, 256}
+    assert (record.provenance.trials, record.best.measurement.time_us) == (LEGAL, 250.0)
+    barred = Store(cache).quarantined(H100)
+    assert {key.partition("@")[0] for key in barred} == {
+        f"saxpy:THREADS=128,EACH={each}" for each in EACH
+    }
+    assert not runner.works
+
+
+# Without a GPU
+
+
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(index: int = 0) -> Device:
+        raise MissingError(f"no GPU: nothing at {index}")
+
+    monkeypatch.setattr(gpu, "probe", probe)
+
+
+@pytest.mark.usefixtures("without_gpu")
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "no GPU: nothing at 0; without a GPU `autotune.kernel_occupancy` tells what"),
+        ("h100", "NVIDIA H100 80GB HBM3 is not in this machine, and nothing can predict the time"),
+    ],
+)
+def test_tuning_says_that_it_takes_a_gpu(device: str, message: str) -> None:
+    with pytest.raises(MissingError, match=message):
+        tune(device=device)
+
+
+@pytest.mark.usefixtures("without_gpu")
+def test_occupancy_takes_none() -> None:
+    table = autotune.kernel_occupancy(**DEFINITION, device="h100", jobs=2)
+    assert len(table.rows) == len(THREADS) * len(EACH)
+    found = {
+        (row.config.integer("THREADS"), row.resources.threads, row.resources.shared)
+        for row in table.rows
+        if row.resources
+    }
+    assert found == {(threads, threads, 0) for threads in THREADS[:-1]}
+    assert all(row.rejection or (row.occupancy and row.occupancy.limiter) for row in table.rows)
+
+
+def test_occupancy_counts_static_and_dynamic_shared_memory() -> None:
+    source = """
+    template <int N> __global__ void k(float* x) {
+        extern __shared__ float dynamic[];
+        __shared__ float fixed[N];
+        dynamic[threadIdx.x] = fixed[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        x[threadIdx.x] = dynamic[0] + fixed[N - 1 - threadIdx.x];
+    }
+    """
+    table = autotune.kernel_occupancy(
+        source, "k", {"N": (64,)}, block=64, shared=lambda p: 1000 * p["N"], device="a100"
+    )
+    (row,) = table.rows
+    assert row.resources is not None
+    assert row.resources.shared == 64 * 4 + 64 * 1000
+
+
+def test_occupancy_of_a_device_that_no_compiler_knows_is_refused() -> None:
+    with pytest.raises(DeviceError, match=r"kernels are compiled for 7\.5 and newer"):
+        autotune.kernel_occupancy(**DEFINITION, device="gtx 1080")

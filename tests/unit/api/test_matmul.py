@@ -1,0 +1,209 @@
+"""`autotune.matmul`: what it passes on, when it tunes, and when cuBLAS multiplies instead."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface, Parameter
+from support.runtime_case import TYPED, Case
+
+from autotune import gpu, runtime
+from autotune.api import problems
+from autotune.api.matmul import matmul
+from autotune.device import find
+from autotune.errors import ArrayError
+from autotune.problem import Problem
+
+H100 = find("h100")
+
+
+@pytest.fixture
+def case(monkeypatch: pytest.MonkeyPatch) -> Case:
+    """A run time whose shapes cuBLAS was measured to be the faster for."""
+    case = Case(config=TYPED, vendor=True)
+    case.cuda.make_context()
+    monkeypatch.setattr(runtime, "current", lambda: case.product)
+    return case
+
+
+@pytest.fixture
+def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    module = FakeTorch(case.cuda)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+@pytest.fixture
+def cupy(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeCuPy:
+    module = FakeCuPy(case.cuda)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.delenv("CUPY_TF32", raising=False)
+    return module
+
+
+def tensors(case: Case, torch: FakeTorch, *shapes: tuple[int, ...], dtype: str = "float32") -> Any:
+    return [torch.on("cuda:0", case.matrix(*shape, dtype=dtype)) for shape in shapes]
+
+
+def operands(case: Case, torch: FakeTorch, dtype: str = "float32") -> Any:
+    return tensors(case, torch, (5, 3), (3, 7), (5, 7), dtype=dtype)
+
+
+# Tuning first.
+
+
+def test_it_tunes_on_the_gpu_that_holds_the_arrays(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.how = "nearest"
+    cards = [find("t4"), case.runtime.gpu(0).device]
+    asked: list[tuple[Problem, str]] = []
+    monkeypatch.setattr(gpu, "probe", lambda index: cards[index])
+    monkeypatch.setattr(
+        problems, "search", lambda problem, _, device: asked.append((problem, device))
+    )
+    with pytest.warns(runtime.UntunedWarning):
+        matmul(*case.operands(5, 7, 3), tune=True)
+    assert asked == [(Problem(5, 7, 3), "gpu:1")]
+
+
+# cuBLAS, where it is faster.
+
+
+def test_cublas_multiplies_tensors_where_it_is_faster(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    assert matmul(a, b, out) is out
+    assert torch.products == [("mm", {})]
+    assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
+    assert case.cuda.launches == []
+
+
+def test_our_kernel_multiplies_where_cublas_is_forbidden(case: Case, torch: FakeTorch) -> None:
+    matmul(*operands(case, torch), vendor=False)
+    assert (torch.products, len(case.cuda.launches)) == ([], 1)
+
+
+def test_our_kernel_multiplies_where_it_is_the_faster(case: Case, torch: FakeTorch) -> None:
+    case.vendor = False
+    matmul(*operands(case, torch))
+    assert (torch.products, len(case.cuda.launches)) == ([], 1)
+
+
+def test_a_kernel_that_was_asked_for_is_launched_whatever_is_faster(
+    case: Case, torch: FakeTorch
+) -> None:
+    runtime.Kernel(case.runtime, Problem(5, 7, 3), 0)(*operands(case, torch))
+    assert (torch.products, len(case.cuda.launches)) == ([], 1)
+
+
+def test_cublas_scales_and_adds_what_out_holds(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    expected = 0.5 * (a.host @ b.host) + 2.0 * out.host
+    matmul(a, b, out, 0.5, 2.0)
+    assert torch.products == [("addmm", {"beta": 2.0, "alpha": 0.5})]
+    assert np.allclose(out.host, expected, atol=1e-5)
+
+
+def test_cublas_adds_a_bias_before_the_activation(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    (bias,) = tensors(case, torch, (7,))
+    matmul(a, b, out, bias=bias, activation="relu")
+    assert torch.products == [("addmm", {"beta": 1, "alpha": 1.0}), ("relu_", {})]
+    assert np.allclose(out.host, np.maximum(a.host @ b.host + bias.host, 0), atol=1e-5)
+
+
+def test_cublas_multiplies_parameters_beside_tensors(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    bias = Parameter(case.matrix(7))
+    matmul(a, Parameter(b.host), out, bias=bias)
+    assert [name for name, _ in torch.products] == ["addmm"]
+
+
+def test_cublas_multiplies_each_of_a_batch_by_one_matrix(case: Case, torch: FakeTorch) -> None:
+    a, b = tensors(case, torch, (2, 5, 3), (3, 7))
+    out: Any = matmul(a, b)
+    assert torch.products == [("bmm", {})]
+    assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
+
+
+def test_a_bias_with_what_out_holds_is_no_call_of_cublas(case: Case, torch: FakeTorch) -> None:
+    (bias,) = tensors(case, torch, (7,))
+    a, b, out = operands(case, torch)
+    matmul(a, b, out, beta=1.0, bias=bias)
+    assert (torch.products, len(case.cuda.launches)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("compute", "allowed", "products"),
+    [
+        ("f32", False, ["mm"]),
+        ("f32", True, []),
+        ("tf32", False, []),
+        ("tf32", True, ["mm"]),
+        ("tf32x3", False, ["mm"]),
+        ("tf32x3", True, []),
+    ],
+)
+def test_cublas_multiplies_fp32_only_in_the_precision_that_was_asked_for(
+    case: Case, torch: FakeTorch, compute: str, allowed: bool, products: list[str]
+) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    matmul(*operands(case, torch), compute=compute)
+    assert [name for name, _ in torch.products] == products
+
+
+def test_the_setting_of_tf32_is_looked_at_in_each_call(case: Case, torch: FakeTorch) -> None:
+    given = operands(case, torch)
+    for allowed in (False, True, False):
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+        matmul(*given)
+    assert (len(torch.products), len(case.cuda.launches)) == (2, 1)
+
+
+def test_the_setting_of_tf32_is_nothing_to_halves(case: Case, torch: FakeTorch) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    matmul(*operands(case, torch, "bfloat16"))
+    assert torch.products == [("mm", {})]
+
+
+def test_arrays_of_two_libraries_are_multiplied_by_our_kernel(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    matmul(a, b, Interface(out.host))
+    assert (torch.products, len(case.cuda.launches)) == ([], 1)
+
+
+def test_arrays_of_an_unknown_library_are_multiplied_by_our_kernel(case: Case) -> None:
+    a, b, out = case.operands(5, 7, 3)
+    matmul(a, b, out)
+    assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
+
+
+def test_cublas_multiplies_cupy_arrays_where_it_is_faster(case: Case, cupy: FakeCuPy) -> None:
+    a, b = CuPyArray(case.matrix(5, 3)), CuPyArray(case.matrix(3, 7))
+    out: Any = matmul(a, b)
+    assert cupy.products == 1
+    assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
+
+
+def test_cupy_that_multiplies_in_tf32_is_not_asked(
+    case: Case, cupy: FakeCuPy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUPY_TF32", "1")
+    matmul(CuPyArray(case.matrix(5, 3)), CuPyArray(case.matrix(3, 7)))
+    assert (cupy.products, len(case.cuda.launches)) == (0, 1)
+
+
+def test_cupy_is_not_asked_for_what_it_has_no_function_of(case: Case, cupy: FakeCuPy) -> None:
+    matmul(CuPyArray(case.matrix(5, 3)), CuPyArray(case.matrix(3, 7)), alpha=2.0)
+    assert (cupy.products, len(case.cuda.launches)) == (0, 1)
+
+
+def test_what_does_not_fit_is_refused_before_cublas_is_asked(case: Case, torch: FakeTorch) -> None:
+    a, b, _ = operands(case, torch)
+    with pytest.raises(ArrayError, match="the inner sizes 3 and 5 differ"):
+        matmul(a, a)
+    assert b.shape == (3, 7)
+    assert torch.products == []

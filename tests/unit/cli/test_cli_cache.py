@@ -1,0 +1,518 @@
+"""`autotune cache`: what each verb prints and does, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.command_line import answer, own_machine, printed, run
+from support.fake_runner import ORIGIN, FakeRunner, compiled
+from support.full_disk import small_files
+from support.sample_cache import SMALL, TUNED, entries_of
+from support.sample_records import H100, SQUARE, entry, record
+
+from autotune import compiler, gpu
+from autotune.cli.cache import parse_age
+from autotune.device import find
+from autotune.errors import UsageError
+from autotune.maintenance import exchange
+from autotune.problem import Problem
+from autotune.records import Record, Store, bundle, ranges
+from autotune.targets import targets
+from autotune.targets.targets import Target
+
+T4 = find("t4")
+WIDE = Problem(64, 128, 64, "bf16")
+
+
+@pytest.fixture(autouse=True)
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
+    """The cache of these tests, on a machine with the driver and compiler of `record`."""
+    monkeypatch.setattr(targets, "here", lambda: replace(ORIGIN, compiler="NVRTC 13.0"))
+    return Store(own_machine(monkeypatch, tmp_path))
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Store:
+    """The cache of somebody else."""
+    return Store(tmp_path / "other")
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) -> str:
+    """What a command line that fails prints as its error."""
+    assert run(*arguments) == status
+    return capsys.readouterr().err
+
+
+# list
+
+
+def test_without_a_verb_it_lists_what_is_there(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    store.save(record(problem=SMALL, evidence="predicted"))
+    lines = [line.split() for line in printed(capsys, "cache").splitlines()]
+    assert [line[:-1] for line in lines if H100.name.split()[1] in line] == [
+        [*f"{H100.name}, measured".split(), "1"],
+        [*f"{H100.name}, predicted".split(), "1"],
+    ]
+
+
+def test_the_list_as_json_counts_files_and_bytes(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record(source="0ld"))
+    store.save(record())
+    ranges.save(store.root, TUNED)
+    data = answer(capsys, "cache", "list")
+    sizes = [path.stat().st_size for path in store.root.rglob("*json*")]
+    assert data["bytes"] == sum(sizes)
+    counted = {"device": H100.name, "files": 1}
+    assert data["records"] == [
+        counted | {"evidence": "measured", "bytes": _size(store, "records")},
+        counted | {"evidence": "ranges, measured", "bytes": _size(store, "ranges")},
+    ]
+
+
+def _size(store: Store, folder: str) -> int:
+    (path,) = (store.root / folder).rglob("*.json")
+    return path.stat().st_size
+
+
+def test_an_empty_cache_is_listed_and_not_made(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(capsys, "cache", "list")["bytes"] == 0
+    assert not store.root.exists()
+
+
+@pytest.mark.parametrize("verb", ["list", "export", "import", "merge", "verify", "prune"])
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "cache", verb, "--help").startswith(f"Usage: autotune cache {verb}")
+
+
+# export
+
+
+def _exported(path: Path) -> list[str]:
+    found = bundle.loads(path.read_bytes())
+    return [*(str(one.problem) for one in found.records), *(str(one) for one in found.ranges)]
+
+
+def test_what_is_exported_is_all_that_is_recorded(store: Store, tmp_path: Path) -> None:
+    saved = [store.save(record(problem=one)) for one in (SMALL, SQUARE)]
+    ranges.save(store.root, TUNED)
+    assert run("cache", "export", str(tmp_path / "all.json")) == 0
+    found = bundle.loads((tmp_path / "all.json").read_bytes())
+    assert found == bundle.Bundle(tuple(saved), (TUNED,))
+
+
+def test_of_a_problem_the_best_evidence_is_exported(store: Store, tmp_path: Path) -> None:
+    measured = store.save(record())
+    store.save(record(evidence="predicted"))
+    assert run("cache", "export", str(tmp_path / "all.json")) == 0
+    assert bundle.loads((tmp_path / "all.json").read_bytes()).records == (measured,)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--problem", "64x128x64:bf16:nn"), ["64x128x64:bf16:nn"]),
+        (("--problem", "64x128x64"), ["64x128x64:bf16:nn"]),
+        (("--problem", "64x128x64:f32:nn", "4096x4096x4096"), ["4096x4096x4096:f32:nn"]),
+        (("--problem", "64x64x64:f32"), ["64x64x64:f32:nn", "1..64x64x64:f32:nn"]),
+        (("--device", "t4"), ["4096x4096x4096:f32:nn"]),
+        (("--device", T4.slug), ["4096x4096x4096:f32:nn"]),
+    ],
+)
+def test_some_can_be_chosen(
+    store: Store, tmp_path: Path, options: tuple[str, ...], expected: list[str]
+) -> None:
+    for problem in (SMALL, WIDE):
+        store.save(record(problem=problem))
+    store.save(record(device=T4))
+    ranges.save(store.root, TUNED)
+    assert run("cache", "export", str(tmp_path / "some.json"), *options) == 0
+    assert _exported(tmp_path / "some.json") == expected
+
+
+def test_nothing_to_export_is_nothing_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = failure(capsys, "cache", "export", str(tmp_path / "all.json"), status=3)
+    assert "nothing recorded of what was asked for" in text
+    assert not (tmp_path / "all.json").exists()
+
+
+def test_a_bundle_goes_to_standard_output(
+    store: Store, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    saved = store.save(record())
+    assert run("cache", "export", "-") == 0
+    assert bundle.loads(capfdbinary.readouterr().out).records == (saved,)
+
+
+def test_standard_output_takes_one_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "not both" in failure(capsys, "cache", "export", "-", "--json", status=2)
+
+
+def test_an_export_says_how_much_it_wrote(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    file = tmp_path / "all.json"
+    data = answer(capsys, "cache", "export", str(file))
+    assert data == {"file": str(file), "records": 1, "ranges": 0, "bytes": file.stat().st_size}
+
+
+def test_a_full_disk_leaves_the_older_export_whole(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    file = tmp_path / "all.json"
+    file.write_text("older")
+    with small_files(100):
+        text = failure(capsys, "cache", "export", str(file), status=1)
+    assert "File too large" in text
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["all.json"]
+    assert file.read_text() == "older"
+
+
+def test_a_directory_that_is_not_there_is_named(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    text = failure(capsys, "cache", "export", str(tmp_path / "no" / "all.json"), status=1)
+    assert "no/all.json: cannot be written: No such file or directory" in text
+
+
+# import
+
+
+def _bundle(path: Path, *records: Record) -> str:
+    exchange.write(path, bundle.Bundle(records, (TUNED,)))
+    return str(path)
+
+
+def test_what_is_imported_is_there(store: Store, tmp_path: Path) -> None:
+    assert run("cache", "import", _bundle(tmp_path / "a.json", record())) == 0
+    assert store.load(H100, SQUARE) == record()
+    assert ranges.load(store.root, H100) == (TUNED,)
+
+
+def test_an_import_counts_what_came_of_it(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record(entry(16, 900.0)))
+    store.save(record(problem=SMALL))
+    store.save(record(problem=WIDE))
+    better = record(entry(8, 800.0))
+    older = record(problem=WIDE, source="0ld")
+    file = _bundle(tmp_path / "a.json", better, record(problem=SMALL), older)
+    assert printed(capsys, "cache", "import", file).splitlines() == [
+        "4 records and ranges: 1 new, 1 better, 1 equal, 1 passed over",
+        f"passed over: {WIDE}, measured on {H100.name}: kernel sources 0ld, now 5e1f",
+    ]
+
+
+def test_an_import_of_ones_own_export_changes_nothing(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record(entry(16, 900.0), entry(8, 800.0), baseline_us=700.0))
+    ranges.save(store.root, TUNED)
+    file = str(tmp_path / "all.json")
+    assert run("cache", "export", file) == 0
+    arrivals = answer_of(capsys, "cache", "import", file, "--json")
+    assert [one["change"] for one in arrivals] == ["equal", "equal"]
+
+
+def answer_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
+    """What became of each that came in."""
+    capsys.readouterr()
+    data = json.loads(printed(capsys, *arguments))
+    found: list[dict[str, str]] = data["arrivals"]
+    return found
+
+
+@pytest.mark.parametrize(("loss", "change"), [(0.01, "better"), (0.09, "passed over")])
+def test_the_range_with_the_smaller_loss_stands(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: float, change: str
+) -> None:
+    ranges.save(store.root, TUNED)
+    theirs = replace(TUNED, loss=loss)
+    exchange.write(tmp_path / "a.json", bundle.Bundle((), (theirs,)))
+    (arrival,) = answer_of(capsys, "cache", "import", str(tmp_path / "a.json"), "--json")
+    assert arrival["change"] == change
+    assert ranges.load(store.root, H100) == (theirs if change == "better" else TUNED,)
+
+
+def test_the_file_of_a_record_can_be_imported(store: Store, other: Store) -> None:
+    saved = other.save(record())
+    assert run("cache", "import", str(other.path(H100, SQUARE))) == 0
+    assert store.load(H100, SQUARE) == saved
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "truncated": lambda text: text[:-40],
+    "changed": lambda text: text.replace(b"900.0", b"100.0"),
+    "another thing": lambda _: b"[]",
+    "deep": lambda _: b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_of_a_broken_bundle_and_of_those_beside_it_nothing_is_imported(
+    store: Store,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
+) -> None:
+    whole = _bundle(tmp_path / "a.json", record(problem=SMALL))
+    broken = Path(_bundle(tmp_path / "b.json", record(problem=WIDE), record()))
+    broken.write_bytes(damage(broken.read_bytes()))
+    text = failure(capsys, "cache", "import", whole, str(broken), status=1)
+    assert text.startswith(f"error: {broken}: no bundle or record that can be used: ")
+    assert not store.root.exists()
+
+
+def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    text = failure(capsys, "cache", "import", "/no/such.json", status=2)
+    assert "/no/such.json: cannot be read: No such file" in text
+
+
+def test_a_full_disk_ends_an_import_with_all_records_whole(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = store.save(record(entry(16, 900.0)))
+    file = _bundle(tmp_path / "a.json", record(entry(8, 800.0)))
+    with small_files(1000):
+        assert "cannot be written" in failure(capsys, "cache", "import", file, status=1)
+    assert store.load(H100, SQUARE) == saved
+
+
+# merge
+
+
+def test_another_cache_is_merged(store: Store, other: Store) -> None:
+    store.save(record(entry(16, 900.0)))
+    other.save(record(entry(8, 800.0)))
+    ranges.save(other.root, TUNED)
+    assert run("cache", "merge", str(other.root)) == 0
+    merged = store.load(H100, SQUARE)
+    assert merged is not None
+    assert [one.measurement.time_us for one in merged.entries] == [800.0, 900.0]
+    assert ranges.load(store.root, H100) == (TUNED,)
+
+
+def test_a_merge_passes_over_broken_files_and_names_them(
+    store: Store, other: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other.save(record())
+    other.save(record(problem=SMALL))
+    broken = other.path(H100, SMALL)
+    broken.write_text("{")
+    assert run("cache", "merge", str(other.root)) == 0
+    assert f"warning: {broken}: passed over: " in capsys.readouterr().err
+    assert store.records(H100) == [record()]
+
+
+def test_the_cache_is_not_merged_with_itself(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record())
+    assert "is the cache itself" in failure(capsys, "cache", "merge", str(store.root), status=2)
+
+
+def test_a_file_is_no_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = _bundle(tmp_path / "a.json", record())
+    assert "is no directory" in failure(capsys, "cache", "merge", file, status=2)
+
+
+# verify
+
+
+def test_a_whole_cache_is_verified(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.save(record())
+    assert printed(capsys, "cache", "verify") == "1 files: 0 broken, 0 stale records\n"
+
+
+def test_a_changed_record_is_broken(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.save(record(entry(16, 900.0)))
+    path = store.path(H100, SQUARE)
+    path.write_bytes(path.read_bytes().replace(b"900.0", b"100.0"))
+    assert run("cache", "verify", "--json") == 1
+    (broken,) = json.loads(capsys.readouterr().out)["broken"]
+    assert broken["file"] == str(path)
+    assert "it was changed" in broken["why"]
+
+
+def test_a_stale_record_is_named_with_what_changed(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record(source="0ld"))
+    store.save(record(device=T4, problem=SMALL, source="0ld"))
+    data = answer(capsys, "cache", "verify", "--device", H100.slug)
+    assert data["stale"] == [
+        {"record": str(SQUARE), "device": H100.name, "changed": "kernel sources 0ld, now 5e1f"}
+    ]
+
+
+def test_a_stale_record_leaves_the_exit_status_alone(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(record(source="0ld"))
+    assert "kernel sources 0ld, now 5e1f" in printed(capsys, "cache", "verify")
+
+
+def test_measuring_again_needs_a_gpu(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.save(record(source="0ld"))
+    assert "no CUDA driver" in failure(capsys, "cache", "verify", "--retime", status=1)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a fake H100."""
+
+    @contextmanager
+    def opened(problem: Problem, spec: str) -> Iterator[Target]:
+        del problem, spec
+        yield Target(FakeRunner(), ORIGIN)
+
+    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
+    monkeypatch.setattr(targets, "opened", opened)
+    monkeypatch.setattr(compiler, "compile", lambda template, arch, **_: compiled(template, arch))
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_stale_records_of_the_gpu_are_measured_again(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(entries_of(23, 16, 8, 32))
+    theirs = store.save(record(device=T4, source="0ld"))
+    assert printed(capsys, "cache", "verify", "--retime", "--top", "2").splitlines() == [
+        "2 files: 0 broken, 1 stale records",
+        f"{SMALL}: 2 measured again, best 101.00 us (was 500.00 us)",
+    ]
+    assert store.load(T4, SQUARE) == theirs
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_what_was_measured_again_is_not_stale(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "here", lambda: ORIGIN)
+    store.save(entries_of(23))
+    assert answer(capsys, "cache", "verify", "--retime")["retimed"] == [
+        {
+            "record": str(SMALL),
+            "device": H100.name,
+            "time_us": 101.0,
+            "before_us": 500.0,
+            "entries": 1,
+            "failed": [],
+            "trouble": None,
+        }
+    ]
+    assert answer(capsys, "cache", "verify")["stale"] == []
+
+
+def test_at_least_one_is_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--top" in failure(capsys, "cache", "verify", "--retime", "--top", "0", status=2)
+
+
+# prune
+
+
+@pytest.fixture
+def crowded(store: Store) -> Store:
+    """One of each: a record, one that gave way, one that broke, a program, a journal."""
+    store.save(record(source="0ld"))
+    store.save(record())
+    store.path(H100, SMALL).write_text("{")
+    with pytest.warns(UserWarning, match="kept as"):
+        store.save(record(problem=SMALL))
+    for folder, name in (("programs", "abc.program"), (f"studies/{H100.slug}", "a.measured.log")):
+        (store.root / folder).mkdir(parents=True)
+        (store.root / folder / name).write_text("{}\n")
+    return store
+
+
+def _left(store: Store) -> set[str]:
+    names = {path.name for path in store.root.rglob("*") if path.is_file()} - {".lock"}
+    return {name.replace("4096x4096x4096-f32-nn", "old").replace("64x64x64-f32-nn", "small")
+            for name in names}  # fmt: skip
+
+
+EVERYTHING = {
+    "old.json", "old.json.superseded-1", "small.json", "small.json.broken-1",
+    "abc.program", "a.measured.log",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "deleted"),
+    [
+        ((), {"old.json.superseded-1", "small.json.broken-1", "abc.program"}),
+        (("--superseded",), {"old.json.superseded-1"}),
+        (("--broken",), {"small.json.broken-1"}),
+        (("--programs",), {"abc.program"}),
+        (("--journals",), {"a.measured.log"}),
+        (("--journals", "--device", "t4"), set()),
+        (("--records", "--device", H100.slug), {"old.json", "small.json"}),
+        (("--broken", "--older-than", "1h"), set()),
+        (("--broken", "--older-than", "0s"), {"small.json.broken-1"}),
+        (("--dry-run",), set()),
+    ],
+)
+def test_what_was_asked_for_is_deleted_and_nothing_else(
+    crowded: Store, options: tuple[str, ...], deleted: set[str]
+) -> None:
+    assert _left(crowded) == EVERYTHING
+    assert run("cache", "prune", *options) == 0
+    assert _left(crowded) == EVERYTHING - deleted
+
+
+def test_pruning_says_how_many_bytes(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = crowded.root.rglob("*.superseded-1")
+    size = path.stat().st_size
+    assert printed(capsys, "cache", "prune", "--superseded", "--dry-run") == (
+        f"1 files, {size:,} bytes to delete\n"
+    )
+    assert answer(capsys, "cache", "prune", "--superseded") == {
+        "deleted": True,
+        "files": [str(path)],
+        "bytes": size,
+    }
+
+
+def test_what_is_old_enough_is_deleted(crowded: Store) -> None:
+    (path,) = crowded.root.rglob("*.broken-1")
+    os.utime(path, (0, time.time() - 31 * 86400))
+    assert run("cache", "prune", "--older-than", "30d") == 0
+    assert _left(crowded) == EVERYTHING - {"small.json.broken-1"}
+
+
+def test_records_of_all_devices_are_never_deleted(
+    crowded: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "give --device" in failure(capsys, "cache", "prune", "--records", status=2)
+    assert _left(crowded) == EVERYTHING
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30d", 2592000.0), ("2h", 7200.0), ("5M", 300.0)])
+def test_ages(text: str, seconds: float) -> None:
+    assert parse_age(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5h", "1w", "9999999999d"])
+def test_ages_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="malformed age"):
+        parse_age(text)

@@ -1,0 +1,166 @@
+"""Tensor maps as they are encoded, and what is no tensor map."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.fake_encoder import WORD_1, Encoded, FakeEncoder
+
+from autotune.driver import tensor_maps
+from autotune.driver.tensor_maps import Encoder
+from autotune.errors import RunnerError
+from autotune.families.plan import Argument, TensorMap
+
+A = TensorMap(
+    base="a",
+    offset=32,
+    type="bf16",
+    columns=4096,
+    rows=512,
+    batch=3,
+    pitch="lda",
+    stride="stride_a",
+    box=(64, 128),
+    swizzle=128,
+)
+VALUES: dict[str, float] = {"a": 4096, "lda": 4104, "stride_a": 4104 * 513, "alpha": 0.5}
+
+
+@pytest.fixture
+def fake() -> FakeEncoder:
+    return FakeEncoder()
+
+
+def test_a_tensor_map_is_encoded_in_bytes_for_where_it_lies(fake: FakeEncoder) -> None:
+    Encoder(fake)(A, VALUES)
+    assert fake.calls == [
+        Encoded(
+            type=9,
+            rank=3,
+            address=4096 + 32,
+            extents=(4096, 512, 3),
+            strides=(2 * 4104, 2 * 4104 * 513),
+            box=(64, 128, 1),
+            steps=(1, 1, 1),
+            interleave=0,
+            swizzle=3,
+            promotion=3,
+            fill=0,
+        )
+    ]
+
+
+def test_the_encoding_is_what_the_driver_wrote(fake: FakeEncoder) -> None:
+    encoded = Encoder(fake)(A, VALUES)
+    assert encoded == struct.pack("<QQ", 0, WORD_1).ljust(128, b"\x5a")
+
+
+@pytest.mark.parametrize(("stride", "batch"), [(0, 3), (0, 1), (4104 * 513, 1)])
+def test_one_matrix_for_all_has_one_in_the_third_extent(
+    fake: FakeEncoder, stride: int, batch: int
+) -> None:
+    Encoder(fake)(replace(A, batch=batch), VALUES | {"stride_a": stride})
+    assert fake.calls[0].extents == (4096, 512, 1)
+    assert fake.calls[0].strides == (2 * 4104, 2 * 4104 * 512)
+
+
+def test_a_copy_in_the_workspace_has_steps_of_its_own(fake: FakeEncoder) -> None:
+    copied = replace(A, base="workspace", type="f32", pitch=64, stride=64 * 512, box=(32, 8))
+    Encoder(fake)(replace(copied, columns=61), {"workspace": 256})
+    assert fake.calls[0].strides == (4 * 64, 4 * 64 * 512)
+    assert fake.calls[0].extents == (61, 512, 3)
+
+
+@pytest.mark.parametrize(("columns", "cleared"), [(63, True), (64, False)])
+def test_below_128_kib_a_bit_that_drivers_set_by_mistake_is_cleared(
+    fake: FakeEncoder, columns: int, cleared: bool
+) -> None:
+    # 1023 rows of 128 bytes and one of `columns`.
+    encoded = Encoder(fake)(replace(A, columns=columns, rows=1024, batch=1), VALUES | {"lda": 64})
+    (word,) = struct.unpack_from("<Q", encoded, 8)
+    assert word == (WORD_1 & ~(1 << 21) if cleared else WORD_1)
+
+
+def test_names_of_types_and_swizzles_have_the_values_of_the_driver() -> None:
+    cuda = pytest.importorskip("cuda.bindings.driver")
+    types, swizzles = cuda.CUtensorMapDataType, cuda.CUtensorMapSwizzle
+    names = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
+    assert {
+        ours: int(getattr(types, f"CU_TENSOR_MAP_DATA_TYPE_{name}")) for ours, name in names.items()
+    } == tensor_maps.TYPES
+    assert {
+        width: int(getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{name}"))
+        for width, name in ((0, "NONE"), (32, "32B"), (64, "64B"), (128, "128B"))
+    } == tensor_maps.SWIZZLES
+    promotion = cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+    assert int(promotion) == tensor_maps.L2_PROMOTION_256B
+
+
+@pytest.mark.parametrize(
+    ("changed", "values", "reason"),
+    [
+        ({"offset": 40}, {}, "address 0x1028 is no multiple of 16"),
+        ({}, {"a": 4098}, "address 0x1022 is no multiple of 16"),
+        ({}, {"lda": 4100}, "a pitch of 8200 bytes is no multiple of 16"),
+        ({}, {"lda": 0}, "a pitch of 0 bytes"),
+        ({}, {"stride_a": 4}, "a stride of 8 bytes is no multiple of 16"),
+        ({}, {"stride_a": 2**39}, "a stride of 1099511627776 bytes"),
+        ({"rows": 0}, {}, "extents"),
+        ({"rows": 2**32 + 1}, {}, "extents"),
+        ({"box": (64, 257)}, {}, "a side outside of 1..256"),
+        ({"box": (64, 0)}, {}, "a side outside of 1..256"),
+        ({"box": (4, 8)}, {}, "rows of 8 bytes, no multiple of 16"),
+        ({"swizzle": 48}, {}, "a swizzle of 48 bytes"),
+        ({"swizzle": 64}, {}, "rows of 128 bytes is wider than its swizzle of 64"),
+    ],
+)
+def test_what_the_driver_would_refuse_is_refused_with_the_reason(
+    fake: FakeEncoder, changed: dict[str, Any], values: dict[str, float], reason: str
+) -> None:
+    with pytest.raises(RunnerError, match=f"tensor map of a: .*{reason}"):
+        Encoder(fake)(replace(A, **changed), VALUES | values)
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("changed", [{"box": (256, 256), "swizzle": 0}, {"rows": 2**32}])
+def test_limits_themselves_are_allowed(fake: FakeEncoder, changed: dict[str, Any]) -> None:
+    Encoder(fake)(replace(A, batch=1, **changed), VALUES | {"lda": 8})
+    assert len(fake.calls) == 1
+
+
+def test_what_the_driver_refuses_all_the_same_names_its_status(fake: FakeEncoder) -> None:
+    fake.status = 1
+    with pytest.raises(RunnerError, match="cuTensorMapEncodeTiled gave 1 for TensorMap"):
+        Encoder(fake)(A, VALUES)
+
+
+@pytest.mark.parametrize("answer", [(0, 0, 1), (0, None, 1), (500, None, None)])
+def test_a_driver_without_tensor_maps_says_so(answer: tuple[Any, ...]) -> None:
+    with pytest.raises(RunnerError, match="has no cuTensorMapEncodeTiled; update it"):
+        Encoder(SimpleNamespace(cuGetProcAddress=lambda *_: answer))
+
+
+def test_a_session_passes_tensor_maps_by_value(
+    fake: FakeEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autotune.driver import arguments
+    from autotune.gpu import session
+
+    package = pytest.importorskip("cuda.bindings")
+    monkeypatch.setattr(package, "driver", fake, raising=False)
+    given = (
+        Argument("tensor_map", A),
+        Argument("pointer", "a"),
+        Argument("i32", 7),
+        Argument("f32", "alpha"),
+    )
+    encoded, *others = arguments.resolved(given, VALUES, session._encode)
+    assert isinstance(encoded, bytes)
+    assert others == [4096, 7, 0.5]
+    packed = struct.pack("".join(arguments.FORMATS[one.type] for one in given), encoded, *others)
+    assert packed[:128] == encoded
+    assert len(packed) == 128 + 16

@@ -1,0 +1,351 @@
+"""The launches of `mma` and what it rejects, with its reasons and numbers."""
+
+from __future__ import annotations
+
+import pytest
+from support.sample_records import H100
+
+from autotune.candidates import space
+from autotune.device import find
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.mma.family import MMA
+from autotune.families.plan import Alignment, LaunchPlan
+from autotune.problem import Problem
+
+Values = dict[str, int | str]
+
+CONFIG = Config.parse(
+    "mma:compute=bf16,swap=0,bm=128,bn=64,wm=32,wn=32,slices=1,bk=64,copy=async,pack=none,stages=3,"
+    "split_k=1,promote=0,min_blocks=1,store=direct,group=1"
+)
+SLICED: Values = {"bm": 16, "bn": 64, "wm": 16, "slices": 4, "bk": 128, "stages": 2}
+SWAPPED: Values = {"swap": 1, "bm": 64, "bn": 8, "wm": 32, "wn": 8, "slices": 2}
+ODD = Problem(1023, 1025, 1027, "bf16")
+
+
+def changed(**values: int | str) -> Config:
+    """`CONFIG` with other values."""
+    assert values.keys() <= CONFIG.values.keys()
+    return Config.of("mma", {**CONFIG.values, **values})
+
+
+def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:
+    return MMA.plan(config, problem, alignment or Alignment.dense(problem))
+
+
+def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
+    """Template arguments of the product."""
+    arguments = dict(launched.main.template.arguments)
+    return tuple(arguments[name] for name in names)
+
+
+def values(launched: LaunchPlan) -> list[object]:
+    return [argument.value for argument in launched.main.arguments]
+
+
+def rejection(text: str, other: Values, device: str = "h100") -> str:
+    problem = Problem.parse(text)
+    values: Values = {"compute": problem.compute, **other}
+    config = changed(**values)
+    return str(space.rejection(config, problem, find(device)))
+
+
+def test_the_grid_has_the_tiles_of_c_the_shares_of_k_and_the_batch() -> None:
+    assert plan(CONFIG, Problem(129, 65, 64, "bf16")).main.grid == (2 * 2, 1, 1)
+    shared = plan(changed(split_k=4), Problem(128, 64, 4096, "bf16", batch=3))
+    assert shared.main.grid == (1, 4, 3)
+    assert (shared.workspace, shared.counters) == (3 * 4 * 4 * 128 * 64, 3)
+
+
+@pytest.mark.parametrize(
+    ("compute", "output", "arguments"),
+    [
+        ("tf32", "same", (0, 0, 1)),
+        ("tf32x3", "same", (0, 0, 3)),
+        ("f16", "same", (1, 1, 1)),
+        ("bf16", "f32", (2, 0, 1)),
+    ],
+)
+def test_types_and_products_are_compiled_in(
+    compute: str, output: str, arguments: tuple[int, int, int]
+) -> None:
+    problem = Problem(128, 64, 64, compute, output=output)
+    launched = plan(changed(compute=compute, bk=32), problem)
+    assert compiled(launched, "TYPE", "OUTPUT", "PRODUCTS") == arguments
+
+
+@pytest.mark.parametrize(
+    ("compute", "other", "shared"),
+    [
+        ("bf16", {}, 3 * 64 * (128 + 64) * 2),
+        ("tf32", {"bk": 32}, 3 * 32 * (128 + 64) * 4),
+        ("bf16", SLICED, 2 * 128 * (16 + 64) * 2),
+        # Three slices leave their tile, and two warps make rows of 32 sums and 8 between.
+        (
+            "bf16",
+            {**SLICED, "bm": 32, "wm": 32, "bn": 128, "bk": 32, "store": "staged"},
+            4 * (3 * 32 * 128 + 4 * 16 * 40),
+        ),
+    ],
+)
+def test_shared_memory_holds_the_buffers_or_what_follows_them(
+    compute: str, other: Values, shared: int
+) -> None:
+    config = changed(compute=compute, **other)
+    problem = Problem(256, 256, 4096, compute)
+    assert plan(config, problem).main.shared == MMA.estimate(config).shared == shared
+
+
+@pytest.mark.parametrize(
+    ("compute", "alignment", "widths"),
+    [
+        ("bf16", (8, 8, 8), (8, 8, 1)),  # cp.async fills up rows of 1027 and 1025
+        ("bf16", (4, 2, 1), (4, 2, 1)),
+        ("bf16", (1, 1, 1), (1, 1, 1)),
+        ("tf32", (4, 2, 1), (4, 2, 1)),
+    ],
+)
+def test_cp_async_takes_the_widest_vectors_of_any_row(
+    compute: str, alignment: tuple[int, int, int], widths: tuple[int, int, int]
+) -> None:
+    config = changed(compute=compute, bk=32)
+    launched = plan(config, Problem(1023, 1025, 1027, compute), Alignment(*alignment))
+    assert compiled(launched, "VA", "VB", "VC") == widths
+
+
+def test_vectors_that_go_through_registers_end_with_the_row() -> None:
+    config = changed(compute="f16", copy="staged", stages=2)
+    launched = plan(config, Problem(64, 126, 68, "f16"), Alignment(8, 8, 8))
+    assert compiled(launched, "ASYNC", "VA", "VB", "VC") == (0, 4, 2, 2)
+
+
+def test_copies_that_go_through_registers_end_with_the_row_too() -> None:
+    config = changed(compute="f16", copy="staged", stages=2, pack="ab")
+    launched = plan(config, Problem(1023, 1025, 1028, "f16"))
+    assert compiled(launched, "VA", "VB") == (4, 1)
+
+
+def test_exchanged_operands_make_the_transposed_product() -> None:
+    problem = Problem(5, 4096, 512, "bf16", layout="nt", epilogue="bias")
+    launched = plan(changed(**SWAPPED), problem)
+    assert launched.main.grid == (4096 // 64, 1, 1)
+    # op(B)^T is B as it is stored, with rows along K; so is op(A)^T's counterpart.
+    assert compiled(launched, "EXCHANGED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
+    assert values(launched)[:6] == ["b", "ldb", "a", "lda", "c", "ldc"]
+    assert values(launched)[6:9] == [4096, 5, 512]
+    assert values(launched)[12:15] == ["stride_b", "stride_a", "stride_c"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "transposed"), [("nn", (1, 1)), ("nt", (0, 1)), ("tn", (1, 0)), ("tt", (0, 0))]
+)
+def test_exchanged_layouts_are_turned(layout: str, transposed: tuple[int, int]) -> None:
+    launched = plan(changed(**SWAPPED), Problem(5, 4096, 512, "bf16", layout=layout))
+    assert compiled(launched, "TRANS_A", "TRANS_B") == transposed
+
+
+def test_packed_operands_are_copied_by_one_launch_and_read_in_whole_vectors() -> None:
+    launched = plan(changed(pack="ab", split_k=2), ODD)
+    copied, product = launched.launches
+    assert (copied.template.kernel, product.template.kernel) == ("pack", "mma")
+    assert compiled(launched, "VA", "VB", "VC") == (8, 8, 1)
+    start_b = 1023 * 1032
+    copies = 2 * (start_b + 1027 * 1032)
+    assert values(launched) == [
+        *("workspace", 1032, "workspace", 1032, "c", "ldc", 1023, 1025, 1027),
+        *("alpha", "beta", "bias", start_b, 1027 * 1032, "stride_c"),
+        *(0, start_b, 1, "workspace", copies // 4, "counters"),
+    ]
+    assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
+
+
+def test_an_operand_that_is_not_packed_is_read_where_it_is() -> None:
+    assert values(plan(changed(pack="b"), ODD))[:4] == ["a", "lda", "workspace", 1032]
+
+
+def test_the_work_counts_every_product_of_the_tensor_cores() -> None:
+    problem = Problem(1024, 1024, 1024, "tf32x3")
+    config = changed(compute="tf32x3", bk=32)
+    done = MMA.work(config, problem)
+    assert done.blocks * done.turns * done.tensor == 3 * 1024**3
+
+
+def test_exchanged_work_is_told_in_rows_and_columns_of_c() -> None:
+    assert MMA.work(changed(**SWAPPED), Problem(5, 4096, 512, "bf16")).tile == (8, 64)
+
+
+@pytest.mark.parametrize("compute", ["tf32", "tf32x3", "bf16"])
+@pytest.mark.parametrize("device", ["h100", "a100"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "4096x4096x4096",
+        "16x4096x4096",
+        "37x53x71",
+        "1023x1025x1027",
+        "1x1x1",
+        "1x65537x3",
+        "64x64x65536",
+    ],
+)
+def test_there_are_some_candidates_and_not_too_many(shape: str, device: str, compute: str) -> None:
+    problem = Problem.parse(shape, compute=compute)
+    assert 0 < len(space.feasible(problem, find(device), "mma").configs) <= 6000
+
+
+@pytest.mark.parametrize("problem", ["64x4096x4096:tf32x3:tt", "513x1025x2048:bf16"])
+def test_the_estimate_is_what_is_launched(problem: str) -> None:
+    parsed = Problem.parse(problem)
+    for config in space.spread(space.feasible(parsed, H100, "mma").configs, 200):
+        launched, estimate = registry.plan(config, parsed), MMA.estimate(config)
+        assert launched.main.threads == estimate.threads
+        assert launched.main.shared == estimate.shared <= H100.shared_per_block_optin
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "reason"),
+    [
+        ("1024x1024x512:bf16", {}, "None"),
+        (
+            "512x512x512:bf16",
+            SWAPPED,
+            "swap: 512x512 has no 8 rows that would be the narrow side of a product",
+        ),
+        ("48x512x512:bf16", {}, "larger than the matrix: bm=128 is at least twice M=48"),
+        ("8x16x512:bf16", SWAPPED, "larger than the matrix: bm=64 is at least twice N=16"),
+        (
+            "512x512x512:bf16",
+            {"bn": 8, "wn": 8},
+            "larger than the matrix: bn=8 is for N of 8 at most, not 512",
+        ),
+        (
+            "8192x8192x64:bf16",
+            {"split_k": 2},
+            "small tiles: 8192 tiles for 132 SMs with bn=64; larger ones read less",
+        ),
+        ("512x512x512:bf16", {"bm": 16}, "divisibility: wm=32 does not divide bm=16"),
+        (
+            "512x512x512:bf16",
+            {"wm": 16, "wn": 64, "bm": 64},
+            "warp shape: 16x64 loads 80 rows for 1024 products; sides of 2 to 1 load less",
+        ),
+        ("512x512x512:bf16", {"slices": 2}, "warps: 16 a block; 4 to 8 are tried"),
+        (
+            "512x512x512:bf16",
+            {"slices": 2, "bk": 32, "wm": 64},
+            "steps: bk=32 has 1 for each of 2 slices; 2 to 4 are tried",
+        ),
+        ("512x512x512:bf16", {"bk": 16}, "steps: bk=16 has 32 bytes; 64, 128, 256 are tried"),
+        ("512x512x30:bf16", {}, "steps: bk=64 is at least twice K=30"),
+        (
+            "512x512x512:bf16",
+            {"split_k": 16},
+            "split-K: 8 tiles of bk=64 do not go into 16 shares",
+        ),
+        (
+            "256x128x8192:bf16",
+            {"split_k": 32},
+            "split-K: the last block of a tile would read 1048576 bytes; 524288 at most",
+        ),
+        (
+            "256x256x512:bf16",
+            {"bn": 128, "wn": 64},
+            "idle SMs: 4 blocks of 128x128 leave most of 132 SMs idle",
+        ),
+        (
+            "64x512x4096:bf16",
+            {"bm": 64, "wm": 16},
+            "idle SMs: 8 blocks with 4096 of K each leave most of 132 SMs idle",
+        ),
+        ("1024x1024x512:bf16", {"pack": "ab"}, "pack: no operand would gain from a copy"),
+        ("1024x1025x512:bf16", {"pack": "b"}, "None"),
+        (
+            "1024x1024x512:bf16",
+            {"group": 8},
+            "group: 128 tiles are few for 132 SMs; their order is free",
+        ),
+        (
+            "1024x512x4096:bf16",
+            {"split_k": 4, "store": "staged"},
+            "store: blocks that add up shares wait for their loads",
+        ),
+        (
+            "1024x1024x512:tf32",
+            {"store": "staged", "bk": 32},
+            "store: threads hold 8 neighbours of a row as it is",
+        ),
+        ("1024x1024x512:tf32:nt", {"store": "staged", "bk": 32}, "None"),
+        (
+            "1023x1023x511:bf16",
+            {},
+            "copy: stages=3; what comes through registers fills one buffer ahead",
+        ),
+        ("511x511x511:bf16", {"pack": "none", "stages": 2, "bm": 64}, "None"),
+        (
+            "1024x1024x512:bf16",
+            {"stages": 5},
+            "stages: copies of 128+64 rows run 512 bytes ahead; 384 are enough",
+        ),
+        (
+            "1024x1024x4096:bf16",
+            {"promote": 2},
+            "promotion: sums of 4096 products in bf16 need none",
+        ),
+        ("1024x1024x4096:tf32x3", {"bk": 32, "promote": 4}, "None"),
+        (
+            "1024x1024x4096:tf32x3",
+            {"bk": 32, "promote": 2},
+            "promotion: after 64 steps of K; 128 are tried",
+        ),
+        (
+            "2048x2048x4096:tf32x3",
+            {"bk": 32, "promote": 4, "wm": 64, "wn": 64, "bn": 128},
+            "register estimate: about 382 a thread; 1 blocks of 128 threads leave 255",
+        ),
+        (
+            "1024x1024x512:bf16",
+            {"min_blocks": 2},
+            "launch bounds: 2 blocks leave 128 registers; about 102 are taken anyway",
+        ),
+    ],
+)
+def test_rejects_what_cannot_be_fast(text: str, other: Values, reason: str) -> None:
+    assert rejection(text, other) == reason
+
+
+def test_a_second_block_is_wanted_where_two_sets_of_fragments_leave_no_room_for_it() -> None:
+    wide: Values = {"bn": 128, "wm": 64, "min_blocks": 2, "bk": 32, "stages": 4}
+    assert rejection("2048x2048x2048:bf16", wide) == "None"
+
+
+@pytest.mark.parametrize(
+    ("device", "compute", "reason"),
+    [
+        ("t4", "f16", "None"),
+        ("t4", "bf16", "architecture: bf16 needs compute capability 8.0; Tesla T4 has 7.5"),
+        ("v100", "f16", "architecture: f16 needs compute capability 7.5"),
+    ],
+)
+def test_needs_tensor_cores_that_know_the_type(device: str, compute: str, reason: str) -> None:
+    said = rejection(f"512x512x512:{compute}", {"copy": "staged", "stages": 2}, device)
+    assert said.startswith(reason)
+
+
+def test_copies_do_not_help_a_device_without_cp_async() -> None:
+    staged: Values = {"copy": "staged", "stages": 2, "pack": "ab"}
+    said = "pack: registers take vectors that end with their row, wherever it starts"
+    assert rejection("1023x1025x1027:f16", staged, "t4") == said
+
+
+@pytest.mark.parametrize("device", ["t4", "a100", "rtx 4090"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1x1x1", "1x1x65537", "1x5x65537", "2x2x100000", "5x3x2:batch=65535", "1x1x1048576"),
+        *("1048576x3x17", "3x1048576x1", "37x53x71:tt", "257x255x8:batch=50"),
+    ],
+)
+def test_every_problem_has_a_configuration(text: str, device: str) -> None:
+    problem = Problem.parse(text, compute="f16")
+    assert space.feasible(problem, find(device), "mma").configs

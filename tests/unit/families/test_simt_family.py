@@ -1,0 +1,271 @@
+"""The launches of `simt`: what packs, the product, what adds up its shares."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+from support.sample_records import H100
+
+from autotune.candidates import space
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Launch, LaunchPlan
+from autotune.families.simt.family import SIMT
+from autotune.problem import Problem
+
+CONFIG = Config.parse(
+    "simt:bm=64,bn=128,wm=32,wn=64,tm=8,tn=8,slices=1,bk=16,copy=async,stages=3,fragments=2,"
+    "min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=1,fence=0,"
+    "order=columns"
+)
+TILE_BYTES = 4 * 64 * 128
+
+
+def changed(**values: int | str) -> Config:
+    """`CONFIG` with other values."""
+    assert values.keys() <= CONFIG.values.keys()
+    return Config.of("simt", {**CONFIG.values, **values})
+
+
+STAGED = changed(copy="staged", stages=2)
+SEPARATE = changed(split_k=4, reduction="separate")
+FUSED = changed(split_k=4, reduction="fused")
+STREAM = changed(reduction="stream", workers=132)
+# Rows of A run along K, those of B are odd: both gain from a copy.
+ODD = Problem(513, 1025, 600)
+
+
+def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:
+    return SIMT.plan(config, problem, alignment or Alignment.dense(problem))
+
+
+def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
+    """Template arguments of the product."""
+    arguments = dict(launched.main.template.arguments)
+    return tuple(arguments[name] for name in names)
+
+
+def kernels(launched: LaunchPlan) -> list[str]:
+    return [launch.template.kernel for launch in launched.launches]
+
+
+def values(launch: Launch) -> list[object]:
+    return [argument.value for argument in launch.arguments]
+
+
+def test_the_grid_has_the_tiles_of_c_the_shares_of_k_and_the_batch() -> None:
+    assert plan(CONFIG, Problem(65, 129, 16)).main.grid == (2 * 2, 1, 1)
+    assert plan(SEPARATE, Problem(64, 128, 512, batch=3)).main.grid == (1, 4, 3)
+    assert plan(FUSED, Problem(65, 128, 512)).main.grid == (2, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "shared"),
+    [
+        (100, 100),  # less than two waves: the workers share all
+        (263, 263),
+        (264, 132),  # two waves: one of them, one tile for each worker
+        (300, 132 + 300 % 132),  # the wave that is not full and the one before
+        (1000, 132 + 1000 % 132),
+    ],
+)
+def test_workers_share_the_last_tiles_and_each_other_tile_has_a_block(
+    tiles: int, shared: int
+) -> None:
+    (launch,) = plan(STREAM, Problem(64 * tiles, 128, 512)).launches
+    group, streamed, workers = values(launch)[17:20]
+    assert (group, streamed, workers) == (1, shared, 132)
+    assert launch.grid == (132 + tiles - shared, 1, 1)
+
+
+def test_a_stream_leaves_no_wave_unfilled() -> None:
+    grids = [plan(STREAM, Problem(64 * tiles, 128, 512)).main.grid[0] for tiles in range(1, 999, 7)]
+    assert {blocks % 132 for blocks in grids} == {0}
+
+
+@pytest.mark.parametrize(("slices", "threads"), [(1, 128), (2, 256), (4, 512)])
+def test_threads_are_the_warps_of_the_block_once_for_each_slice(slices: int, threads: int) -> None:
+    assert plan(changed(slices=slices), Problem(64, 128, 16)).main.block == (threads, 1, 1)
+
+
+@pytest.mark.parametrize(("layout", "padding"), [("nn", 4), ("nt", 8), ("tn", 0), ("tt", 4)])
+def test_buffers_are_padded_for_operands_that_run_along_k(layout: str, padding: int) -> None:
+    shared = plan(CONFIG, Problem(64, 128, 64, layout=layout)).main.shared
+    assert shared == 4 * 3 * 16 * (64 + 128 + padding)
+
+
+def test_packed_operands_need_no_padding() -> None:
+    assert plan(changed(pack="a"), ODD).main.shared == 4 * 3 * 16 * (64 + 128)
+
+
+@pytest.mark.parametrize(
+    ("slices", "chunks", "buffers", "tiles"),
+    [
+        (2, 1, 1, 0),  # one tile is added up in the buffers, which are larger
+        (4, 1, 0, 3),  # three tiles are larger than the buffers
+        (1, 2, 1, 1),  # the sums of finished chunks wait beside the buffers
+        (2, 4, 1, 2),  # those of each slice
+        (4, 2, 0, 3 + 4),
+    ],
+)
+def test_slices_are_added_up_in_the_buffers_and_chunks_wait_beside_them(
+    slices: int, chunks: int, buffers: int, tiles: int
+) -> None:
+    problem = Problem(64, 128, 8192, layout="tn")
+    shared = plan(changed(slices=slices, chunks=chunks), problem).main.shared
+    assert shared == buffers * 4 * 3 * 16 * (64 + 128) + tiles * TILE_BYTES
+
+
+def test_edges_are_checked_only_where_there_are_any() -> None:
+    shapes = [(64, 128, 16), (65, 128, 16), (64, 129, 16), (64, 128, 17)]
+    checks = [compiled(plan(CONFIG, Problem(*shape)), "CHECK") for shape in shapes]
+    assert checks == [(0,), (1,), (1,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("layout", "widths"), [("nn", (1, 4)), ("nt", (1, 1)), ("tn", (4, 4)), ("tt", (4, 1))]
+)
+def test_cp_async_transposes_float_by_float(layout: str, widths: tuple[int, int]) -> None:
+    assert compiled(plan(CONFIG, Problem(64, 128, 64, layout=layout)), "VA", "VB") == widths
+
+
+def test_staged_copies_use_the_widest_vectors_of_each_operand() -> None:
+    launched = plan(STAGED, Problem(64, 128, 64), Alignment(a=4, b=2, c=1))
+    assert compiled(launched, "VA", "VB", "VC") == (4, 2, 1)
+
+
+def test_vectors_never_cross_the_end_of_a_row() -> None:
+    launched = plan(CONFIG, Problem(64, 126, 64), Alignment(4, 4, 4))
+    assert compiled(launched, "VB", "VC") == (2, 2)
+
+
+def test_a_whole_product_is_one_launch_without_workspace_or_counters() -> None:
+    launched = plan(CONFIG, Problem(64, 128, 64))
+    assert kernels(launched) == ["simt"]
+    assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_separate_shares_leave_a_c_each_with_aligned_rows(batch: int) -> None:
+    launched = plan(SEPARATE, Problem(64, 126, 512, batch=batch))
+    assert kernels(launched) == ["simt", "split_k"]
+    assert (launched.workspace, launched.counters) == (batch * 4 * 64 * 128 * 4, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_fused_shares_leave_whole_tiles_and_each_tile_is_counted(batch: int) -> None:
+    launched = plan(FUSED, Problem(65, 126, 512, batch=batch))
+    assert kernels(launched) == ["simt"]
+    assert (launched.workspace, launched.counters) == (batch * 2 * 4 * TILE_BYTES, batch * 2)
+
+
+def test_a_worker_leaves_two_tiles_at_most_and_each_tile_is_counted() -> None:
+    launched = plan(STREAM, Problem(64 * 300, 128, 512))
+    assert kernels(launched) == ["simt"]
+    assert (launched.workspace, launched.counters) == (132 * 2 * TILE_BYTES, 300)
+
+
+@pytest.mark.parametrize(
+    ("splits", "alignment", "columns", "rows", "width"),
+    [
+        (2, 4, 128, 2, 4),
+        (3, 4, 128, 2, 4),
+        (8, 2, 32, 8, 2),
+        (128, 1, 32, 8, 1),
+    ],
+)
+def test_the_sum_has_a_thread_for_each_vector_and_up_to_eight_shares(
+    splits: int, alignment: int, columns: int, rows: int, width: int
+) -> None:
+    config = changed(split_k=splits, reduction="separate")
+    problem = Problem(70, 132, 8192, batch=5)
+    _, added = plan(config, problem, Alignment(4, 4, alignment)).launches
+    vectors = 70 * 132 // width
+    assert added.grid == (-(-vectors // columns), 1, 5)
+    assert added.block == (columns, rows, 1)
+    assert added.shared == 4 * columns * rows * width
+    assert dict(added.template.arguments)["VECTOR"] == width
+
+
+def test_shares_are_written_unscaled_and_the_sum_is_scaled_once() -> None:
+    problem = Problem(64, 126, 512, epilogue="bias_relu")
+    _, added = plan(SEPARATE, problem).launches
+    assert dict(added.template.arguments)["EPILOGUE"] == 3
+    assert values(added) == [
+        *("workspace", 0, 4),
+        *("c", "ldc", "stride_c"),
+        *(64, 126, 128),
+        *("alpha", "beta", "bias"),
+    ]
+
+
+@pytest.mark.parametrize(("pack", "copied"), [("a", (1, 0)), ("b", (0, 1)), ("ab", (1, 1))])
+def test_one_launch_copies_the_packed_operands_before_the_product(
+    pack: str, copied: tuple[int, int]
+) -> None:
+    launched = plan(changed(pack=pack), ODD)
+    assert kernels(launched) == ["pack", "simt"]
+    flags = dict(launched.launches[0].template.arguments)
+    assert (flags["COPY_A"], flags["COPY_B"]) == copied
+    assert launched.main.template.kernel == "simt"
+
+
+@pytest.mark.parametrize(
+    ("layout", "along_k"), [("nn", (1, 0)), ("nt", (1, 1)), ("tn", (0, 0)), ("tt", (0, 1))]
+)
+def test_copies_transpose_what_runs_along_k(layout: str, along_k: tuple[int, int]) -> None:
+    problem = Problem(513, 1025, 600, layout=layout)
+    flags = dict(plan(changed(pack="ab"), problem).launches[0].template.arguments)
+    assert (flags["TRANSPOSED_A"], flags["TRANSPOSED_B"]) == along_k
+
+
+def test_the_product_reads_the_copies_instead() -> None:
+    launched = plan(changed(pack="ab"), ODD, Alignment(1, 1, 1))
+    assert compiled(launched, "TRANS_A", "TRANS_B", "VA", "VB", "VC") == (1, 0, 4, 4, 1)
+    assert values(launched.main) == [
+        *("workspace", 516, "workspace", 1028, "c", "ldc", 513, 1025, 600, "alpha", "beta", "bias"),
+        *(516 * 600, 1028 * 600, "stride_c"),
+        *(0, 516 * 600),
+        *(1, 0, 0),
+        *("workspace", (516 + 1028) * 600, "counters"),
+    ]
+
+
+def test_an_operand_that_is_not_packed_is_read_where_it_is() -> None:
+    assert values(plan(changed(pack="b"), ODD).main)[:4] == ["a", "lda", "workspace", 1028]
+
+
+def test_shares_of_k_lie_behind_the_copies_of_the_whole_batch() -> None:
+    problem = Problem(513, 1025, 600, batch=2)
+    *_, product, added = plan(changed(pack="ab", split_k=4, reduction="separate"), problem).launches
+    packed = 2 * 600 * (516 + 1028)
+    assert values(product)[15:17] == [0, 2 * 600 * 516]
+    assert values(product)[-2] == values(added)[1] == packed
+    whole = plan(changed(pack="ab", split_k=4, reduction="separate"), problem).workspace
+    assert whole == 4 * (packed + 2 * 4 * 513 * 1028)
+
+
+def test_what_does_not_change_the_code_shares_one_program() -> None:
+    problem = Problem(4096, 4096, 4096)
+    for config, others in (
+        (CONFIG, [changed(group=8)]),
+        (FUSED, [changed(split_k=2, reduction="fused", group=8)]),
+        (STREAM, [changed(reduction="stream", workers=264)]),
+    ):
+        templates = {plan(one, problem).main.template for one in (config, *others)}
+        assert len(templates) == 1
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [Problem(1000, 1000, 1000), Problem(513, 1025, 2048, layout="tt"), Problem(16, 32, 70000)],
+    ids=str,
+)
+def test_the_estimate_is_no_less_than_what_is_launched(problem: Problem) -> None:
+    configs = space.spread(space.feasible(problem, H100).configs, 300)
+    for config in configs:
+        launched, estimate = registry.plan(config, problem), SIMT.estimate(config)
+        assert launched.main.threads == estimate.threads
+        assert launched.main.shared <= estimate.shared <= H100.shared_per_block_optin
+        assert all(prod(one.block) <= H100.threads_per_block for one in launched.launches)

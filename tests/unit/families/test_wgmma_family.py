@@ -1,0 +1,557 @@
+"""The launches of `wgmma`: tensor maps, copies, what a block takes, how the work is shared."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+from support.sample_records import H100
+
+from autotune import settings
+from autotune.candidates import space
+from autotune.compiler import Program, compile
+from autotune.families.config import Config
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma.terms import (
+    SHARES,
+    entry_registers,
+    gathering_registers,
+    inner_shares,
+    summers,
+)
+from autotune.problem import Problem
+from autotune.tuning.evaluate import SPILLED
+
+CONFIG = Config.parse(
+    "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
+    "low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,reduction=none,workers=0,"
+    "store=staged,stages=3,group=1"
+)
+BF16 = Problem(4096, 4096, 4096, "bf16")
+TF32 = Problem(4096, 4096, 4096, "tf32")
+NEAR = Problem(4096, 4096, 4096, "tf32x3")
+ODD = Problem(513, 1025, 601, "bf16")
+TILE_BYTES = 4 * 128 * 256
+SHAPES = [
+    Problem(128, 128, 128, "bf16"),
+    Problem(4097, 4095, 4093, "f16", "tt"),
+    Problem(1024, 1024, 1024, "tf32"),
+    Problem(37, 53, 71, "tf32", "tn"),
+    Problem(8, 4096, 4096, "tf32x3"),
+    Problem(64, 64, 65536, "tf32x3", "tn"),
+    Problem(4096, 8, 512, "bf16", "nt", output="f32"),
+    Problem(300, 200, 1000, "f16", "tn", batch=7),
+]
+
+
+def changed(**values: int | str) -> Config:
+    """`CONFIG` with other values."""
+    assert values.keys() <= CONFIG.values.keys()
+    return Config.of("wgmma", {**CONFIG.values, **values})
+
+
+# B of layout nn does not run along K: it is P, through registers.
+SWAPPED = changed(swap=1, bm=256, bn=128, source="registers", bk=32, store="direct")
+SPLIT = changed(
+    swap=1, bm=96, bn=128, source="registers", low="kernel", bk=32, promote=2, store="direct"
+)
+
+
+def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:
+    return WGMMA.plan(config, problem, alignment or Alignment.dense(problem))
+
+
+def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
+    """Template arguments of the product."""
+    arguments = dict(launched.main.template.arguments)
+    return tuple(arguments[name] for name in names)
+
+
+def rounded(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def maps(launch: Launch) -> list[TensorMap]:
+    return [one.value for one in launch.arguments if isinstance(one.value, TensorMap)]
+
+
+def numbers(launched: LaunchPlan) -> list[Any]:
+    """What the product takes behind its tensor maps."""
+    return [one.value for one in launched.main.arguments[4:]]
+
+
+def some(problem: Problem, most: int = 60) -> list[Config]:
+    """Legal configurations of all kinds."""
+    return list(space.spread(space.feasible(problem, H100, "wgmma").configs, most))
+
+
+def alignments(problem: Problem) -> list[Alignment]:
+    """Everything that callers may bring."""
+    of_a_and_b = [1 << i for i in range(5) if problem.element_bytes << i <= 16]
+    of_c = [1 << i for i in range(5) if problem.output_bytes << i <= 16]
+    return [Alignment(*widths) for widths in product(of_a_and_b, of_a_and_b, of_c)]
+
+
+def test_the_product_takes_maps_first_then_c_then_how_it_is_shared() -> None:
+    launched = plan(CONFIG, BF16)
+    (launch,) = launched.launches
+    assert [one.type for one in launch.arguments[:4]] == ["tensor_map"] * 4
+    assert numbers(launched) == [
+        *("c", "ldc", 4096, 4096, 4096, "alpha", "beta", "bias"),
+        *("stride_a", "stride_b", "stride_c"),
+        *(1, 0, 1, 1),
+        *("workspace", 0, "counters"),
+    ]
+    assert launch.arguments[-2] == Argument("i64", 0)
+    assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
+
+
+def test_template_and_arguments_are_those_of_the_source_in_its_order() -> None:
+    launch = plan(CONFIG, BF16).main
+    text = (settings.source_dir() / launch.template.source).read_text(encoding="utf-8")
+    found = re.search(r"template <([^>]*)>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
+    assert found is not None
+    names = re.findall(r"int (\w+)", found[1])
+    assert names == [name for name, _ in launch.template.arguments]
+    types = {"TensorMap ": "tensor_map", "*": "pointer", "long long ": "i64", "int ": "i32"}
+    taken = [
+        next(kind for word, kind in {**types, "float ": "f32"}.items() if word in one)
+        for one in found[2].split(",")
+    ]
+    assert taken == [one.type for one in launch.arguments]
+    assert launch.template.specific
+
+
+def test_operands_are_read_where_they_are_in_boxes_of_128_bytes() -> None:
+    of_a, of_b, unused, of_c = maps(plan(CONFIG, BF16).main)
+    in_place = partial(
+        TensorMap, offset=0, type="bf16", columns=4096, rows=4096, batch=1, swizzle=128
+    )
+    # A runs along K: 64 steps of 128 rows. B does not: 64 columns of 64 steps.
+    assert of_a == in_place("a", pitch="lda", stride="stride_a", box=(64, 128))
+    assert of_b == in_place("b", pitch="ldb", stride="stride_b", box=(64, 64))
+    assert unused == of_b
+    assert of_c == in_place("c", pitch="ldc", stride="stride_c", box=(64, 64))
+
+
+@pytest.mark.parametrize(
+    ("layout", "stored"),
+    [
+        ("nn", [(600, 513), (1024, 600)]),
+        ("nt", [(600, 513), (600, 1024)]),
+        ("tn", [(513, 600), (1024, 600)]),
+        ("tt", [(513, 600), (600, 1024)]),
+    ],
+)
+def test_maps_have_the_rows_as_they_are_stored(layout: str, stored: list[tuple[int, int]]) -> None:
+    problem = Problem(513, 1024, 600, "f16", layout)
+    of_p, of_q, *_ = maps(plan(CONFIG, problem, Alignment(8, 8, 8)).main)
+    assert [(one.columns, one.rows) for one in (of_p, of_q)] == stored
+
+
+def test_a_transposed_product_reads_b_as_p() -> None:
+    launched = plan(SWAPPED, TF32)
+    of_p, of_q, _, of_c = maps(launched.main)
+    assert (of_p.base, of_q.base, of_c) == ("b", "a", of_q)
+    assert (of_p.box, of_q.box, of_p.type) == ((32, 32), (32, 256), "tf32")
+    assert numbers(launched)[8:10] == ["stride_b", "stride_a"]
+    names = ("BX", "BY", "REGISTERS", "ALONG_K_P", "ALONG_K_Q", "SWAPPED", "STORE")
+    assert compiled(launched, *names) == (128, 256, 1, 0, 1, 1, 0)
+
+
+def test_blocks_of_a_cluster_bring_a_part_each_of_what_they_share() -> None:
+    shares = {
+        name: [one.box[1] for one in maps(plan(changed(cluster=name), BF16).main)[:2]]
+        for name in ("1x1", "2x1", "1x2")
+    }
+    # Of A 128 rows, of B 64 steps of K; blocks along x have B in common, those along y A.
+    assert shares == {"1x1": [128, 64], "2x1": [128, 32], "1x2": [64, 64]}
+
+
+@pytest.mark.parametrize(
+    ("config", "problem", "blocks"),
+    [
+        (CONFIG, Problem(1000, 1000, 64, "bf16"), 8 * 4),
+        (CONFIG, Problem(1000, 1000, 64, "bf16", batch=3), 3 * 8 * 4),
+        (changed(split_k=4, reduction="fused"), Problem(1000, 1000, 4096, "bf16"), 4 * 8 * 4),
+        (changed(cluster="2x1"), Problem(1100, 1000, 64, "bf16"), 10 * 4),
+        (changed(cluster="1x2"), Problem(1000, 1100, 64, "bf16"), 8 * 6),
+        (changed(workers=132), BF16, 132),
+        (changed(workers=133, cluster="2x1"), BF16, 132),
+        (changed(workers=132, reduction="stream"), Problem(1000, 1000, 4096, "bf16"), 132),
+    ],
+)
+def test_the_grid_has_a_block_for_each_piece_of_work_or_the_workers(
+    config: Config, problem: Problem, blocks: int
+) -> None:
+    assert plan(config, problem).main.grid == (blocks, 1, 1)
+
+
+@pytest.mark.parametrize(("tiles", "streamed"), [(100, 100), (264, 132), (300, 132 + 36)])
+def test_workers_share_the_last_tiles(tiles: int, streamed: int) -> None:
+    launched = plan(changed(workers=132, reduction="stream"), Problem(128 * tiles, 256, 64, "bf16"))
+    assert numbers(launched)[11:15] == [1, streamed, 1, 1]
+    assert (launched.workspace, launched.counters) == (132 * 2 * TILE_BYTES, tiles)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_shares_of_k_leave_whole_tiles_and_each_tile_is_counted(batch: int) -> None:
+    problem = Problem(1000, 1000, 4096, "bf16", batch=batch)
+    launched = plan(changed(split_k=4, reduction="fused"), problem)
+    assert numbers(launched)[11:15] == [4, 0, 1, batch]
+    assert (launched.workspace, launched.counters) == (batch * 4 * 32 * TILE_BYTES, batch * 32)
+
+
+def test_operands_that_bulk_copies_cannot_read_are_copied_in_one_launch() -> None:
+    packs, product = plan(CONFIG, ODD).launches
+    assert (packs.template.kernel, product.template.kernel) == ("pack", "wgmma")
+    of_a, of_b, *_ = maps(product)
+    # 16-bit operands keep their direction: 513 rows of 601, 601 of 1025, in whole lines of 64.
+    assert (of_a.base, of_a.columns, of_a.rows, of_a.pitch) == ("workspace", 601, 513, 640)
+    assert (of_b.base, of_b.columns, of_b.rows, of_b.pitch) == ("workspace", 1025, 601, 1088)
+    assert (of_a.offset, of_b.offset) == (0, 513 * 640 * 2)
+    assert (of_a.stride, of_b.stride) == (513 * 640, 601 * 1088)
+
+
+def test_what_can_be_read_is_not_copied() -> None:
+    packs, product = plan(CONFIG, BF16, Alignment(8, 4, 8)).launches
+    assert dict(packs.template.arguments)["COPY_A"] == 0
+    of_a, of_b, *_ = maps(product)
+    assert (of_a.base, of_b.base, of_b.offset) == ("a", "workspace", 0)
+    assert numbers(plan(CONFIG, BF16, Alignment(8, 4, 8)))[8:10] == ["stride_a", 4096 * 4096]
+
+
+def test_32_bit_operands_are_transposed_for_shared_memory() -> None:
+    launched = plan(changed(bk=32, store="direct"), TF32)
+    packs, product = launched.launches
+    assert dict(packs.template.arguments)["TRANSPOSED_B"] == 1
+    assert [one.base for one in maps(product)[:2]] == ["a", "workspace"]
+    assert compiled(launched, "ALONG_K_P", "ALONG_K_Q") == (1, 1)
+    assert launched.workspace == 4 * 4096 * 4096
+
+
+def test_the_low_part_is_made_in_the_kernel_or_by_the_copy() -> None:
+    kernel, by_pass = (
+        plan(Config.of("wgmma", {**SPLIT.values, "low": low}), NEAR) for low in ("kernel", "pass")
+    )
+    names = ("PRODUCTS", "PASS", "PROMOTE", "REGISTERS")
+    assert compiled(kernel, *names) == (3, 0, 2, 1)
+    assert compiled(by_pass, *names) == (3, 1, 2, 1)
+    assert len(kernel.launches) == 1
+    _, of_q, of_low, _ = maps(by_pass.main)
+    plane = 4 * 4096 * 4096
+    assert (of_q.base, of_q.offset, of_low.offset) == ("workspace", 0, plane)
+    assert (by_pass.workspace, of_low.type) == (2 * plane, "f32")
+
+
+def test_partial_sums_lie_behind_the_copies_of_the_whole_batch() -> None:
+    problem = Problem(100, 100, 4097, "bf16", batch=3)
+    config = changed(bn=104, split_k=4, reduction="fused")
+    launched = plan(config, problem)
+    # Rows of A and B are filled up to whole lines of 64 elements.
+    copied = rounded(3 * 100 * 4160 * 2, 256) + rounded(3 * 4097 * 128 * 2, 256)
+    assert numbers(launched)[-2] * 4 == copied
+    assert launched.workspace == copied + 3 * 4 * 4 * 128 * 104
+
+
+@pytest.mark.parametrize(
+    ("values", "problem", "alignment", "store"),
+    [
+        ({}, BF16, 8, 2),
+        ({}, BF16, 4, 1),  # rows that no bulk copy can begin at
+        ({"bn": 96}, BF16, 8, 1),  # of which lines of 128 bytes make no whole tile
+        ({"swap": 1, "bm": 96, "bn": 128}, BF16, 8, 2),
+        ({"store": "direct"}, BF16, 8, 0),
+    ],
+)
+def test_bulk_copies_store_where_they_can(
+    values: dict[str, int | str], problem: Problem, alignment: int, store: int
+) -> None:
+    launched = plan(changed(**values), problem, Alignment(8, 8, alignment))
+    assert compiled(launched, "STORE", "VC") == (store, alignment)
+    of_c = maps(launched.main)[3]
+    assert (of_c.base == "c") == (store == 2)
+
+
+def test_a_transposed_tile_is_stored_in_lines_of_all_its_rows() -> None:
+    of_c = maps(plan(changed(swap=1, bm=96, bn=128), BF16).main)[3]
+    assert of_c.box == (64, 96)
+
+
+DEEP = Problem(256, 512, 8192, "bf16")
+
+
+def test_blocks_of_a_cluster_share_the_k_of_a_tile() -> None:
+    launched = plan(changed(cluster="1x1x4", split_k=4), DEEP)
+    names = ("CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "REDUCTION")
+    assert compiled(launched, *names) == (1, 1, 4, 0)
+    # Four blocks for each of 2 x 2 tiles; what they add up in shared memory leaves nothing to
+    # others.
+    assert launched.main.grid == (16, 1, 1)
+    assert numbers(launched)[11:15] == [1, 0, 1, 1]
+    assert (launched.workspace, launched.counters) == (0, 0)
+    # Each brings a share of its own, not a part for the others.
+    assert [one.box for one in maps(launched.main)[:2]] == [(64, 128), (64, 64)]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_clusters_share_a_longer_k_of_which_each_summer_counts_its_part(batch: int) -> None:
+    config = changed(cluster="1x1x4", split_k=12, reduction="fused")
+    launched = plan(config, Problem(256, 512, 8192, "bf16", batch=batch))
+    assert launched.main.grid == (batch * 4 * 12, 1, 1)
+    assert numbers(launched)[11:15] == [3, 0, 1, batch]
+    # 3 sums of whole tiles, of which 4 blocks store a part each.
+    assert (launched.workspace, launched.counters) == (batch * 4 * 3 * TILE_BYTES, batch * 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("along_y", "cluster", "count"),
+    [
+        *((256, "1x1x8", 8), (96, "1x1x8", 4), (48, "1x1x8", 2), (40, "1x1x8", 1)),
+        *((96, "1x1x4", 4), (48, "1x1x4", 2), (40, "1x1x2", 1), (256, "1x1", 1)),
+    ],
+)
+def test_as_many_blocks_add_up_as_make_whole_instructions(
+    along_y: int, cluster: str, count: int
+) -> None:
+    assert summers(changed(bn=along_y, cluster=cluster).values) == count
+
+
+@pytest.mark.parametrize(
+    ("cluster", "store", "box"),
+    [("1x1x2", 2, (64, 64)), ("1x1x4", 2, (64, 64)), ("1x1x8", 1, None)],
+)
+def test_a_part_is_stored_by_bulk_copies_if_it_has_whole_lines(
+    cluster: str, store: int, box: tuple[int, int] | None
+) -> None:
+    # 8 parts of 256 columns have 64 bytes each.
+    launched = plan(changed(cluster=cluster, split_k=8, reduction="fused"), DEEP)
+    of_c = maps(launched.main)[3]
+    assert compiled(launched, "STORE") == (store,)
+    assert (of_c.box if of_c.base == "c" else None) == box
+
+
+@pytest.mark.parametrize(("cluster", "rows"), [("1x1", 96), ("1x1x2", 48), ("1x1x8", 24)])
+def test_a_part_of_a_transposed_tile_has_fewer_rows(cluster: str, rows: int) -> None:
+    launched = plan(changed(swap=1, bm=96, bn=128, cluster=cluster), BF16)
+    assert compiled(launched, "STORE") == (2,)
+    assert maps(launched.main)[3].box == (64, rows)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [DEEP, Problem(64, 64, 65536, "tf32x3", "tn"), Problem(8, 4096, 4096, "f16")],
+    ids=str,
+)
+def test_clusters_along_k_are_what_the_kernel_takes(problem: Problem) -> None:
+    found = [
+        config
+        for config in space.feasible(problem, H100, "wgmma").configs
+        if inner_shares(config.values) > 1
+    ]
+    assert found
+    for config in found:
+        launched = plan(config, problem)
+        names = ("TYPE", "BX", "BY", "BK", "STAGES", "PRODUCTS", "ALONG_K_Q")
+        type_, bx, by, bk, stages, products, along_k = compiled(launched, *names)
+        of_x, of_y, of_k, pingpong = compiled(
+            launched, "CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "PINGPONG"
+        )
+        assert (of_x, of_y, pingpong) == (1, 1, 0)
+        assert launched.main.grid[0] % of_k == 0
+        # The shares of a part lie where the buffers were.
+        q = (by if along_k else rounded(by, 64)) + by * (products == 3)
+        parts = summers(config.values)
+        assert of_k // parts * bx * by * 4 <= stages * bk * (2 if type_ else 4) * (bx + q)
+        # Every share has a block of K, or blocks would wait for what never comes.
+        assert config.integer("split_k") <= -(-problem.k // bk)
+        assert config.integer("split_k") == of_k * numbers(launched)[11]
+
+
+def test_what_a_cluster_adds_up_goes_through_shared_memory_and_no_workspace() -> None:
+    alone, inside = (
+        WGMMA.work(changed(cluster=cluster, split_k=4, reduction=reduction), DEEP)
+        for cluster, reduction in (("1x1", "fused"), ("1x1x4", "none"))
+    )
+    assert (inside.blocks, inside.turns) == (alone.blocks, alone.turns)
+    assert (inside.gathers, alone.gathers > 0) == (0, True)
+    assert inside.end > alone.end
+
+
+def test_each_summer_of_a_cluster_gathers_its_part_of_the_shares() -> None:
+    alone, clusters = (
+        WGMMA.work(changed(cluster=cluster, split_k=split, reduction="fused"), DEEP)
+        for cluster, split in (("1x1", 4), ("1x1x4", 16))
+    )
+    assert clusters.gathers == alone.gathers / 4
+
+
+CROOKED = Problem(1000, 1000, 1000, "bf16")
+
+
+def test_rows_that_begin_within_lines_are_copied_into_whole_ones_if_asked_for() -> None:
+    in_place, copied = (plan(changed(pack=pack), CROOKED) for pack in ("needed", "lines"))
+    assert [one.base for one in maps(in_place.main)[:2]] == ["a", "b"]
+    assert (len(in_place.launches), in_place.workspace) == (1, 0)
+    (packs, product) = copied.launches
+    of_a, of_b, _, of_c = maps(product)
+    for one in (of_a, of_b):
+        # Rows of 2000 bytes become 2048 long, but have no more elements to multiply.
+        assert (one.base, one.columns, one.rows) == ("workspace", 1000, 1000)
+        assert (one.pitch, one.stride) == (1024, 1000 * 1024)
+    assert [packs.arguments[i].value for i in (5, 15)] == [1024, 1024]
+    assert (of_a.offset, of_b.offset) == (0, 1000 * 2048)
+    assert (of_c.base, of_c.pitch) == ("c", "ldc")
+    assert numbers(copied)[8:10] == [1000 * 1024, 1000 * 1024]
+    assert copied.workspace == 2 * 1000 * 2048
+
+
+def test_rows_that_begin_with_lines_stay_where_they_are() -> None:
+    # Rows of B have 4096 elements; those of A 1000.
+    launched = plan(changed(pack="lines"), Problem(256, 4096, 1000, "bf16"))
+    of_a, of_b, *_ = maps(launched.main)
+    assert (of_a.base, of_a.pitch) == ("workspace", 1024)
+    assert (of_b.base, of_b.pitch, of_b.offset) == ("b", "ldb", 0)
+    assert launched.workspace == 256 * 2048
+
+
+@pytest.mark.parametrize("pack", ["needed", "lines"])
+def test_the_work_has_the_copies(pack: str) -> None:
+    work = WGMMA.work(changed(pack=pack), CROOKED)
+    copied = 2 * 1000 * 2048 if pack == "lines" else 0
+    assert (work.passes, work.moved) == (int(copied > 0), 2 * copied)
+
+
+@pytest.mark.parametrize(("consumers", "blocks"), SHARES)
+def test_consumers_have_what_the_producer_leaves_of_the_registers(
+    consumers: int, blocks: int
+) -> None:
+    p = changed(consumers=consumers, min_blocks=blocks).values
+    share, pool = SHARES[consumers, blocks], entry_registers(p) * (consumers + 1)
+    if (consumers, blocks) == (1, 1):
+        assert (share, pool) == (255, 2 * 255)  # none are moved
+        return
+    # The kernel's producer keeps 48 where a thread starts with 80 at most, and 56 else.
+    left = pool - (48 if entry_registers(p) <= 80 else 56)
+    assert share % 8 == 0
+    assert 0 <= left - consumers * share < 8 * consumers
+
+
+def shared(launched: LaunchPlan) -> int:
+    """Bytes that a block takes, from what the kernel is compiled for."""
+    names = ("TYPE", "OUTPUT", "BX", "BY", "BK", "STAGES", "CONSUMERS", "PINGPONG", "PRODUCTS")
+    type_, output, bx, by, bk, stages, consumers, pingpong, products = compiled(launched, *names)
+    along_k, swapped, store = compiled(launched, "ALONG_K_Q", "SWAPPED", "STORE")
+    row, out = bk * (2 if type_ else 4), 2 if output else 4
+    blocks = (bx if pingpong else bx // consumers) // 64
+    # A part is a line of 128 bytes of each row of C that an instruction has; two are staged.
+    parts, lines = (blocks, by) if swapped else (blocks * -(-by * out // 128), 64)
+    staged = min(2, parts) * lines * 128
+    q, low = (by if along_k else rounded(by, 64)), by * (products == 3)
+    return 2048 + stages * row * (bx + q + low) + consumers * staged * (store > 0)
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+def test_what_is_launched_fits_an_sm(problem: Problem) -> None:
+    for config in some(problem):
+        launched, estimate = plan(config, problem), WGMMA.estimate(config)
+        resident = config.integer("min_blocks")
+        assert launched.main.shared == shared(launched)
+        assert launched.main.threads == estimate.threads == 128 * (config.integer("consumers") + 1)
+        assert estimate.shared <= launched.main.shared <= H100.shared_per_block_optin
+        assert resident * (launched.main.shared + 1024) <= H100.shared_per_sm
+        held = estimate.occupancy(H100).blocks_per_sm
+        alone = (config.values["consumers"], resident) == (1, 1)
+        assert held >= resident if alone else held == resident, str(config)
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+def test_every_alignment_has_a_plan_whose_copies_fit_the_workspace(problem: Problem) -> None:
+    for config, alignment in product(some(problem, 12), alignments(problem)):
+        launched = plan(config, problem, alignment)
+        ends = [0]
+        for one in maps(launched.main):
+            size = one.element_bytes
+            assert one.box[0] * size == 128
+            assert 8 <= one.box[1] <= 256
+            if one.base != "workspace":
+                assert getattr(alignment, one.base) * size == 16
+                continue
+            assert isinstance(one.pitch, int)
+            assert isinstance(one.stride, int)
+            assert one.offset % 16 == one.pitch * size % 16 == 0
+            assert one.columns <= one.pitch
+            assert one.rows * one.pitch <= one.stride
+            ends.append(one.offset + one.batch * one.stride * size)
+        assert max(ends) <= 4 * numbers(launched)[-2] <= launched.workspace
+        assert (launched.product == 1) == (len(launched.launches) == 2) == (len(ends) > 1)
+
+
+@pytest.mark.parametrize("problem", SHAPES, ids=str)
+def test_the_work_covers_the_product(problem: Problem) -> None:
+    wanted = problem.products * problem.flops / 2
+    for config in some(problem):
+        work = WGMMA.work(config, problem)
+        assert work.blocks * work.turns * work.tensor >= wanted * 0.999, str(config)
+
+
+@pytest.mark.parametrize("compute", ["bf16", "tf32", "tf32x3"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *("1x1x1", "128x128x128", "1024x1024x1024", "4096x4096x4096", "8x4096x4096"),
+        *("4096x8x4096", "64x64x65536", "37x53x71", "4097x4095x4093", "200000x8x64"),
+    ],
+)
+def test_no_space_is_empty_or_too_large_to_search(shape: str, layout: str, compute: str) -> None:
+    problem = Problem.parse(shape, compute=compute, layout=layout)
+    assert 1 <= len(space.feasible(problem, H100, "wgmma").configs) <= 3000
+
+
+# Two of each kind: they differ in what they share, in where P comes from and in how they store.
+KINDS = [
+    Problem(4096, 4096, 4096, "bf16"),
+    Problem(1000, 1000, 4000, "f16", "tn", epilogue="bias_gelu"),
+    Problem(8, 4096, 4096, "bf16", output="f32"),
+    Problem(1024, 1024, 1024, "tf32"),
+    Problem(1024, 1024, 1024, "tf32", "nt"),
+    Problem(1024, 1024, 1024, "tf32x3", "tn"),
+    DEEP,
+]
+
+
+@pytest.mark.parametrize("problem", KINDS, ids=str)
+def test_legal_instances_compile_for_hopper(problem: Problem) -> None:
+    for config in some(problem, 2):
+        check_compiled(config, problem)
+
+
+@pytest.mark.parametrize(
+    ("bm", "bn", "consumers", "min_blocks", "cluster"),
+    [
+        *((192, 160, 3, 1, "1x1x2"), (192, 192, 3, 1, "1x1x4"), (256, 128, 2, 1, "1x1x2")),
+        *((128, 112, 1, 2, "1x1x2"), (128, 128, 1, 2, "1x1x8")),
+    ],
+)
+def test_what_clusters_add_up_fits_their_registers(
+    bm: int, bn: int, consumers: int, min_blocks: int, cluster: str
+) -> None:
+    config = changed(
+        bm=bm, bn=bn, consumers=consumers, min_blocks=min_blocks, cluster=cluster, stages=5
+    )
+    assert gathering_registers(config.values) <= SHARES[consumers, min_blocks]
+    check_compiled(config, DEEP)
+
+
+def check_compiled(config: Config, problem: Problem) -> None:
+    """It compiles, with as many registers as were counted on and no spills worth a word."""
+    program = compile(plan(config, problem).main.template, H100.arch, cache=None)
+    assert isinstance(program, Program), f"{config}: {program}"
+    if (config.values["consumers"], config.values["min_blocks"]) != (1, 1):
+        assert program.registers == WGMMA.estimate(config).registers, str(config)
+    assert program.local <= program.spills <= SPILLED, str(config)

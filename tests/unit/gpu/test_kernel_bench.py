@@ -1,0 +1,228 @@
+"""What the bench of a user's kernel lets pass. Device memory is the host's, a kernel a function."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_kernel_session import F4, Error, FakeSession, FakeTimer, Kernel, Pointers, right
+from support.sample_user_kernels import N, arguments, subject, work
+
+from autotune.errors import RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.gpu.benches import base
+from autotune.gpu.benches.user_kernel import KernelBench
+from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.user_kernels import Workload
+
+
+def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:
+    """A right kernel that then writes one more float."""
+
+    def run(at: Pointers) -> None:
+        right(at)
+        at(place, **around)[index] = value
+
+    return run
+
+
+def first_time_only() -> Kernel:
+    ran: list[int] = []
+
+    def run(at: Pointers) -> None:
+        if not ran:
+            right(at)
+        ran.append(1)
+
+    return run
+
+
+def lost(session: FakeSession) -> Kernel:
+    def run(_: Pointers) -> None:
+        session.lost = True
+        raise Error("an illegal memory access was encountered")
+
+    return run
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "right": right,
+    "nothing": lambda _: None,
+    "nan": changed(0, 5, np.nan),
+    "off": changed(0, 5, 1e-3),
+    "before": changed(0, 0, before=1),
+    "behind": changed(0, -1, behind=1),
+    "input": changed(1, 3),
+    "around input": changed(1, -1, behind=1),
+}
+
+
+def candidate(act: str) -> Candidate:
+    config = Config.of("saxpy", {"act": act})
+    plan = subject().plan(Config.of("saxpy", {"THREADS": 32, "EACH": 1}))
+    return Candidate(config, plan, (), Resources(32, 32, 0))
+
+
+def opened(
+    monkeypatch: pytest.MonkeyPatch,
+    kernels: Mapping[str, Kernel] = KERNELS,
+    call: Workload | None = None,
+    floats: int = N,
+    free: int = 2**30,
+) -> tuple[KernelBench, FakeSession]:
+    monkeypatch.setattr(base, "Timer", FakeTimer)
+    session: Any = FakeSession(kernels, floats, free)
+    return KernelBench(session, call or work()), session
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> KernelBench:
+    return opened(monkeypatch)[0]
+
+
+def test_a_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
+    outcome = bench.measure(candidate("right"), None)
+    assert isinstance(outcome, Measurement)
+    assert outcome.time_us == 250.0
+    assert outcome.error is not None
+    assert outcome.tolerance is not None
+    assert outcome.relative_error is not None
+    assert outcome.error <= outcome.tolerance
+    assert outcome.relative_error < 1e-6
+
+
+def test_what_is_timed_ran_twice_on_the_same_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    bench.measure(candidate("right"), 5.0)
+    assert session.log == ["run right", "run right", "time 5.0"]
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("nothing", "argument 0: wrong result: 1000 of 1000 elements, such as "),
+        ("nan", "argument 0: wrong result: 1 of 1000 elements, such as nan instead of "),
+        ("off", "argument 0: wrong result: 1 of 1000 elements, such as 0.001 instead of "),
+        ("before", "stray writes: changed 4 bytes around argument 0"),
+        ("behind", "stray writes: changed 4 bytes around argument 0"),
+        ("input", "stray writes: changed 1 elements of argument 1, which the reference leaves"),
+        ("around input", "stray writes: changed 4 bytes around argument 1"),
+    ],
+)
+def test_a_wrong_kernel_fails_with_the_place(bench: KernelBench, act: str, reason: str) -> None:
+    outcome = bench.measure(candidate(act), None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, outcome.reason[: len(reason)]) == ("verify", reason)
+
+
+def test_a_wrong_element_is_told_with_its_place_and_tolerance(bench: KernelBench) -> None:
+    outcome = bench.measure(candidate("off"), None)
+    assert isinstance(outcome, Failure)
+    assert " at 5, tolerance 0.000" in outcome.reason
+
+
+def test_a_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    bench.measure(candidate("input"), None)
+    assert session.log == ["run input"]
+
+
+def test_what_is_right_the_first_time_only_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch, {"once": first_time_only()})
+    outcome = bench.measure(candidate("once"), None)
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, session.log) == ("verify", ["run once"] * 2)
+
+
+@pytest.mark.parametrize("act", sorted(set(KERNELS) - {"right"}))
+def test_a_wrong_kernel_leaves_nothing_to_the_next(bench: KernelBench, act: str) -> None:
+    bench.measure(candidate("right"), None)
+    bench.measure(candidate(act), None)
+    assert isinstance(bench.measure(candidate("right"), None), Measurement)
+
+
+def test_a_result_that_was_right_before_is_not_right_for_another_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, _ = opened(monkeypatch, {**KERNELS, "close": changed(0, 5, float(arguments()[0][5]))})
+    first = bench.measure(candidate("right"), None)
+    second = bench.measure(candidate("close"), None)
+    assert (type(first), type(second)) == (Measurement, Failure)
+
+
+def test_a_kernel_within_the_tolerance_passes_after_a_better_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rough(at: Pointers) -> None:
+        right(at)
+        at(0)[:] *= F4(1 + 3e-5)
+
+    bench, _ = opened(monkeypatch, {**KERNELS, "rough": rough})
+    errors = []
+    for act in ("right", "rough", "right"):
+        outcome = bench.measure(candidate(act), None)
+        assert isinstance(outcome, Measurement)
+        errors.append(outcome.relative_error)
+    assert errors[0] == errors[2]
+    assert errors[1] == pytest.approx(3e-5, rel=0.01)
+
+
+def test_an_output_that_is_only_written_is_not_found_as_it_should_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [np.ones(4, F4), np.full(4, 2, F4)]  # the output is right already
+    call = work(arguments=given, reference=lambda x, _: [None, 2 * x])
+    kernels: dict[str, Kernel] = {
+        "nothing": lambda _: None,
+        "half": lambda at: at(1)[:2].fill(2),
+        "right": lambda at: at(1).fill(2),
+    }
+    bench, _ = opened(monkeypatch, kernels, call, floats=4)
+    reasons = [bench.measure(candidate(act), None) for act in kernels]
+    assert [type(one) for one in reasons] == [Failure, Failure, Measurement]
+    assert str(reasons[1]).endswith(
+        "argument 1: wrong result: 2 of 4 elements, such as nan instead of 2 at 2, tolerance "
+        "0.0004; it held NaN before, as the reference does not read it')"
+    )
+
+
+def test_a_refused_launch_is_a_failure(bench: KernelBench) -> None:
+    assert bench.measure(candidate("refused"), None) == Failure("launch", "invalid argument")
+
+
+def test_a_lost_context_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels: dict[str, Kernel] = {}
+    bench, session = opened(monkeypatch, kernels)
+    kernels["lost"] = lost(session)
+    with pytest.raises(Error):
+        bench.measure(candidate("lost"), None)
+
+
+def test_a_rematch_times_what_is_right_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, session = opened(monkeypatch)
+    acts = ("right", "input", "right")
+    outcomes, vendor = bench.rematch([candidate(act) for act in acts], against_vendor=False)
+    assert [type(one) for one in outcomes] == [Measurement, Failure, Measurement]
+    assert (session.log[-1], vendor) == ("race 2", None)
+
+
+def test_there_is_no_baseline(bench: KernelBench) -> None:
+    assert bench.baseline() is None
+
+
+def test_a_call_reaches_the_worker_as_it_is() -> None:
+    sent = work()
+    came = pickle.loads(pickle.dumps(sent))
+    assert (came.call, came.arguments) == (sent.call, sent.arguments)
+    for one, other in zip(came.buffers, sent.buffers, strict=True):
+        np.testing.assert_array_equal(one.before, other.before)
+        assert (one.place, one.written) == (other.place, other.written)
+
+
+def test_too_large_arrays_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunnerError, match=r"saxpy\(.*\): the arrays take 0.0 GiB of device memory"):
+        opened(monkeypatch, free=4000)

@@ -1,0 +1,316 @@
+"""Kernels with tensor maps, on a stand-in for `cuda.bindings`."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from support.fake_encoder import FakeEncoder
+
+from autotune.compiler import Program
+from autotune.families.config import Config
+from autotune.families.plan import (
+    Argument,
+    ArgumentType,
+    Launch,
+    LaunchPlan,
+    Resources,
+    Template,
+    TensorMap,
+)
+from autotune.gpu.session import Session, checked
+from autotune.gpu.tensor_map_launches import MappedKernel
+from autotune.runners.base import Candidate
+
+CUBIN, SYMBOL = b"\x7fELF", "kernel"
+MODULE, FUNCTION, STREAM = 11, 22, 33
+SIZES = {"tensor_map": 128, "pointer": 8, "i32": 4, "i64": 8, "f32": 4}
+C_TYPES: dict[str, Any] = {
+    **{"pointer": ctypes.c_uint64, "i32": ctypes.c_int32},
+    **{"i64": ctypes.c_int64, "f32": ctypes.c_float},
+}
+MAP = TensorMap(
+    base="a",
+    offset=0,
+    type="bf16",
+    columns=64,
+    rows=64,
+    batch=1,
+    pitch="lda",
+    stride="stride_a",
+    box=(64, 64),
+    swizzle=128,
+)
+
+
+class DriverError(Exception):
+    """What a call that fails becomes."""
+
+
+@dataclass
+class Driver(FakeEncoder):
+    """Functions of `cuda.bindings.driver`; a launch reads its arguments as the driver does.
+
+    Attributes:
+        types: of the arguments of the kernel.
+        refused: the call that fails.
+        launched: what each launch was given, before its arguments.
+        addresses: of the arguments of each launch.
+        values: of the arguments of each launch.
+        limits: what functions were allowed.
+    """
+
+    types: Sequence[ArgumentType] = ()
+    refused: str = ""
+    launched: list[tuple[Any, ...]] = field(default_factory=list)
+    addresses: list[list[int]] = field(default_factory=list)
+    values: list[list[Any]] = field(default_factory=list)
+    limits: list[tuple[Any, ...]] = field(default_factory=list)
+    CUfunction_attribute = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most shared",
+        CU_FUNC_ATTRIBUTE_NUM_REGS="registers",
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="shared",
+        CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES="local",
+    )
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def cuModuleLoadData(self, cubin: bytes) -> Any:
+        return self._answer("load", MODULE if cubin == CUBIN else None)
+
+    def cuModuleGetFunction(self, module: int, symbol: bytes) -> Any:
+        assert (module, symbol) == (MODULE, SYMBOL.encode())
+        return self._answer("find", FUNCTION)
+
+    def cuFuncSetAttribute(self, function: int, attribute: str, value: int) -> Any:
+        self.limits.append((function, attribute, value))
+        return self._answer("limit")
+
+    def cuFuncGetAttribute(self, attribute: str, function: int) -> Any:
+        assert function == FUNCTION
+        return self._answer("ask", {"registers": 168, "shared": 16, "local": 8}[attribute])
+
+    def cuLaunchKernel(self, *given: Any) -> Any:
+        *shape, parameters, extra = given
+        assert extra == 0
+        self.launched.append(tuple(shape))
+        pointers = (ctypes.c_uint64 * len(self.types)).from_address(parameters)
+        self.addresses.append(list(pointers))
+        self.values.append([_read(*one) for one in zip(self.types, pointers, strict=True)])
+        return self._answer("launch")
+
+    def _answer(self, call: str, *values: Any) -> Any:
+        refused = call == self.refused
+        status = SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE", value=int(refused))
+        return status, *([None] * len(values) if refused else values)
+
+
+def _read(kind: ArgumentType, address: int) -> Any:
+    if kind == "tensor_map":
+        return ctypes.string_at(address, 128)
+    return C_TYPES[kind].from_address(address).value
+
+
+def raised(answer: tuple[Any, ...]) -> Any:
+    status, *values = answer
+    if status.value:
+        raise DriverError(status.name)
+    return values[0] if values else None
+
+
+def load(driver: Driver, shared: int = 200_000) -> MappedKernel:
+    return MappedKernel.load(
+        *(driver, raised, CUBIN, SYMBOL),
+        types=driver.types,
+        stream=SimpleNamespace(handle=STREAM),
+        shared=shared,
+    )
+
+
+FIRST, SECOND = bytes(range(128)), bytes(range(128, 256))
+TYPES: tuple[ArgumentType, ...] = (
+    *("tensor_map", "tensor_map", "pointer", "i32", "i64", "i32", "f32", "i32", "pointer"),
+)
+GIVEN = (FIRST, SECOND, 2**48 + 16, -7, -(2**40), 2**31 - 1, 0.5, 3, 2**63)
+
+
+def test_it_is_loaded_with_leave_to_take_its_shared_memory() -> None:
+    driver = Driver(types=TYPES)
+    kernel = load(driver)
+    assert driver.limits == [(FUNCTION, "most shared", 200_000)]
+    assert (kernel.function, kernel.shared) == (FUNCTION, 200_000)
+
+
+def test_a_launch_hands_over_each_argument_by_itself() -> None:
+    driver = Driver(types=TYPES)
+    load(driver).step((132, 2, 3), (384, 1, 1), GIVEN)()
+    assert driver.launched == [(FUNCTION, 132, 2, 3, 384, 1, 1, 200_000, STREAM)]
+    assert driver.values == [list(GIVEN)]
+
+
+def test_arguments_lie_where_their_types_may() -> None:
+    driver = Driver(types=TYPES)
+    kernel = load(driver)
+    steps = [kernel.step((1, 1, 1), (128, 1, 1), GIVEN) for _ in range(8)]
+    for step in steps:
+        step()
+    alignments = [64 if kind == "tensor_map" else SIZES[kind] for kind in TYPES]
+    for addresses in driver.addresses:
+        aligned = [at % step == 0 for at, step in zip(addresses, alignments, strict=True)]
+        assert aligned == [True] * len(TYPES)
+        ends = [at + SIZES[kind] for at, kind in zip(addresses, TYPES, strict=True)]
+        assert all(end <= after for end, after in zip(ends[:-1], addresses[1:], strict=True))
+
+
+def test_a_step_launches_each_time_with_what_it_was_made_of() -> None:
+    driver = Driver(types=TYPES)
+    kernel = load(driver)
+    once = kernel.step((1, 1, 1), (128, 1, 1), GIVEN)
+    other = kernel.step((2, 1, 1), (128, 1, 1), (SECOND, FIRST, *GIVEN[2:]))
+    assert driver.launched == []
+    for step in (once, other, once):
+        step()
+    assert [one[1] for one in driver.launched] == [1, 2, 1]
+    assert [one[0] for one in driver.values] == [FIRST, SECOND, FIRST]
+
+
+@pytest.mark.parametrize("call", ["load", "find", "limit"])
+def test_what_cannot_be_loaded_raises(call: str) -> None:
+    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
+        load(Driver(types=TYPES, refused=call))
+
+
+def test_a_launch_that_is_refused_raises() -> None:
+    driver = Driver(types=TYPES, refused="launch")
+    step = load(driver).step((1, 1, 1), (128, 1, 1), GIVEN)
+    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
+        step()
+
+
+def test_attributes_are_those_of_the_function_or_an_error() -> None:
+    driver = Driver(types=TYPES)
+    kernel = load(driver)
+    assert (kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")) == (168, 8)
+    driver.refused = "ask"
+    with pytest.raises(DriverError):
+        kernel.attribute("NUM_REGS")
+
+
+def test_a_value_that_does_not_fit_its_type_is_no_launch() -> None:
+    driver = Driver(types=("tensor_map", "i32"))
+    with pytest.raises(struct.error, match="format requires"):
+        load(driver).step((1, 1, 1), (1, 1, 1), (FIRST, 2**31))
+
+
+@dataclass
+class Function:
+    """A function of PyCUDA's."""
+
+    log: list[str]
+
+    def set_attribute(self, attribute: str, value: int) -> None:
+        self.log.append(f"{attribute} {value}")
+
+    def prepare(self, formats: str) -> None:
+        self.log.append(formats)
+
+    def prepared_async_call(self, *given: Any, shared_size: int) -> None:
+        self.log.append(f"launch {given[3:]} {shared_size}")
+
+    def get_attribute(self, attribute: str) -> int:
+        return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 4, "LOCAL_SIZE_BYTES": 0}[attribute]
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """Takes the place of `cuda.bindings.driver`."""
+    found = Driver(types=("tensor_map", "pointer", "i32"))
+    package = ModuleType("cuda.bindings")
+    package.driver = found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda.bindings", package)
+    return found
+
+
+@pytest.fixture
+def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[str]]:
+    """A session of a PyCUDA that writes down what is done with its functions."""
+    del driver
+    log: list[str] = []
+    names = ("MAX_DYNAMIC_SHARED_SIZE_BYTES", "NUM_REGS", "SHARED_SIZE_BYTES", "LOCAL_SIZE_BYTES")
+    cuda: Any = ModuleType("pycuda.driver")
+    cuda.function_attribute = SimpleNamespace(**{name: name for name in names})
+    cuda.module_from_buffer = lambda _: SimpleNamespace(get_function=lambda _: Function(log))
+    cuda.LogicError = DriverError
+    package: Any = ModuleType("pycuda")
+    package.driver = cuda
+    monkeypatch.setitem(sys.modules, "pycuda", package)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
+    one = object.__new__(Session)
+    one.cuda, one.stream = cuda, SimpleNamespace(handle=STREAM)
+    return one, log
+
+
+PLAIN = Launch(
+    Template("pack.cu", "pack"), (5, 1, 1), (256, 1, 1), 0, (Argument("pointer", "workspace"),)
+)
+MAPPED = Launch(
+    Template("wgmma.cu", "wgmma"),
+    (2, 1, 1),
+    (384, 1, 1),
+    1000,
+    (Argument("tensor_map", MAP), Argument("pointer", "workspace"), Argument("i32", 7)),
+)
+PROGRAM = Program(
+    template=PLAIN.template,
+    arch="sm_90a",
+    cubin=CUBIN,
+    symbol=SYMBOL,
+    registers=168,
+    shared=0,
+    local=0,
+    spills=0,
+    barriers=6,
+    compiler="NVRTC 13.0",
+    key="",
+    log="",
+)
+VALUES = {"a": 4096, "lda": 64, "stride_a": 0, "workspace": 512}
+
+
+def test_a_session_launches_by_pycuda_only_what_takes_no_tensor_maps(
+    opened: tuple[Session, list[str]], driver: Driver
+) -> None:
+    one, log = opened
+    config = Config("wgmma", ())
+    plan = LaunchPlan(config, (PLAIN, MAPPED), product=1)
+    candidate = Candidate(config, plan, (PROGRAM, PROGRAM), Resources(384, 168, 1000))
+    run = one.bind(candidate)(VALUES)
+    assert driver.launched == []
+    run()
+    assert log == ["MAX_DYNAMIC_SHARED_SIZE_BYTES 0", "P", "launch (512,) 0"]
+    assert driver.launched == [(FUNCTION, 2, 1, 1, 384, 1, 1, 1000, STREAM)]
+    ((encoded, *others),) = driver.values
+    assert encoded[8:16] == b"\xff\xff\xdf\xff\xff\xff\xff\xff"  # of a small tensor: bit 21 is off
+    assert (others, driver.calls[0].address) == ([512, 7], 4096)
+
+
+def test_resources_of_either_are_what_the_driver_says(
+    opened: tuple[Session, list[str]],
+) -> None:
+    one, _ = opened
+    assert one.resources(PROGRAM, PLAIN) == Resources(256, 40, 4, local=0, barriers=6)
+    assert one.resources(PROGRAM, MAPPED) == Resources(384, 168, 1016, local=8, barriers=6)
+
+
+def test_an_error_of_cuda_bindings_is_one_of_pycuda(opened: tuple[Session, list[str]]) -> None:
+    del opened
+    with pytest.raises(DriverError, match=r"CUDA_ERROR_INVALID_VALUE \(1\)"):
+        checked(Driver(refused="ask").cuFuncGetAttribute("local", FUNCTION))
+    assert checked((SimpleNamespace(value=0), 5)) == 5

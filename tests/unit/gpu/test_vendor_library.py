@@ -1,0 +1,219 @@
+"""The vendor's product of strided, batched and shared operands, with a PyTorch made of numpy."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+from support.fake_session import FakeSession
+from support.host_cases import numbers, stored
+
+from autotune.gpu.operands import GUARD, Matrix, Operands
+from autotune.gpu.vendor_library import baseline
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, SIZES, Problem, Type
+from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
+
+Array = NDArray[Any]
+"""Of float32, float16, or uint16 for bfloat16."""
+
+FORMATS: dict[Type, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
+
+
+def as_tensor(elements: Any, **_: object) -> Array:
+    interface = dict(elements.__cuda_array_interface__)
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
+
+
+def put(array: Array, values: NDArray[np.float64]) -> None:
+    """Rounds the values to the array's type."""
+    kind = next(kind for kind, name in FORMATS.items() if array.dtype == name)
+    array[...] = stored(values.astype(np.float32), kind)
+
+
+def strided(array: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    reach = 1 + sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
+    assert reach <= array.size
+    return as_strided(array, shape, [array.itemsize * step for step in strides])
+
+
+def plain(dimensions: int) -> Any:
+    def run(a: Array, b: Array, *, out: Array, out_dtype: Any = None) -> None:
+        added(dimensions)(np.zeros(1, np.float32), a, b, out=out, out_dtype=out_dtype)
+
+    return run
+
+
+def added(dimensions: int) -> Any:
+    def run(bias: Array, a: Array, b: Array, *, out: Array, out_dtype: Any = None) -> None:
+        assert a.ndim == b.ndim == out.ndim == dimensions
+        assert out.dtype == (out_dtype or a.dtype)
+        put(out, numbers(a) @ numbers(b) + numbers(bias))
+
+    return run
+
+
+def relu(array: Array) -> None:
+    put(array, np.maximum(numbers(array), 0))
+
+
+def gelu(array: Array) -> None:
+    flat = numbers(np.ascontiguousarray(array)).reshape(1, -1)
+    problem = Problem(1, flat.shape[1], 1, epilogue="gelu")
+    put(array, product(problem, np.ones((1, 1)), flat).reshape(array.shape))
+
+
+def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -> Any:
+    """Adds what is asked of fp32 to `precisions`."""
+    overloads = SimpleNamespace(**({"dtype_out": None} if dtype_out else {}))
+    products = dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), overloads)
+    return SimpleNamespace(
+        bfloat16=np.uint16,
+        float32=np.float32,
+        cuda=SimpleNamespace(
+            is_available=lambda: True,
+            ExternalStream=lambda *_, **__: None,
+            stream=lambda _: nullcontext(),
+        ),
+        set_float32_matmul_precision=([] if precisions is None else precisions).append,
+        device=lambda *_: None,
+        as_tensor=as_tensor,
+        as_strided=strided,
+        mm=plain(2),
+        bmm=plain(3),
+        addmm=added(2),
+        baddbmm=added(3),
+        relu_=relu,
+        ops=SimpleNamespace(aten=SimpleNamespace(gelu_=gelu, **products)),
+    )
+
+
+def matrices(matrix: Matrix) -> Array:
+    """All matrices as they are stored, with the batch in front."""
+    memory = matrix.allocation.words.view(np.uint8)[GUARD:]
+    elements = memory[: SIZES[matrix.type] * matrix.length].view(FORMATS[matrix.type])
+    shape = matrix.batch, matrix.rows, matrix.columns
+    return strided(elements, shape, (matrix.stride, matrix.leading_dimension, 1))
+
+
+def run(problem: Problem, *layout: Any) -> float:
+    """The largest error of what the baseline computes."""
+    session: Any = FakeSession()
+    operands = Operands(session, problem, *layout)
+    random = np.random.default_rng(0)
+    for matrix in (operands.a, operands.b, operands.bias):
+        filled = matrices(matrix)
+        put(filled, random.standard_normal(filled.shape))
+    vendor = baseline(session, operands)
+    assert vendor is not None
+    vendor()
+    a, b, bias = (numbers(matrices(one)) for one in (operands.a, operands.b, operands.bias))
+    wanted = product(problem, a, b, bias=bias[0, 0])
+    return largest_error(problem, numbers(matrices(operands.c)), wanted)
+
+
+@pytest.fixture(autouse=True)
+def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", fake_torch())
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_vendor_computes_the_problem(layout: str, batch: int, epilogue: str) -> None:
+    problem = Problem(5, 6, 7, layout=layout, batch=batch, epilogue=epilogue)
+    assert run(problem) <= tolerance(problem)
+
+
+@pytest.mark.parametrize("output", ["same", "f32"])
+@pytest.mark.parametrize("compute", ["f16", "bf16"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("epilogue", ["none", "bias_relu", "gelu"])
+def test_the_vendor_computes_16_bits(compute: str, output: str, batch: int, epilogue: str) -> None:
+    problem = Problem(5, 7, 9, compute, "nt", batch, epilogue, output)
+    assert run(problem) <= library_tolerance(problem)
+
+
+@pytest.mark.parametrize("compute", COMPUTES)
+def test_the_vendor_may_use_tf32_for_tf32_alone(
+    monkeypatch: pytest.MonkeyPatch, compute: str
+) -> None:
+    precisions: list[str] = []
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(precisions=precisions))
+    run(Problem(5, 6, 7, compute))
+    assert precisions == ["high" if compute == "tf32" else "highest"]
+
+
+@pytest.mark.parametrize(("output", "there"), [("same", True), ("f32", False)])
+def test_an_old_pytorch_has_no_fp32_results_of_16_bits(
+    monkeypatch: pytest.MonkeyPatch, output: str, there: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(dtype_out=False))
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    session: Any = FakeSession()
+    problem = Problem(2, 3, 4, "bf16", output=output)
+    assert (baseline(session, Operands(session, problem)) is not None) == there
+
+
+@pytest.mark.parametrize(
+    "strides",
+    [None, (0, 0, 120), (8, 8, 9), (110, 160, 130)],
+    ids=["dense", "shared", "side by side", "gaps"],
+)
+def test_the_vendor_follows_strides(strides: tuple[int, int, int] | None) -> None:
+    problem = Problem(5, 6, 7, batch=3, epilogue="bias")
+    assert run(problem, (24, 25, 27), strides) <= tolerance(problem)
+
+
+def fake_cupy() -> Any:
+    def matmul(a: Array, b: Array, out: Array) -> None:
+        added(2)(np.zeros(1, np.float32), a, b, out=out)
+
+    return SimpleNamespace(
+        asarray=as_tensor,
+        matmul=matmul,
+        lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided)),
+        cuda=SimpleNamespace(
+            Device=lambda _: SimpleNamespace(use=lambda: None),
+            ExternalStream=lambda *_: nullcontext(),
+        ),
+    )
+
+
+@pytest.mark.parametrize("compute", ["f32", "tf32x3", "f16"])
+def test_cupy_stands_in_for_pytorch(monkeypatch: pytest.MonkeyPatch, compute: str) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
+    problem = Problem(5, 6, 7, compute, "tn")
+    assert run(problem) <= tolerance(problem)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem(2, 3, 4, epilogue="relu"),
+        Problem(2, 3, 4, "tf32"),
+        Problem(2, 3, 4, "bf16"),
+        Problem(2, 3, 4, "f16", output="f32"),
+    ],
+    ids=str,
+)
+def test_cupy_is_not_asked_for_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, problem: Problem
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
+    session: Any = FakeSession()
+    assert baseline(session, Operands(session, problem)) is None
+
+
+def test_there_is_no_vendor_without_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    session: Any = FakeSession()
+    assert baseline(session, Operands(session, Problem(2, 3, 4))) is None

@@ -1,0 +1,301 @@
+"""What verification puts on the device and how it judges what comes back; nothing runs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.fake_runner import compiled
+from support.fake_session import FakeSession, Launch
+
+from autotune.driver.arguments import Values
+from autotune.errors import RunnerError
+from autotune.gpu import verify
+from autotune.gpu.operands import GUARD, Operands
+from autotune.gpu.session import Run
+from autotune.gpu.verify import (
+    A_RUN,
+    KERNEL,
+    NORMAL,
+    PLAIN,
+    POISONED,
+    READ,
+    WRITTEN,
+    ZERO,
+    Verdict,
+    Verifier,
+)
+from autotune.problem import Problem
+from autotune.runners.base import Failure
+
+PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
+FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]
+
+# Where arguments of `fill` and `check` are.
+MEMORY, CONTENT, SEED = 0, 7, 8
+
+
+class Bench:
+    """A verifier with its session, and results that tests choose."""
+
+    def __init__(self, problem: Problem = PROBLEM) -> None:
+        session: Any = FakeSession(answer=self._fill)
+        self.session = session
+        self.operands = Operands(session, problem)
+        self.verifier = Verifier(session, self.operands, cache=None)
+        self.results = np.array([*FINE, *FINE, *[0.0] * len(READ)])
+        self.seen: list[tuple[int | float, int | float]] = []
+
+    def _fill(self, array: NDArray[np.float64]) -> None:
+        array[:] = self.results
+
+    def bound(self, values: Values) -> Run:
+        def run() -> None:
+            self.session.log.append(Launch("run", (1, 1, 1), (), ()))
+            self.seen.append((values["alpha"], values["beta"]))
+
+        return run
+
+    def verify(self) -> Any:
+        self.session.log.clear()
+        return self.verifier.verify(self.bound)
+
+    def launched(self, name: str) -> list[Launch]:
+        return [one for one in self.session.log if one.kernel == name]
+
+
+@pytest.fixture(autouse=True)
+def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "compile", lambda *what, cache: cache or compiled(*what))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_verdict_is_of_the_plain_product(bench: Bench) -> None:
+    bench.results[A_RUN : 2 * A_RUN] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
+    verdict = bench.verify()
+    assert (bench.seen, verdict.error, verdict.relative, verdict.time_us) == (
+        [(0.75, -0.5), (1.0, 0.0)],
+        2e-6,
+        pytest.approx(1.5e-6),
+        pytest.approx(7.0),
+    )
+
+
+def test_the_product_is_computed_once_for_many_kernels(bench: Bench) -> None:
+    counts = []
+    for _ in range(3):
+        bench.verify()
+        counts.append(len(bench.launched("reference")))
+    assert counts == [1, 0, 0]
+
+
+def test_refreshed_operands_are_other_ones(bench: Bench) -> None:
+    bench.verify()
+    bench.verifier.refresh()
+    fills = bench.launched("fill")[-3:]
+    checked = bench.launched("check")[-3:]
+    assert {one.arguments[SEED] for one in fills}.isdisjoint(one.arguments[SEED] for one in checked)
+
+
+def test_each_run_finds_fresh_poison_and_zeros(bench: Bench) -> None:
+    bench.operands.reserve(64, 5)
+    bench.verify()
+    bench.verify()
+    written = [bench.operands.c, bench.operands.workspace, bench.operands.counters]
+    places = [int(one.allocation) for one in written]
+    fills = [
+        (places.index(int(one.arguments[MEMORY])), one.arguments[CONTENT])
+        for one in bench.launched("fill")
+    ]
+    assert fills == [(0, NORMAL), (1, POISONED), (2, ZERO), (0, POISONED), (1, POISONED), (2, ZERO)]
+
+
+def test_c_is_never_the_same_input_twice(bench: Bench) -> None:
+    seeds = set()
+    for _ in range(4):
+        bench.verify()
+        seeds |= {one.arguments[-4] for one in bench.launched("compare")}
+    assert len(seeds) == 4
+
+
+def test_every_buffer_is_looked_at(bench: Bench) -> None:
+    bench.verify()
+    operands = bench.operands
+    everything = (operands.a, operands.b, operands.c, operands.bias, operands.workspace)
+    looked_at = {one.arguments[MEMORY] for one in bench.launched("check")}
+    assert looked_at == {int(one.allocation) for one in (*everything, operands.counters)}
+
+
+def test_results_go_to_places_of_their_own(bench: Bench) -> None:
+    bench.verify()
+    places = [one.arguments[-1] for one in (*bench.launched("check"), *bench.launched("compare"))]
+    assert len(set(places)) == len(places)
+
+
+def test_the_reference_has_a_layer_for_each_matrix(bench: Bench) -> None:
+    bench.verify()
+    (reference,) = bench.launched("reference")
+    assert (reference.grid[2], reference.arguments[-2:]) == (4, (300, 200))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        (0, 3, "stray writes: changed 3 elements around C (alpha=0.75, beta=-0.5)"),
+        (1, 1, "stray writes: changed 1 elements around the workspace (alpha=0.75, beta=-0.5)"),
+        (
+            A_RUN + 2,
+            2,
+            "stray writes: changed 2 elements in or around the counters, which stay zero "
+            "(alpha=1, beta=0)",
+        ),
+        (3, 0.5, "wrong result: largest error 0.5, tolerance "),
+        (A_RUN + 3, np.nan, "wrong result: largest error nan, tolerance "),
+        (-3, 1, "stray writes: changed 1 elements in or around A"),
+        (-1, 4, "stray writes: changed 4 elements in or around the bias"),
+    ],
+)
+def test_what_is_wrong_is_told(bench: Bench, place: int, value: float, reason: str) -> None:
+    bench.results[place] = value
+    outcome = bench.verify()
+    assert isinstance(outcome, Failure)
+    assert (outcome.stage, outcome.reason[: len(reason)]) == ("verify", reason)
+
+
+def test_all_elements_of_the_batch_are_counted(bench: Bench) -> None:
+    bench.results[3:5] = 0.5, 7
+    assert "exceeded by 7 of 2400 elements" in bench.verify().reason
+
+
+def test_after_a_failure_all_is_made_anew(bench: Bench) -> None:
+    bench.verify()
+    bench.results[0] = 1
+    bench.verify()
+    bench.results[0] = 0
+    bench.verify()
+    assert len(bench.launched("reference")) == 1
+
+
+def test_after_a_launch_that_fails_all_is_made_anew(bench: Bench) -> None:
+    bench.verify()
+
+    def refused(_: Values) -> Run:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bench.verifier.verify(refused)
+    bench.verify()
+    assert len(bench.launched("reference")) == 1
+
+
+def test_a_library_is_run_without_c(bench: Bench) -> None:
+    bench.verifier.verify(bench.bound, PLAIN)
+    assert bench.seen == [(1.0, 0.0)] * 2
+
+
+def test_a_library_may_round_more_often_than_a_kernel() -> None:
+    bench = Bench(Problem(30, 20, 10, "bf16"))
+    bench.results[A_RUN + 3] = bench.results[3] = 0.5
+    outcomes = [bench.verifier.verify(bench.bound, demand) for demand in (KERNEL, PLAIN)]
+    assert [type(outcome) for outcome in outcomes] == [Failure, Verdict]
+
+
+@pytest.mark.parametrize(
+    ("problem", "operand", "output", "roundoff"),
+    [
+        (Problem(30, 20, 10, "tf32"), 0, 0, 0.0),
+        (Problem(30, 20, 10, "f16"), 1, 1, 2.0**-11),
+        (Problem(30, 20, 10, "bf16"), 2, 2, 2.0**-8),
+        (Problem(30, 20, 10, "bf16", output="f32"), 2, 0, 0.0),
+    ],
+    ids=str,
+)
+def test_each_buffer_is_looked_at_in_its_type(
+    problem: Problem, operand: int, output: int, roundoff: float
+) -> None:
+    bench = Bench(problem)
+    bench.verify()
+    types = {"a": operand, "b": operand, "c": output, "bias": output, "workspace": 0, "counters": 0}
+    for name, kind in types.items():
+        place = int(getattr(bench.operands, name).allocation)
+        for kernel in ("fill", "check"):
+            found = {one.template for one in bench.launched(kernel) if one.arguments[0] == place}
+            assert found == {(kind,)}
+    (reference,), (compare, _) = bench.launched("reference"), bench.launched("compare")
+    assert (reference.template[0], compare.template[0]) == (operand, output)
+    assert compare.arguments[-3] == roundoff
+
+
+def test_a_batch_without_gaps_lies_matrix_by_matrix() -> None:
+    operands = Bench(Problem(3, 5, 7, layout="nt", batch=2)).operands
+    assert (operands.strides, operands.c.length) == ((21, 35, 15), 30)
+
+
+def test_leading_dimensions_make_dense_strides() -> None:
+    session: Any = FakeSession()
+    operands = Operands(session, Problem(3, 5, 7, batch=2), (8, 9, 10))
+    assert operands.strides == (24, 63, 30)
+
+
+def test_an_operand_that_a_batch_shares_is_there_once() -> None:
+    session: Any = FakeSession()
+    operands = Operands(session, Problem(3, 5, 7, batch=9), strides=(21, 0, 15))
+    assert (operands.b.length, operands.values(1, 0)["stride_b"]) == (35, 0)
+
+
+@pytest.mark.parametrize("strides", [(21, 35, 0), (21, 35, 14), (20, 35, 15)])
+def test_a_batch_that_overlaps_is_refused(strides: tuple[int, int, int]) -> None:
+    session: Any = FakeSession()
+    with pytest.raises(RunnerError, match="stride"):
+        Operands(session, Problem(3, 5, 7, batch=2), strides=strides)
+
+
+@pytest.mark.parametrize(("epilogue", "there"), [("bias", True), ("gelu", False)])
+def test_the_bias_is_null_without_one(epilogue: str, there: bool) -> None:
+    operands = Bench(Problem(3, 5, 7, epilogue=epilogue)).operands
+    assert bool(operands.values(1, 0)["bias"]) == there
+
+
+def test_too_large_a_batch_is_refused_with_numbers() -> None:
+    session: Any = FakeSession(free=10**9)
+    with pytest.raises(RunnerError, match=r"needs 2\.\d GiB .* 0\.9 GiB free.* or batch"):
+        Operands(session, Problem(512, 512, 512, batch=500))
+
+
+def test_a_workspace_that_shrinks_stays_where_it_is(bench: Bench) -> None:
+    bench.operands.reserve(4096, 10)
+    before = bench.operands.workspace.address, bench.operands.counters.address
+    bench.operands.reserve(16, 1)
+    after = bench.operands.workspace.address, bench.operands.counters.address
+    assert (after, bench.operands.workspace.length) == (before, 4)
+
+
+def test_too_large_a_workspace_is_refused_with_numbers(bench: Bench) -> None:
+    with pytest.raises(MemoryError, match=r"needs 32\.0 GiB, 16\.0 GiB are free"):
+        bench.operands.reserve(2**35, 0)
+
+
+def test_a_guard_follows_the_last_word(bench: Bench) -> None:
+    bench.operands.reserve(10, 3)
+    assert bench.operands.counters.region[1:] == (GUARD // 4, 3, 3, 3, 1, 3)
+
+
+def test_a_guard_follows_an_odd_number_of_16_bit_elements() -> None:
+    session: Any = FakeSession()
+    a = Operands(session, Problem(3, 5, 7, "f16")).a
+    assert a.region[1:] == (GUARD // 2, 21, 7, 7, 3, 21)
+    assert (a.address - int(a.allocation), a.allocation.size) == (GUARD, 2 * GUARD + 42)
+
+
+def test_16_bits_take_half_the_memory() -> None:
+    sizes = []
+    for problem in (Problem(512, 256, 128, one) for one in ("f32", "bf16")):
+        operands: Any = Operands(cast(Any, FakeSession()), problem)
+        sizes.append([getattr(operands, one).allocation.size - 2 * GUARD for one in ("a", "c")])
+    assert sizes == [[4 * 512 * 128, 4 * 512 * 256], [2 * 512 * 128, 2 * 512 * 256]]

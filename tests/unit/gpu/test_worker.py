@@ -1,0 +1,368 @@
+"""A candidate may take the worker down; the runner and the next candidate do not notice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import MissingError, RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
+from autotune.gpu.runner import GpuRunner
+from autotune.problem import Problem
+from autotune.runners.base import Candidate, Failure, Measurement
+
+PROBLEM = Problem(64, 64, 64)
+
+
+def candidate(act: str, workspace: int = 0) -> Candidate:
+    config = Config.of("fake", {"act": act})
+    plan = LaunchPlan(config, (), workspace)
+    return Candidate(config, plan, (), Resources(32, 32, 0))
+
+
+def runner(bench: str = "fake", time_limit: float = 30.0, vendor: str | None = "fake") -> GpuRunner:
+    with_library = None if vendor is None else f"support.worker_benches:{vendor}"
+    return GpuRunner(
+        PROBLEM, bench=f"support.worker_benches:{bench}", vendor=with_library, time_limit=time_limit
+    )
+
+
+def raced(runner: GpuRunner, *candidates: Candidate) -> list[int]:
+    """The processes in which candidates were timed interleaved."""
+    outcomes = runner.rematch(candidates or [candidate("count")])
+    return [one.samples for one in outcomes if isinstance(one, Measurement)]
+
+
+def within(seconds: float, happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return happened()
+
+
+@pytest.fixture
+def fake() -> Iterator[GpuRunner]:
+    fake = runner()
+    yield fake
+    fake.close()
+
+
+def count(runner: GpuRunner) -> Measurement:
+    measurement = runner.measure(candidate("count"), None)
+    assert isinstance(measurement, Measurement)
+    return measurement
+
+
+def ended(pid: int) -> bool:
+    def over() -> bool:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        return state == "Z"
+
+    return within(10.0, over)
+
+
+def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
+    assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def on(runner: GpuRunner) -> tuple[float, int]:
+    """M of the problem that the worker is at, and its process."""
+    measurement = runner.measure(candidate("problem"), None)
+    assert isinstance(measurement, Measurement)
+    return measurement.time_us, measurement.samples
+
+
+def test_the_same_worker_takes_up_another_problem(fake: GpuRunner) -> None:
+    (_, before) = on(fake)
+    fake.turn_to(Problem(32, 64, 64))
+    assert on(fake) == (32.0, before)
+
+
+def test_a_worker_that_starts_again_knows_the_later_problem(fake: GpuRunner) -> None:
+    fake.turn_to(Problem(32, 64, 64))
+    fake.measure(candidate("kill"), None)
+    assert on(fake)[0] == 32.0
+
+
+def test_the_baseline_of_another_problem_is_another(fake: GpuRunner) -> None:
+    fake.baseline()
+    raced(fake)  # its time from there stands: 20 us
+    fake.turn_to(Problem(32, 64, 64))
+    assert fake.baseline() == Measurement(10.0, relative_error=1e-6)
+
+
+def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
+    assert (fake.device.arch, fake.driver) == ("sm_90", "13.0")
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        ("raise", "RuntimeError: an illegal memory access was encountered"),
+        ("exit", "the worker exited with status 7: the last words"),
+        ("kill", "the worker was killed by SIGKILL"),
+        ("lambda", "pickle"),
+        ("unreadable", "the worker's answer cannot be read"),
+        ("garbage", "the worker answered 'garbage'"),
+    ],
+)
+def test_a_crash_is_a_failure_with_its_cause(fake: GpuRunner, act: str, reason: str) -> None:
+    failure = fake.measure(candidate(act), None)
+    assert isinstance(failure, Failure)
+    assert failure.stage == "crash"
+    assert reason in failure.reason
+
+
+def test_a_hang_is_a_timeout() -> None:
+    hasty = runner(time_limit=0.2)
+    assert hasty.measure(candidate("hang"), None) == Failure("timeout", "no answer within 0.2 s")
+    hasty.close()
+
+
+@pytest.mark.parametrize("act", ["raise", "exit", "kill", "lambda", "unreadable"])
+def test_the_next_candidate_gets_a_new_worker(fake: GpuRunner, act: str) -> None:
+    before = count(fake)
+    fake.measure(candidate(act), None)
+    after = count(fake)
+    assert (after.time_us, after.samples != before.samples) == (1.0, True)
+
+
+def test_the_worker_of_a_hung_candidate_is_gone() -> None:
+    hasty = runner(time_limit=0.2)
+    pid = count(hasty).samples
+    hasty.measure(candidate("hang"), None)
+    assert ended(pid)
+    hasty.close()
+
+
+def test_what_a_candidate_prints_stays_out_of_the_way(
+    fake: GpuRunner, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert fake.measure(candidate("print"), None) == Measurement(1.0)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_worker_killed_while_idle_costs_no_candidate(fake: GpuRunner) -> None:
+    for _ in range(4):
+        os.kill(count(fake).samples, signal.SIGKILL)
+        time.sleep(random.choice([0.0, 0.001, 0.05]))
+        count(fake)
+
+
+def test_ctrl_c_leaves_the_worker_running(fake: GpuRunner) -> None:
+    os.kill(count(fake).samples, signal.SIGINT)
+    assert count(fake).time_us == 2.0
+
+
+def test_an_interrupted_request_is_not_answered_later(
+    fake: GpuRunner,
+) -> None:
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(KeyboardInterrupt):
+        fake.measure(candidate("hang"), None)
+    signal.signal(signal.SIGALRM, previous)
+    assert count(fake).time_us == 1.0
+
+
+def test_rematch_answers_in_order(fake: GpuRunner) -> None:
+    outcomes = fake.rematch([candidate("count"), candidate("count")])
+    assert [one.time_us for one in outcomes if isinstance(one, Measurement)] == [1.0, 2.0]
+
+
+def test_rematch_falls_back_to_one_by_one(fake: GpuRunner) -> None:
+    outcomes = fake.rematch([candidate("count"), candidate("kill"), candidate("count")])
+    assert [type(one) for one in outcomes] == [Measurement, Failure, Measurement]
+
+
+def test_baseline_is_that_of_the_rematch_once_there_was_one(fake: GpuRunner) -> None:
+    before = fake.baseline()
+    fake.rematch([candidate("count")])
+    assert (before and before.time_us, fake.baseline()) == (10.0, Measurement(20.0, samples=25))
+
+
+def test_the_baseline_is_asked_for_once_where_there_is_none() -> None:
+    lone = runner(vendor=None)
+    assert (lone.baseline_ready, lone.baseline()) == (True, None)
+    lone.close()
+
+
+def test_measuring_does_not_judge_accuracies(fake: GpuRunner) -> None:
+    fake.baseline()
+    assert isinstance(fake.measure(candidate("coarse"), None), Measurement)
+
+
+def test_a_rematch_one_by_one_judges_beside_the_baseline(fake: GpuRunner) -> None:
+    fake.baseline()
+    coarse, killer = fake.rematch([candidate("coarse"), candidate("kill")])
+    stages = [one.stage for one in (coarse, killer) if isinstance(one, Failure)]
+    assert stages == ["accuracy", "crash"]
+
+
+def test_the_objective_reaches_the_bench(fake: GpuRunner) -> None:
+    outcome = fake.measure(candidate("objective"), None, "cold")
+    assert outcome == Measurement(1.0, cold_us=2.0)
+
+
+def test_one_process_measures_and_another_races(fake: GpuRunner) -> None:
+    measuring, (racing,) = count(fake).samples, raced(fake)
+    assert (racing != measuring, raced(fake), count(fake).samples) == (True, [racing], measuring)
+
+
+def test_without_a_vendor_one_process_does_all() -> None:
+    lone = runner(vendor=None)
+    assert raced(lone) == [count(lone).samples]
+    lone.close()
+
+
+def test_a_library_that_takes_long_delays_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    patient = runner(vendor="slow")
+    assert (count(patient).time_us, patient.baseline_ready) == (1.0, False)
+    (tmp_path / "marker").touch()
+    assert within(10.0, lambda: patient.baseline_ready)
+    assert patient.baseline() == Measurement(10.0, relative_error=1e-6)
+    patient.close()
+
+
+def test_a_vendors_worker_that_died_is_started_again(fake: GpuRunner) -> None:
+    (first,) = raced(fake)
+    os.kill(first, signal.SIGKILL)
+    (second,) = raced(fake)
+    assert first != second
+
+
+def test_a_vendors_worker_that_cannot_start_delays_and_hides_nothing() -> None:
+    half = runner(vendor="missing")
+    assert (count(half).time_us, half.baseline_ready) == (1.0, True)
+    with pytest.raises(MissingError, match="no PyCUDA"):
+        half.baseline()
+    assert count(half).time_us == 2.0
+    half.close()
+
+
+def test_where_memory_is_short_the_measuring_worker_makes_room(fake: GpuRunner) -> None:
+    before = count(fake).samples
+    raced(fake, candidate("count", workspace=2**41))
+    assert ended(before)
+    assert count(fake).time_us == 1.0
+
+
+def test_where_there_is_room_the_measuring_worker_stays(fake: GpuRunner) -> None:
+    before = count(fake).samples
+    raced(fake, candidate("count", workspace=2**30))
+    assert count(fake).samples == before
+
+
+def test_a_gpu_for_one_process_alone_serves_both_by_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    shy = runner("lonely", vendor="lonely")
+    assert [count(shy).time_us, len(raced(shy)), count(shy).time_us] == [1.0, 1, 1.0]
+    shy.close()
+
+
+def test_compare_answers_by_name(fake: GpuRunner) -> None:
+    outcomes = fake.compare([candidate("count")], ["rivals:others"])
+    times = {name: one.time_us for name, one in outcomes.items() if isinstance(one, Measurement)}
+    assert times == {"fake:act=count": 1.0, "rivals:others": 30.0}
+
+
+def test_a_crash_while_comparing_is_an_error(fake: GpuRunner) -> None:
+    with pytest.raises(RunnerError, match=r"comparing on 64x64x64:f32:nn failed: .*SIGKILL"):
+        fake.compare([candidate("count"), candidate("kill")])
+
+
+def test_close_ends_the_worker_and_may_be_called_twice(fake: GpuRunner) -> None:
+    pid = count(fake).samples
+    fake.close()
+    fake.close()
+    assert ended(pid)
+
+
+def test_close_after_a_failure(fake: GpuRunner) -> None:
+    fake.measure(candidate("kill"), None)
+    fake.close()
+
+
+def test_a_dying_parent_leaves_no_worker_behind() -> None:
+    program = (
+        "import os, signal; from test_worker import count, runner\n"
+        "print(count(runner()).samples, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    path = os.pathsep.join(filter(None, sys.path))
+    parent = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+    )
+    assert ended(int(parent.stdout))
+
+
+def test_opening_waits_for_nothing() -> None:
+    runner("missing").close()
+
+
+def test_what_the_bench_needs_is_raised_as_it_is() -> None:
+    poor = runner("missing")
+    for _ in range(2):
+        with pytest.raises(MissingError, match="no PyCUDA; install it"):
+            _ = poor.device
+    poor.close()
+
+
+def test_what_the_bench_needs_is_raised_by_the_first_request() -> None:
+    poor = runner("missing")
+    with pytest.raises(MissingError, match="no PyCUDA; install it"):
+        poor.measure(candidate("count"), None)
+    poor.close()
+
+
+def test_the_device_is_known_where_memory_is_short() -> None:
+    small = runner("large")
+    assert small.device.arch == "sm_90"
+    with pytest.raises(RunnerError, match="needs 90 GiB"):
+        small.measure(candidate("count"), None)
+    small.close()
+
+
+@pytest.mark.parametrize(
+    ("bench", "reason"),
+    [
+        ("broken", "ZeroDivisionError: in the factory"),
+        ("stillborn", "exited with status 3"),
+        ("absent", "AttributeError"),
+    ],
+)
+def test_a_worker_that_cannot_start_is_an_error(bench: str, reason: str) -> None:
+    failing = runner(bench)
+    with pytest.raises(RunnerError, match=reason):
+        _ = failing.device
+    failing.close()
+
+
+def test_a_worker_that_cannot_start_again_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    frail = runner("once")
+    frail.measure(candidate("kill"), None)
+    with pytest.raises(MissingError, match="fell off the bus"):
+        frail.measure(candidate("count"), None)
+    frail.close()

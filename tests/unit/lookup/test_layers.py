@@ -1,0 +1,161 @@
+"""Which linear layers gain by our kernels, by what is recorded, and how that is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from support.fake_runner import tiled
+from support.sample_records import H100, entry, record
+
+from autotune import settings
+from autotune.lookup import layers
+from autotune.lookup.layers import Known, Layer, Report, Row, judged
+from autotune.problem import Problem
+from autotune.records import Store, ranges
+from autotune.records.ranges import Range, Segment
+from autotune.report.layers import render
+
+LAYER = Layer(("up", "down"), 512, 256, "f32", bias=False)
+BIASED = replace(LAYER, bias=True)
+PLAIN = Problem(64, 512, 256, layout="nt")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store, beside no shipped records."""
+    monkeypatch.setattr(settings, "wisdom_dir", lambda: tmp_path / "wisdom")
+    return Store(tmp_path)
+
+
+def saved(
+    store: Store, problem: Problem, ours: float, cublas: float | None, spread: float = 0.0
+) -> None:
+    best = replace(entry(16, ours, spread), config=tiled(16))
+    kept = record(best, problem=problem, baseline_us=cublas)
+    if cublas is not None and kept.baseline is not None:
+        kept = replace(kept, baseline=replace(kept.baseline, spread_us=spread))
+    store.save(kept)
+
+
+def judgement(store: Store, layer: Layer, *rows: int, min_gain: float = 0.0) -> tuple[Row, ...]:
+    return judged(layer, rows or None, Known.on(H100, store), min_gain)
+
+
+def test_a_layer_whose_kernel_is_faster_gains(store: Store) -> None:
+    saved(store, PLAIN, 100.0, 125.0)
+    assert judgement(store, LAYER, 64) == (Row(LAYER, 64, PLAIN, 100.0, 125.0, True, None),)
+
+
+def test_the_gain_is_the_share_that_cublas_takes_longer() -> None:
+    assert Row(LAYER, 64, PLAIN, 100.0, 125.0).gain == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("ours", "cublas", "spread", "why"),
+    [(100.0, 90.0, 0.0, layers.FASTER), (100.0, 104.0, 5.0, layers.TIE),
+     (100.0, 96.0, 5.0, layers.TIE), (100.0, None, 0.0, "cuBLAS was not timed"),
+     (100.0, 104.0, 0.0, "gain below 5%")],
+)  # fmt: skip
+def test_a_layer_that_does_not_gain_is_kept_and_told_why(
+    store: Store, ours: float, cublas: float | None, spread: float, why: str
+) -> None:
+    saved(store, PLAIN, ours, cublas, spread)
+    (row,) = judgement(store, LAYER, 64, min_gain=0.05)
+    assert (row.replaced, row.why) == (False, why)
+
+
+@pytest.mark.parametrize("rows", [(), (65,)], ids=["any", "another"])
+def test_a_layer_of_which_nothing_is_recorded_is_kept(store: Store, rows: tuple[int, ...]) -> None:
+    saved(store, replace(PLAIN, layout="nn"), 100.0, 125.0)
+    (row,) = judgement(store, LAYER, *rows)
+    assert (row.replaced, row.why, row.problem) == (False, layers.UNKNOWN, None)
+
+
+def test_predictions_are_no_records(store: Store) -> None:
+    best = replace(entry(16, 100.0), config=tiled(16))
+    store.save(record(best, problem=PLAIN, evidence="predicted", baseline_us=125.0))
+    assert [row.why for row in judgement(store, LAYER, 64)] == [layers.UNKNOWN]
+
+
+def test_one_number_of_rows_that_gains_is_enough(store: Store) -> None:
+    saved(store, PLAIN, 100.0, 125.0)
+    saved(store, replace(PLAIN, m=1), 10.0, 8.0)
+    rows = judgement(store, LAYER, 1, 64)
+    assert [(row.m, row.replaced, row.why) for row in rows] == [
+        (1, True, layers.FASTER),
+        (64, True, None),
+    ]
+
+
+def test_without_rows_all_that_is_recorded_of_the_shape_counts(store: Store) -> None:
+    for m, other in ((8, PLAIN), (64, PLAIN), (32, replace(PLAIN, n=511))):
+        saved(store, replace(other, m=m), 100.0, 125.0)
+    saved(store, replace(PLAIN, m=16, compute="tf32"), 100.0, 125.0)
+    assert [row.m for row in judgement(store, LAYER)] == [8, 64]
+
+
+def test_rows_in_a_tuned_range_are_judged_by_its_point(store: Store) -> None:
+    saved(store, PLAIN, 100.0, 125.0)
+    found = Range(H100, PLAIN, "m", (Segment(33, 64, 64),), 0.03)
+    ranges.save(store.root, found)
+    (row,) = judgement(store, LAYER, 40)
+    assert (row.m, row.problem, row.replaced) == (40, PLAIN, True)
+
+
+def test_a_layer_with_a_bias_is_judged_by_its_own_record(store: Store) -> None:
+    saved(store, PLAIN, 100.0, 90.0)
+    saved(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
+    assert [row.replaced for row in judgement(store, BIASED, 64)] == [True]
+
+
+def test_else_by_that_of_the_product_without(store: Store) -> None:
+    saved(store, PLAIN, 100.0, 125.0)
+    assert [row.problem for row in judgement(store, BIASED)] == [PLAIN]
+
+
+def test_a_layer_without_a_bias_is_not_judged_by_one_with(store: Store) -> None:
+    saved(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
+    assert [row.why for row in judgement(store, LAYER)] == [layers.UNKNOWN]
+
+
+def shown(*rows: Row) -> str:
+    text = StringIO()
+    Console(width=120, file=text).print(render(Report((H100.name,), rows)))
+    return text.getvalue()
+
+
+GAINED = Row(LAYER, 64, PLAIN, 100.0, 125.0, True)
+SLOWER = Row(LAYER, 1, replace(PLAIN, m=1), 10.0, 8.0, True, layers.FASTER)
+KEPT = Row(replace(LAYER, names=("head",), compute="float64"), why="no kernel has this type")
+
+
+def test_the_title_counts_layers() -> None:
+    first = shown(GAINED, SLOWER, KEPT).splitlines()[0]
+    assert first.rstrip() == f"2 of 3 linear layers replaced on {H100.name}"
+
+
+@pytest.mark.parametrize(
+    ("row", "cells"),
+    [(GAINED, "2: up, ... 64 512 256 f32 100.0 us 125.0 us +25.0% replaced"),
+     (SLOWER, "2: up, ... 1 512 256 f32 10.0 us 8.0 us -20.0% replaced, but cuBLAS serves this M"),
+     (replace(GAINED, m=60),
+      "2: up, ... 60 512 256 f32 100.0 us 125.0 us +25.0% replaced (times of M=64)"),
+     (replace(GAINED, why=layers.TIE),
+      "2: up, ... 64 512 256 f32 100.0 us 125.0 us +25.0% replaced, a tie"),
+     (KEPT, "head 512 256 float64 kept: no kernel has this type")],
+)  # fmt: skip
+def test_a_line_says_what_became_of_layers_and_why(row: Row, cells: str) -> None:
+    assert cells in [" ".join(line.split()) for line in shown(row).splitlines()]
+
+
+def test_a_model_without_linear_layers_has_no_table() -> None:
+    assert shown() == f"0 of 0 linear layers replaced on {H100.name}\n"
+
+
+def test_layers_are_named_once() -> None:
+    report = Report((H100.name,), (SLOWER, GAINED, KEPT))
+    assert (report.replaced, report.kept) == (("up", "down"), ("head",))

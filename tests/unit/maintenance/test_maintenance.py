@@ -1,0 +1,386 @@
+"""What lies in a cache, what is measured again of it, and what of it is deleted."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled, uncompiled
+from support.sample_cache import SMALL, TUNED, entries_of
+from support.sample_records import H100, SQUARE, record
+
+from autotune import compiler
+from autotune.compiler import CompileFailure, Program
+from autotune.compiler import cache as program_cache
+from autotune.device import find
+from autotune.errors import DeviceError, MissingError, RunnerError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
+from autotune.maintenance import pruning
+from autotune.maintenance.inventory import Item, inspect, listed, stale_records
+from autotune.maintenance.retiming import Retimed, retime
+from autotune.problem import Problem
+from autotune.records import Record, Store, ranges
+from autotune.records.codec import loads
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Origin
+from autotune.targets.targets import Target
+from autotune.tuning.evaluate import Compile
+
+WIDTHS = (23, 16, 8, 32)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+# Files
+
+
+def _kinds(items: list[Item]) -> dict[str, str]:
+    return {item.path.name: item.kind for item in items}
+
+
+def test_every_file_of_the_cache_is_told_by_what_it_holds(store: Store) -> None:
+    store.save(record(source="0ld"))
+    store.save(record())
+    store.quarantine(H100, "a", "timeout")
+    ranges.save(store.root, TUNED)
+    template = Template("tiled.cu", "tiled")
+    program_cache.cached(store.root, "abc", template, "sm_90", lambda: _program(template))
+    (store.root / "studies" / "h100").mkdir(parents=True)
+    (store.root / "studies" / "h100" / "64.measured.log").write_text("{}\n")
+    (store.root / "programs" / "half.tmp").write_text("")
+    (store.root / "programs" / "notes.txt").write_text("")
+    assert _kinds(inspect(store.root)) == {
+        "4096x4096x4096-f32-nn.json": "record",
+        "4096x4096x4096-f32-nn.json.superseded-1": "aside",
+        f"{H100.slug}.jsonl": "quarantine",
+        "1-64x64x64-f32-nn.json": "range",
+        "abc.program": "program",
+        "64.measured.log": "journal",
+        "half.tmp": "leftover",
+    }
+
+
+def _program(template: Template) -> Program:
+    program = compiled(template, "sm_90")
+    assert isinstance(program, Program)
+    return replace(program, key="abc")
+
+
+def test_a_whole_cache_has_no_faults(store: Store) -> None:
+    store.save(record())
+    store.quarantine(H100, "a", "timeout")
+    ranges.save(store.root, TUNED)
+    assert [item.fault for item in inspect(store.root)] == [None] * 3
+
+
+def test_an_empty_cache_holds_nothing(store: Store) -> None:
+    assert inspect(store.root) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        (f"records/{H100.slug}/64x64x64-f32-nn.json", "{", "Expecting"),
+        (f"kernels/{H100.slug}/saxpy-0.json", "[]", "record is not an object"),
+        (f"ranges/{H100.slug}/1-64x64x64-f32-nn.json", "{}", "device is not an object"),
+        ("programs/abc.program", "abc", "its checksum is wrong"),
+        ("quarantine/h100.jsonl", '{"key": 1}\nbroken\n', "line 2 is no JSON object"),
+        ("studies/h100/a.measured.log", "[]\n", "line 1 is no JSON object"),
+        ("rescued/abc.jsonl", "\xff\n", "line 1 is no JSON object"),
+    ],
+)
+def test_a_broken_file_is_found_with_the_reason(
+    store: Store, name: str, text: str, fault: str
+) -> None:
+    path = store.root / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text, "latin-1")
+    (item,) = inspect(store.root)
+    assert (item.path, str(item.fault)[: len(fault)]) == (path, fault)
+
+
+def test_a_torn_last_line_is_no_fault(store: Store) -> None:
+    store.quarantine(H100, "a", "timeout")
+    (path,) = store.root.glob("quarantine/*.jsonl")
+    path.write_bytes(path.read_bytes() + b'{"key": "b", "rea')
+    assert [item.fault for item in inspect(store.root)] == [None]
+
+
+def test_a_list_reads_no_programs(store: Store) -> None:
+    (store.root / "programs").mkdir(parents=True)
+    (store.root / "programs" / "abc.program").write_text("broken")
+    assert [item.fault for item in listed(store.root)] == [None]
+
+
+# What is stale
+
+
+def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
+    store.save(record(source="0ld"))
+    store.save(record(problem=SMALL))
+    store.save(record(problem=SMALL, source="0ld", evidence="predicted"))
+    today = Origin("13.0", "NVRTC 13.0", "5e1f")
+    assert [(one.title, why) for one, why in stale_records(inspect(store.root), today)] == [
+        (str(SQUARE), "kernel sources 0ld, now 5e1f")
+    ]
+
+
+# Measuring again
+
+
+class Bench:
+    """Opens a fake GPU for each record; keeps the runners."""
+
+    def __init__(self, make: Callable[[], FakeRunner] = FakeRunner) -> None:
+        self._make = make
+        self.runners: list[FakeRunner] = []
+
+    @contextmanager
+    def __call__(self, problem: Problem) -> Iterator[Target]:
+        del problem
+        runner = self._make()
+        self.runners.append(runner)
+        yield Target(runner, ORIGIN)
+
+
+def _again(
+    store: Store,
+    old: Record,
+    bench: Bench | None = None,
+    *,
+    compile: Compile = compiled,
+    top: int = 3,
+) -> Retimed:
+    (one,) = retime([old], bench or Bench(), store, compile, top=top)
+    return one
+
+
+def _configs(found: Record | None) -> list[Config]:
+    assert found is not None
+    return [entry.config for entry in found.entries]
+
+
+def test_the_top_few_are_measured_again_and_the_rest_dropped(store: Store) -> None:
+    old = store.save(entries_of(*WIDTHS))
+    new = _again(store, old).new
+    assert new == store.load(H100, SMALL)
+    # `by_width`: 101 us at 23, 10 more for each step from there.
+    assert new is not None
+    assert [one.measurement.time_us for one in new.entries] == [101.0, 171.0, 251.0]
+
+
+def test_the_new_record_says_what_it_was_made_with_and_against(store: Store) -> None:
+    new = _again(store, store.save(entries_of(*WIDTHS))).new
+    assert new is not None
+    made = new.provenance
+    assert (made.driver, made.compiler, made.source, made.trials) == (
+        "13.0",
+        "NVRTC 13.5",
+        "5e1f",
+        3,
+    )
+    assert new.baseline == Measurement(90.0)
+
+
+def test_the_old_record_is_kept_beside(store: Store) -> None:
+    old = store.save(entries_of(*WIDTHS))
+    _again(store, old)
+    path = store.path(H100, SMALL)
+    assert loads(path.with_name(f"{path.name}.superseded-1").read_bytes()) == old
+
+
+def test_what_is_measured_again_goes_through_the_final_round(store: Store) -> None:
+    bench = Bench()
+    _again(store, store.save(entries_of(*WIDTHS)), bench, top=2)
+    (runner,) = bench.runners
+    assert runner.rematched == [tiled(23), tiled(16)]
+
+
+def _wrong_at(*widths: int) -> Callable[[Config], Measurement | Failure]:
+    def outcome(config: Config) -> Measurement | Failure:
+        wrong = config.integer("tile_width") in widths
+        return Failure("verify", "error 3 of 0.1") if wrong else by_width(config)
+
+    return outcome
+
+
+def test_one_that_is_wrong_now_drops_out_and_the_next_takes_its_place(store: Store) -> None:
+    bench = Bench(lambda: FakeRunner(_wrong_at(23)))
+    one = _again(store, store.save(entries_of(*WIDTHS)), bench)
+    assert _configs(one.new) == [tiled(16), tiled(32), tiled(8)]
+    assert one.failed == ((tiled(23), Failure("verify", "error 3 of 0.1")),)
+
+
+def test_one_that_falls_in_the_final_round_drops_out(store: Store) -> None:
+    bench = Bench(lambda: FakeRunner(again=_wrong_at(16)))
+    one = _again(store, store.save(entries_of(*WIDTHS)), bench, top=2)
+    assert _configs(one.new) == [tiled(23)]
+    assert [config for config, _ in one.failed] == [tiled(16)]
+
+
+def test_one_that_does_not_compile_any_more_drops_out(store: Store) -> None:
+    def broken(template: Template, arch: str) -> Program | CompileFailure:
+        if dict(template.arguments)["TILE_WIDTH"] == 23:
+            return CompileFailure(template, arch, "error: no such header", "")
+        return compiled(template, arch)
+
+    one = _again(store, store.save(entries_of(*WIDTHS)), compile=broken)
+    assert one.failed == ((tiled(23), Failure("compile", "error: no such header")),)
+
+
+def test_one_that_is_illegal_today_is_not_even_compiled(store: Store) -> None:
+    old = entries_of(23)
+    gone = replace(old.best, config=Config.of("tiled", {"tile_width": 999, "specialized": 1}))
+    one = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
+    assert [failure.reason[:5] for _, failure in one.failed] == ["value"]
+
+
+def test_a_family_that_there_is_no_more_is_no_crash(store: Store) -> None:
+    old = entries_of(23)
+    gone = replace(old.best, config=Config.of("vanished", {"a": 1}))
+    one = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
+    assert "vanished" in one.failed[0][1].reason
+
+
+def test_one_that_crashes_is_quarantined_and_not_tried_again(store: Store) -> None:
+    def crash(config: Config) -> Measurement | Failure:
+        return Failure("crash", "illegal access") if config == tiled(23) else by_width(config)
+
+    old = store.save(entries_of(*WIDTHS))
+    _again(store, old, Bench(lambda: FakeRunner(crash)))
+    assert [*store.quarantined(H100)] == [f"{tiled(23)}@5e1f"]
+    bench = Bench()
+    _again(store, old, bench)
+    assert tiled(23) not in bench.runners[0].measured
+
+
+def test_a_record_of_which_nothing_works_is_set_aside(store: Store) -> None:
+    old = store.save(entries_of(*WIDTHS))
+    one = _again(store, old, Bench(lambda: FakeRunner(_wrong_at(*WIDTHS))))
+    assert one.new is None
+    assert len(one.failed) == len(WIDTHS)
+    assert store.load(H100, SMALL) is None
+    path = store.path(H100, SMALL)
+    assert loads(path.with_name(f"{path.name}.superseded-1").read_bytes()) == old
+
+
+def test_an_inaccurate_result_is_no_better_than_a_wrong_one(store: Store) -> None:
+    class Exact(FakeRunner):
+        def baseline(self) -> Measurement | None:
+            return Measurement(90.0, relative_error=1e-7)
+
+    def coarse(config: Config) -> Measurement | Failure:
+        error = 1e-2 if config == tiled(23) else 1e-7
+        return Measurement(100.0, relative_error=error)
+
+    one = _again(store, store.save(entries_of(*WIDTHS)), Bench(lambda: Exact(coarse)))
+    assert [(config, failure.stage) for config, failure in one.failed] == [(tiled(23), "accuracy")]
+
+
+def test_a_record_that_cannot_be_measured_stays_as_it_was(store: Store) -> None:
+    @contextmanager
+    def cramped(problem: Problem) -> Iterator[Target]:
+        raise RunnerError(f"{problem}: verification needs 90 GiB")
+        yield
+
+    old = store.save(entries_of(*WIDTHS))
+    (one,) = retime([old], cramped, store, compiled)
+    assert (one.new, one.trouble) == (None, f"{SMALL}: verification needs 90 GiB")
+    assert store.load(H100, SMALL) == old
+
+
+def test_without_a_gpu_nothing_goes_on(store: Store) -> None:
+    @contextmanager
+    def missing(problem: Problem) -> Iterator[Target]:
+        raise MissingError(f"no GPU for {problem}")
+        yield
+
+    with pytest.raises(MissingError):
+        [*retime([entries_of(23)], missing, store, compiled)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FakeRunner(evidence="predicted"), "answers predicted times here; give a GPU"),
+        (lambda: FakeRunner(device=find("t4")), "was measured on NVIDIA H100.*, this is .*T4"),
+    ],
+    ids=["predictions", "another device"],
+)
+def test_only_a_gpu_of_the_model_measures_again(
+    store: Store, make: Callable[[], FakeRunner], message: str
+) -> None:
+    old = store.save(entries_of(23))
+    with pytest.raises(DeviceError, match=message):
+        _again(store, old, Bench(make))
+    assert store.load(H100, SMALL) == old
+
+
+# Deleting
+
+
+def test_programs_of_records_are_used(store: Store) -> None:
+    old = entries_of(16)
+    plan = registry.plan(old.best.config, SMALL)
+    for template in [plan.main.template, Template("tiled.cu", "other")]:
+        key = next(iter(compiler.keys([template], "sm_90")))
+        program = replace(_program(template), key=key)
+        program_cache.cached(store.root, key, template, "sm_90", lambda made=program: made)  # type: ignore[misc]
+    store.save(old)
+    other = compiler.keys([Template("tiled.cu", "other")], "sm_90")
+    assert {one.path.stem for one in pruning.unused_programs(listed(store.root))} == other
+
+
+def test_what_is_not_legal_today_uses_no_program() -> None:
+    old = entries_of(23)
+    gone = replace(old.best, config=Config.of("vanished", {"a": 1}))
+    assert pruning.used([replace(old, entries=(gone,))]) == frozenset()
+
+
+def test_what_a_living_writer_may_be_at_is_not_deleted(store: Store) -> None:
+    (store.root / "programs").mkdir(parents=True)
+    young, old = (store.root / "programs" / name for name in ("young.tmp", "old.tmp"))
+    for path in (young, old):
+        path.write_text("half")
+    os.utime(old, (0, time.time() - 2 * pruning.BUSY_S))
+    assert [one.path for one in pruning.leftovers(listed(store.root))] == [old]
+
+
+def test_files_aside_are_told_by_why(store: Store) -> None:
+    store.save(record(source="0ld"))
+    store.save(record())
+    store.path(H100, SQUARE).write_text("{")
+    with pytest.warns(UserWarning, match="kept as"):
+        store.save(record())
+    found = {why: pruning.aside(listed(store.root), why) for why in ("broken", "superseded")}
+    assert {why: [one.path.suffix for one in some] for why, some in found.items()} == {
+        "broken": [".broken-1"],
+        "superseded": [".superseded-1"],
+    }
+
+
+def test_deleting_counts_the_bytes_and_leaves_the_rest(store: Store) -> None:
+    store.save(record(source="0ld"))
+    kept = store.save(record())
+    doomed = pruning.aside(listed(store.root), "superseded")
+    size = doomed[0].path.stat().st_size
+    assert pruning.delete(doomed) == size
+    assert [item.content for item in listed(store.root)] == [kept]
+
+
+def test_older_ones_are_told_by_when_they_were_written(store: Store) -> None:
+    store.save(record())
+    store.save(record(problem=SMALL))
+    os.utime(store.path(H100, SMALL), (0, time.time() - 86400))
+    items = pruning.older(listed(store.root), 3600)
+    assert [item.path for item in items] == [store.path(H100, SMALL)]

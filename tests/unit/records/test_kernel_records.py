@@ -1,0 +1,90 @@
+"""Records of kernels of the user's on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.sample_records import H100, SQUARE, entry, record
+
+from autotune.families.config import Config
+from autotune.problem.call import Call
+from autotune.records import KernelRecord, Store, checksum, codec
+
+CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
+
+
+def kernel_record(call: Call = CALL, time_us: float = 10.0) -> KernelRecord:
+    one = replace(entry(16, time_us), config=Config.of("transpose", {"TILE": 32, "ROWS": 8}))
+    given = record()
+    return KernelRecord(H100, "measured", (one,), None, given.provenance, call)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    assert codec.loads(codec.dumps(kernel_record())) == kernel_record()
+
+
+def test_the_file_says_the_kernel_and_its_arguments() -> None:
+    data = codec.encode(kernel_record())
+    assert data["kernel"] == {"name": "my::transpose", "arguments": list(CALL.arguments)}
+    assert "problem" not in data
+
+
+def test_a_saved_record_is_found_by_its_call(store: Store) -> None:
+    store.save(kernel_record())
+    assert store.kernel(H100, CALL) == kernel_record()
+    assert store.kernel(H100, Call("my::transpose", CALL.arguments[:2])) is None
+
+
+def test_records_of_one_call_are_merged(store: Store) -> None:
+    store.save(kernel_record(time_us=10.0))
+    other = replace(kernel_record().entries[0], config=Config.of("transpose", {"TILE": 8}))
+    merged = store.save(replace(kernel_record(), entries=(other,)))
+    assert {str(one.config) for one in merged.entries} == {
+        "transpose:TILE=32,ROWS=8",
+        "transpose:TILE=8",
+    }
+
+
+def test_records_of_problems_are_apart(store: Store) -> None:
+    store.save(kernel_record())
+    store.save(record(problem=SQUARE))
+    assert [one.problem for one in store.records(H100)] == [SQUARE]
+
+
+def test_a_problems_record_in_a_kernels_place_is_passed_over(store: Store) -> None:
+    store.save(kernel_record())
+    (path,) = (store.root / "kernels").rglob("*.json")
+    path.write_bytes(codec.dumps(record(problem=SQUARE)))
+    with pytest.warns(UserWarning, match="passed over: holds measured 4096x4096x4096:f32:nn"):
+        assert store.kernel(H100, CALL) is None
+
+
+def test_a_kernels_record_in_a_problems_place_is_passed_over(store: Store) -> None:
+    store.save(record(problem=SQUARE))
+    store.path(H100, SQUARE).write_bytes(codec.dumps(kernel_record()))
+    with pytest.warns(UserWarning, match=r"passed over: holds measured my::transpose\(float32"):
+        assert store.load(H100, SQUARE) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (7, "kernel is not an object"),
+        ({"name": "k"}, "arguments is not a list"),
+        ({"name": "k", "arguments": "int32=1"}, "arguments is not a list"),
+        ({"name": "k", "arguments": [1]}, "argument is 1"),
+        ({"arguments": []}, "name is None"),
+    ],
+)
+def test_a_kernel_that_is_none_is_an_error(kernel: object, message: str) -> None:
+    data = json.loads(codec.dumps(kernel_record())) | {"kernel": kernel}
+    with pytest.raises(ValueError, match=message):
+        codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})

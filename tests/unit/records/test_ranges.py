@@ -1,0 +1,247 @@
+"""Ranges of sizes: their text, their file, and the points that are tuned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_runner import tiled
+from support.sample_records import H100, entry, record
+
+from autotune.api import ranges
+from autotune.api.ranges import Span
+from autotune.candidates import cost, space
+from autotune.errors import NotFoundError, ProblemError, UsageError
+from autotune.problem import Problem
+from autotune.records import Record, Store
+from autotune.records import ranges as stored
+from autotune.records.ranges import Range, Segment
+from autotune.tuning.options import Options
+
+TOP = Problem(512, 1024, 1024)
+TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
+
+
+def found(**changed: Any) -> Range:
+    given: dict[str, Any] = {"dimension": "m", "segments": TWO, "loss": 0.03}
+    return Range(H100, TOP, **(given | changed))
+
+
+# What a range is
+
+
+@pytest.mark.parametrize(("size", "point"), [(1, 16), (16, 16), (17, 512), (512, 512)])
+def test_each_size_has_its_point(size: int, point: int) -> None:
+    assert found().point(replace(TOP, m=size)) == replace(TOP, m=point)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(TOP, m=513), replace(TOP, n=512), replace(TOP, layout="nt"), replace(TOP, batch=2)],
+    ids=str,
+)
+def test_another_problem_has_none(other: Problem) -> None:
+    assert found().point(other) is None
+
+
+def test_the_text_says_what_varies() -> None:
+    short = replace(TOP, compute="bf16", epilogue="relu")
+    assert str(replace(found(), problem=short)) == "1..512x1024x1024:bf16:nn:relu"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"dimension": "batch"}, "dimension is 'batch'"),
+        ({"segments": ()}, "without segments"),
+        ({"segments": (TWO[0], Segment(18, 512, 512))}, "18.. follows one that ends at 16"),
+        ({"segments": TWO[:1]}, "end at 16, the problem is 512x1024x1024:f32:nn"),
+        ({"loss": -0.1}, "loss is -0.1"),
+        ({"evidence": "guessed"}, "evidence is 'guessed'"),
+    ],
+)
+def test_what_is_no_range_is_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        found(**changed)
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 4), (5, 4, 4), (1, 4, 0)])
+def test_what_is_no_segment_is_refused(sizes: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="segment"):
+        Segment(*sizes)
+
+
+# On disk
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    stored.save(tmp_path, found())
+    assert stored.load(tmp_path, H100) == (found(),)
+
+
+def test_a_later_range_takes_the_place_of_one_of_the_same_sizes(tmp_path: Path) -> None:
+    stored.save(tmp_path, found())
+    stored.save(tmp_path, found(loss=0.01))
+    assert [one.loss for one in stored.load(tmp_path, H100)] == [0.01]
+
+
+def test_a_predicted_range_does_not_take_the_place_of_a_measured_one(tmp_path: Path) -> None:
+    stored.save(tmp_path, found())
+    stored.save(tmp_path, found(evidence="predicted"))
+    assert {one.evidence for one in stored.load(tmp_path, H100)} == {"measured", "predicted"}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"segments": [[1, 512]]},
+        {"segments": [[1, True, 3]]},
+        {"segments": 3},
+        {"problem": "1x2"},
+        {"problem": "64x64x64"},
+        {"loss": "little"},
+        {"loss": True},
+        {"schema": 9},
+        {"evidence": None},
+        {"device": 3},
+    ],
+    ids=str,
+)
+def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, broken: dict[str, object]) -> None:
+    stored.save(tmp_path, found())
+    path = stored.path_of(tmp_path, found())
+    path.write_text(json.dumps(json.loads(path.read_text()) | broken))
+    with pytest.warns(UserWarning, match=f"{path.name}: passed over"):
+        assert stored.load(tmp_path, H100) == ()
+
+
+# The text
+
+
+def test_the_text_of_a_span() -> None:
+    assert Span.parse("64x16..4096x32:bf16:nt") == Span(
+        Problem(64, 4096, 32, "bf16", "nt"), "n", 16
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "512x512x512",
+        "1..2x1..2x3",
+        "8..4x4x4",
+        "0..4x4x4",
+        "1..x4x4",
+        "1..4..8x4x4",
+        "1..4x4",
+        "-1..4x4x4",
+    ],
+)
+def test_a_malformed_span_is_refused(text: str) -> None:
+    with pytest.raises(ProblemError, match=r"malformed|range"):
+        Span.parse(text)
+
+
+def test_probes_are_the_ends_and_sizes_between() -> None:
+    assert Span.parse("5..50x4x4").probes == (5, 6, 8, 11, 16, 23, 32, 45, 50)
+
+
+# Which points are tuned
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+class Tuned:
+    """Searches that record what the cost model takes to be the best of two configurations."""
+
+    def __init__(self, store: Store) -> None:
+        self.asked: list[int] = []
+        self._store = store
+
+    def __call__(self, problem: Problem) -> Record:
+        self.asked.append(problem.m)
+        entries = [
+            replace(entry(width, cost.predict(tiled(width), problem, H100)), config=tiled(width))
+            for width in (8, 32)
+        ]
+        return self._store.save(record(*entries, problem=problem))
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model chooses from two configurations: one for small sizes, one for large ones."""
+    monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(8), tiled(32))))
+
+
+SPAN = Span.parse("1..512x1024x1024")
+
+
+@pytest.mark.usefixtures("two")
+def test_the_ends_are_tuned_first(store: Store) -> None:
+    search = Tuned(store)
+    ranges.cover(SPAN, H100, store, search, loss=10.0)
+    assert search.asked == [1, 512]
+
+
+@pytest.mark.usefixtures("two")
+def test_points_are_added_until_little_is_lost(store: Store) -> None:
+    search = Tuned(store)
+    covered = ranges.cover(SPAN, H100, store, search, loss=0.05)
+    assert covered.loss <= 0.05
+    assert {point.m for point in covered.points} <= {*search.asked}
+    assert len(search.asked) < len(SPAN.probes)
+
+
+@pytest.mark.usefixtures("two")
+def test_the_range_is_recorded(store: Store) -> None:
+    covered = ranges.cover(SPAN, H100, store, Tuned(store), loss=0.05)
+    assert stored.load(store.root, H100) == (covered,)
+    assert (covered.low, covered.high, covered.evidence) == (1, 512, "measured")
+
+
+@pytest.mark.usefixtures("two")
+def test_what_is_tuned_already_is_not_tuned_again(store: Store) -> None:
+    ranges.cover(SPAN, H100, store, Tuned(store), loss=0.05)
+    again = Tuned(store)
+    ranges.cover(SPAN, H100, store, again, loss=0.05)
+    assert again.asked == []
+
+
+@pytest.mark.usefixtures("two")
+def test_an_interrupt_loses_no_point(store: Store) -> None:
+    search = Tuned(store)
+
+    def pressed(problem: Problem) -> Record:
+        if search.asked:
+            raise KeyboardInterrupt
+        return search(problem)
+
+    with pytest.raises(KeyboardInterrupt):
+        ranges.cover(SPAN, H100, store, pressed)
+    assert store.load(H100, SPAN.at(1)) is not None
+
+
+@pytest.mark.usefixtures("two")
+def test_a_range_of_one_size_is_one_point(store: Store) -> None:
+    covered = ranges.cover(Span.parse("64..64x64x64"), H100, store, Tuned(store))
+    assert (covered.segments, covered.loss) == ((Segment(64, 64, 64),), 0.0)
+
+
+@pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_impossible_loss_is_refused(loss: float) -> None:
+    with pytest.raises(UsageError, match="give more than 0"):
+        ranges.tune(SPAN, Options(), device="h100", loss=loss)
+
+
+def test_a_recording_without_the_sizes_says_which(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    with pytest.raises(NotFoundError, match="does not hold 63x4096x4096:f32:nn"):
+        ranges.tune_range("63..64x4096x4096", device="replay:h100", trials=1)

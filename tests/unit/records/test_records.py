@@ -1,0 +1,571 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from support.full_disk import small_files
+from support.sample_records import H100, SQUARE, entry, record, records
+
+from autotune.errors import CacheError
+from autotune.problem import Problem
+from autotune.records import Entry, Record, Store, checksum, files, ranges
+from autotune.records.codec import dumps, loads
+from autotune.records.merging import KEPT
+from autotune.records.ranges import Range, Segment
+from autotune.runners.base import Evidence, Measurement
+
+BATCHED = Problem(64, 64, 64, batch=8, epilogue="bias")
+WIDENED = Problem(64, 64, 64, "bf16", output="f32")
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+# The file
+
+
+@settings(deadline=None)  # Generating a record is what takes time.
+@given(records())
+def test_a_record_survives_its_file(any_record: Record) -> None:
+    assert loads(dumps(any_record)) == any_record
+
+
+def test_what_was_saved_is_loaded(store: Store) -> None:
+    saved = store.save(record(entry(16, 900.0), baseline_us=800.0))
+    assert store.load(H100, SQUARE) == saved
+
+
+def test_nothing_saved_is_nothing_loaded(store: Store) -> None:
+    assert store.load(H100, SQUARE) is None
+
+
+def test_a_record_serves_every_card_of_its_model(store: Store) -> None:
+    store.save(record())
+    assert store.load(replace(H100, memory_bytes=1, name="NVIDIA H100 80GB-HBM3"), SQUARE)
+
+
+def test_a_record_of_the_schema_without_checksums_is_read(store: Store) -> None:
+    saved, path = store.save(record()), store.path(H100, SQUARE)
+    path.write_bytes(_change(("schema",), 1)(_without_checksum(path.read_bytes())))
+    assert store.load(H100, SQUARE) == saved
+
+
+def test_a_reader_finds_the_configuration_in_text_and_in_parts(store: Store) -> None:
+    store.save(record(entry(16, 900.0)))
+    (kept,) = json.loads(store.path(H100, SQUARE).read_text())["entries"]
+    assert (kept["config"], kept["params"]) == ("tiled:tile_width=16", {"tile_width": 16})
+
+
+def test_a_record_names_what_is_unusual_of_its_problem_only_where_it_is(store: Store) -> None:
+    saved = [store.save(record(problem=one)) for one in (SQUARE, BATCHED, WIDENED)]
+    paths = [store.path(H100, one.problem) for one in saved]
+    assert [json.loads(path.read_text())["problem"] for path in paths] == [
+        {"m": 4096, "n": 4096, "k": 4096, "compute": "f32", "layout": "nn"},
+        {"m": 64, "n": 64, "k": 64, "compute": "f32", "layout": "nn", "batch": 8,
+         "epilogue": "bias"},
+        {"m": 64, "n": 64, "k": 64, "compute": "bf16", "layout": "nn", "output": "f32"},
+    ]  # fmt: skip
+    assert [store.load(H100, one.problem) for one in saved] == saved
+
+
+def test_a_record_without_entries_is_refused() -> None:
+    with pytest.raises(ValueError, match="4096x4096x4096:f32:nn without entries"):
+        replace(record(), entries=())
+
+
+# Evidence
+
+
+@pytest.mark.parametrize(
+    ("saved", "best"),
+    [
+        (["predicted", "replayed", "measured"], "measured"),
+        (["predicted", "replayed"], "replayed"),
+        (["measured", "predicted"], "measured"),
+        (["predicted"], "predicted"),
+    ],
+)
+def test_the_best_evidence_is_loaded(store: Store, saved: list[Evidence], best: Evidence) -> None:
+    for evidence in saved:
+        store.save(record(evidence=evidence))
+    loaded = store.load(H100, SQUARE)
+    assert loaded is not None
+    assert loaded.evidence == best
+
+
+def test_one_kind_of_evidence_can_be_asked_for(store: Store) -> None:
+    store.save(record(entry(16, 900.0)))
+    predicted = store.save(record(entry(8, 1.0), evidence="predicted"))
+    assert store.load(H100, SQUARE, "predicted") == predicted
+
+
+def test_records_are_the_best_of_each_problem_in_order(store: Store) -> None:
+    small = store.save(record(problem=Problem(64, 64, 64), evidence="replayed"))
+    store.save(record(evidence="predicted"))
+    large = store.save(record())
+    assert store.records(H100) == [small, large]
+
+
+def test_records_of_other_devices_stay_out(store: Store) -> None:
+    store.save(record(device=replace(H100, name="Other")))
+    assert store.records(H100) == []
+
+
+# Merging
+
+
+def _cold(width: int, time_us: float, cold_us: float) -> Entry:
+    made = entry(width, time_us)
+    return replace(made, measurement=replace(made.measurement, cold_us=cold_us))
+
+
+# The slowest has the shortest time with a flushed L2.
+COLD = [_cold(width, 900.0 + width, 999.0 - width) for width in range(4, 4 + KEPT + 1)]
+
+
+def test_the_coldest_is_the_fastest_with_a_flushed_l2() -> None:
+    assert record(entry(16, 900.0), *COLD[:3]).coldest == COLD[2]
+
+
+def test_what_was_never_flushed_has_no_coldest() -> None:
+    assert record(entry(16, 900.0)).coldest is None
+
+
+def test_of_cold_ties_the_leanest_counts() -> None:
+    spread = 2.0
+    tied = [
+        replace(one, measurement=replace(one.measurement, cold_spread_us=spread))
+        for one in COLD[:2]
+    ]
+    assert record(*tied).coldest == tied[0]
+
+
+def test_merging_keeps_the_coldest_with_the_ten_fastest(store: Store) -> None:
+    store.save(record(*COLD[-1:]))
+    merged = store.save(record(*COLD[:-1]))
+    assert merged.entries == (*COLD[: KEPT - 1], COLD[-1])
+
+
+def test_a_coldest_that_is_among_the_fastest_takes_no_other_place(store: Store) -> None:
+    merged = store.save(record(*COLD[:KEPT]))
+    assert merged.entries == tuple(COLD[:KEPT])
+
+
+def _times(merged: Record | None) -> list[float]:
+    assert merged is not None
+    return [kept.measurement.time_us for kept in merged.entries]
+
+
+def test_the_entries_of_both_are_kept_fastest_first(store: Store) -> None:
+    store.save(record(entry(16, 900.0), entry(8, 700.0)))
+    assert _times(store.save(record(entry(32, 800.0)))) == [700.0, 800.0, 900.0]
+
+
+def test_the_new_measurement_of_a_configuration_stands(store: Store) -> None:
+    store.save(record(entry(16, 900.0)))
+    assert _times(store.save(record(entry(16, 950.0)))) == [950.0]
+
+
+def test_the_ten_fastest_are_kept(store: Store) -> None:
+    store.save(record(*(entry(width, 100.0 + width) for width in range(4, 16))))
+    assert _times(store.save(record(entry(32, 1.0)))) == [1.0, *(100.0 + w for w in range(4, 13))]
+
+
+def test_a_run_without_a_baseline_keeps_the_old_one(store: Store) -> None:
+    store.save(record(baseline_us=800.0))
+    assert store.save(record()).baseline == Measurement(800.0)
+
+
+def test_the_new_baseline_stands(store: Store) -> None:
+    store.save(record(baseline_us=800.0))
+    assert store.save(record(baseline_us=810.0)).baseline == Measurement(810.0)
+
+
+def test_the_provenance_is_that_of_the_last_run(store: Store) -> None:
+    store.save(record())
+    later = replace(record().provenance, trials=3, date="2026-11-22T12:00:00Z")
+    assert store.save(replace(record(), provenance=later)).provenance == later
+
+
+def test_entries_of_other_sources_are_not_mixed_in(store: Store) -> None:
+    store.save(record(entry(16, 100.0), source="old"))
+    assert _times(store.save(record(entry(32, 900.0), source="new"))) == [900.0]
+
+
+def test_a_record_of_other_sources_is_kept_beside(store: Store) -> None:
+    old = store.save(record(entry(16, 100.0), source="old"))
+    store.save(record(entry(32, 900.0), source="new"))
+    beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.superseded-1")
+    assert loads(beside.read_bytes()) == old
+
+
+def test_the_best_is_the_leanest_of_the_tied() -> None:
+    assert record(entry(32, 100.0, 1.0), entry(8, 100.5, 1.0)).best == entry(8, 100.5, 1.0)
+
+
+# The vendor's library
+
+
+def _beside(baseline: Measurement | None, **changed: Any) -> bool:
+    """Whether the library wins against 100 us with a spread of 2 us."""
+    return replace(record(entry(16, 100.0, 2.0)), baseline=baseline, **changed).vendor_wins
+
+
+def test_the_vendors_library_wins_where_it_is_faster_by_more_than_the_spreads() -> None:
+    assert _beside(Measurement(95.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    "baseline",
+    [None, Measurement(99.0, 1.0), Measurement(105.0, 1.0)],
+    ids=["not timed", "tied", "slower"],
+)
+def test_the_vendors_library_does_not_win_otherwise(baseline: Measurement | None) -> None:
+    assert not _beside(baseline)
+
+
+@pytest.mark.parametrize("evidence", ["replayed", "predicted"])
+def test_the_vendors_library_wins_by_measurement_alone(evidence: Evidence) -> None:
+    assert not _beside(Measurement(50.0), evidence=evidence)
+
+
+# Broken files
+
+
+def _change(path: tuple[str | int, ...], value: object) -> Callable[[bytes], bytes]:
+    """A change by somebody who knows how to make a checksum."""
+
+    def changed(text: bytes) -> bytes:
+        data = json.loads(text)
+        target = data
+        for step in path[:-1]:
+            target = target[step]
+        target[path[-1]] = value
+        with suppress(ValueError):  # a number that JSON does not have
+            data[checksum.CHECKSUM] = checksum.of(data)
+        return json.dumps(data).encode()
+
+    return changed
+
+
+def _without_checksum(text: bytes) -> bytes:
+    data = json.loads(text)
+    del data[checksum.CHECKSUM]
+    return json.dumps(data).encode()
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "truncated": lambda text: text[: len(text) // 2],
+    "not text": lambda _: b"\xff\xfe\x00",
+    "not an object": lambda _: b"[1, 2]",
+    "deep": lambda _: b"[" * 100_000,
+    "newer schema": _change(("schema",), 3),
+    "changed": lambda text: text.replace(b"900.0", b"100.0"),
+    "no checksum": _without_checksum,
+    "another checksum": lambda text: text.replace(b'"checksum": "', b'"checksum": "0'),
+    "no schema": _change(("schema",), None),
+    "no entries": _change(("entries",), []),
+    "entries of another type": _change(("entries",), {"0": 1}),
+    "an entry of another type": _change(("entries", 0), 7),
+    "time as a word": _change(("entries", 0, "measurement", "time_us"), "fast"),
+    "time of zero": _change(("entries", 0, "measurement", "time_us"), 0),
+    "time not a number": _change(("entries", 0, "measurement", "time_us"), float("nan")),
+    "time without end": _change(("entries", 0, "measurement", "time_us"), 10**400),
+    "registers as a fraction": _change(("entries", 0, "resources", "registers"), 32.5),
+    "registers as a truth": _change(("entries", 0, "resources", "registers"), True),
+    "malformed configuration": _change(("entries", 0, "config"), "tiled:="),
+    "two configurations": _change(("entries", 0, "params"), {"tile_width": 8}),
+    "unknown evidence": _change(("evidence",), "hearsay"),
+    "another evidence": _change(("evidence",), "predicted"),
+    "another problem": _change(("problem", "m"), 64),
+    "impossible problem": _change(("problem", "m"), -1),
+    "malformed baseline": _change(("baseline",), {"time_us": None}),
+    "malformed device": _change(("device",), {"name": "H100"}),
+    "device as a word": _change(("device",), "H100"),
+    "another device": _change(("device", "name"), "NVIDIA A100"),
+    "no provenance": _change(("provenance",), None),
+}
+
+
+@pytest.fixture(params=BROKEN, ids=str)
+def broken(request: pytest.FixtureRequest, store: Store) -> bytes:
+    """What stands in the record's file."""
+    store.save(record(entry(16, 900.0)))
+    path = store.path(H100, SQUARE)
+    path.write_bytes(BROKEN[request.param](path.read_bytes()))
+    return path.read_bytes()
+
+
+def test_a_broken_file_is_a_miss_with_a_warning_that_names_it(store: Store, broken: bytes) -> None:
+    path = store.path(H100, SQUARE)
+    with pytest.warns(UserWarning, match=str(path)):
+        assert store.load(H100, SQUARE) is None
+    assert path.read_bytes() == broken
+
+
+def test_a_broken_file_is_kept_beside_the_record_that_replaces_it(
+    store: Store, broken: bytes
+) -> None:
+    with pytest.warns(UserWarning, match=r"kept as 4096x4096x4096-f32-nn\.json\.broken-1"):
+        store.save(record())
+    beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.broken-1")
+    assert beside.read_bytes() == broken
+
+
+def test_a_second_broken_file_does_not_replace_the_first(store: Store) -> None:
+    path = store.path(H100, SQUARE)
+    path.parent.mkdir(parents=True)
+    for text in ("one", "two"):
+        path.write_text(text)
+        with pytest.warns(UserWarning, match="kept as"):
+            store.save(record())
+    assert [path.with_name(f"{path.name}.broken-{n}").read_text() for n in (1, 2)] == ["one", "two"]
+
+
+def test_a_broken_file_is_warned_of_once(store: Store) -> None:
+    path = store.path(H100, SQUARE)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        store.load(H100, SQUARE)
+        store.records(H100)
+    assert len(caught) == 1
+
+
+def test_a_broken_neighbour_does_not_hide_the_others(store: Store) -> None:
+    good = store.save(record())
+    store.path(H100, Problem(64, 64, 64)).write_text("{")
+    with pytest.warns(UserWarning, match="64x64x64-f32-nn"):
+        assert store.records(H100) == [good]
+
+
+def test_a_file_that_cannot_be_read_is_neither_loaded_nor_replaced(store: Store) -> None:
+    store.path(H100, SQUARE).mkdir(parents=True)
+    with pytest.warns(UserWarning, match="Is a directory"):
+        assert store.load(H100, SQUARE) is None
+    with pytest.raises(CacheError, match="move it away"):
+        store.save(record())
+
+
+# Full and read-only disks, kills, and many processes at once
+
+
+def test_a_full_disk_is_named_with_what_is_needed(store: Store) -> None:
+    path = store.path(H100, SQUARE)
+    path.parent.mkdir(parents=True)
+    # The kernel's own full disk stands where the temporary file goes.
+    path.with_name(f"{path.name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(
+        CacheError, match=r"No space left on device \(\d+ bytes .* free\); make room or set"
+    ):
+        store.save(record())
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_a_write_that_fails_leaves_the_record_as_it_was(store: Store, size: int) -> None:
+    saved = store.save(record())
+    with small_files(size), pytest.raises(CacheError, match="cannot be written"):
+        store.save(record(entry(8, 1.0)))
+    assert store.load(H100, SQUARE) == saved
+
+
+def test_a_cache_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(CacheError, match=str(tmp_path / "cache")):
+        Store(tmp_path / "cache").save(record())
+
+
+@contextmanager
+def _not_root() -> Iterator[None]:
+    """Root writes read-only directories, so for a while it is someone else."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_read_only_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store(Path("cache"))
+    store.save(record())
+    for directory in (tmp_path, *list(store.path(H100, SQUARE).parents)[:-1]):
+        directory.chmod(0o555)
+    with _not_root(), pytest.raises(CacheError, match=f"cache/records/{H100.slug}.*AUTOTUNE"):
+        store.save(record())
+
+
+def test_a_cache_that_another_process_holds_is_not_waited_for_for_ever(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LOCK_SECONDS", 0.01)
+    with (
+        files.locked(store.path(H100, SQUARE).parent),
+        pytest.raises(CacheError, match="another process held it"),
+    ):
+        store.save(record())
+
+
+def _save_for_ever(store: Store) -> None:
+    while True:
+        for width in range(4, 33):
+            store.save(record(entry(width, 100.0 + width)))
+
+
+def test_a_kill_while_saving_loses_nothing(store: Store) -> None:
+    store.save(record(entry(1, 1.0)))
+    instants = random.Random(0)
+    for _ in range(30):
+        process = FORK.Process(target=_save_for_ever, args=(store,))
+        process.start()
+        time.sleep(instants.uniform(0.005, 0.04))
+        process.kill()
+        process.join()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert _times(store.load(H100, SQUARE))[0] == 1.0
+
+
+def _save_each(store: Store, times: list[float]) -> None:
+    for number in times:
+        store.save(record(entry(int(number), number)))
+
+
+def test_processes_that_save_at_once_lose_nothing_of_each_others_best(store: Store) -> None:
+    shares = [[float(number) for number in range(first, 40, 4)] for first in (1, 2, 3, 4)]
+    processes = [FORK.Process(target=_save_each, args=(store, share)) for share in shares]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert _times(store.load(H100, SQUARE)) == [float(number) for number in range(1, 11)]
+
+
+# Quarantine
+
+
+def test_a_candidate_in_quarantine_is_known_with_its_reason(store: Store) -> None:
+    store.quarantine(H100, "tiled:tile_width=16 4096x4096x4096", "crash: illegal address")
+    assert store.quarantined(H100) == {
+        "tiled:tile_width=16 4096x4096x4096": "crash: illegal address"
+    }
+
+
+def test_quarantine_is_for_one_device(store: Store) -> None:
+    store.quarantine(H100, "a", "timeout")
+    assert store.quarantined(replace(H100, name="Other")) == {}
+
+
+def test_the_latest_reason_stands(store: Store) -> None:
+    store.quarantine(H100, "a", "timeout")
+    store.quarantine(H100, "a", "crash\nwith two lines")
+    assert store.quarantined(H100) == {"a": "crash\nwith two lines"}
+
+
+@pytest.fixture
+def quarantine_file(store: Store) -> Path:
+    store.quarantine(H100, "a", "timeout")
+    (path,) = store.root.glob("quarantine/*.jsonl")
+    return path
+
+
+def test_a_torn_last_line_is_passed_over(store: Store, quarantine_file: Path) -> None:
+    with quarantine_file.open("a") as file:
+        file.write('{"key": "b", "rea')
+    assert store.quarantined(H100) == {"a": "timeout"}
+
+
+def test_a_torn_last_line_is_repaired_by_the_next(store: Store, quarantine_file: Path) -> None:
+    with quarantine_file.open("a") as file:
+        file.write('{"key": "b", "rea')
+    store.quarantine(H100, "c", "crash")
+    assert store.quarantined(H100) == {"a": "timeout", "c": "crash"}
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "null", '{"key": "b"}', "\xff"])
+def test_a_broken_line_is_passed_over_with_a_warning(
+    store: Store, quarantine_file: Path, line: str
+) -> None:
+    quarantine_file.write_text(f'{line}\n{{"key": "a", "reason": "timeout"}}\n', "latin-1")
+    with pytest.warns(UserWarning, match=r"h100-80gb-hbm3\.jsonl: line 1"):
+        assert store.quarantined(H100) == {"a": "timeout"}
+
+
+def test_a_full_disk_leaves_the_quarantine_as_it_was(store: Store, quarantine_file: Path) -> None:
+    with (
+        small_files(quarantine_file.stat().st_size + 5),
+        pytest.raises(CacheError, match=str(quarantine_file)),
+    ):
+        store.quarantine(H100, "b", "crash")
+    assert store.quarantined(H100) == {"a": "timeout"}
+
+
+def _quarantine_each(store: Store, keys: list[str]) -> None:
+    for key in keys:
+        store.quarantine(H100, key, "crash")
+
+
+def test_processes_that_quarantine_at_once_lose_nothing(store: Store) -> None:
+    shares = [[f"{letter}{number}" for number in range(10)] for letter in "abcd"]
+    processes = [FORK.Process(target=_quarantine_each, args=(store, keys)) for keys in shares]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert set(store.quarantined(H100)) == {key for keys in shares for key in keys}
+
+
+# Ranges
+
+
+TUNED = Range(
+    H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
+)
+
+
+@pytest.fixture
+def range_file(tmp_path: Path) -> Path:
+    ranges.save(tmp_path, TUNED)
+    return ranges.path_of(tmp_path, TUNED)
+
+
+def test_a_range_that_was_saved_is_read(range_file: Path) -> None:
+    assert ranges.read(range_file) == TUNED
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace(b"0.04", b"0.01"), "it was changed"),
+        (_without_checksum, "no checksum"),
+        (lambda text: text[:40], "delimiter|Unterminated|Expecting"),
+        (lambda _: b"[]", "device is not an object"),
+        (_change(("segments", 0), [1]), "segment is"),
+        (_change(("loss",), 10**400), "too large"),
+        (_change(("dimension",), "k"), "the segments end at 512"),
+        (_change(("device", "name"), "NVIDIA A100"), "holds 1..512x4096x4096:bf16:nn of NVIDIA A1"),
+    ],
+)
+def test_a_broken_range_is_passed_over_with_the_reason(
+    tmp_path: Path, range_file: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
+    range_file.write_bytes(change(range_file.read_bytes()))
+    with pytest.warns(UserWarning, match=f"{range_file}: passed over: .*({message})"):
+        assert ranges.load(tmp_path, H100) == ()

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from hypothesis import given, settings
+from rich.console import Console
+from support.sample_records import H100, SQUARE, entry, record, records
+
+from autotune.families.config import Config
+from autotune.lookup.lookup import Answer
+from autotune.problem import Problem
+from autotune.records import Record
+from autotune.records.codec import decode
+from autotune.report.record import render, to_json
+from autotune.runners.base import Evidence
+
+NEAR = Problem(4096, 4096, 2048)
+SIMT = Config.parse(
+    "simt:bm=128,bn=256,bk=16,wm=64,wn=64,tm=16,tn=8,stages=4,copy=async,fragments=2,"
+    "min_blocks=1,order=snake,split_k=1,group=16"
+)
+
+
+def _text(found: Record | Answer) -> str:
+    console = Console(width=80, file=StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(render(found))
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def _nearest() -> Answer:
+    near = record(entry(16, 450.0), entry(32, 500.0), problem=NEAR, baseline_us=400.0)
+    config = near.best.config
+    return Answer(SQUARE, H100, config, "nearest", "predicted", near, 900.0, "it is not tuned")
+
+
+def _chosen() -> Answer:
+    return Answer(SQUARE, H100, SIMT, "predicted", "predicted", None, 2700.0, "the model's choice")
+
+
+def test_a_record_reads_like_this() -> None:
+    found = record(entry(16, 27487.79, 12.5), entry(32, 28000.0), baseline_us=2665.97)
+    assert _text(found) == EXPECTED
+
+
+EXPECTED = """\
+4096x4096x4096:f32:nn on NVIDIA H100 80GB HBM3                          MEASURED
+time       27487.8 us +- 12.50 us
+speed      5.00 TFLOP/s, 7.5% of peak fp32
+cuBLAS     2666.0 us; 9.7% of its speed: faster, `matmul` calls it
+config     tiled tile_width=16
+block      256 threads, 32 registers a thread, 2048 bytes shared, 0 local
+occupancy  75.0%, bound by threads
+error      1.00e-04 largest, 1.00e-03 allowed
+
+ runner-up  TFLOP/s  regs  shared  occ.  differs in
+28000.0 us     4.91    32    8192   75%  tile_width=32
+
+2026-11-21T12:00:00Z, 9 trials in 6 s, seed 1; driver 13.0, NVRTC 13.0, autotune
+0.1.0, source 5e1f
+"""
+
+
+@pytest.mark.parametrize("evidence", ["measured", "replayed", "predicted"])
+def test_the_first_line_says_what_the_times_rest_on(evidence: Evidence) -> None:
+    first = _text(record(evidence=evidence)).splitlines()[0]
+    assert first.endswith(evidence.upper())
+
+
+@pytest.mark.parametrize("answer", [_nearest(), _chosen()], ids=["nearest", "chosen"])
+def test_an_answer_without_a_record_of_its_own_is_marked_predicted(answer: Answer) -> None:
+    assert _text(answer).splitlines()[0].endswith("PREDICTED")
+
+
+@pytest.mark.parametrize("answer", [_nearest(), _chosen()], ids=["nearest", "chosen"])
+def test_the_note_of_an_answer_is_shown(answer: Answer) -> None:
+    assert answer.note in _text(answer)
+
+
+def test_a_neighbours_measurement_is_shown_as_its_own() -> None:
+    assert "4096x4096x2048:f32:nn: 450.0 us, 152.71 TFLOP/s measured there" in _text(_nearest())
+
+
+def test_a_neighbours_baseline_is_not_shown() -> None:
+    assert "cuBLAS" not in _text(_nearest())
+
+
+def _full() -> Record:
+    """Ten entries with the longest configurations there are."""
+    entries = [
+        replace(entry(16, 100.0 + number), config=replace(SIMT, params=_varied(number)))
+        for number in range(10)
+    ]
+    provenance = replace(record().provenance, source="a" * 64, trials=10_000, seconds=1e5)
+    full = replace(record(*entries, baseline_us=2665.97), provenance=provenance)
+    return replace(full, device=replace(H100, name="NVIDIA RTX PRO 6000 Blackwell Server Edition"))
+
+
+def _varied(number: int) -> tuple[tuple[str, int | str], ...]:
+    return tuple(
+        (name, value + number if isinstance(value, int) else value) for name, value in SIMT.params
+    )
+
+
+def test_a_full_record_fits_a_screen() -> None:
+    lines = _text(_full()).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_full_record_of_the_longest_precision_fits_a_screen() -> None:
+    longest = Config.parse(
+        "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,"
+        "source=registers,low=kernel,bk=64,promote=4,cluster=2x1,split_k=128,reduction=stream,"
+        "workers=396,store=staged,stages=4,group=16"
+    )
+    full = _full()
+    entries = (replace(full.entries[0], config=longest), *full.entries[1:])
+    problem = Problem(16384, 16384, 16384, "tf32x3", "nt", 16, "bias_gelu")
+    lines = _text(replace(full, problem=problem, entries=entries)).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+def test_tf32x3_is_compared_with_cublas_in_fp32() -> None:
+    found = record(problem=replace(SQUARE, compute="tf32x3"), baseline_us=1800.0)
+    assert "cuBLAS in fp32  1800.0 us; 200.0% of its speed\n" in _text(found)
+
+
+def test_a_runner_up_shows_where_it_differs() -> None:
+    other = replace(
+        entry(16, 101.0), config=replace(SIMT, params=(*SIMT.params[:-1], ("group", 4)))
+    )
+    text = _text(record(replace(entry(16, 100.0), config=SIMT), other))
+    assert text.count("group=4") == 1
+    assert text.count("bm=128") == 1
+
+
+def test_brackets_are_shown_as_they_are() -> None:
+    assert "bound by [bold]" in _text(record(replace(entry(16, 1.0), limiter="[bold]")))
+
+
+@settings(deadline=None)  # Generating a record is what takes time.
+@given(records())
+def test_any_record_is_shown(any_record: Record) -> None:
+    assert str(any_record.problem) in _text(any_record)
+
+
+# JSON
+
+
+def test_the_figures_of_a_record() -> None:
+    data = to_json(record(entry(16, 2000.0), baseline_us=1900.0))
+    figures = {name: data[name] for name in ("time_us", "tflops", "peak_share", "ratio")}
+    # 2 x 4096^3 FLOP in 2 ms are 68.72 TFLOP/s; the H100 of the tests has a peak of 66.9.
+    assert figures == pytest.approx(
+        {"time_us": 2000.0, "tflops": 68.719, "peak_share": 1.0272, "ratio": 0.95}, rel=1e-4
+    )
+
+
+# Peaks of 132 SMs at 1.98 GHz with 2 FLOP for each of 128 fp32 lanes, of 1024 (tf32) or of 2048
+# products of tensor cores a clock; tf32x3 makes three of them.
+@pytest.mark.parametrize(
+    ("compute", "peak", "name"),
+    [
+        ("f32", 66.9e12, "fp32"),
+        ("tf32", 535.3e12, "tf32"),
+        ("tf32x3", 178.4e12, "tf32x3"),
+        ("f16", 1070.5e12, "fp16"),
+        ("bf16", 1070.5e12, "bf16"),
+    ],
+)
+def test_a_share_is_of_the_peak_of_the_precision(compute: str, peak: float, name: str) -> None:
+    problem = replace(SQUARE, compute=compute)
+    found = record(entry(16, 2000.0), problem=problem)
+    share = to_json(found)["peak_share"]
+    assert share == pytest.approx(2 * 4096**3 / 2e-3 / peak, rel=1e-3)
+    assert f"{share:.1%} of peak {name}\n" in _text(found)
+
+
+def test_what_is_unknown_is_null() -> None:
+    data = to_json(_chosen())
+    assert (data["record"], data["ratio"], data["cublas_us"]) == (None, None, None)
+
+
+def test_an_answer_from_a_neighbour_is_predicted_in_json() -> None:
+    data = to_json(_nearest())
+    assert (data["how"], data["evidence"]) == ("nearest", "predicted")
+
+
+@settings(deadline=None)  # Generating a record is what takes time.
+@given(records())
+def test_the_whole_record_is_in_the_json(any_record: Record) -> None:
+    assert decode(json.loads(json.dumps(to_json(any_record)))["record"]) == any_record

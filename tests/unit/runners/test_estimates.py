@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.sample_records import entry
+
+from autotune.runners.base import Measurement
+from autotune.runners.estimates import Estimate, Interval, tied, winner
+
+_samples = st.lists(st.floats(min_value=0.1, max_value=1e6), min_size=1, max_size=50)
+
+
+def test_the_median_and_half_the_interquartile_distance() -> None:
+    assert Estimate.of([5.0, 1.0, 2.0, 4.0, 3.0]) == Estimate(median=3.0, spread=1.0, samples=5)
+
+
+@given(_samples)
+def test_quartiles_are_those_of_numpy(samples: list[float]) -> None:
+    low, median, high = np.quantile(samples, [0.25, 0.5, 0.75])
+    estimate = Estimate.of(samples)
+    assert (estimate.median, estimate.spread) == pytest.approx((median, (high - low) / 2))
+
+
+def test_one_sample_has_no_spread() -> None:
+    assert Estimate.of([7.0]) == Estimate(7.0, 0.0, 1)
+
+
+@pytest.mark.parametrize("samples", [[], [1.0, math.nan], [math.inf]])
+def test_no_samples_or_no_numbers_are_refused(samples: list[float]) -> None:
+    with pytest.raises(ValueError, match="samples"):
+        Estimate.of(samples)
+
+
+def test_times_within_either_spread_are_tied() -> None:
+    assert tied(Measurement(100.0, 2.0), Measurement(101.0, 1.0))
+
+
+def test_times_further_apart_than_the_smaller_spread_are_not_tied() -> None:
+    assert not tied(Measurement(100.0, 0.5), Measurement(101.0, 50.0))
+
+
+def test_equal_times_without_spread_are_tied() -> None:
+    assert tied(Measurement(100.0), Measurement(100.0))
+
+
+def test_the_fastest_wins_if_nothing_ties_with_it() -> None:
+    assert winner([entry(8, 103.0, 1.0), entry(32, 100.0, 1.0)]) == entry(32, 100.0, 1.0)
+
+
+def test_the_leanest_of_the_tied_wins() -> None:
+    assert winner([entry(32, 100.0, 1.0), entry(8, 100.9, 1.0)]) == entry(8, 100.9, 1.0)
+
+
+def test_a_tie_is_with_the_fastest_and_does_not_chain() -> None:
+    chain = [entry(32, 100.0, 1.0), entry(16, 100.9, 1.0), entry(8, 101.8, 1.0)]
+    assert winner(chain) == entry(16, 100.9, 1.0)
+
+
+def test_the_text_decides_between_equal_resources() -> None:
+    first = entry(16, 100.0, 1.0)
+    second = replace(first, config=entry(17, 1.0).config)
+    assert winner([second, first]) == first
+
+
+def test_samples_that_are_next_to_each_other_have_no_negative_spread() -> None:
+    assert Estimate.of([0.1, 0.10000000000000002]).spread == 0
+
+
+@given(st.lists(st.tuples(st.integers(4, 32), _samples), min_size=1, unique_by=lambda c: c[0]))
+def test_the_order_of_the_contenders_does_not_pick(cases: list[tuple[int, list[float]]]) -> None:
+    estimates = [(width, Estimate.of(samples)) for width, samples in cases]
+    contenders = [entry(width, found.median, found.spread) for width, found in estimates]
+    assert winner(contenders) == winner(contenders[::-1])
+
+
+def test_another_time_can_decide() -> None:
+    hot, cold = entry(8, 100.0), entry(32, 200.0)
+    times = {hot.config: Interval(9.0, 0.1), cold.config: Interval(5.0, 0.1)}
+    assert winner([hot, cold], timed=lambda one: times[one.config]) == cold
+
+
+def test_ties_are_of_the_time_that_decides() -> None:
+    lean, heavy = entry(8, 200.0), entry(32, 100.0)
+    times = {lean.config: Interval(5.05, 0.1), heavy.config: Interval(5.0, 0.1)}
+    assert winner([lean, heavy], timed=lambda one: times[one.config]) == lean
+
+
+def test_no_contenders_are_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        winner([])

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.fake_runner import ORIGIN, compiled, tiled
+from support.sample_records import H100, SQUARE
+
+from autotune.candidates import cost
+from autotune.families import registry
+from autotune.records import Record, Store
+from autotune.runners.base import Candidate, Measurement
+from autotune.runners.predicted import PredictedRunner
+from autotune.tuning.evaluate import prepare
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Options, tune
+
+
+def predicted(width: int) -> tuple[PredictedRunner, Candidate]:
+    runner = PredictedRunner(SQUARE, H100)
+    candidate = prepare(registry.plan(tiled(width), SQUARE), runner, compiled)
+    assert isinstance(candidate, Candidate)
+    return runner, candidate
+
+
+def tuned(store: Store) -> Record:
+    return tune(
+        GemmTunable(SQUARE, "tiled"),
+        PredictedRunner(SQUARE, H100),
+        store,
+        Options(sampler="exhaustive"),
+        compile=compiled,
+        origin=ORIGIN,
+    )
+
+
+def test_a_time_is_the_models_for_the_compiled_resources() -> None:
+    runner, candidate = predicted(16)
+    expected = cost.predict(tiled(16), SQUARE, H100, candidate.resources)
+    assert runner.measure(candidate, None) == Measurement(expected, samples=0)
+
+
+def test_nothing_ran_so_nothing_was_verified() -> None:
+    runner, candidate = predicted(16)
+    outcome = runner.measure(candidate, None)
+    assert isinstance(outcome, Measurement)
+    assert (outcome.samples, outcome.error, outcome.cold_us) == (0, None, None)
+
+
+def test_timing_again_changes_nothing() -> None:
+    runner, candidate = predicted(16)
+    assert runner.rematch([candidate] * 2) == [runner.measure(candidate, None)] * 2
+
+
+def test_there_is_no_baseline() -> None:
+    assert PredictedRunner(SQUARE, H100).baseline() is None
+
+
+def test_a_predicted_record_is_marked_so_and_kept_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert tuned(store).evidence == "predicted"
+    assert store.load(H100, SQUARE, "measured") is None
+
+
+def test_the_best_predicted_is_the_models_first(tmp_path: Path) -> None:
+    entries = tuned(Store(tmp_path)).entries
+    resources = [entry.resources for entry in entries]
+    times = [
+        cost.predict(entry.config, SQUARE, H100, taken)
+        for entry, taken in zip(entries, resources, strict=True)
+    ]
+    assert [entry.measurement.time_us for entry in entries] == sorted(times)

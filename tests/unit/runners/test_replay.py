@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fake_runner import (
+    ORIGIN,
+    FakeRunner,
+    by_width,
+    compiled,
+    crash,
+    program,
+    tiled,
+    uncompiled,
+)
+from support.sample_records import H100, SQUARE
+
+from autotune.compiler import Program
+from autotune.errors import AutotuneError, NotFoundError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Resources, Template
+from autotune.problem import Problem
+from autotune.records import Store
+from autotune.runners import recording
+from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.estimates import Estimate
+from autotune.runners.recording import Recording, SweepRow
+from autotune.runners.replay import ReplayRunner
+from autotune.tuning.evaluate import Trial, prepare
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Options, study_of, tune
+from autotune.tuning.search import Journal
+from autotune.tuning.sweep import record
+
+NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
+
+
+def taken(width: int) -> Resources:
+    return Resources(width**2, 32, 8 * width**2)
+
+
+def recorded() -> Recording:
+    """Two families; half of the tiled widths are slow, one crashed."""
+    rows = [
+        SweepRow(
+            tiled(width), taken(width), Measurement(100.125 + width % 7, 0.5, 20, 120.5, 1e-4, 1e-3)
+        )
+        for width in range(4, 32)
+    ]
+    rows.append(SweepRow(tiled(32), taken(32), crash(tiled(32))))
+    rows.append(SweepRow(NAIVE, Resources(256, 30, 0), Measurement(900.0)))
+    baseline = Measurement(90.5, 0.1, 30, 95.0)
+    return Recording(SQUARE, H100, ORIGIN, "2026-11-21T12:00:00+00:00", baseline, tuple(rows))
+
+
+def ready(config: Config, runner: ReplayRunner) -> Candidate:
+    candidate = prepare(registry.plan(config, SQUARE), runner, uncompiled)
+    assert isinstance(candidate, Candidate)
+    return candidate
+
+
+def outcomes(runner: ReplayRunner, configs: Iterable[Config]) -> list[Measurement | Failure]:
+    return [runner.measure(ready(config, runner), None) for config in configs]
+
+
+def time_of(outcome: Measurement | Failure) -> float:
+    assert isinstance(outcome, Measurement)
+    return outcome.time_us
+
+
+def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
+    path = recording.path_of("h100", SQUARE, tmp_path)
+    recorded().save(path)
+    assert Recording.load(path) == recorded()
+
+
+def test_the_same_recording_gives_the_same_bytes(tmp_path: Path) -> None:
+    recorded().save(tmp_path / "a.json.gz")
+    recorded().save(tmp_path / "b.json.gz")
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+
+
+def test_a_recording_replaces_the_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    recorded().save(path)
+    recorded().save(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"none\.json\.gz"):
+        Recording.load(tmp_path / "none.json.gz")
+
+
+def packed(data: bytes) -> bytes:
+    """Without the time, which would be in the names of the tests."""
+    return gzip.compress(data, mtime=0)
+
+
+def changed(key: str, value: object) -> bytes:
+    data = {
+        "schema": 1,
+        "problem": str(SQUARE),
+        "device": H100.to_json(),
+        "origin": {"driver": "", "compiler": "", "source": ""},
+        "date": "",
+        "baseline": None,
+        "families": {},
+    }
+    return packed(json.dumps({**data, key: value}).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no gzip",
+        packed(b"{}")[:-9],
+        packed(b"{"),
+        packed(b"[]"),
+        packed(b"\xff"),
+        changed("schema", 2),
+        changed("problem", "4096"),
+        changed("device", {}),
+        changed("device", 7),
+        changed("baseline", {"hours": 1}),
+        changed("origin", None),
+        changed("families", {"tiled": {"params": {"tile_width": [8]}}}),
+        changed("families", []),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "broken.json.gz"
+    path.write_bytes(data)
+    with pytest.raises(AutotuneError, match=r"broken\.json\.gz: not a recording that can be used"):
+        Recording.load(path)
+
+
+def test_columns_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "short.json.gz"
+    recorded().save(path)
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    data["families"]["tiled"]["time_us"].pop()
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
+    with pytest.raises(AutotuneError, match=r"columns of tiled have \[28, 29\] rows"):
+        Recording.load(path)
+
+
+def test_recordings_are_listed_with_their_problems(tmp_path: Path) -> None:
+    small = Problem(128, 64, 32)
+    for problem in (SQUARE, small):
+        replace(recorded(), problem=problem).save(recording.path_of("h100", problem, tmp_path))
+    assert recording.names(tmp_path) == {"h100": (small, SQUARE)}
+
+
+def test_a_problem_that_was_not_recorded_is_told_what_was(tmp_path: Path) -> None:
+    recorded().save(recording.path_of("h100", SQUARE, tmp_path))
+    with pytest.raises(NotFoundError, match="it holds 4096x4096x4096:f32:nn"):
+        recording.find("h100", Problem(1, 2, 3), tmp_path)
+
+
+def test_an_unknown_recording_is_told_which_there_are(tmp_path: Path) -> None:
+    recorded().save(recording.path_of("h100", SQUARE, tmp_path))
+    with pytest.raises(NotFoundError, match="'b200'; there is h100"):
+        recording.find("b200", SQUARE, tmp_path)
+
+
+def test_without_any_recording_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is none"):
+        recording.find("h100", SQUARE, tmp_path / "nowhere")
+
+
+def test_a_found_recording_is_the_one_that_was_saved(tmp_path: Path) -> None:
+    recorded().save(recording.path_of("h100", SQUARE, tmp_path))
+    assert recording.find("h100", SQUARE, tmp_path) == recorded()
+
+
+def test_times_scatter_as_recorded() -> None:
+    runner = ReplayRunner(recorded())
+    times = [time_of(one) for one in outcomes(runner, [tiled(10)] * 4000)]
+    drawn = Estimate.of(times)
+    assert drawn.median == pytest.approx(103.125, abs=0.05)
+    assert drawn.spread == pytest.approx(0.5, rel=0.06)
+
+
+def test_the_rest_of_a_measurement_is_as_recorded() -> None:
+    outcome = outcomes(ReplayRunner(recorded()), [tiled(10)])[0]
+    assert isinstance(outcome, Measurement)
+    assert replace(outcome, time_us=0.0) == Measurement(0.0, 0.5, 20, 120.5, 1e-4, 1e-3)
+
+
+def test_the_noise_follows_from_the_seed() -> None:
+    configs = [tiled(width) for width in range(4, 33)]
+    first, same, other = (outcomes(ReplayRunner(recorded(), seed), configs) for seed in (1, 1, 2))
+    assert first == same
+    assert first != other
+
+
+def test_a_recorded_failure_fails_again() -> None:
+    assert outcomes(ReplayRunner(recorded()), [tiled(32)]) == [crash(tiled(32))]
+
+
+def test_what_was_not_recorded_fails() -> None:
+    known = ReplayRunner(recorded())
+    other = replace(ready(tiled(8), known), config=tiled(8, specialized=0))
+    assert isinstance(known.measure(other, None), Failure)
+
+
+def test_a_replay_is_marked_so_everywhere(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    saved = tune(
+        GemmTunable(SQUARE, "tiled"),
+        ReplayRunner(recorded()),
+        store,
+        Options(),
+        compile=uncompiled,
+        origin=recorded().origin,
+    )
+    assert (saved.evidence, saved.baseline) == ("replayed", recorded().baseline)
+    assert store.load(H100, SQUARE, "measured") is None
+
+
+def test_the_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
+    def once(name: str) -> tuple[object, list[Trial]]:
+        store = Store(tmp_path / name)
+        options = Options(trials=24, seed=11)
+        runner = ReplayRunner(recorded(), seed=11)
+        tiles = GemmTunable(SQUARE, "tiled")
+        saved = tune(tiles, runner, store, options, compile=uncompiled, origin=ORIGIN)
+        [path] = (tmp_path / name / "studies").rglob("*.log")
+        with closing(Journal(path, study_of("tiled", ORIGIN), ())) as journal:
+            return saved.entries, journal.told
+
+    assert once("a") == once("b")
+
+
+def live(config: Config) -> Measurement | Failure:
+    return by_width(config) if config.family == "tiled" else crash(config)
+
+
+def test_a_sweep_records_every_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "h100" / "sweep.json.gz"
+    configs = [NAIVE, *(tiled(width, kind) for width in range(4, 33) for kind in (0, 1))]
+    record(SQUARE, FakeRunner(live), configs, path, compile=compiled, origin=ORIGIN)
+    rows = Recording.load(path).rows
+    assert {row.config: row.outcome for row in rows} == {one: live(one) for one in configs}
+
+
+def test_a_sweep_keeps_what_does_not_compile(tmp_path: Path) -> None:
+    def spilling(template: Template, arch: str) -> Program:
+        return program(template, arch, spills=48)
+
+    path = tmp_path / "sweep.json.gz"
+    swept = record(SQUARE, FakeRunner(), [tiled(8)], path, compile=spilling, origin=ORIGIN)
+    replayed = outcomes(ReplayRunner(swept), [tiled(8)])
+    assert replayed == [row.outcome for row in swept.rows]
+    assert isinstance(replayed[0], Failure)
+
+
+def test_a_sweep_that_ends_early_keeps_what_it_has_and_what_there_was(tmp_path: Path) -> None:
+    left = iter(range(7))
+
+    def outcome(config: Config) -> Measurement:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return by_width(config)
+
+    path = tmp_path / "sweep.json.gz"
+    recorded().save(path)
+    configs = [tiled(width) for width in range(4, 33)]
+    with pytest.raises(KeyboardInterrupt):
+        record(SQUARE, FakeRunner(outcome), configs, path, compile=compiled, origin=ORIGIN)
+    assert len(Recording.load(tmp_path / "sweep.json.gz.partial").rows) == 7
+    assert Recording.load(path) == recorded()
+
+
+def test_a_sweep_compiles_shared_programs_once(tmp_path: Path) -> None:
+    built: list[str] = []
+
+    def build(template: Template, arch: str) -> Program:
+        built.append(template.expression)
+        return program(template, arch)
+
+    configs = [tiled(width, kind) for width in range(4, 33) for kind in (0, 1)]
+    path = tmp_path / "sweep.json.gz"
+    record(SQUARE, FakeRunner(), configs, path, compile=build, origin=ORIGIN)
+    assert len(built) == len(set(built)) == 30

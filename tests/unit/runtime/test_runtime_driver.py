@@ -1,0 +1,241 @@
+"""Contexts, scratch memory and what is missing, on the fake GPU."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_driver import H100, MEMORY, FakeCuda, Status
+from support.runtime_case import SPLIT, Case
+
+from autotune import runtime
+from autotune.driver import attributes
+from autotune.errors import MissingError, RunnerError
+from autotune.problem import Problem
+from autotune.runtime import Kernel, UntunedWarning
+from autotune.runtime.driver import Driver
+
+PROBLEM = Problem(4, 8, 16)
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case(config=SPLIT)
+
+
+def launched(case: Case, stream: int = 0, problem: Problem = PROBLEM) -> int:
+    """The workspace that a product on a stream was given."""
+    sizes = problem.m, problem.n, problem.k
+    a, b, c = (one.host.ctypes.data for one in case.operands(*sizes))
+    Kernel(case.runtime, problem, 0).launch(a, b, c, stream)
+    workspace = case.cuda.launches[-1].arguments[0]
+    assert isinstance(workspace, int)
+    return workspace
+
+
+# The context.
+
+
+def test_without_a_context_the_primary_one_is_entered_and_left(case: Case) -> None:
+    launched(case)
+    assert case.cuda.launches[-1].context == 100
+    assert case.runtime.driver.current() is None
+
+
+def test_the_current_context_of_the_device_is_used(case: Case) -> None:
+    context = case.cuda.make_context(0)
+    launched(case)
+    assert case.cuda.launches[-1].context == context
+
+
+def test_the_context_of_another_device_is_left_as_it_was(case: Case) -> None:
+    case.cuda.make_context(1)
+    launched(case)
+    assert case.cuda.launches[-1].context == 100
+    assert case.runtime.driver.current() == 1
+
+
+def test_the_primary_context_is_retained_once(case: Case) -> None:
+    for _ in range(3):
+        launched(case)
+    assert case.cuda.calls.count("cuDevicePrimaryCtxRetain") == 1
+
+
+def test_a_refused_launch_leaves_the_context(case: Case) -> None:
+    launched(case)
+    case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(RunnerError, match="as the driver words it"):
+        launched(case)
+    assert case.runtime.driver.current() is None
+
+
+# Scratch memory.
+
+
+def test_a_stream_keeps_its_workspace(case: Case) -> None:
+    assert launched(case, 5) == launched(case, 5)
+
+
+def test_streams_have_a_workspace_each(case: Case) -> None:
+    assert launched(case, 5) != launched(case, 6)
+
+
+def test_contexts_have_a_workspace_each(case: Case) -> None:
+    case.cuda.make_context()
+    first = launched(case)
+    case.cuda.make_context()
+    assert launched(case) != first
+
+
+def test_threads_have_a_workspace_each_on_their_default_stream(case: Case) -> None:
+    found = [launched(case, 2)]
+    thread = threading.Thread(target=lambda: found.append(launched(case, 2)))
+    thread.start()
+    thread.join()
+    assert len(set(found)) == 2
+
+
+def test_a_workspace_that_grows_leaves_the_old_one_to_queued_work(case: Case) -> None:
+    small = launched(case, 5)
+    large = launched(case, 5, Problem(64, 64, 16))
+    assert small != large
+    assert {small, large} <= set(case.cuda.allocations)
+
+
+def test_workspaces_grow_in_powers_of_two(case: Case) -> None:
+    launched(case, 5, Problem(5, 7, 16))
+    workspace, _counters = case.cuda.allocations.values()
+    assert workspace.nbytes == 512  # 2 x 5 x 7 x 4 = 280 bytes are needed.
+
+
+def test_a_smaller_workspace_fits_into_a_larger_one(case: Case) -> None:
+    assert launched(case, 5, Problem(64, 64, 16)) == launched(case, 5)
+
+
+def counters(case: Case) -> int:
+    """The counters that the last product was given."""
+    address = case.cuda.launches[-1].arguments[-1]
+    assert isinstance(address, int)
+    return address
+
+
+def test_a_stream_keeps_its_counters_which_are_zeroed_once(case: Case) -> None:
+    found = {counters(case) for _ in range(3) if launched(case, 5)}
+    assert (len(found), case.cuda.calls.count("cuMemsetD32Async")) == (1, 1)
+
+
+def test_streams_have_counters_each(case: Case) -> None:
+    assert len({counters(case) for stream in (5, 6) if launched(case, stream)}) == 2
+
+
+def test_counters_are_apart_from_the_workspace(case: Case) -> None:
+    launched(case, 5)
+    assert counters(case) != case.cuda.launches[-1].arguments[0]
+
+
+def test_counters_are_zeroed_on_the_stream_that_uses_them(case: Case) -> None:
+    launched(case, 5)
+    assert case.cuda.zeroed == [5]
+
+
+def test_a_first_product_can_be_captured(case: Case) -> None:
+    case.cuda.captures[5] = 1
+    launched(case, 5)
+    assert [launch.stream for launch in case.cuda.launches] == [5, 5]
+
+
+def test_a_captured_graph_has_its_own_workspace(case: Case) -> None:
+    found = {launched(case, 5)}
+    for capture in (1, 2):
+        case.cuda.captures[5] = capture
+        found.add(launched(case, 5))
+    assert len(found) == 3
+
+
+# The device.
+
+
+def test_a_probed_device_is_what_its_attributes_say() -> None:
+    expected = attributes.describe("NVIDIA H100 80GB HBM3", MEMORY, H100)
+    assert Driver(FakeCuda()).probe(0) == expected
+
+
+def test_a_device_that_is_not_there() -> None:
+    with pytest.raises(RunnerError, match="cuDeviceGet gave CUDA_ERROR_INVALID_DEVICE"):
+        Driver(FakeCuda(devices=1)).probe(1)
+
+
+# What is missing.
+
+
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    _bindings(FakeCuda(devices=0), monkeypatch)
+    with pytest.raises(MissingError, match="no usable GPU: cuInit gave CUDA_ERROR_NO_DEVICE"):
+        Driver.load()
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoDriver(FakeCuda):
+        def cuInit(self, _: int) -> Any:
+            raise RuntimeError("libcuda cannot be found")
+
+    _bindings(NoDriver(), monkeypatch)
+    with pytest.raises(MissingError, match=r"libcuda.so.1 was not found; install NVIDIA's driver"):
+        Driver.load()
+
+
+def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def absent(name: str, *rest: Any) -> Any:
+        if name.startswith("cuda"):
+            raise ImportError(f"No module named {name!r}")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(
+        MissingError, match=r"cuda.bindings cannot be imported .* install cuda-core"
+    ):
+        Driver.load()
+
+
+def _bindings(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = pytest.importorskip("cuda.bindings")
+    monkeypatch.setattr(package, "driver", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake)
+
+
+def test_the_fake_has_the_functions_and_names_of_the_bindings() -> None:
+    real = pytest.importorskip("cuda.bindings.driver")
+    offered = [name for name in vars(FakeCuda) if name.startswith(("cu", "CU"))]
+    assert [name for name in offered if not hasattr(real, name)] == []
+
+
+HEAVY = ("pycuda", "optuna", "torch", "cupy", "cuda", "rich", "typer")
+
+
+def test_importing_the_run_time_imports_no_array_library_and_no_driver() -> None:
+    code = f"import sys, autotune.runtime; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# The process's own run time.
+
+
+def test_an_unknown_shape_is_chosen_compiled_and_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeCuda()
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Driver, "load", lambda: Driver(fake))
+    runtime.current.cache_clear()
+    with pytest.warns(UntunedWarning, match="autotune tune 32x32x8"):
+        kernel = runtime.kernel(32, 32, 8)
+    runtime.current.cache_clear()
+    assert (kernel.how, len(fake.limits)) == ("predicted", len(kernel.plan.launches))

@@ -1,0 +1,348 @@
+"""Warm calls in machine code, compiled here, over a fake exchange API and the fake GPU."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_dlpack import Exchange
+from support.fake_driver import Matrix, Status
+from support.fake_frameworks import FakeTorch, Interface, Parameter, Tensor
+from support.runtime_case import SPLIT, TYPED, Case
+
+from autotune.errors import ArrayError, RunnerError
+from autotune.problem import Problem
+from autotune.runtime import Kernel
+from autotune.runtime.executable import Placed
+from autotune.runtime.native import compiled as native
+from autotune.runtime.native.calls import Calls
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    native.library.cache_clear()
+    yield native.library()
+    native.library.cache_clear()
+    patch.undo()
+
+
+@pytest.fixture
+def case() -> Case:
+    case = Case(config=TYPED)
+    case.cuda.make_context()
+    return case
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    return Exchange()
+
+
+@pytest.fixture
+def torch(case: Case, exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    monkeypatch.setattr(Tensor, "__dlpack_c_exchange_api__", exchange.capsule, raising=False)
+    module = FakeTorch(case.cuda)
+    module.records = False
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def operands(case: Case, torch: FakeTorch, m: int = 5, n: int = 7, k: int = 3) -> Any:
+    return [torch.on("cuda:0", one.host) for one in case.operands(m, n, k)]
+
+
+def close(result: Matrix, expected: Matrix) -> bool:
+    return np.allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def prepared(case: Case) -> list[Any]:
+    """The keys of what was found in Python."""
+    return list(case.product._calls)
+
+
+def test_a_warm_call_is_launched_without_python(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    case.product(a, b, out)
+    case.product._calls.clear()
+    a.host[:] += 1
+    calls = case.calls(lambda: case.product(a, b, out))
+    assert calls == ["cuCtxGetId", "cuLaunchKernelEx"]
+    assert close(out.host, a.host @ b.host)
+    assert prepared(case) == []
+
+
+def test_the_launch_is_the_same(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    for _ in range(2):
+        case.product(a, b, out, 2.0, 0.5)
+    first, second = case.cuda.launches
+    assert first == second
+
+
+def test_it_is_on_the_librarys_current_stream(
+    case: Case, torch: FakeTorch, exchange: Exchange
+) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    exchange.stream = 33
+    case.product(*given)
+    assert [one.stream for one in case.cuda.launches] == [0, 33]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"alpha": 2.0},
+        {"beta": 1.0},
+        {"activation": "relu"},
+        {"vendor": False},
+        {"compute": "tf32"},
+    ],
+)
+def test_whatever_else_differs_is_another_call(
+    case: Case, torch: FakeTorch, other: dict[str, Any]
+) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    case.product(*given, **other)
+    assert len(prepared(case)) == 2
+
+
+def test_another_address_is_another_call(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    case.product(a, b, out)
+    other = torch.on("cuda:0", case.matrix(5, 7))
+    case.product(a, b, other)
+    assert close(other.host, a.host @ b.host)
+
+
+def test_other_strides_at_the_same_address_are_another_call(case: Case, torch: FakeTorch) -> None:
+    a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(4, 4, 4))
+    case.product(a, b, out)
+    turned = torch.on("cuda:0", a.host.T)
+    case.product(turned, b, out)
+    assert close(out.host, a.host.T @ b.host)
+
+
+def test_another_type_at_the_same_address_is_another_call(case: Case, torch: FakeTorch) -> None:
+    memory = [case.matrix(4, 8, dtype="float16") for _ in range(2)]
+    memory.append(case.matrix(8, 8, dtype="float16"))
+    a, out, b = memory
+    halves: Any = [torch.on("cuda:0", one) for one in (a, b, out)]
+    case.product(*halves)
+    floats: Any = [torch.on("cuda:0", one.view(np.float32)) for one in (a, b[:4], out)]
+    case.product(*floats)
+    assert [str(one) for one in case.found] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
+
+
+def test_a_bias_is_one_of_the_arrays(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    one, other = (torch.on("cuda:0", case.matrix(7)) for _ in "ab")
+    for bias in (one, None, other, one):
+        case.product(a, b, out, bias=bias)
+        added = 0 if bias is None else bias.host
+        assert close(out.host, a.host @ b.host + added)
+    assert len(prepared(case)) == 3
+
+
+def test_parameters_and_tensors_go_together(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    weight = Parameter(b.host)
+    case.product(a, weight, out)
+    case.product._calls.clear()
+    case.product(a, weight, out)
+    assert prepared(case) == []
+
+
+def test_arrays_that_record_gradients_are_refused_also_when_the_call_is_known(
+    case: Case, torch: FakeTorch
+) -> None:
+    a, b, out = operands(case, torch)
+    case.product(a, b, out)
+    torch.records, a.requires_grad = True, True
+    with pytest.raises(ArrayError, match="A requires a gradient"):
+        case.product(a, b, out)
+
+
+def test_what_takes_scratch_memory_is_found_by_machine_code_and_enqueued_by_python(
+    case: Case, torch: FakeTorch
+) -> None:
+    case.config = SPLIT
+    a, b, out = operands(case, torch, 4, 8, 16)
+    case.product(a, b, out)
+    case.product._calls.clear()
+    torch.current = 5
+    case.product(a, b, out)
+    assert close(out.host, a.host @ b.host)
+    assert (prepared(case), case.cuda.launches[-1].stream) == ([], 5)
+
+
+def test_a_thread_whose_context_is_elsewhere_enters_the_devices(
+    case: Case, torch: FakeTorch
+) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    case.cuda.make_context(1)
+    case.product(*given)
+    assert [one.context for one in case.cuda.launches] == [1000, 100]
+
+
+def test_a_kernel_has_calls_of_its_own(case: Case, torch: FakeTorch) -> None:
+    given = operands(case, torch)
+    kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
+    for _ in range(2):
+        kernel(*given)
+    assert (len(kernel._calls), prepared(case)) == (1, [])
+
+
+def test_a_launch_that_the_driver_refuses(case: Case, torch: FakeTorch) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(RunnerError, match="cuLaunchKernelEx gave CUDA_ERROR_INVALID_VALUE"):
+        case.product(*given)
+
+
+def test_what_was_tuned_since_is_looked_up_again(case: Case, torch: FakeTorch) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    case.product.forget(Problem(5, 7, 3))
+    case.product(*given)
+    assert len(case.found) == 2
+
+
+def test_arrays_that_are_not_exported_are_read_in_python(
+    case: Case, torch: FakeTorch, exchange: Exchange
+) -> None:
+    exchange.refuses = True
+    a, b, out = operands(case, torch)
+    for _ in range(2):
+        case.product(a, b, out)
+    assert close(out.host, a.host @ b.host)
+
+
+def test_what_goes_wrong_is_said_by_python(case: Case, torch: FakeTorch) -> None:
+    a, _, _ = operands(case, torch)
+    with pytest.raises(ArrayError, match="the inner sizes 3 and 5 differ"):
+        case.product(a, a)
+
+
+def test_more_calls_than_a_table_takes(case: Case, torch: FakeTorch) -> None:
+    a, b, _ = operands(case, torch, 1, 1, 1)
+    memory = case.cuda.hold(np.zeros((5000, 1, 1), np.float32))
+    for place in memory:
+        case.product(a, b, torch.on("cuda:0", place))
+    assert np.all(memory == a.host @ b.host)
+    (calls,) = case.product._native._apis.values()
+    assert len(calls._table.placed) == 5000 - 4096
+
+
+def test_a_call_that_machine_code_has_forgotten_is_known_to_it_again(
+    case: Case, torch: FakeTorch
+) -> None:
+    given = operands(case, torch)
+    case.product(*given)
+    case.product._native.forget()
+    case.product(*given)
+    case.product._calls.clear()
+    case.product(*given)
+    assert prepared(case) == []
+
+
+# Where it cannot be had.
+
+
+def unserved(case: Case, torch: FakeTorch) -> None:
+    a, b, out = operands(case, torch)
+    for _ in range(2):
+        case.product(a, b, out)
+    assert close(out.host, a.host @ b.host)
+    assert case.product._native._apis == {}
+
+
+@pytest.mark.parametrize("compiler", ["", "/bin/false", "/nowhere/cc"])
+def test_without_a_compiler_that_works_python_does_it(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv(*(("CC", compiler) if compiler else ("AUTOTUNE_NATIVE", "0")))
+    native.library.cache_clear()
+    try:
+        unserved(case, torch)
+    finally:
+        native.library.cache_clear()
+
+
+def test_without_the_interpreters_lock_python_does_it(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    native.library.cache_clear()
+    try:
+        unserved(case, torch)
+    finally:
+        native.library.cache_clear()
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(
+    case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "native").write_text("a file where the folder should be")
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    native.library.cache_clear()
+    try:
+        unserved(case, torch)
+    finally:
+        native.library.cache_clear()
+
+
+@pytest.mark.usefixtures("torch")
+def test_an_exchange_api_of_another_major_version_is_left_alone(exchange: Exchange) -> None:
+    exchange.table[0] = 2
+    assert native.exchange_api(Tensor) is None
+
+
+def test_it_is_compiled_once(library: Any) -> None:
+    folder = Path(library.functions._name).parent
+    before = sorted((one.name, one.stat().st_mtime_ns) for one in folder.iterdir())
+    native.library.cache_clear()
+    assert native.library() is not None
+    assert sorted((one.name, one.stat().st_mtime_ns) for one in folder.iterdir()) == before
+
+
+def test_the_compilers_warnings_are_errors_here(tmp_path: Path) -> None:
+    source = Path(native.__file__).with_name("calls.c")
+    strict = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    command = ["cc", *native.FLAGS, *strict, str(source), "-o", str(tmp_path / "calls.so")]
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+
+
+def test_torchs_own_tensors_are_read(case: Case, library: Any) -> None:
+    torch = pytest.importorskip("torch", minversion="2.10")
+    api = native.exchange_api(torch.Tensor)
+    assert api is not None
+    calls = Calls(library, api, case.runtime.framework(torch.ones(1), "A"), case.runtime.driver)
+    a, b, out = torch.ones(3, 4), torch.ones(4, 5).t().contiguous().t(), torch.ones(3, 5)
+    enqueued: list[int] = []
+    placed = Placed(0, enqueued.append, None)
+    calls.serve(torch.Tensor)
+    calls.keep(a, b, out, None, (1.0,), placed)
+    assert calls.made(a, b, out, None, (1.0,)) is placed
+    assert calls.made(a, b.contiguous(), out, None, (1.0,)) is False
+
+
+def test_arrays_of_two_libraries_are_found_in_python(case: Case, torch: FakeTorch) -> None:
+    torch.records = True
+    a, b, out = operands(case, torch)
+    for _ in range(2):
+        case.product(a, b, Interface(out.host))
+    assert close(out.host, a.host @ b.host)

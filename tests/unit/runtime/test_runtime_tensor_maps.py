@@ -1,0 +1,153 @@
+"""Tensor maps in the run time's launches, on the fake GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import pytest
+from support.fake_driver import FakeCuda, Shape
+from support.fake_encoder import FakeEncoder
+
+from autotune.compiler import Program
+from autotune.errors import RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Argument, Launch, LaunchPlan, Template, TensorMap
+from autotune.runtime.driver import Driver
+from autotune.runtime.executable import Enqueue, Executable, Gpu
+
+WORKSPACE = 1 << 20
+ADDRESSES = 4096, 8192, 12288, 0
+A = TensorMap("a", 0, "f16", 64, 64, 2, "lda", "stride_a", (64, 64), 128)
+COPY = TensorMap("workspace", 256, "f16", 64, 64, 2, 64, 4096, (64, 64), 128)
+
+
+class Seen(NamedTuple):
+    """What a kernel got: where its tensor maps were, which encodings they are, the rest."""
+
+    places: tuple[int, ...]
+    encodings: tuple[int, ...]
+    pointer: int
+    number: int
+    factor: float
+
+
+class MapCuda(FakeCuda):
+    """Kernels that take tensor maps, a pointer, an i32 and an f32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = FakeEncoder()
+        self.seen: list[Seen] = []
+        self.count = 0
+
+    def cuGetProcAddress(self, name: bytes, version: int, flags: int) -> Any:
+        if name != b"cuTensorMapEncodeTiled":
+            return super().cuGetProcAddress(name, version, flags)
+        return self.encoder.cuGetProcAddress(name, version, flags)
+
+    def launch(self, _: int, parameters: int, shape: Shape) -> None:  # noqa: ARG002
+        *maps, pointer, number, factor = (ctypes.c_uint64 * self.count).from_address(parameters)
+        self.seen.append(
+            Seen(
+                tuple(maps),
+                tuple(ctypes.c_uint64.from_address(one).value for one in maps),
+                ctypes.c_uint64.from_address(pointer).value,
+                ctypes.c_int32.from_address(number).value,
+                ctypes.c_float.from_address(factor).value,
+            )
+        )
+
+
+@pytest.fixture
+def cuda() -> MapCuda:
+    cuda = MapCuda()
+    cuda.make_context()
+    return cuda
+
+
+def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
+    arguments = (
+        *(Argument("tensor_map", one) for one in maps),
+        Argument("pointer", "b"),
+        Argument("i32", 7),
+        Argument("f32", "alpha"),
+    )
+    template = Template("x.cu", "x")
+    cuda.count = len(arguments)
+    launch = Launch(template, (1, 1, 1), (32, 1, 1), 0, arguments)
+    plan = LaunchPlan(Config("x"), (launch,), WORKSPACE)
+    program = Program(template, "sm_90", b"cubin", "x", 32, 0, 0, 0, 1, "fake", "key", "")
+    return Executable(Gpu(Driver(cuda), 0), plan, [program])
+
+
+def bound(product: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
+    addresses = a, *ADDRESSES[1:]
+    return product.bound(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0).enqueue
+
+
+def run(product: Executable, a: int = ADDRESSES[0]) -> None:
+    bound(product, a)(0)
+
+
+def test_kernels_get_their_tensor_maps_in_front_of_the_other_arguments(cuda: MapCuda) -> None:
+    run(executable(cuda, A, COPY))
+    (seen,) = cuda.seen
+    assert (seen.encodings, seen.pointer, seen.number, seen.factor) == ((0, 1), 8192, 7, 0.5)
+    assert [one % 64 for one in seen.places] == [0, 0]
+
+
+def test_they_are_of_the_operands_and_the_workspace_of_the_call(cuda: MapCuda) -> None:
+    run(executable(cuda, A, COPY))
+    of_a, of_copy = cuda.encoder.calls
+    assert (of_a.address, of_a.strides) == (4096, (128, 8192))
+    (workspace,) = cuda.allocations
+    assert of_copy.address == workspace + 256
+
+
+def test_they_are_encoded_once_for_the_places_of_a_call(cuda: MapCuda) -> None:
+    product = executable(cuda, A, COPY)
+    first, second = bound(product), bound(product, 65536)
+    for enqueue in (first, second, first, second):
+        enqueue(0)
+    assert len(cuda.encoder.calls) == 4
+    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1), (2, 3)]
+
+
+def test_another_workspace_has_them_encoded_again(cuda: MapCuda) -> None:
+    enqueue = bound(executable(cuda, A, COPY))
+    for stream in (0, 5, 0):
+        enqueue(stream)
+    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1)]
+
+
+def test_a_matrix_for_the_whole_batch_has_one_of_its_own(cuda: MapCuda) -> None:
+    bound(executable(cuda, A), stride=0)(0)
+    assert [one.extents[2] for one in cuda.encoder.calls] == [1]
+
+
+def test_an_operand_that_bulk_copies_cannot_read_is_refused(cuda: MapCuda) -> None:
+    with pytest.raises(RunnerError, match="tensor map of a: address 0x1002"):
+        run(executable(cuda, A), a=4098)
+    assert cuda.seen == []
+
+
+def test_they_are_encoded_with_a_context_of_the_device_current(cuda: MapCuda) -> None:
+    product = executable(cuda, A)
+    contexts: list[int | None] = []
+    encode = cuda.encoder._encode
+
+    def noted(*given: int) -> int:
+        contexts.append(cuda._stack[-1] if cuda._stack else None)
+        return encode(*given)
+
+    cuda.encoder.answer(noted)
+    cuda._stack.clear()
+    run(product)
+    assert contexts == [100]
+
+
+def test_without_tensor_maps_nothing_is_asked_of_the_encoder(cuda: MapCuda) -> None:
+    cuda.encoder = None  # type: ignore[assignment]
+    run(executable(cuda))
+    assert cuda.seen == [Seen((), (), 8192, 7, 0.5)]

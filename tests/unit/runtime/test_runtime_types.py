@@ -1,0 +1,341 @@
+"""Products of operands of each type and precision, on the fake GPU."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_frameworks import (
+    CuPyArray,
+    FakeCuPy,
+    FakePyCuda,
+    FakeTorch,
+    GPUArray,
+    Interface,
+    Tensor,
+)
+from support.numpy_types import STORED, decoded, name_of
+from support.runtime_case import TYPED, Case
+
+from autotune import runtime
+from autotune.api.matmul import matmul as public_matmul
+from autotune.errors import ArrayError, ProblemError
+from autotune.problem import Problem
+from autotune.runtime import Kernel
+
+# One unit in the last place of the result of a few products, and twice that.
+ROUNDING = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+COMPUTES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+HALVES = ["float16", "bfloat16"]
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case(config=TYPED)
+
+
+@pytest.fixture
+def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    module = FakeTorch(case.cuda)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def _close(result: Any, expected: Any) -> bool:
+    rounding = ROUNDING[name_of(result)]
+    return np.allclose(decoded(result), expected, rtol=rounding, atol=rounding)
+
+
+def _tensors(case: Case, torch: FakeTorch, *dtypes: str) -> list[Tensor]:
+    """A of 5 x 3, B of 3 x 7, C of 5 x 7 and a bias, as many as there are types."""
+    shapes = (5, 3), (3, 7), (5, 7), (7,)
+    return [
+        torch.on("cuda:0", case.matrix(*shape, dtype=dtype))
+        for shape, dtype in zip(shapes, dtypes, strict=False)
+    ]
+
+
+def _product(a: Any, b: Any) -> Any:
+    return decoded(a.host) @ decoded(b.host)
+
+
+def _refused(case: Case, *operands: Any, **given: Any) -> str:
+    """The message, which is one line, and nothing was launched."""
+    with pytest.raises(ArrayError) as error:
+        case.product(*operands, **given)
+    assert case.cuda.launches == []
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# What is computed.
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_the_type_of_the_operands_is_the_precision(
+    case: Case, torch: FakeTorch, dtype: str
+) -> None:
+    a, b, out = _tensors(case, torch, dtype, dtype, dtype)
+    case.product(a, b, out)
+    assert case.found == [Problem(5, 7, 3, COMPUTES[dtype])]
+    assert _close(out.host, _product(a, b))
+
+
+@pytest.mark.parametrize("dtype", STORED)
+def test_an_output_that_is_allocated_has_the_type_of_the_operands(
+    case: Case, torch: FakeTorch, dtype: str
+) -> None:
+    a, b = _tensors(case, torch, dtype, dtype)
+    out: Any = case.product(a, b)
+    assert out.dtype == a.dtype
+    assert _close(out.host, _product(a, b))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_an_output_of_fp32_is_not_rounded(case: Case, torch: FakeTorch, dtype: str) -> None:
+    a, b, out, bias = _tensors(case, torch, dtype, dtype, "float32", "float32")
+    held = out.host.copy()
+    case.product(a, b, out, 2.0, 0.5, bias)
+    assert _close(out.host, 2 * _product(a, b) + 0.5 * held + bias.host)
+    assert case.found == [Problem(5, 7, 3, COMPUTES[dtype], epilogue="bias", output="f32")]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_bias_has_the_type_of_the_output(case: Case, torch: FakeTorch, dtype: str) -> None:
+    a, b, out, bias = _tensors(case, torch, *[dtype] * 4)
+    case.product(a, b, out, bias=bias)
+    assert _close(out.host, _product(a, b) + decoded(bias.host))
+
+
+def test_a_batch_of_halves_goes_from_matrix_to_matrix(case: Case) -> None:
+    shapes = (4, 5, 3), (3, 7), (4, 5, 7)
+    a, b, out = (case.array(*shape, dtype="float16") for shape in shapes)
+    case.product(a, b, out)
+    assert _close(out.host, _product(a, b))
+
+
+@pytest.mark.parametrize("compute", ["tf32", "tf32x3"])
+def test_fp32_operands_can_be_multiplied_faster(case: Case, compute: str) -> None:
+    a, b, out = case.operands(5, 7, 3)
+    case.product(a, b, out)
+    case.product(a, b, out, compute=compute)
+    assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, compute)]
+
+
+def test_the_plan_counts_on_vectors_of_16_bytes_of_each_operand(
+    case: Case, torch: FakeTorch
+) -> None:
+    a, b = (torch.on("cuda:0", case.matrix(8, 8, dtype="float16")) for _ in "ab")
+    memory = case.cuda.hold(np.empty(80, np.float32))
+    first = -memory.ctypes.data // 4 % 4
+    out = torch.on("cuda:0", memory[first : first + 64].reshape(8, 8))
+    case.product(a, b, out)
+    found = case.alignments[0]
+    most = (min(8, (one.data_ptr() & -one.data_ptr()) // 2) for one in (a, b))
+    assert (found.a, found.b, found.c) == (*most, 4)
+
+
+def test_a_tuner_is_called_for_the_precision_and_the_output(case: Case, torch: FakeTorch) -> None:
+    case.how = "nearest"
+    tuned: list[Problem] = []
+    a, b, out = _tensors(case, torch, "float16", "float16", "float32")
+    case.product.tune(a, b, lambda problem, _: tuned.append(problem), out=out)
+    a, b, out = _tensors(case, torch, *["float32"] * 3)
+    case.product.tune(a, b, lambda problem, _: tuned.append(problem), compute="tf32", out=out)
+    assert tuned == [Problem(5, 7, 3, "f16", output="f32"), Problem(5, 7, 3, "tf32")]
+
+
+# The public function.
+
+
+@pytest.fixture
+def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`autotune.matmul`, which runs on the case's GPU."""
+    monkeypatch.setattr(runtime, "current", lambda: case.product)
+    return public_matmul
+
+
+@pytest.mark.parametrize("given", [{}, {"compute": "f32"}, {"compute": "tf32x3"}])
+def test_near_accuracy_is_three_products_of_tf32(case: Case, matmul: Any, given: Any) -> None:
+    matmul(*case.operands(5, 7, 3), accuracy="near", **given)
+    assert case.found == [Problem(5, 7, 3, "tf32x3")]
+
+
+def test_near_accuracy_of_halves(case: Case, matmul: Any) -> None:
+    operands = (case.array(*shape, dtype="float16") for shape in ((5, 3), (3, 7), (5, 7)))
+    with pytest.raises(ArrayError, match="A and B are float16; tf32x3 multiplies float32: convert"):
+        matmul(*operands, accuracy="near")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"accuracy": "close"}, "unknown accuracy 'close'; give one of exact, near"),
+        ({"accuracy": "near", "compute": "tf32"}, "accuracy near is for compute f32, not tf32"),
+        ({"compute": "f64"}, "unknown compute 'f64'; give one of f32, tf32, tf32x3, f16, bf16"),
+    ],
+)
+def test_precisions_that_there_are_none_of(case: Case, matmul: Any, given: Any, said: str) -> None:
+    with pytest.raises(ProblemError, match=said):
+        matmul(*case.operands(5, 7, 3), **given)
+
+
+@pytest.mark.usefixtures("matmul")
+def test_a_kernel_is_made_for_a_precision() -> None:
+    assert runtime.kernel(5, 7, 3, accuracy="near").problem == Problem(5, 7, 3, "tf32x3")
+    halves = runtime.kernel(5, 7, 3, compute="bf16", output="f32").problem
+    assert halves == Problem(5, 7, 3, "bf16", output="f32")
+
+
+# What does not fit.
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "said"),
+    [
+        (("float16", "float32"), "A is float16, B float32; convert one of them"),
+        (("float16", "bfloat16"), "A is float16, B bfloat16; convert one of them"),
+        (
+            ("float16", "float16", "bfloat16"),
+            "out is bfloat16; a product of float16 is float16 or float32",
+        ),
+        (("float32", "float32", "float16"), "out is float16; a product of float32 is float32"),
+        (
+            ("float16", "float16", "float32", "float16"),
+            "bias is float16, out float32; convert the bias",
+        ),
+        (
+            ("bfloat16", "bfloat16", "bfloat16", "float32"),
+            "bias is float32, out bfloat16; convert the bias",
+        ),
+    ],
+)
+def test_mixed_types(case: Case, torch: FakeTorch, dtypes: Any, said: str) -> None:
+    a, b, *rest = _tensors(case, torch, *dtypes)
+    out, bias = (*rest, None, None)[:2]
+    assert _refused(case, a, b, out, bias=bias) == said
+
+
+def test_a_precision_of_another_type(case: Case, torch: FakeTorch) -> None:
+    a, b = _tensors(case, torch, "bfloat16", "bfloat16")
+    said = "A and B are bfloat16; tf32 multiplies float32: convert them or give compute='bf16'"
+    assert _refused(case, a, b, compute="tf32") == said
+
+
+def test_an_output_over_an_input_of_other_elements(case: Case, torch: FakeTorch) -> None:
+    memory, halves = case.matrix(64), case.matrix(8, 8, dtype="float16")
+    a, b = (torch.on("cuda:0", one) for one in (_halves(memory[:16]).reshape(4, 8), halves))
+    case.product(a, b, torch.on("cuda:0", memory[16:48].reshape(4, 8)))
+    case.cuda.launches.clear()
+    said = _refused(case, a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
+    assert "overlaps A at" in said
+
+
+def _halves(memory: Any) -> Any:
+    return memory.view(np.float16)
+
+
+# The libraries.
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_cupy_allocates_the_type_of_the_operands(
+    case: Case, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", FakeCuPy(case.cuda))
+    a, b = (CuPyArray(case.matrix(*shape, dtype=dtype)) for shape in ((5, 3), (3, 7)))
+    out: Any = case.product(a, b)
+    assert out.dtype == a.dtype
+    assert _close(out.host, _product(a, b))
+
+
+@pytest.fixture
+def pycuda(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda.gpuarray", FakePyCuda(case.cuda))
+
+
+@pytest.mark.usefixtures("pycuda")
+def test_pycuda_allocates_fp16(case: Case) -> None:
+    a, b = (GPUArray(case.matrix(*shape, dtype="float16")) for shape in ((5, 3), (3, 7)))
+    out: Any = case.product(a, b)
+    assert out.dtype == np.float16
+    assert _close(out.host, _product(a, b))
+
+
+def test_an_interface_cannot_say_bfloat16(case: Case) -> None:
+    # What ml_dtypes calls its bfloat16 in array interfaces; it may be anything of two bytes.
+    a = Interface(case.matrix(3, 3, dtype="bfloat16"), typestr="<V2")
+    said = "A is <V2; the kernels take float32, float16 and bfloat16: convert it"
+    assert _refused(case, a, case.array(3, 3), case.array(3, 3)) == said
+
+
+# Kernels that are bound to one problem.
+
+
+@pytest.mark.parametrize("output", ["same", "f32"])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_kernel_allocates_its_output(
+    case: Case, torch: FakeTorch, dtype: str, output: str
+) -> None:
+    kernel = Kernel(case.runtime, Problem(5, 7, 3, COMPUTES[dtype], output=output), 0)
+    a, b = _tensors(case, torch, dtype, dtype)
+    out: Any = kernel(a, b)
+    assert name_of(out.host) == ("float32" if output == "f32" else dtype)
+    assert _close(out.host, _product(a, b))
+
+
+@pytest.mark.parametrize(
+    ("problem", "dtypes", "said"),
+    [
+        (
+            Problem(5, 7, 3, "f16"),
+            ("float16", "float16", "float32"),
+            "make a product 5x7x3:f16:nn:out=f32; this kernel is for 5x7x3:f16:nn",
+        ),
+        (
+            Problem(5, 7, 3, "tf32"),
+            ("float16", "float16", "float16"),
+            "A and B are float16; tf32 multiplies float32",
+        ),
+    ],
+)
+def test_a_kernel_refuses_other_types(
+    case: Case, torch: FakeTorch, problem: Problem, dtypes: Any, said: str
+) -> None:
+    kernel = Kernel(case.runtime, problem, 0)
+    a, b, out = _tensors(case, torch, *dtypes)
+    with pytest.raises(ArrayError, match=said):
+        kernel(a, b, out)
+
+
+def test_a_kernel_refuses_another_precision(case: Case) -> None:
+    kernel = Kernel(case.runtime, Problem(5, 7, 3, "tf32"), 0)
+    with pytest.raises(ArrayError, match="product 5x7x3:tf32x3:nn; this kernel is for 5x7x3:tf32"):
+        kernel(*case.operands(5, 7, 3), compute="tf32x3")
+
+
+def test_a_kernel_takes_addresses_of_halves(case: Case) -> None:
+    kernel = Kernel(case.runtime, Problem(5, 7, 3, "f16", epilogue="bias", output="f32"), 0)
+    a, b = case.matrix(5, 10, dtype="float16"), case.matrix(3, 7, dtype="float16")
+    c, bias = case.matrix(5, 8), case.matrix(7)
+    addresses = [one.ctypes.data for one in (a, b, c)]
+    kernel.launch(*addresses, lda=10, ldc=8, bias=bias.ctypes.data)
+    assert np.allclose(c[:, :7], decoded(a[:, :3]) @ decoded(b) + bias, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "bias", "said"),
+    [
+        ((0x101, 0x100, 0x100), 0x100, r"A at 0x101 .* an address that is a multiple of 2"),
+        ((0x102, 0x102, 0x102), 0x100, r"C at 0x102 .* an address that is a multiple of 4"),
+        ((0x102, 0x102, 0x104), 0x102, r"bias is at 0x102; .* that is a multiple of 4"),
+    ],
+)
+def test_a_kernel_takes_addresses_of_whole_elements(
+    case: Case, addresses: tuple[int, int, int], bias: int, said: str
+) -> None:
+    kernel = Kernel(case.runtime, Problem(5, 7, 3, "bf16", epilogue="bias", output="f32"), 0)
+    with pytest.raises(ArrayError, match=said):
+        kernel.launch(*addresses, bias=bias)

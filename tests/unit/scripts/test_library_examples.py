@@ -1,0 +1,34 @@
+"""The examples of other libraries where they can only say what they need; `tests/gpu` runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.mark.parametrize(
+    ("example", "module", "library"),
+    [
+        ("torch_inference.py", "torch", "PyTorch"),
+        ("cupy_product.py", "cupy", "CuPy"),
+        ("pycuda_product.py", "pycuda", "PyCUDA"),
+    ],
+)
+def test_without_its_library_or_a_gpu_it_says_so(
+    example: str, module: str, library: str, tmp_path: Path
+) -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(EXAMPLES.parent)}
+    ended = subprocess.run(
+        [sys.executable, str(EXAMPLES / example)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    wanted = "a GPU" if find_spec(module) else library
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert ended.stdout.startswith(f"this example needs {wanted}")

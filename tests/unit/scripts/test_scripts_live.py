@@ -1,0 +1,335 @@
+"""Kernel Tuner and our tuning side by side: the common space, traces, verdicts, and the wiring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import contenders
+import kernel_tuner_live as live
+import pytest
+from contenders import Contest, Part, Step, Trace
+from support.fake_runner import ORIGIN, FakeRunner, compiled, crash
+from support.sample_recording import FASTEST, PROBLEM, recorded
+from support.sample_records import H100
+from typer import BadParameter, Typer
+from typer.testing import CliRunner
+
+from autotune.candidates import space
+from autotune.compiler import CompileFailure, Program
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Recording
+from autotune.targets import targets
+from autotune.targets.targets import Target
+
+KEPT = ("copy=async", "stages=3", "fragments=2", "bm=64,128", "order=columns", "tm=8", "tn=8")
+
+
+@cache
+def kept(*more: str) -> tuple[Config, ...]:
+    return live.common(PROBLEM, H100, live.kept([*KEPT, *more]), 0)
+
+
+def contest() -> Contest:
+    return Contest(PROBLEM, kept(), "gpu", 60.0, "random_sample", "cupy", "random")
+
+
+def time_of(config: Config) -> Measurement:
+    """Microseconds; the best have bk = 16 and many columns."""
+    return Measurement(50.0 + abs(config.integer("bk") - 16) + 640 / config.integer("bn"), 0.01, 20)
+
+
+def build(template: Template, arch: str, cache: Path | None) -> Program | CompileFailure:
+    """As `compiler.compile`, without a compiler."""
+    del cache
+    return compiled(template, arch)
+
+
+def test_both_choose_from_single_launches_without_a_workspace() -> None:
+    plans = [registry.plan(config, PROBLEM) for config in kept()]
+    assert {(len(plan.launches), plan.workspace, plan.counters) for plan in plans} == {(1, 0, 0)}
+
+
+def test_only_some_values_of_a_parameter_are_kept() -> None:
+    assert {config.integer("bm") for config in kept("bm=64")} == {64}
+    with pytest.raises(BadParameter, match="no configuration"):
+        kept("bm=7")
+
+
+def test_so_many_configurations_at_most_are_drawn() -> None:
+    drawn = live.common(PROBLEM, H100, live.kept(KEPT), 10)
+    assert len({*drawn} & {*kept()}) == 10
+
+
+def test_our_tuning_chooses_from_the_part() -> None:
+    configs = kept()
+    part = Part(PROBLEM, "simt", configs)
+    there = part.candidates(FakeRunner(time_of), lambda one: one == configs[3], survey=5)
+    assert len(there.ranked) <= 5
+    assert {*there.configs} == {*configs} - {configs[3]}
+
+
+def test_our_trace_has_each_best_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = FakeRunner(time_of)
+    monkeypatch.setattr(targets, "opened", lambda *_: nullcontext(Target(runner, ORIGIN)))
+    monkeypatch.setattr(contenders, "compile", build)
+    how = contest()
+    trace = contenders.ours(how, 0, tmp_path)
+    seen = [step.seen_us for step in trace.steps]
+    best_us = min(time_of(config).time_us for config in how.configs)
+    assert seen == sorted(seen, reverse=True)
+    assert (trace.evaluations, seen[-1]) == (len(how.configs), best_us)
+    assert trace.chosen is not None
+    assert time_of(trace.chosen).time_us == best_us
+
+
+def test_kernel_tuners_times_are_milliseconds_since_it_was_called() -> None:
+    results = [
+        {"bm": 1, "time": 0.5, "timestamp": "1970-01-01 00:01:40.500000+00:00"},
+        {"bm": 2, "__error__": "x", "timestamp": "1970-01-01 00:01:41+00:00"},
+        {"bm": 3, "time": 0.6, "timestamp": "1970-01-01 00:01:42+00:00"},
+        {"bm": 4, "time": 0.25, "timestamp": "1970-01-01 00:01:43+00:00"},
+    ]
+    steps = contenders.steps_of(results, lambda one: Config.of("simt", {"bm": one["bm"]}), 100.0)
+    first, last = (Config.of("simt", {"bm": bm}) for bm in (1, 4))
+    assert steps == [Step(0.5, 1, first, 500.0), Step(3.0, 4, last, 250.0)]
+
+
+def config(number: int) -> Config:
+    return Config.of("simt", {"bm": number})
+
+
+def a_trace(*numbers: int) -> Trace:
+    steps = tuple(
+        Step(float(place), 10 * place, config(number), 100.0)
+        for place, number in enumerate(numbers, 1)
+    )
+    return Trace("autotune", 0, 60.0, 99, 1, steps, steps[-1].config)
+
+
+def test_a_tuner_is_near_once_it_holds_what_one_clock_says_is_near() -> None:
+    judged = {config(1): 120.0, config(2): 104.0, config(3): 101.5, config(4): 100.0}
+    row = contenders.row(a_trace(1, 2, 3), judged)
+    assert row["within"] == {
+        "5%": {"seconds": 2.0, "evaluations": 20},
+        "2%": {"seconds": 3.0, "evaluations": 30},
+    }
+    assert row["share"] == 100.0 / 101.5
+
+
+def test_what_is_wrong_in_the_last_round_is_worth_nothing() -> None:
+    row = contenders.row(a_trace(1, 2), {config(1): 100.0})
+    assert (row["within"]["2%"]["seconds"], row["share"]) == (1.0, 0.0)
+
+
+def test_the_last_round_has_every_best_and_the_fastest_of_recordings(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json.gz"
+    recorded().save(path)
+    rows = [row for row in Recording.load(path).rows if row.config.family == "simt"]
+    failed = next(row.config for row in rows if isinstance(row.outcome, Failure))
+    there = [row.config for row in rows if row.config != rows[3].config]
+    found = live.finalists([a_trace(1, 2, 1)], [path], there)
+    assert found[:2] == [config(1), config(2)]
+    assert (found[2], len(found)) == (FASTEST, 2 + live.RECORDED)
+    assert not {failed, rows[3].config} & {*found}
+
+
+def test_one_clock_judges_what_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "compile", build)
+    how = contest()
+    wrong, *others = how.configs
+    runner = FakeRunner(lambda one: crash(one) if one == wrong else time_of(one))
+    judged = live.judge(how, runner, how.configs, tmp_path)
+    assert judged == {one: time_of(one).time_us for one in others}
+
+
+def test_the_file_says_what_it_was_made_with() -> None:
+    how, judged = contest(), {config(1): 120.0, config(2): 100.0}
+    target = Target(FakeRunner(time_of), ORIGIN)
+    made = live.results(how, target, [a_trace(1, 2)], judged, "5eed")
+    assert json.loads(json.dumps(made)) == made
+    known = ("device", "driver", "toolkit", "commit", "evidence", "problem")
+    assert [made[name] for name in known] == [
+        *(H100.name, "13.0", "NVRTC 13.5", "5eed", "measured", str(PROBLEM))
+    ]
+    assert made["best"] == {"config": str(config(2)), "us": 100.0}
+    assert contenders.table(made).row_count == 1
+
+
+@pytest.mark.parametrize(
+    "words", [("--sampler", "magic"), ("--strategy", "magic"), ("--backend", "magic")]
+)
+def test_an_unknown_way_is_a_usage_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    app = Typer()
+    app.command()(live.main)
+    ran = CliRunner().invoke(app, [str(tmp_path), "8x8x8", "--device", "h100", *words])
+    assert ran.exit_code == 2
+
+
+# From here on, what needs Kernel Tuner.
+
+
+@pytest.fixture
+def gpu() -> Any:
+    pytest.importorskip("kernel_tuner")
+    import kernel_tuner_gpu
+
+    return kernel_tuner_gpu
+
+
+def test_it_launches_what_we_launch(gpu: Any) -> None:
+    configs = kept()
+    kernel = gpu.Kernel(PROBLEM, configs)
+    for one in configs[::17]:
+        made, launch = gpu.instance(kernel, one), registry.plan(one, PROBLEM).main
+        assert (made.grid, made.threads, made.shared) == (launch.grid, launch.block, launch.shared)
+
+
+def test_its_source_names_the_constants_of_the_template(gpu: Any) -> None:
+    configs = kept()
+    made = gpu.instance(gpu.Kernel(PROBLEM, configs), configs[0])
+    arguments = registry.plan(configs[0], PROBLEM).main.template.arguments
+    assert made.name == f"simt<{', '.join(f'CHOSEN_{name}' for name, _ in arguments)}>"
+    lines = [f"constexpr int CHOSEN_{name} = {value};" for name, value in arguments]
+    assert made.source.splitlines()[: len(lines)] == lines
+
+
+def test_it_sees_the_configurations_and_no_others(gpu: Any) -> None:
+    configs = kept()
+    assert gpu.size_of(gpu.Kernel(PROBLEM, configs)) == len(configs)
+
+
+def test_arguments_that_vary_follow_the_parameters(gpu: Any) -> None:
+    configs = kept()
+    kernel = gpu.Kernel(PROBLEM, configs)
+    given = kernel.arguments({"a": "A", "b": "B", "c": "C"})
+    for one in configs[::17]:
+        params = dict(zip(kernel.grid.values, kernel.grid.points[one], strict=True))
+        chosen = [each(params) if callable(each) else each for each in given]
+        assert (chosen[0], chosen[2], chosen[4]) == ("A", "B", "C")
+        group = next(
+            place
+            for place, argument in enumerate(registry.plan(one, PROBLEM).main.arguments)
+            if place > 14 and argument.type == "i32"
+        )
+        assert chosen[group] == one.integer("group")
+
+
+class FakeCupy:
+    """As much of CuPy as Kernel Tuner's backend uses; a launch takes what `time_of` says."""
+
+    def __init__(self, fails: Callable[[Config], bool]) -> None:
+        self.launched: list[tuple[Any, ...]] = []
+        self._fails = fails
+        cupy = self
+
+        class Function:
+            num_regs = 64
+            max_dynamic_shared_size_bytes = 49152
+
+            def __init__(self, constants: dict[str, int]) -> None:
+                self.constants = constants
+
+            def __call__(
+                self, grid: Any, threads: Any, arguments: Any, *, stream: Any, shared_mem: int
+            ) -> None:
+                del stream
+                if shared_mem > self.max_dynamic_shared_size_bytes:
+                    raise RuntimeError("CUDA_ERROR_INVALID_VALUE")
+                if cupy._fails(cupy.config(self.constants)):
+                    raise RuntimeError("too many resources requested for launch")
+                cupy.launched.append((self.constants, grid, threads, arguments, shared_mem))
+
+        class RawModule:
+            def __init__(self, code: str, options: Any, name_expressions: list[str]) -> None:
+                assert any("std=c++17" in option for option in options)
+                assert name_expressions[0].startswith("simt<CHOSEN_BM, ")
+                lines = (line.split() for line in code.splitlines() if "int CHOSEN_" in line)
+                self._constants = {line[2][7:]: int(line[4][:-1]) for line in lines}
+
+            def get_function(self, _name: str) -> Function:
+                return Function(self._constants)
+
+        event = SimpleNamespace(record=lambda stream: stream, done=True)
+        device = SimpleNamespace(
+            use=lambda: None,
+            synchronize=lambda: None,
+            attributes={"MaxThreadsPerBlock": 1024},
+            compute_capability="90",
+        )
+        self.RawModule, self.array, self.ndarray = RawModule, list, list
+        self.cuda = SimpleNamespace(
+            Device=lambda _: device,
+            Stream=lambda: None,
+            Event=lambda: event,
+            get_elapsed_time=lambda *_: self.last_ms(),
+            runtime=SimpleNamespace(
+                driverGetVersion=lambda: 13000, getDeviceProperties=lambda _: {"uuid": b"." * 16}
+            ),
+        )
+
+    def config(self, constants: dict[str, int]) -> Config:
+        return Config.of("simt", {"bk": constants["BK"], "bn": constants["BN"]})
+
+    def last_ms(self) -> float:
+        return time_of(self.config(self.launched[-1][0])).time_us / 1e3
+
+
+def test_it_searches_the_space_on_a_gpu_that_is_a_fake(
+    gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernel_tuner.backends import cupy as backend
+    from kernel_tuner.observers import cupy as observer
+
+    del gpu
+    fake = FakeCupy(lambda config: config.integer("bk") == 8)
+    shown = "Device 0 Name : H100\nDevice 0 PCI Bus ID : 0\n"
+    monkeypatch.setattr(backend, "cp", fake)
+    monkeypatch.setattr(backend, "get_runtime_info", lambda: shown, raising=False)
+    monkeypatch.setattr(observer, "cp", fake)
+    how = replace(contest(), strategy="adaptive_tabu_greywolf", budget_s=2.0)
+    trace = contenders.theirs(how, 0, tmp_path)
+    best_us = min(time_of(config).time_us for config in how.configs)
+    assert not trace.broken
+    assert trace.steps[-1].seen_us == pytest.approx(best_us)
+    assert trace.evaluations <= len(how.configs)
+    assert trace.failures > 0
+    assert trace.chosen in how.configs
+    constants, grid, threads, arguments, shared = fake.launched[-1]
+    launches = [registry.plan(config, PROBLEM).main for config in how.configs]
+    found = [one for one in launches if dict(one.template.arguments) == constants]
+    assert (grid, threads, shared) in {(one.grid, one.block, one.shared) for one in found}
+    assert len(arguments) == len(found[0].arguments)
+
+
+def test_what_breaks_it_off_keeps_what_it_had(gpu: Any, tmp_path: Path) -> None:
+    del gpu
+    trace = contenders.theirs(contest(), 0, tmp_path)  # there is no CuPy, or no GPU
+    assert trace.broken
+    assert (trace.evaluations, trace.chosen) == (0, None)
+
+
+def test_a_rehearsal_needs_no_gpu(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gpu.Instance, "compile", lambda *_: b"code")
+    monkeypatch.setattr(live, "compile", build)
+    there = space.Space(kept())
+    monkeypatch.setattr(space, "feasible", lambda *_: there)
+    app = Typer()
+    app.command()(live.main)
+    words = [str(tmp_path), PROBLEM.shape, "--device", "h100", "--dry-run"]
+    ran = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert ran.exit_code == 0, ran.output
+    assert f"sees {len(there.configs)} configurations" in " ".join(ran.output.split())

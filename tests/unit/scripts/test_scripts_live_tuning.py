@@ -1,0 +1,108 @@
+"""What `live.py` makes of the times that a tuning run tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import live
+import pytest
+from support.sample_recording import FASTEST_US, PROBLEM, recorded
+
+from autotune.problem import Problem
+
+
+def trial(at_s: float, time_us: float | None) -> dict[str, Any]:
+    """The device was at work three quarters of the time since half a second after the command."""
+    return {
+        "what": "trial",
+        "at_s": at_s,
+        "time_us": time_us,
+        "busy": 0.75,
+        "seconds": at_s - 0.5,
+    }
+
+
+TRIALS = [trial(1.0, None), trial(1.5, 130.0), trial(2.0, 101.0), trial(4.5, 100.0)]
+STARTED = {"what": "started", "at_s": 0.5, "feasible": 9}
+FINISHED = {"what": "finished", "at_s": 5.0, "time_us": 100.5, "config": "simt:bm=8"}
+
+
+def run(*more: dict[str, Any]) -> live.Run:
+    return live.Run([STARTED, *TRIALS, *more, FINISHED])
+
+
+def test_a_run_is_summed_up() -> None:
+    assert run().summary(best_us=100.0) == {
+        "started_s": 0.5,
+        "first_s": 1.0,
+        "good_s": 2.0,
+        "trials_until_good": 3,
+        "searched_s": 4.5,
+        "ended_s": 5.0,
+        "stopped": False,
+        "trials": 4,
+        "trials_a_second": 1.0,
+        "busy": 0.75,
+        "busy_after_first_second": 1.0,
+        "chosen_us": 100.5,
+        "config": "simt:bm=8",
+    }
+
+
+def test_a_run_that_finds_nothing_good_says_so() -> None:
+    summary = run().summary(best_us=90.0)
+    assert (summary["good_s"], summary["trials_until_good"]) == (None, None)
+
+
+def test_a_run_that_stopped_by_itself_says_so() -> None:
+    assert run({"what": "enough", "at_s": 4.6, "outlook": 0.001}).summary(100.0)["stopped"]
+
+
+def test_the_fastest_is_that_of_the_trials_that_ran() -> None:
+    assert run().fastest_us == 100.0
+
+
+def test_medians_are_of_all_runs() -> None:
+    runs = [{**run().summary(100.0), "good_s": good} for good in (1.0, 5.0, 2.0)]
+    found = live.medians(runs)
+    assert (found["good_s"], found["trials"], found["late"]) == (2.0, 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("good", "median", "late"),
+    [((1.0, None, 2.0), 2.0, 1), ((1.0, None, None), None, 2)],
+)
+def test_what_was_never_found_took_forever(
+    good: tuple[float | None, ...], median: float | None, late: int
+) -> None:
+    found = live.medians([{**run().summary(100.0), "good_s": one} for one in good])
+    assert (found.get("good_s"), found["late"]) == (median, late)
+
+
+def test_the_fastest_recorded_is_known_where_there_is_a_recording(tmp_path: Path) -> None:
+    recorded().save(tmp_path / f"{PROBLEM.slug}.json.gz")
+    assert live.recorded_us(PROBLEM, tmp_path) == FASTEST_US
+
+
+def test_where_nothing_is_recorded_anything_is_faster(tmp_path: Path) -> None:
+    assert live.recorded_us(Problem(8, 8, 8), tmp_path) == float("inf")
+
+
+def test_a_row_is_shown_in_one_line() -> None:
+    summary = run().summary(100.0)
+    row = {"best_known_us": 100.0, "cold": summary, "warm": {**summary, "good_s": None}}
+    assert live.shown(row) == (
+        "cold good after 2.0 s, 4 trials in 4.5 s, busy 100%, chosen +0.5%; "
+        "warm nothing good, 4 trials in 4.5 s, busy 100%, chosen +0.5%"
+    )
+
+
+def test_a_run_tells_what_its_tuning_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = live.PROGRAM.replace("observer=", "device='replay:h100', observer=")
+    monkeypatch.setattr(live, "PROGRAM", there)
+    told = live.run(Problem(1024, 1024, 1024), 2.0, 0, tmp_path)
+    summary = told.summary(told.fastest_us)
+    assert summary["trials"] == len(told.of("trial")) > 20
+    assert 0 < summary["started_s"] <= summary["first_s"] <= summary["good_s"]
+    assert summary["good_s"] <= summary["searched_s"] <= summary["ended_s"]

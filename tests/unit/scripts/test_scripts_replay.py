@@ -1,0 +1,290 @@
+"""Replaying searches: what a space is, what runs are worth, and Kernel Tuner beside ours."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import curves
+import pytest
+import replay
+import spaces
+from curves import Run
+from spaces import Space
+from support import sample_recording
+from support.sample_recording import FASTEST, FASTEST_US
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+from autotune.errors import AutotuneError
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.runners.base import Failure, Measurement
+from autotune.tuning.evaluate import Trial
+
+TABLE = """bm,order,time_ms,compile_ms,failure
+16,rows,0.4,1.5,
+32,rows,0.2,1.5,
+32,snake,,0.5,too much shared memory
+64,snake,0.1,1.5,
+"""
+
+
+def table(path: Path, text: str = TABLE) -> Path:
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "square.json.gz"
+    sample_recording.recorded().save(path)
+    return path
+
+
+def of_times(times: Mapping[int, float], spread_us: float = 0.0) -> Space:
+    """Configurations by number with their times."""
+    outcomes = {config(number): Measurement(time, spread_us, 20) for number, time in times.items()}
+    return Space(outcomes, {})
+
+
+def config(number: int) -> Config:
+    return Config.of("table", {"number": number})
+
+
+@pytest.mark.parametrize("name", ["space.csv", "space.csv.gz"])
+def test_a_table_has_a_row_a_configuration(tmp_path: Path, name: str) -> None:
+    space = spaces.load(table(tmp_path / name), True)
+    assert space.outcomes == {
+        Config.of("table", {"bm": 16, "order": "rows"}): Measurement(400.0),
+        Config.of("table", {"bm": 32, "order": "rows"}): Measurement(200.0),
+        Config.of("table", {"bm": 32, "order": "snake"}): Failure(
+            "launch", "too much shared memory"
+        ),
+        Config.of("table", {"bm": 64, "order": "snake"}): Measurement(100.0),
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "bm,time_ms\n1,\n", "bm,time_ms\n1,2\n1,3\n", "bm,time_ms\n1,fast\n", "bm\n1\n"]
+)
+def test_a_table_without_times_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(AutotuneError, match=r"space\.csv"):
+        spaces.load(table(tmp_path / "space.csv", text), True)
+
+
+def test_a_blind_space_has_all_that_was_recorded_and_no_guesses(recording: Path) -> None:
+    space = spaces.load(recording, True)
+    assert set(space.configs) == {row.config for row in sample_recording.recorded().rows}
+    assert not space.guesses
+
+
+def test_else_it_has_what_tuning_has(recording: Path) -> None:
+    space = spaces.load(recording, False)
+    assert {one.family for one in space.configs} == {"simt"}
+    assert space.guesses
+
+
+def test_shares_are_of_the_shortest_time_of_the_space() -> None:
+    space = of_times({1: 10.0, 2: 8.0})
+    assert [space.share(one) for one in space.configs] == [0.8, 1.0]
+
+
+def test_the_noise_of_a_seed_is_the_same_for_all_methods() -> None:
+    space = of_times({1: 10.0, 2: 8.0}, spread_us=0.1)
+    first, second, other = (space.drawn(Random(seed)) for seed in (1, 1, 2))
+    assert first == second != other
+
+
+def a_run(*tried: float) -> Run:
+    chosen = [max(tried[: place + 1]) for place in range(len(tried))]
+    return Run("any", tried, tuple(chosen), 1.0)
+
+
+def test_a_search_that_is_at_its_end_keeps_its_choice() -> None:
+    assert [a_run(0.5, 0.9).after(count) for count in (1, 2, 50)] == [0.5, 0.9, 0.9]
+
+
+def test_it_counts_evaluations_until_a_share() -> None:
+    assert [a_run(0.5, 0.96, 0.0).until(share) for share in (0.95, 0.98)] == [2, math.inf]
+
+
+def test_a_row_has_means_and_counts() -> None:
+    runs = [a_run(*[0.5] * 19, 0.96), a_run(*[0.5] * 20), a_run(0.99)]
+    row = curves.row("any", runs)
+    assert row["after"] == {"20": pytest.approx((0.96 + 0.5 + 0.99) / 3)}
+    assert row["until"]["95%"] == {"median": 20, "p90": None, "runs": 2}
+    assert row["until"]["98%"] == {"median": None, "p90": None, "runs": 1}
+
+
+def test_a_choice_is_right_if_nothing_much_better_was_tried() -> None:
+    chosen = [Run("any", (0.9, 1.0), (0.9, last), 1.0) for last in (0.9, 0.996, 1.0)]
+    assert [one.right for one in chosen] == [False, True, True]
+
+
+def test_what_was_seen_to_be_fastest_is_chosen() -> None:
+    space = of_times({1: 10.0, 2: 8.0, 3: 16.0})
+    times = {3: 20.0, 1: 9.0, 2: 9.5}  # noise made the second of them look the better one
+    trials = [Trial(config(number), Measurement(time)) for number, time in times.items()]
+    assert [*replay.choices(space, trials, None)] == [0.5, 0.8, 0.8]
+
+
+def test_a_rematch_decides_by_other_times() -> None:
+    space = of_times({1: 10.0, 2: 8.0})
+    trials = [Trial(config(1), Measurement(7.0)), Trial(config(2), Measurement(8.0))]
+    assert [*replay.choices(space, trials, Random(0))] == [0.8, 1.0]
+
+
+def test_of_tied_leaders_the_one_that_takes_less_is_chosen() -> None:
+    space = of_times({1: 10.0, 2: 10.1}, spread_us=0.5)
+    taken = {config(1): Resources(256, 128, 0), config(2): Resources(256, 64, 0)}
+    space = replace(space, resources=taken)
+    trials = [Trial(one, Measurement(10.0)) for one in space.configs]
+
+    class Silent(Random):
+        def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:  # noqa: ARG002
+            return mu
+
+    assert [*replay.choices(space, trials, Silent(0))][-1] == 10.0 / 10.1
+
+
+def test_nothing_is_chosen_before_something_runs() -> None:
+    space = of_times({1: 10.0, 2: 8.0})
+    trials = [Trial(config(1), Failure("launch", "-")), Trial(config(2), Measurement(8.0))]
+    assert [*replay.choices(space, trials, None)] == [0.0, 1.0]
+
+
+def task(path: Path, method: str = "random", window: int = 1, seed: int = 0) -> replay.Task:
+    return replay.Task(path, True, method, seed, 200, window, False)
+
+
+@pytest.mark.parametrize("window", [1, 8])
+def test_a_run_tries_each_configuration_once(recording: Path, window: int) -> None:
+    space = spaces.load(recording, True)
+    ran = replay.run(task(recording, window=window))
+    assert sorted(ran.tried) == sorted(map(space.share, space.configs))
+    assert ran.chosen[-1] == pytest.approx(1.0)
+
+
+def test_a_run_follows_from_its_seed(recording: Path) -> None:
+    first, second, other = (
+        replay.run(task(recording, "tpe", seed=seed)).tried for seed in (1, 1, 2)
+    )
+    assert first == second != other
+
+
+def run(*words: object) -> Result:
+    app = Typer()
+    app.command()(replay.main)
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_it_prints_a_row_a_method_and_writes_what_it_is_of(recording: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out.json"
+    ran = run(
+        *(recording, "--sampler", "tpe", "--sampler", "random", "--seeds", 3, "--jobs", 1),
+        *("--evaluations", 20, "--json", out, "--commit", "5eed"),
+    )
+    assert ran.exit_code == 0, ran.output
+    made = json.loads(out.read_text())
+    assert [row["method"] for row in made["rows"]] == ["tpe", "random"]
+    assert {row["runs"] for row in made["rows"]} == {3}
+    assert made["optimum_us"] == FASTEST_US
+    known = ("problem", "device", "driver", "toolkit", "commit", "evaluations")
+    assert [made[name] for name in known] == [
+        *("256x256x256:f32:nn", "NVIDIA H100 80GB HBM3", "13.0", "NVRTC 13.5", "5eed", 20)
+    ]
+
+
+def test_runs_can_be_shared_by_processes(recording: Path) -> None:
+    tasks = [task(recording, seed=seed) for seed in range(2)]
+    assert [one.tried for one in replay.done(tasks, 2)] == [replay.run(one).tried for one in tasks]
+
+
+@pytest.mark.parametrize("words", [("--sampler", "magic"), ("--kernel-tuner", "magic")])
+def test_an_unknown_method_is_a_usage_error(recording: Path, words: tuple[str, ...]) -> None:
+    ran = run(recording, *words)
+    assert ran.exit_code == 2
+
+
+def test_a_file_that_is_no_space_is_a_usage_error(tmp_path: Path) -> None:
+    assert run(table(tmp_path / "space.csv", "")).exit_code == 2
+
+
+def test_without_kernel_tuner_it_says_what_to_install(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kernel_tuner", None)
+    monkeypatch.delitem(sys.modules, "kernel_tuner_replay", raising=False)
+    ran = run(recording, "--kernel-tuner", "random_sample")
+    assert ran.exit_code == 2
+    assert "pip install --group compare" in " ".join(ran.output.split())
+
+
+@pytest.fixture
+def theirs() -> Any:
+    pytest.importorskip("kernel_tuner")
+    import kernel_tuner_replay
+
+    return kernel_tuner_replay
+
+
+def test_a_grid_has_what_varies_and_a_number_for_what_is_absent(theirs: Any) -> None:
+    configs = [
+        Config.of("simt", {"bm": 64, "bn": 32, "order": "rows"}),
+        Config.of("gemv", {"bn": 32, "depth": 4}),
+    ]
+    grid = theirs.grid_of(configs)
+    assert grid.values == {
+        "family": ["gemv", "simt"],
+        "bm": [-1, 64],
+        "order": ["absent", "rows"],
+        "depth": [-1, 4],
+    }
+    assert [*grid.points.values()] == [("simt", 64, "rows", -1), ("gemv", -1, "absent", 4)]
+
+
+def test_a_single_configuration_is_a_grid(theirs: Any) -> None:
+    assert len(theirs.grid_of([FASTEST]).values) == 1
+
+
+def test_a_cache_has_milliseconds_and_marks_failures(theirs: Any, tmp_path: Path) -> None:
+    space = spaces.load(table(tmp_path / "space.csv"), True)
+    cache = theirs.cache_of(theirs.grid_of(space.configs), space.outcomes)["cache"]
+    assert cache["16,rows"] == {"bm": 16, "order": "rows", "time": 0.4}
+    assert cache["32,snake"]["__error__"] == "RuntimeFailedConfig"
+    assert "time" not in cache["32,snake"]
+
+
+@pytest.mark.parametrize("strategy", ["random_sample", "adaptive_tabu_greywolf"])
+def test_a_strategy_tries_configurations_of_the_space_once(
+    theirs: Any, recording: Path, strategy: str
+) -> None:
+    space = spaces.load(recording, True)
+    asked = theirs.search(space, strategy, 0, 20, space.outcomes).configs
+    assert len(asked) == len(set(asked)) == 20
+    assert set(asked) <= set(space.configs)
+
+
+def test_a_run_of_theirs_follows_from_its_seed(theirs: Any, recording: Path) -> None:
+    space = spaces.load(recording, True)
+    first, second, other = (
+        theirs.search(space, "genetic_algorithm", seed, 15, space.outcomes).configs
+        for seed in (1, 1, 2)
+    )
+    assert first == second != other
+
+
+@pytest.mark.usefixtures("theirs")
+def test_a_strategy_has_a_row_of_its_own(recording: Path) -> None:
+    words = ("--kernel-tuner", "random_sample", "--seeds", 2, "--jobs", 1)
+    ran = run(recording, *words, "--evaluations", 10)
+    assert ran.exit_code == 0, ran.output
+    assert "kernel-tuner:random_sample" in ran.output

@@ -1,0 +1,185 @@
+"""The rows of a suite's file, and what they come to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import results
+from results import Ceilings, Finals, Row, Sheet
+from rich.console import Console
+from support.paths import ROOT
+from support.sample_records import H100, SQUARE, entry, record
+
+from autotune.problem import Problem
+from autotune.runners.base import Measurement
+
+MOST = Ceilings(66.0e12, 2996e9)
+OURS = Measurement(2000.0, 1.0, 20, cold_us=2100.0, relative_error=2e-7)
+CUBLAS = Measurement(2600.0, 2.0, 20, cold_us=2625.0, relative_error=1e-7)
+RIVALS = {
+    "cuBLASLt 1": Measurement(2500.0, cold_us=2520.0),
+    "cuBLASLt 2": Measurement(2400.0, cold_us=2730.0),
+}
+
+
+def row(problem: Problem = SQUARE, finals: Finals | None = None) -> Row:
+    last = finals or Finals(OURS, CUBLAS, RIVALS)
+    return results.row(problem, record(problem=problem), last, 21.5, MOST)
+
+
+def fast(ratio: float, layout: str = "nn", m: int = 64) -> Row:
+    """A row of a kernel that is `ratio` times as fast as cuBLAS, at 100 us."""
+    ours = Measurement(100.0 / ratio, cold_us=50.0)
+    vendor = Measurement(100.0, cold_us=100.0)
+    return row(Problem(m, 64, 64, layout=layout), Finals(ours, vendor))
+
+
+def test_ratios_are_theirs_over_ours() -> None:
+    made = row()
+    assert (made["ratio"], made["cold"]["ratio"]) == (1.3, 1.25)
+
+
+def test_cublaslt_is_its_best_result_hot_and_cold() -> None:
+    made = row()
+    assert (made["ratio_lt"], made["cold"]["ratio_lt"]) == (1.2, 1.2)
+    assert (made["cublaslt_us"], made["cold"]["cublaslt_us"]) == (2400.0, 2520.0)
+
+
+def test_errors_are_the_relative_ones() -> None:
+    assert (row()["error"], row()["reference_error"]) == (2e-7, 1e-7)
+
+
+def test_the_roofline_is_of_multiply_adds_in_a_square() -> None:
+    assert row()["roofline_share"] == pytest.approx(2 * 4096**3 / 66.0e12 / 2000e-6)
+
+
+def test_the_roofline_is_of_memory_where_one_side_is_thin() -> None:
+    thin = row(Problem(1, 4096, 4096), Finals(Measurement(40.0)))
+    assert thin["roofline_share"] == pytest.approx(4 * (4096**2 + 2 * 4096) / 2996e9 / 40e-6)
+
+
+def test_the_roofline_of_16_bits_counts_their_bytes() -> None:
+    thin = row(Problem(1, 4096, 4096, "bf16"), Finals(Measurement(40.0)))
+    assert thin["roofline_share"] == pytest.approx(2 * (4096**2 + 2 * 4096) / 2996e9 / 40e-6)
+
+
+def test_three_products_stand_beside_fp32() -> None:
+    vendors = [row(replace(SQUARE, compute=one))["vendor"] for one in ("tf32", "tf32x3", "f16")]
+    assert vendors == ["tf32", "f32", "f16"]
+
+
+def test_what_was_not_timed_is_null() -> None:
+    made = row(finals=Finals(OURS))
+    assert (made["ratio"], made["ratio_lt"], made["reference_error"]) == (None, None, None)
+
+
+def test_a_row_can_be_written_and_names_its_problem() -> None:
+    problem = Problem(3, 4, 5, layout="tn")
+    assert results.problem_of(json.loads(json.dumps(row(problem)))) == problem
+
+
+def test_a_row_names_the_type_of_c() -> None:
+    problem = Problem(3, 4, 5, "bf16", output="f32")
+    assert results.problem_of(row(problem)) == problem
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", MOST),
+        ("NVIDIA H200", Ceilings(66.0e12, 4.3e12)),
+        ("NVIDIA H100 PCIe", Ceilings(H100.peak_fp32, H100.memory_bandwidth)),
+    ],
+)
+def test_ceilings_are_measured_ones_where_there_are_such(name: str, expected: Ceilings) -> None:
+    assert results.ceilings(replace(H100, name=name)) == expected
+
+
+@pytest.mark.parametrize("compute", ["tf32", "tf32x3", "bf16"])
+def test_ceilings_of_tensor_cores_are_the_peaks_and_a_measured_copy(compute: str) -> None:
+    assert results.ceilings(H100, compute) == Ceilings(H100.peak(compute), 2996e9)
+
+
+def test_the_summary_has_the_worst_shape_and_who_won() -> None:
+    made = results.summary([fast(2.0), fast(1.5, m=65)])
+    assert (made["worst_shape"], made["families"]) == ("65x64x64", {"tiled": 2})
+
+
+def test_a_suite_of_before_there_were_other_precisions_is_read() -> None:
+    path = ROOT / "docs" / "results" / "h100" / "suite-f32.json"
+    rows = json.loads(path.read_text())["rows"]
+    assert {results.problem_of(one).compute for one in rows} == {"f32"}
+    assert results.summary(rows)["families"].keys() <= {"simt", "gemv"}
+    assert results.table(rows).row_count == len(rows) + 2
+
+
+def test_the_summary_has_the_geometric_mean_and_the_worst() -> None:
+    made = results.summary([fast(1.0), fast(4.0)])
+    assert (made["geomean"], made["worst"]) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert made["cold"] == {"geomean": pytest.approx(2.0), "worst": 2.0}
+    assert made["cublaslt"]["geomean"] is None
+
+
+def test_the_summary_has_the_largest_error_beside_cublas() -> None:
+    worse = row(finals=Finals(replace(OURS, relative_error=5e-7), CUBLAS))
+    assert results.summary([row(), worse])["largest_error_ratio"] == pytest.approx(5.0)
+
+
+def test_layouts_are_compared_with_nn_of_the_same_shape() -> None:
+    rows = [fast(2.0), fast(1.0, "nt"), fast(2.0, "tn"), fast(4.0, "tt"), fast(8.0, "nt", m=65)]
+    assert results.layouts(rows) == [{"shape": [64, 64, 64], "nt": 0.5, "tn": 1.0, "tt": 2.0}]
+
+
+def sheet(path: Path, *, device: str = "H100", source: str = "5e1f") -> Sheet:
+    return Sheet(path, device, source, "abc", MOST)
+
+
+def test_a_sheet_goes_on_from_its_file(tmp_path: Path) -> None:
+    first = sheet(tmp_path / "new" / "out.json")
+    first.add(SQUARE, record(entry(16, 900.0)), row())
+    again = sheet(first.path)
+    again.resume()
+    assert again.rows == first.rows
+
+
+@pytest.mark.parametrize("other", [{"device": "H200"}, {"source": "1234"}])
+def test_a_sheet_takes_nothing_of_other_devices_or_sources(
+    tmp_path: Path, other: dict[str, str]
+) -> None:
+    first = sheet(tmp_path / "out.json")
+    first.add(SQUARE, record(), row())
+    again = sheet(first.path, **other)
+    again.resume()
+    assert not again.rows
+
+
+def test_the_file_says_what_it_was_measured_with(tmp_path: Path) -> None:
+    made = sheet(tmp_path / "out.json")
+    made.add(SQUARE, record(), row())
+    written = json.loads(made.path.read_text())
+    assert {name: written[name] for name in ("driver", "toolkit", "commit", "source", "date")} == {
+        "driver": "13.0",
+        "toolkit": "NVRTC 13.0",
+        "commit": "abc",
+        "source": "5e1f",
+        "date": "2026-11-21T12:00:00Z",
+    }
+    assert (written["geomean"], written["ceilings"]["flops"]) == (pytest.approx(1.3), 66.0e12)
+
+
+def test_tables_show_every_row() -> None:
+    rows = [fast(2.0, layout) for layout in ("nn", "nt", "tn", "tt")]
+    assert results.table(rows).row_count == 4 + 2
+    assert results.layout_table(rows).row_count == 1
+
+
+def test_the_table_loses_nothing_on_110_columns() -> None:
+    slow = Finals(replace(OURS, time_us=123456.78), replace(CUBLAS, time_us=123456.78), RIVALS)
+    console = Console(file=StringIO(), width=110)
+    console.print(results.table([row(Problem(100000, 32, 1000000, layout="tn"), slow)]))
+    assert isinstance(console.file, StringIO)
+    assert "…" not in console.file.getvalue()

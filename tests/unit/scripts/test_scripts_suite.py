@@ -1,0 +1,310 @@
+"""The suite and the sweep, on a recording and on a catalogued device."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import record
+import suite
+import typer
+from support import sample_recording, sample_records
+from support.fake_runner import ORIGIN, FakeRunner, compiled, crash, tiled
+from support.sample_recording import DEVICE, FASTEST, FASTEST_US, PROBLEM, VENDOR_US
+from support.sample_records import H100
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+from autotune.errors import AutotuneError, ConfigError, RunnerError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.gpu.benches.gemm import VENDOR
+from autotune.problem import LAYOUTS, Problem
+from autotune.runners import recording
+from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.recording import Recording
+from autotune.targets import targets
+from autotune.targets.targets import Target
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.events import Progress
+
+SHAPE = PROBLEM.shape
+ENTRY = sample_records.entry(16, 90.0)
+RECORD = sample_records.record(ENTRY)
+
+
+@pytest.fixture(autouse=True)
+def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    sample_recording.ship(tmp_path / "recordings", monkeypatch)
+    monkeypatch.setattr(record, "SURVEY", 500)
+
+
+def run(out: Path, *options: object, shapes: tuple[str, ...] = (SHAPE,)) -> Result:
+    app = Typer()
+    app.command()(suite.main)
+    named = [word for shape in shapes for word in ("--shapes", shape)]
+    words = (out, "--device", DEVICE, "--budget", 1, *named, *options)
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def rows(out: Path, name: str = "suite-f32") -> list[dict[str, Any]]:
+    made = json.loads((out / f"{name}.json").read_text())
+    return list(made["rows"])
+
+
+def test_the_suite_is_the_27_shapes() -> None:
+    problems = suite.chosen(None, False)
+    assert len({*problems}) == 27
+    assert {problem.layout for problem in problems} == {"nn"}
+
+
+def test_layouts_are_three_shapes_in_four_layouts() -> None:
+    problems = suite.chosen(None, True)
+    assert [problem.layout for problem in problems] == [*LAYOUTS] * 3
+    assert len({problem.shape for problem in problems}) == 3
+
+
+def test_each_compute_has_all_shapes() -> None:
+    problems = suite.chosen(None, False, ["bf16", "tf32x3"])
+    assert [problem.compute for problem in problems] == ["bf16"] * 27 + ["tf32x3"] * 27
+
+
+def test_a_shape_that_names_its_compute_is_there_once() -> None:
+    problems = suite.chosen(["8x8x8:f16", "8x8x4"], False, ["f32", "f16"])
+    assert [str(problem) for problem in problems] == [
+        "8x8x8:f16:nn",
+        "8x8x4:f32:nn",
+        "8x8x4:f16:nn",
+    ]
+
+
+def test_every_compute_has_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # tf32x3 is served by IEEE fp32 kernels too, and the recording of fp32 stands in for its own.
+    near = replace(sample_recording.recorded(), problem=replace(PROBLEM, compute="tf32x3"))
+    both = {one.problem: one for one in (sample_recording.recorded(), near)}
+    monkeypatch.setattr(recording, "find", lambda _name, problem: both[problem])
+    out = tmp_path / "out"
+    assert run(out, "--compute", "f32", "--compute", "tf32x3").exit_code == 0
+    exact, third = rows(out)[0], rows(out, "suite-tf32x3")[0]
+    assert [one["compute"] for one in (exact, third)] == ["f32", "tf32x3"]
+    assert (third["vendor"], third["family"]) == ("f32", "simt")
+    peak = H100.peak("tf32x3")
+    assert json.loads((out / "suite-tf32x3.json").read_text())["ceilings"]["flops"] == peak
+
+
+def test_a_file_can_have_another_name(tmp_path: Path) -> None:
+    run(tmp_path, "--name", "other")
+    assert len(rows(tmp_path, "other-f32")) == 1
+
+
+def test_one_ceiling_is_of_one_compute(tmp_path: Path) -> None:
+    ran = run(tmp_path, "--compute", "f32", "--compute", "tf32", "--flops", 1e12)
+    assert ran.exit_code == 2
+
+
+def test_a_row_has_the_winner_beside_cublas(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(out).exit_code == 0
+    (row,) = rows(out)
+    assert (row["shape"], row["config"]) == ([256, 256, 256], str(FASTEST))
+    assert row["ratio"] == pytest.approx(VENDOR_US / FASTEST_US, rel=0.02)
+
+
+def test_what_is_there_already_is_not_tuned_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(out)
+    before = (out / "suite-f32.json").read_bytes()
+    assert "1 of 1 shapes are there already" in run(out).output
+    assert (out / "suite-f32.json").read_bytes() == before
+
+
+def test_again_tunes_it_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(out)
+    made = json.loads((out / "suite-f32.json").read_text())
+    made["rows"][0]["config"] = "of yesterday"
+    (out / "suite-f32.json").write_text(json.dumps(made))
+    run(out, "--again")
+    assert [row["config"] for row in rows(out)] == [str(FASTEST)]
+
+
+def test_a_shape_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = run(out, shapes=("5x5x5", SHAPE))
+    assert (ran.exit_code, len(rows(out))) == (1, 1)
+    assert "no result: 5x5x5" in ran.output
+
+
+def test_every_trial_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "trials"
+    run(tmp_path / "out", "--trials", folder)
+    kept = Recording.load(folder / f"{PROBLEM.slug}.json.gz")
+    simt = {row.config for row in sample_recording.recorded().rows if row.config.family == "simt"}
+    assert {row.config for row in kept.rows} <= simt
+    assert [len(kept.rows)] == [row["trials"] for row in rows(tmp_path / "out")]
+    assert kept.baseline is not None
+
+
+def test_trials_of_leaders_have_their_last_times_and_no_failed_ones() -> None:
+    fallen, slow = tiled(8), tiled(32)
+    keeper = suite.Keeper()
+    for config in (tiled(16), fallen, slow):
+        keeper.trial(Trial(config, Measurement(100.0)), Progress(1, 0, None, 0.0))
+    keeper.rematch([Trial(config, Measurement(100.0)) for config in (tiled(16), fallen)])
+    kept = keeper.recording(replace(RECORD, entries=(replace(ENTRY, config=tiled(16)),)), ORIGIN)
+    assert {row.config: row.outcome for row in kept.rows} == {
+        tiled(16): ENTRY.measurement,
+        slow: Measurement(100.0),
+    }
+
+
+def test_the_ceiling_can_be_given(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(out, "--flops", 1e12)
+    (row,) = rows(out)
+    assert row["roofline_share"] == pytest.approx(PROBLEM.flops / 1e12 / row["ours_us"] * 1e6)
+
+
+class Rivalling(FakeRunner):
+    """Times rivals besides, unless there are no libraries for it."""
+
+    libraries = True
+
+    def compare(
+        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+    ) -> dict[str, Measurement | Failure]:
+        if rivals and not self.libraries:
+            raise RunnerError("no libcublasLt")
+        outcomes: dict[str, Measurement | Failure] = {VENDOR: Measurement(15.0)}
+        for candidate, outcome in zip(candidates, self.rematch(candidates), strict=True):
+            outcomes[str(candidate.config)] = outcome
+        if rivals == ["cublaslt:open_rivals"]:
+            outcomes["cuBLASLt 1"] = Failure("verify", "wrong result")
+            outcomes["cuBLASLt 2"] = Measurement(12.0)
+        return outcomes
+
+
+def test_the_last_round_has_the_rivals_that_are_right() -> None:
+    runner = Rivalling(lambda _: Measurement(10.0))
+    last = suite.finals(tiled(16), PROBLEM, runner, compiled)
+    assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
+    assert [*last.rivals] == ["cuBLASLt 2"]
+
+
+def test_a_winner_that_fails_in_the_last_round_has_no_row() -> None:
+    with pytest.raises(AutotuneError, match="illegal access"):
+        suite.finals(tiled(16), PROBLEM, Rivalling(crash), compiled)
+
+
+def test_without_the_library_the_last_round_is_against_cublas_alone() -> None:
+    runner = Rivalling(lambda _: Measurement(10.0))
+    runner.libraries = False
+    last = suite.finals(tiled(16), PROBLEM, runner, compiled)
+    assert (last.cublas, last.cublaslt_us) == (Measurement(15.0), None)
+
+
+def sweep(*names: str, problem: Problem = PROBLEM, seed: int = 0) -> list[Config]:
+    return record.choose(problem, H100, names, 30, 60, seed)
+
+
+def test_a_sweep_takes_from_large_families_what_small_ones_leave() -> None:
+    chosen = sweep("simt", "naive", "tiled")
+    programs = {registry.plan(config, PROBLEM).launches[0].template for config in chosen}
+    counts = Counter(config.family for config in chosen)
+    assert len(programs) == 30
+    assert min(counts[name] for name in ("naive", "tiled", "simt")) >= 2
+
+
+def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
+    deep = Problem(64, 64, 65536)  # dozens of configurations a program, which split K differently
+    chosen = sweep("simt", problem=deep)
+    programs = {registry.plan(config, deep).launches[0].template for config in chosen}
+    assert len(programs) == 30
+    assert len(chosen) <= 60
+    assert len({*chosen}) == len(chosen)
+
+
+def test_a_sweep_takes_the_families_of_the_precision() -> None:
+    half = replace(PROBLEM, compute="bf16")
+    assert record.serving(half, "auto") == registry.tuned(half)
+    with pytest.raises(ConfigError, match="simt does not compute bf16"):
+        record.serving(half, "simt")
+
+
+def test_only_a_sweep_in_fp32_has_the_naive_and_tiled_kernels() -> None:
+    assert record.steps(PROBLEM)
+    assert not record.steps(replace(PROBLEM, compute="tf32"))
+
+
+# 1260 configurations of 420 programs, which are soon planned.
+LARGE = Problem(4096, 4096, 4096, "bf16")
+
+
+def test_a_sweep_follows_from_its_seed() -> None:
+    first, second, other = (sweep("mma", problem=LARGE, seed=seed) for seed in (0, 0, 1))
+    assert first == second != other
+
+
+def test_a_sweep_has_as_many_configurations_as_it_was_asked_for() -> None:
+    # A survey of 500 has one configuration of most programs.
+    chosen = record.choose(LARGE, H100, ["mma"], 30, 75, 0)
+    programs = {registry.plan(config, LARGE).main.template for config in chosen}
+    assert (len(programs), len({*chosen})) == (30, 75)
+
+
+def test_what_small_programs_leave_is_for_those_with_more() -> None:
+    groups = [[tiled(width, kind) for kind in range(size)] for width, size in ((4, 9), (5, 1))]
+    taken = record.shared([*groups, [tiled(6)]], 8, Random(0))
+    assert Counter(config.integer("tile_width") for config in taken) == {4: 6, 5: 1, 6: 1}
+
+
+def test_an_extension_adds_what_is_missing_and_no_more() -> None:
+    chosen = [tiled(width) for width in range(4, 24)]
+    known = [tiled(width) for width in range(10, 14)] + [tiled(32)]
+    new = record.added(chosen, known, 15, 0)
+    assert (len(new), {*new} & {*known}) == (10, set())
+    assert record.added(chosen, known, 3, 0) == []
+
+
+def test_a_sweep_that_is_extended_keeps_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = FakeRunner(lambda _: Measurement(10.0))
+    monkeypatch.setattr(targets, "opened", lambda _: nullcontext(Target(runner, ORIGIN)))
+    monkeypatch.setattr(record, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
+    app = Typer()
+    app.command()(record.main)
+    words = ("mine", LARGE, "--family", "mma", "--root", tmp_path, "--programs", 10)
+
+    def sweep_of(configs: int, *options: str) -> Recording:
+        every = [*words, "--configs", configs, *options]
+        CliRunner().invoke(app, [str(word) for word in every], catch_exceptions=False)
+        return Recording.load(recording.path_of("mine", LARGE, tmp_path))
+
+    first, second = sweep_of(10), sweep_of(25, "--extend")
+    assert second.rows[:10] == first.rows
+    assert len({row.config for row in second.rows}) == len(runner.measured) == 25
+
+
+def test_an_extension_takes_up_a_sweep_that_ended_early(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json.gz"
+    whole = sample_recording.recorded()
+    replace(whole, rows=whole.rows[:5]).save(path)
+    replace(whole, rows=whole.rows[3:9]).save(record.left_of(path))
+    taken_up = [row.config for row in record.earlier(path, H100, whole.origin)]
+    assert sorted(taken_up) == sorted(row.config for row in whole.rows[:9])
+
+
+def test_an_extension_of_other_kernels_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json.gz"
+    sample_recording.recorded().save(path)
+    with pytest.raises(typer.BadParameter, match="without --extend"):
+        record.earlier(path, H100, replace(ORIGIN, source="0ld"))

@@ -1,0 +1,260 @@
+"""The script that makes the shipped records, and the one that leaves shapes out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import bundle_recordings
+import left_out
+import pytest
+import wisdom
+import wisdom_problems
+from left_out_rows import geomean
+from support import sample_recording
+from support.fake_runner import ORIGIN, FakeRunner
+from support.sample_recording import DEVICE, FASTEST, PROBLEM
+from support.sample_records import H100
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+from autotune.errors import RunnerError
+from autotune.problem import Problem
+from autotune.records import bundle
+from autotune.runners.recording import Recording, path_of
+from autotune.targets import targets
+from autotune.targets.targets import Target
+
+
+@pytest.fixture(autouse=True)
+def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    sample_recording.ship(tmp_path / "recordings", monkeypatch)
+    monkeypatch.setattr(wisdom, "problems", lambda _: [PROBLEM])
+    # So are its kernels those of today.
+    monkeypatch.setattr(targets, "here", lambda: sample_recording.recorded().origin)
+
+
+def run(out: Path, *options: object) -> Result:
+    app = Typer()
+    app.command()(wisdom.main)
+    words = ("--device", DEVICE, "--out", out, "--each", 1, "--trials", out.parent, *options)
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+# What is tuned
+
+
+def test_the_problems_are_those_of_the_suite_and_of_models() -> None:
+    problems = wisdom_problems.problems()
+    kinds = Counter((one.compute, one.layout) for one in problems)
+    assert all(kinds[compute, "nn"] == 27 for compute in ("f32", "tf32", "f16", "bf16", "tf32x3"))
+    assert kinds["bf16", "nt"] == kinds["f16", "nt"] >= 100
+    assert len(problems) == len({*problems})
+
+
+def test_an_early_end_leaves_all_precisions_and_sizes() -> None:
+    first = wisdom_problems.problems()[:100]
+    assert {one.compute for one in first} == {"f32", "tf32", "f16", "bf16"}
+    assert len({one.m for one in first if one.layout == "nt"}) >= 2
+
+
+def test_a_twin_follows_its_problem() -> None:
+    layers = [one for one in wisdom_problems.problems() if one.layout == "nt"]
+    assert layers[1] == replace(layers[0], compute="f16")
+
+
+def test_only_some_precisions() -> None:
+    assert {one.compute for one in wisdom_problems.problems(["tf32"])} == {"tf32"}
+
+
+# What is made of it
+
+
+def test_the_file_holds_what_was_tuned(tmp_path: Path) -> None:
+    done = run(tmp_path / "made.json")
+    (record,) = bundle.loads((tmp_path / "made.json").read_bytes()).records
+    assert (done.exit_code, record.problem, record.best.config) == (0, PROBLEM, FASTEST)
+
+
+def test_what_is_there_is_passed_over(tmp_path: Path) -> None:
+    run(tmp_path / "made.json")
+    made = (tmp_path / "made.json").read_bytes()
+    assert "1 of 1 problems are there already" in run(tmp_path / "made.json").output
+    assert (tmp_path / "made.json").read_bytes() == made
+
+
+def test_what_other_kernels_made_is_tuned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "made.json")
+    other = replace(sample_recording.recorded().origin, source="other")
+    monkeypatch.setattr(targets, "here", lambda: other)
+    assert "0 of 1 problems are there already" in run(tmp_path / "made.json").output
+
+
+def test_no_problem_begins_that_would_end_too_late(tmp_path: Path) -> None:
+    done = run(tmp_path / "made.json", "--seconds", 0.5)
+    assert "0 s are over: 1 problems are left" in done.output
+    assert not (tmp_path / "made.json").exists()
+
+
+def test_a_problem_without_a_result_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wisdom, "problems", lambda _: [Problem(8, 8, 8), PROBLEM])
+    done = run(tmp_path / "made.json")
+    assert (done.exit_code, "no result: 8x8x8:f32:nn" in done.output) == (1, True)
+    assert len(bundle.loads((tmp_path / "made.json").read_bytes()).records) == 1
+
+
+def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
+    assert run(tmp_path / "made.json", "--compute", "f64").exit_code == 2
+
+
+def test_recorded_trials_are_guesses_and_no_records(tmp_path: Path) -> None:
+    (tmp_path / "trials").mkdir()
+    other = replace(sample_recording.recorded(), problem=Problem(512, 256, 256))
+    other.save(path_of("trials", other.problem, tmp_path))
+    run(tmp_path / "made.json", "--trials", tmp_path / "trials")
+    held = [one.problem for one in bundle.loads((tmp_path / "made.json").read_bytes()).records]
+    assert held == [PROBLEM]
+
+
+def test_a_recording_gives_its_ten_fastest() -> None:
+    record = wisdom.record_of(sample_recording.recorded())
+    assert record is not None
+    times = [entry.measurement.time_us for entry in record.entries]
+    assert (record.entries[0].config, len(times), times) == (FASTEST, 10, sorted(times))
+
+
+def test_a_recording_without_times_gives_none() -> None:
+    assert wisdom.record_of(replace(sample_recording.recorded(), rows=())) is None
+
+
+# Processes that stay
+
+
+class Turner(FakeRunner):
+    """Takes up other problems and says which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turned: list[Problem] = []
+
+    def turn_to(self, problem: Problem) -> None:
+        self.turned.append(problem)
+
+
+def test_the_next_problem_is_measured_by_the_same_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Turner] = []
+
+    def opening(*_: object, **__: object) -> nullcontext[Target]:
+        opened.append(Turner())
+        return nullcontext(Target(opened[-1], ORIGIN))
+
+    monkeypatch.setattr(targets, "opened", opening)
+    with ExitStack() as stack:
+        places = wisdom.Places("gpu", stack)
+        first, second = (places.target(Problem(8, 8, size)) for size in (8, 16))
+        assert (first, len(opened), opened[0].turned) == (second, 1, [Problem(8, 8, 16)])
+        places.end()
+        assert places.target(Problem(8, 8, 8)) is not first
+
+
+def test_nothing_is_current_before_a_problem_is_opened() -> None:
+    with ExitStack() as stack, pytest.raises(RunnerError, match="nothing is open"):
+        _ = wisdom.Places("gpu", stack).current
+
+
+# Shapes that are left out
+
+
+def test_shapes_are_the_same_for_the_same_seed() -> None:
+    shapes = left_out.drawn(24, 3)
+    assert shapes == left_out.drawn(24, 3)
+    assert shapes != left_out.drawn(24, 4)
+    assert {one.compute for one in shapes} == {"f32", "tf32", "f16", "bf16"}
+    assert all(one.flops <= left_out.MOST_FLOPS for one in shapes)
+
+
+def recordings(folder: Path) -> Path:
+    """Three problems on which other configurations are fastest."""
+    for size in (128, 256, 512):
+        made = sample_recording.recorded()
+        made = replace(made, problem=Problem(size, size, size))
+        made.save(path_of(folder.name, made.problem, folder.parent))
+    return folder
+
+
+def left(*arguments: object) -> Result:
+    words = [str(word) for word in arguments]
+    return CliRunner().invoke(left_out.app, words, catch_exceptions=False)
+
+
+def test_each_recorded_problem_is_left_out(tmp_path: Path) -> None:
+    out, folder = tmp_path / "out.json", recordings(tmp_path / "some")
+    assert left("recorded", folder, "--out", out).exit_code == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["problem"] for row in rows] == [
+        f"{size}x{size}x{size}:f32:nn" for size in (128, 256, 512)
+    ]
+    assert all(0 < row["ratio"] <= 1 for row in rows)
+
+
+def test_what_was_seen_becomes_what_is_expected(tmp_path: Path) -> None:
+    regret = tmp_path / "regret.json"
+    left("recorded", recordings(tmp_path / "some"), "--fit", "--regret", regret)
+    losses = json.loads(regret.read_text())["losses"]
+    assert losses["near"]["losses"] == sorted(losses["near"]["losses"])
+    assert len(losses["near"]["losses"]) == len(losses["near"]["doubts"]) + 1
+    assert losses["model"]["losses"][0] >= 0
+
+
+def test_its_own_record_is_not_among_those_a_problem_is_looked_up_by(tmp_path: Path) -> None:
+    one = Recording.load(next(recordings(tmp_path / "some").glob("128*")))
+    own = wisdom.record_of(one)
+    assert own is not None
+    alone = left_out.row_of(one, {})
+    assert left_out.row_of(one, {one.problem: own}).picked == alone.picked
+
+
+def test_drawn_shapes_are_tuned_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(left_out, "drawn", lambda *_: [Problem(64, 64, 64)])
+    out = tmp_path / "out.json"
+    done = left("live", out, "--device", "h100", "--count", 1, "--each", 1)
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (done.exit_code, row["how"]) == (0, "predicted")
+    assert 0.5 < row["ratio"] <= 1.5
+
+
+def test_a_failure_weighs_in_the_mean() -> None:
+    assert geomean([1.0, 0.0]) == pytest.approx(0.1)
+
+
+def test_the_device_of_the_file_is_that_of_its_records(tmp_path: Path) -> None:
+    run(tmp_path / "made.json")
+    (record,) = bundle.loads((tmp_path / "made.json").read_bytes()).records
+    assert record.device == H100
+
+
+def test_recordings_are_bundled_with_what_they_were_made_with(tmp_path: Path) -> None:
+    out = tmp_path / "suites.json"
+    bundle_recordings.main(recordings(tmp_path / "some"), out)
+    made = bundle.loads(out.read_bytes()).records
+    assert [one.problem.m for one in made] == [128, 256, 512]
+    assert {one.provenance.source for one in made} == {sample_recording.recorded().origin.source}
+
+
+def test_recordings_of_what_another_bundle_holds_are_left_out(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    bundle_recordings.main(recordings(tmp_path / "some"), first)
+    bundle_recordings.main(recordings(tmp_path / "some"), second)
+    assert bundle.loads(second.read_bytes()).records == ()

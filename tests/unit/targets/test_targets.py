@@ -1,0 +1,157 @@
+"""Which GPUs answer for a problem: when they start, that they are alike, that all are closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from support.fake_runner import FakeRunner
+
+from autotune import gpu
+from autotune.device import Device, find
+from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
+from autotune.problem import Problem
+from autotune.targets import targets
+
+PROBLEM = Problem(64, 64, 64)
+
+
+class Gpu(FakeRunner):
+    """A runner that writes down what is asked of it."""
+
+    driver = "13.0"
+
+    def __init__(self, index: int, library: bool, device: Device, log: list[str]) -> None:
+        super().__init__(device=device)
+        self.library = library
+        self._index, self._log = index, log
+        log.append(f"start {index}")
+
+    @property
+    def device(self) -> Device:
+        self._log.append(f"wait {self._index}")
+        return super().device
+
+    def close(self) -> None:
+        self._log.append(f"close {self._index}")
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Install:
+    def install(*models: Device) -> None:
+        def open_runner(_: Problem, index: int, *, library: bool = True) -> Gpu:
+            if index >= len(models):
+                raise DeviceError(f"no GPU {index}; the driver shows {len(models)}")
+            return Gpu(index, library, models[index], log)
+
+        monkeypatch.setattr(gpu, "open_runner", open_runner)
+        monkeypatch.setattr(gpu, "count", lambda: len(models))
+        monkeypatch.setattr(gpu, "probe", lambda index: models[index])
+
+    return install
+
+
+H100 = find("h100")
+
+
+def test_a_gpu_starts_before_anything_waits_for_it(installed: Install, log: list[str]) -> None:
+    installed(H100)
+    with targets.opening(PROBLEM) as target:
+        assert log == ["start 0"]
+        assert target().runner.device == H100
+    assert log[-1] == "close 0"
+
+
+def test_the_drivers_version_is_that_of_the_worker(installed: Install) -> None:
+    installed(H100)
+    with targets.opened(PROBLEM, "gpu:0") as target:
+        assert target.origin.driver == "13.0"
+
+
+@pytest.mark.parametrize("numbers", ["all", "0,1,2", (0, 1, 2), " 0, 1 ,2"])
+def test_several_gpus_share_the_work(
+    numbers: str | Sequence[int], installed: Install, log: list[str]
+) -> None:
+    installed(H100, H100, H100)
+    with targets.opening(PROBLEM, numbers=numbers) as target:
+        assert log == ["start 0", "start 1", "start 2"]
+        assert len(target().others) == 2
+    assert log[-3:] == ["close 2", "close 1", "close 0"]
+
+
+def test_the_library_is_loaded_for_the_first_alone(installed: Install) -> None:
+    installed(H100, H100)
+    with targets.opening(PROBLEM, numbers="1,0") as target:
+        found = target()
+        assert isinstance(found.runner, Gpu)
+        (other,) = found.others
+        assert isinstance(other, Gpu)
+        assert (found.runner.library, other.library) == (True, False)
+
+
+def test_gpus_of_two_models_are_refused_and_closed(installed: Install, log: list[str]) -> None:
+    installed(H100, find("t4"))
+    with (
+        pytest.raises(
+            DeviceError, match=r"GPU 0 is NVIDIA H100.*, GPU 1 is .*T4; give GPUs of one"
+        ),
+        targets.opening(PROBLEM, numbers="all") as target,
+    ):
+        target()
+    assert log[-2:] == ["close 1", "close 0"]
+
+
+def test_one_that_is_not_there_closes_those_that_are(installed: Install, log: list[str]) -> None:
+    installed(H100)
+    with (
+        pytest.raises(DeviceError, match="no GPU 1"),
+        targets.opening(PROBLEM, numbers=[0, 1]),
+    ):
+        raise AssertionError("opened")
+    assert log == ["start 0", "close 0"]
+
+
+def test_a_problem_too_large_for_the_gpu_closes_it(installed: Install, log: list[str]) -> None:
+    installed(replace(H100, memory_bytes=2**20))
+    with (
+        pytest.raises(ProblemError, match="give a smaller shape"),
+        targets.opened(Problem(4096, 4096, 4096)),
+    ):
+        raise AssertionError("opened")
+    assert log[-1] == "close 0"
+
+
+def test_a_gpu_that_works_has_the_last_word_on_what_is_missing(
+    installed: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(H100)
+
+    def missing(*_: object, **__: object) -> None:
+        raise MissingError("no PyCUDA; install it")
+
+    monkeypatch.setattr(gpu, "open_runner", missing)
+    with pytest.raises(MissingError, match=r"no PyCUDA; install it$"), targets.opened(PROBLEM):
+        raise AssertionError("opened")
+
+
+@pytest.mark.parametrize("numbers", ["", "0,,1", "0,x", "-1", (), (-1,), (0, 0), "1,01"])
+def test_numbers_that_are_none(numbers: str | Sequence[int]) -> None:
+    with pytest.raises(UsageError, match="GPUs are"), targets.opening(PROBLEM, numbers=numbers):
+        raise AssertionError("opened")
+
+
+def test_numbers_and_a_device_exclude_each_other() -> None:
+    with (
+        pytest.raises(UsageError, match="give one of both"),
+        targets.opening(PROBLEM, "h100", numbers="0"),
+    ):
+        raise AssertionError("opened")

@@ -1,0 +1,80 @@
+"""What a wheel and an sdist carry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from autotune import __version__
+
+NAME = f"tile_autotune-{__version__}"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(built("wheel", tmp_path_factory.mktemp("wheel"))) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tarfile.TarFile]:
+    with tarfile.open(built("sdist", tmp_path_factory.mktemp("sdist"))) as archive:
+        yield archive
+
+
+def built(target: str, directory: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = directory.iterdir()
+    return archive
+
+
+def files(directory: str, pattern: str) -> set[str]:
+    """Files of the checkout below a directory, relative to it."""
+    found = (ROOT / directory).rglob(pattern)
+    return {str(path.relative_to(ROOT / directory)) for path in found}
+
+
+@pytest.mark.parametrize("pattern", ["*.cu", "*.cuh"])
+def test_a_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str) -> None:
+    wanted = {f"autotune/_cuda_src/{name}" for name in files("cuda_src", pattern)}
+    assert wanted - set(wheel.namelist()) == set()
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "calls.c"]
+)
+def test_a_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern: str) -> None:
+    wanted = {f"autotune/{name}" for name in files("autotune", pattern)}
+    assert wanted - set(wheel.namelist()) == set()
+
+
+def test_a_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
+    tops = {name.partition("/")[0] for name in wheel.namelist()}
+    assert tops == {"autotune", f"{NAME}.dist-info"}
+
+
+def test_the_command_is_autotune(wheel: zipfile.ZipFile) -> None:
+    text = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode()
+    assert "autotune = autotune.cli:main" in text
+
+
+def test_a_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
+    text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
+    needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
+    assert [line for line in needed if "torch" in line or "cupy" in line] == []
+    assert all("extra == 'gpu'" in line for line in needed if "pycuda" in line)
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda_src/simt.cu", "tests/unit/test_packaging.py", "Makefile", "LICENSE", "README.md"]
+)
+def test_an_sdist_carries_what_builds_and_tests_it(sdist: tarfile.TarFile, name: str) -> None:
+    assert f"{NAME}/{name}" in sdist.getnames()

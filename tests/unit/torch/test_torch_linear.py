@@ -1,0 +1,329 @@
+"""`autotune.torch.Linear`, and `patch`, which makes such layers of a model's own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.fake_runner import tiled  # noqa: E402
+from support.sample_records import H100, entry, record  # noqa: E402
+from support.torch_runtime import StandIn, standing_in  # noqa: E402
+from torch import nn  # noqa: E402
+
+from autotune import runtime, settings  # noqa: E402
+from autotune.api import problems  # noqa: E402
+from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
+from autotune.problem import Problem  # noqa: E402
+from autotune.records import Record, Store  # noqa: E402
+from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
+from autotune.torch.linear import PatchedLinear  # noqa: E402
+from autotune.tuning.options import Options  # noqa: E402
+
+ROWS = 64
+WIDE = Problem(ROWS, 96, 32, layout="nt", epilogue="bias")
+NARROW = Problem(ROWS, 32, 96, layout="nt")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with standing_in(monkeypatch) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    """The same numbers for each test, and nothing compiled for another."""
+    torch.manual_seed(0)
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    "shape", [(4,), (3, 4), (2, 3, 4), (2, 1, 3, 4), (0, 4), (2, 0, 4)], ids=str
+)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_computes_what_pytorchs_does(
+    shape: tuple[int, ...], activation: str | None, bias: bool
+) -> None:
+    layer, x = Linear(4, 5, bias, activation), torch.randn(shape)
+    expected = nn.functional.linear(x, layer.weight, layer.bias)
+    if activation is not None:
+        expected = getattr(nn.functional, activation)(expected)
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_all_leading_dimensions_are_the_rows_of_one_product(gpu: StandIn) -> None:
+    layer = Linear(4, 5, activation="relu", compute="tf32x3")
+    with torch.no_grad():
+        layer(torch.randn(2, 3, 4))
+    assert gpu.problems == [Problem(6, 5, 4, "tf32x3", "nt", epilogue="bias_relu")]
+
+
+def test_the_gradient_of_a_weight_lies_as_the_weight(gpu: StandIn) -> None:
+    layer = Linear(4, 5)
+    layer(torch.randn(3, 4)).sum().backward()
+    assert gpu.layouts == ["nt", "tn"]
+    assert layer.weight.grad.stride() == layer.weight.stride()
+
+
+def test_a_state_dict_goes_both_ways() -> None:
+    theirs, ours, x = nn.Linear(4, 5), Linear(4, 5), torch.randn(3, 4)
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_a_layer_of_another_shares_its_parameters() -> None:
+    theirs = nn.Linear(4, 5, dtype=torch.bfloat16).eval()
+    ours = Linear.of(theirs, "relu", "bf16")
+    assert (ours.weight is theirs.weight, ours.bias is theirs.bias) == (True, True)
+    assert (ours.activation, ours.compute, ours.training) == ("relu", "bf16", False)
+
+
+def test_also_without_a_bias() -> None:
+    assert Linear.of(nn.Linear(4, 5, bias=False)).bias is None
+
+
+def test_the_text_of_a_layer_names_what_it_does() -> None:
+    text = "Linear(in_features=4, out_features=5, bias=True, activation=relu, compute=tf32)"
+    assert repr(Linear(4, 5, activation="relu", compute="tf32")) == text
+
+
+@pytest.mark.parametrize(
+    ("activation", "compute", "message"),
+    [("tanh", None, "unknown activation 'tanh'"), (None, "f8", "unknown compute 'f8'")],
+)
+def test_a_layer_that_cannot_be_is_refused(
+    activation: str | None, compute: str | None, message: str
+) -> None:
+    with pytest.raises(ProblemError, match=message):
+        Linear(4, 5, activation=activation, compute=compute)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 2, 8)], ids=str)
+def test_an_input_of_another_size_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ArrayError, match=f"the inner sizes {shape[-1]} and 4 differ"):
+        Linear(4, 5)(torch.randn(shape))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_layer_compiles_into_one_graph(dynamic: bool) -> None:
+    layer = Linear(4, 5, activation="gelu")
+    compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for shape in ((3, 4), (2, 3, 4), (5, 3, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), layer(x))
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    """Two linear layers of one shape, one of another, and what is none of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(32, 96)
+        self.second = nn.Linear(32, 96)
+        self.down = nn.Linear(96, 32, bias=False)
+        self.other = nn.Bilinear(32, 32, 32)
+
+    def forward(self, x: Any) -> Any:
+        return self.down(torch.relu(self.first(x)) + self.second(x))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty store of a machine that takes CPU tensors for those of its one GPU, an H100."""
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(settings, "wisdom_dir", lambda: tmp_path / "wisdom")
+    monkeypatch.setattr(runtime, "probe", lambda ordinal: [H100][ordinal])
+    monkeypatch.setattr(patching, "_ordinal", lambda _: 0)
+    return Store(tmp_path)
+
+
+def measured(problem: Problem, ours: float, cublas: float) -> Record:
+    best = replace(entry(16, ours), config=tiled(16))
+    return record(best, problem=problem, baseline_us=cublas)
+
+
+def patched(model: Any, *rows: int, **options: Any) -> tuple[Any, str]:
+    """The report, and what was printed."""
+    text = StringIO()
+    return patch(model, rows or None, file=text, **options), text.getvalue()
+
+
+def classes(model: Any) -> list[type]:
+    return [type(one) for one in (model.first, model.second, model.down)]
+
+
+def test_layers_that_gain_are_replaced_and_others_kept(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    store.save(measured(NARROW, 100.0, 80.0))
+    model = Model()
+    report, _ = patched(model, ROWS)
+    assert classes(model) == [PatchedLinear, PatchedLinear, nn.Linear]
+    assert (report.replaced, report.kept) == (("first", "second"), ("down",))
+
+
+def test_a_patched_model_computes_the_same_by_our_product(store: Store, gpu: StandIn) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model, x = Model(), torch.randn(2, 32, 32)
+    expected = model(x)
+    patched(model)
+    torch.testing.assert_close(model(x), expected)
+    assert gpu.problems == [WIDE, WIDE]
+
+
+def test_the_table_says_which_and_by_how_much(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    _, text = patched(Model(), ROWS)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0] == f"2 of 3 linear layers replaced on {H100.name}"
+    assert "2: first, ... 64 96 32 f32 100.0 us 125.0 us +25.0% replaced" in lines
+    assert "down 64 32 96 f32 kept: no record" in lines
+
+
+def test_the_table_goes_to_standard_output(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    patch(Model())
+    assert capsys.readouterr().out.startswith("2 of 3 linear layers replaced")
+
+
+def test_parameters_hooks_and_names_stay(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model, seen = Model(), []
+    model.first.register_forward_hook(lambda *_: seen.append("called"))
+    before = dict(model.named_parameters())
+    patched(model)
+    model(torch.randn(3, 32))
+    after = dict(model.named_parameters())
+    assert {name: id(one) for name, one in after.items()} == {
+        name: id(one) for name, one in before.items()
+    }
+    assert seen == ["called"]
+
+
+def test_unpatching_gives_the_model_back(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model = Model()
+    before = repr(model)
+    patched(model)
+    assert (unpatch(model), repr(model)) == (("first", "second"), before)
+
+
+def test_unpatching_leaves_layers_that_were_made_so() -> None:
+    model = nn.Sequential(Linear(4, 5))
+    assert (unpatch(model), type(model[0])) == ((), Linear)
+
+
+def test_patching_again_judges_anew(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model = Model()
+    patched(model)
+    report, _ = patched(model, min_gain=0.5)
+    assert (classes(model), report.replaced) == ([nn.Linear] * 3, ())
+
+
+def test_a_copy_of_a_patched_model_is_patched(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model = Model()
+    patched(model)
+    assert classes(copy.deepcopy(model)) == classes(model)
+
+
+def test_a_linear_layer_itself_is_patched(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    layer = nn.Linear(32, 96)
+    _, text = patched(layer)
+    assert type(layer) is PatchedLinear
+    assert "the model" in text
+
+
+def test_a_patched_model_compiles_into_one_graph(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model, x = Model(), torch.randn(3, 32)
+    patched(model)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_fp32_layers_are_judged_in_tf32_where_pytorch_multiplies_so(store: Store) -> None:
+    store.save(measured(replace(WIDE, compute="tf32"), 100.0, 125.0))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        report, _ = patched(Model())
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert report.replaced == ("first", "second")
+
+
+@pytest.mark.usefixtures("store")
+def test_layers_of_another_type_are_kept() -> None:
+    report, text = patched(nn.Linear(32, 96).double())
+    assert (report.kept, "kept: no kernel has this type" in text) == (("",), True)
+
+
+class Subclass(nn.Linear):  # type: ignore[misc]
+    """Which may do anything."""
+
+
+def test_subclasses_are_left_out(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model = nn.Sequential(Subclass(32, 96))
+    report, _ = patched(model)
+    assert (report.rows, type(model[0])) == ((), Subclass)
+
+
+def test_weights_that_multiply_in_their_own_way_are_kept(store: Store) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    quantized, layer = type("Quantized", (torch.Tensor,), {}), nn.Linear(32, 96)
+    layer.weight = nn.Parameter(layer.weight.detach().as_subclass(quantized))
+    report, _ = patched(layer)
+    assert [row.why for row in report.rows] == ["the weight is a Quantized"]
+
+
+def test_layers_that_are_not_on_a_gpu_are_kept() -> None:
+    report, _ = patched(Model())
+    assert {row.why for row in report.rows} == {"on cpu"}
+    assert report.devices == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"rows": 0}, "rows is 0; give whole numbers of at least 1"),
+     ({"rows": []}, r"rows is \[\]"), ({"rows": [64, 1.5]}, r"rows is \[64, 1.5\]"),
+     ({"min_gain": -0.1}, "min_gain is -0.1"), ({"min_gain": float("nan")}, "min_gain is nan"),
+     ({"tune": True}, "tune without rows"), ({"rows": 1, "tune": True, "budget": 0}, "budget")],
+)  # fmt: skip
+def test_impossible_wishes_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        patch(Model(), **options)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_not_recorded_is_tuned_first_if_asked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched, forgotten = [], []
+
+    def search(problem: Problem, options: Options, *, device: str) -> Record:
+        searched.append((problem, options.budget_s, device))
+        return store.save(measured(problem, 100.0, 125.0))
+
+    monkeypatch.setattr(problems, "search", search)
+    monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
+    store.save(measured(WIDE, 100.0, 90.0))
+    report, text = patched(Model(), ROWS, tune=True, budget=5)
+    assert searched == [(NARROW, 5, "gpu:0")]
+    assert forgotten == [NARROW]
+    assert (report.replaced, f"tuning {NARROW}" in text) == (("down",), True)

@@ -1,0 +1,351 @@
+"""`torch.ops.autotune.mm`: its results, its gradients, and what it asks of the run time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.torch_runtime import StandIn, described, standing_in  # noqa: E402
+
+import autotune.torch  # noqa: E402
+from autotune.errors import ArrayError, AutotuneError, ProblemError  # noqa: E402
+from autotune.runtime import arrays  # noqa: E402
+
+mm = torch.ops.autotune.mm
+SHAPES = {
+    "matrices": ((3, 4), (4, 5)),
+    "batches": ((2, 3, 4), (2, 4, 5)),
+    "a batch by a matrix": ((2, 3, 4), (4, 5)),
+    "a matrix by a batch": ((3, 4), (2, 4, 5)),
+    "a batch of one": ((1, 3, 4), (2, 4, 5)),
+    "by a batch of one": ((2, 3, 4), (1, 4, 5)),
+}
+EPILOGUES = [(bias, activation) for bias in (False, True) for activation in (None, "relu", "gelu")]
+ACTIVATED = {None: lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
+each_shape = pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with standing_in(monkeypatch) as stand_in:
+        yield stand_in
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    """The same numbers for each test, and nothing compiled for another."""
+    torch.manual_seed(0)
+    yield
+    torch.compiler.reset()
+
+
+def drawn(*shape: int, dtype: Any = torch.float32, grad: bool = False) -> Any:
+    return torch.randn(shape, dtype=dtype, requires_grad=grad)
+
+
+def doubles(*shapes: tuple[int, ...]) -> list[Any]:
+    return [drawn(*shape, dtype=torch.float64, grad=True) for shape in shapes]
+
+
+def test_importing_the_package_does_not_import_pytorch() -> None:
+    program = "import sys, autotune; assert 'torch' not in sys.modules; autotune.torch.Linear"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@each_shape
+@pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
+def test_the_product_is_pytorchs_on_the_cpu(
+    shapes: tuple[Any, Any], biased: bool, activation: str | None
+) -> None:
+    a, b, bias = drawn(*shapes[0]), drawn(*shapes[1]), drawn(5)
+    expected = ACTIVATED[activation](a @ b + (bias if biased else 0))
+    torch.testing.assert_close(mm(a, b, bias if biased else None, activation), expected)
+
+
+@each_shape
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_gradients_of_the_first_and_second_order(
+    shapes: tuple[Any, Any], activation: str | None
+) -> None:
+    operands = doubles(*shapes, (5,))
+    assert torch.autograd.gradcheck(lambda *given: mm(*given, activation), operands)
+    assert torch.autograd.gradgradcheck(lambda *given: mm(*given, activation), operands)
+
+
+@pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
+def test_the_operator_is_registered_as_pytorch_wants_it(
+    biased: bool, activation: str | None
+) -> None:
+    a, b, bias = drawn(3, 4, grad=True), drawn(5, 4, grad=True).t(), drawn(5, grad=True)
+    passed = torch.library.opcheck(mm, (a, b, bias if biased else None, activation))
+    assert set(passed.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_result_is_row_major_and_of_the_operands_type(dtype: Any) -> None:
+    result = mm(drawn(3, 4, dtype=dtype), drawn(2, 4, 5, dtype=dtype))
+    assert (result.dtype, result.stride()) == (dtype, (15, 5, 1))
+
+
+@pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
+def test_compiling_sees_one_graph_for_all_sizes(biased: bool, activation: str | None) -> None:
+    graphs = []
+
+    def backend(graph: Any, _inputs: Any) -> Callable[..., Any]:
+        graphs.append(graph)
+        forward: Callable[..., Any] = graph.forward
+        return forward
+
+    b, bias = drawn(4, 5), drawn(5) if biased else None
+    compiled = torch.compile(mm, fullgraph=True, dynamic=True, backend=backend)
+    for m in (3, 7, 31):
+        a = drawn(m, 4)
+        torch.testing.assert_close(compiled(a, b, bias, activation), mm(a, b, bias, activation))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_compiled_gradients_are_those_of_eager_ones(activation: str | None) -> None:
+    gradients = []
+    for function in (mm, torch.compile(mm, fullgraph=True, dynamic=True, backend="aot_eager")):
+        torch.manual_seed(1)
+        operands = [drawn(6, 4, grad=True), drawn(4, 5, grad=True), drawn(5, grad=True)]
+        function(*operands, activation).square().sum().backward()
+        gradients.append([one.grad for one in operands])
+    torch.testing.assert_close(*gradients)
+
+
+def test_without_a_gradient_the_kernel_does_all_at_once(gpu: StandIn) -> None:
+    mm(drawn(3, 4), drawn(4, 5), drawn(5), "gelu")
+    assert [problem.epilogue for problem in gpu.problems] == ["bias_gelu"]
+
+
+def test_with_one_gelu_follows_the_kernel(gpu: StandIn) -> None:
+    mm(drawn(3, 4, grad=True), drawn(4, 5), drawn(5), "gelu")
+    assert [problem.epilogue for problem in gpu.problems] == ["bias"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward"),
+    # Of C = A B: A's gradient is that of C by B transposed, B's that of A transposed by it. What
+    # lies transposed has a gradient that does, which is the transpose of the other product.
+    [("nn", ["nt", "tn"]), ("nt", ["nn", "tn"]), ("tn", ["nt", "nn"]), ("tt", ["tt", "tt"])],
+)
+def test_gradients_take_the_operands_as_they_lie(
+    gpu: StandIn, forward: str, backward: list[str]
+) -> None:
+    stored = [drawn(3, 4), drawn(4, 5)]
+    a, b = (
+        (one if letter == "n" else one.t().contiguous().t()).requires_grad_()
+        for one, letter in zip(stored, forward, strict=True)
+    )
+    mm(a, b).backward(drawn(3, 5))
+    assert gpu.layouts == [forward, *backward]
+    assert (a.grad.stride(), b.grad.stride()) == (a.stride(), b.stride())
+
+
+def test_the_gradient_of_a_sum_is_copied_before_it_is_multiplied(gpu: StandIn) -> None:
+    mm(drawn(3, 4, grad=True), drawn(4, 5, grad=True)).sum().backward()
+    assert (len(gpu.problems), gpu.refused) == (3, 0)
+
+
+def test_what_needs_no_gradient_costs_no_product(gpu: StandIn) -> None:
+    mm(drawn(3, 4), drawn(4, 5, grad=True)).backward(drawn(3, 5))
+    assert gpu.layouts == ["nn", "tn"]
+
+
+def test_one_matrix_for_a_batch_has_a_gradient_of_one_product(gpu: StandIn) -> None:
+    mm(drawn(2, 3, 4), drawn(4, 5, grad=True)).backward(drawn(2, 3, 5))
+    assert [(p.m, p.n, p.k, p.batch) for p in gpu.problems[1:]] == [(4, 5, 6, 1)]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x[:, ::2], lambda x: x[:1, :4].expand(3, 4), lambda x: x[:1, :1].expand(3, 4)],
+    ids=["every other column", "one row for all", "one number"],
+)  # fmt: skip
+def test_operands_that_no_kernel_reads_are_copied(gpu: StandIn, view: Callable[[Any], Any]) -> None:
+    a, b = view(drawn(3, 8)), drawn(4, 5)
+    torch.testing.assert_close(mm(a, b), a @ b)
+    assert len(gpu.problems) == 1
+
+
+def test_a_bias_with_gaps_is_copied(gpu: StandIn) -> None:
+    a, b, bias = drawn(3, 4), drawn(4, 5), drawn(5, 2)[:, 0]
+    torch.testing.assert_close(mm(a, b, bias), a @ b + bias)
+    assert len(gpu.problems) == 1
+
+
+@pytest.mark.parametrize(
+    "sizes", [((0, 4), (4, 5)), ((3, 0), (0, 5)), ((3, 4), (4, 0)), ((0, 3, 4), (4, 5))], ids=str
+)
+def test_sizes_of_0_are_pytorchs(gpu: StandIn, sizes: tuple[Any, Any]) -> None:
+    a, b = drawn(*sizes[0]), drawn(*sizes[1])
+    torch.testing.assert_close(mm(a, b), a @ b)
+    assert gpu.problems == []
+
+
+@pytest.fixture
+def precision() -> Iterator[Any]:
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(("setting", "compute"), [("highest", "f32"), ("high", "tf32")])
+def test_fp32_follows_pytorchs_setting(
+    gpu: StandIn, precision: Callable[[str], None], setting: str, compute: str
+) -> None:
+    precision(setting)
+    mm(drawn(3, 4), drawn(4, 5))
+    assert gpu.problems[0].compute == compute
+
+
+def test_a_compute_that_is_given_goes_first(gpu: StandIn, precision: Callable[[str], None]) -> None:
+    precision("high")
+    for compute in ("f32", "tf32x3"):
+        mm(drawn(3, 4), drawn(4, 5), compute=compute)
+    assert [problem.compute for problem in gpu.problems] == ["f32", "tf32x3"]
+
+
+def test_gradients_are_in_the_precision_of_the_product(gpu: StandIn) -> None:
+    mm(drawn(3, 4, grad=True), drawn(4, 5, grad=True), compute="tf32x3").backward(drawn(3, 5))
+    assert [problem.compute for problem in gpu.problems] == ["tf32x3"] * 3
+
+
+@pytest.mark.parametrize(("compute", "dtype"), [(None, torch.bfloat16), ("tf32", torch.float32),
+                                                ("f16", torch.float16)])  # fmt: skip
+def test_autocast_converts_to_the_type_of_the_compute_or_its_own(
+    compute: str | None, dtype: Any
+) -> None:
+    a, b, bias = drawn(3, 4), drawn(4, 5, dtype=torch.float16), drawn(5)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = mm(a, b, bias, None, compute)
+    expected = torch.addmm(bias.to(dtype), a.to(dtype), b.to(dtype))
+    assert result.dtype is dtype
+    torch.testing.assert_close(result, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_autocast_has_gradients_of_the_operands_own_type() -> None:
+    a, b = drawn(3, 4, grad=True), drawn(4, 5, grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        mm(a, b).sum().backward()
+    assert (a.grad.dtype, b.grad.dtype) == (torch.float32, torch.float32)
+
+
+def test_autocast_can_be_compiled() -> None:
+    compiled = torch.compile(mm, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert compiled(drawn(3, 4), drawn(4, 5)).dtype is torch.bfloat16
+
+
+BAD: dict[str, tuple[tuple[Any, ...], type[AutotuneError], str]] = {
+    "inner sizes": (((3, 4), (5, 6)), ArrayError, "the inner sizes 4 and 5 differ"),
+    "batches": (((2, 3, 4), (3, 4, 5)), ArrayError, "the batches 2 and 3 differ"),
+    "a vector": (((4,), (4, 5)), ArrayError, r"A has 1 dimensions \(4,\)"),
+    "four dimensions": (((3, 4), (1, 1, 4, 5)), ArrayError, "B has 4 dimensions"),
+    "bias": (((3, 4), (4, 5), (4,)), ArrayError, r"bias is \(4,\); the product has 5 columns"),
+    "activation": (((3, 4), (4, 5), None, "tanh"), ProblemError, "unknown activation 'tanh'"),
+    "compute": (((3, 4), (4, 5), None, None, "f8"), ProblemError, "unknown compute 'f8'"),
+    "16 bits": (((3, 4), (4, 5), None, None, "bf16"), ArrayError, "bf16 multiplies bfloat16"),
+}
+each_bad = pytest.mark.parametrize(("given", "error", "message"), BAD.values(), ids=BAD)
+
+
+def operands(given: tuple[Any, ...]) -> list[Any]:
+    return [drawn(*one) if isinstance(one, tuple) else one for one in given]
+
+
+@each_bad
+def test_bad_operands_are_refused(
+    given: tuple[Any, ...], error: type[AutotuneError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        mm(*operands(given))
+
+
+@each_bad
+def test_also_while_a_program_is_traced(
+    given: tuple[Any, ...], error: type[AutotuneError], message: str
+) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), pytest.raises(error, match=message):
+        mm(*operands(given))
+
+
+def test_the_trace_of_a_product_on_a_gpu_has_its_shape_type_and_place() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        a, w = (torch.empty(m, 4, dtype=torch.bfloat16, device="cuda") for m in (3, 5))
+        result = mm(a, w.t())
+    found = tuple(result.shape), result.stride(), result.dtype, result.device.type
+    assert found == ((3, 5), (5, 1), torch.bfloat16, "cuda")
+
+
+def test_there_a_type_that_no_kernel_takes_is_refused() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        a = torch.empty(4, 4, dtype=torch.float64, device="cuda")
+        with pytest.raises(ArrayError, match="A is float64; the kernels take"):
+            mm(a, a)
+
+
+@pytest.mark.parametrize("case", ["inner sizes", "batches", "a vector", "four dimensions",
+                                  "16 bits"])  # fmt: skip
+def test_in_the_words_of_the_run_time(case: str) -> None:
+    a, b, *rest = operands(BAD[case][0])
+    with pytest.raises(ArrayError) as ours:
+        mm(a, b, *rest)
+    with pytest.raises(ArrayError) as its:
+        arrays.problem_of(described(a, "A"), described(b, "B"), compute=rest[-1] if rest else None)
+    assert str(ours.value) == str(its.value)
+
+
+@pytest.mark.parametrize(
+    ("b", "message"),
+    [(torch.zeros(4, 5, dtype=torch.float16), "A is float32, B float16; convert one of them"),
+     (torch.zeros(4, 5, device="meta"), "A is on cpu, B on meta; move one of them")],
+    ids=["type", "device"],
+)  # fmt: skip
+def test_operands_of_two_kinds_are_refused(b: Any, message: str) -> None:
+    with pytest.raises(ArrayError, match=message):
+        mm(drawn(3, 4), b)
+
+
+def test_a_bias_of_another_type_is_refused() -> None:
+    with pytest.raises(ArrayError, match="A is float32, bias float64; convert one of them"):
+        mm(drawn(3, 4), drawn(4, 5), drawn(5, dtype=torch.float64))
+
+
+def test_whole_numbers_are_refused() -> None:
+    a = torch.ones(4, 4, dtype=torch.int32)
+    with pytest.raises(ArrayError, match="A is int32; the kernels take float32, float16, bfloat16"):
+        mm(a, a)
+
+
+def test_a_function_that_differentiates_through_it_is_told_so() -> None:
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda a: mm(a, drawn(4, 5)).sum())(drawn(3, 4))
+
+
+def test_the_python_function_is_the_operator() -> None:
+    a, b, bias = drawn(3, 4), drawn(4, 5), drawn(5)
+    for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with context():
+            result = autotune.torch.mm(a, b, bias, "relu")
+            torch.testing.assert_close(result, mm(a, b, bias, "relu"))
+
+
+def test_the_python_function_records_gradients() -> None:
+    a, b = drawn(3, 4), drawn(4, 5, grad=True)
+    autotune.torch.mm(a, b).sum().backward()
+    torch.testing.assert_close(b.grad, a.t() @ torch.ones(3, 5))

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from support.fake_runner import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
+from support.sample_records import H100, SQUARE
+
+from autotune.compiler import CompileFailure, Program
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
+from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.tuning.evaluate import Trial, prepare
+
+SPLIT = Config.parse(
+    "simt:bm=64,bn=64,wm=32,wn=16,tm=4,tn=4,slices=1,bk=8,copy=staged,stages=2,fragments=1,"
+    "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=none,group=1,fence=0,"
+    "order=rows"
+)
+# Copies of both operands come before the product.
+PACKED = Config.of("simt", SPLIT.values | {"pack": "ab"})
+
+
+def candidate(config: Config) -> Candidate:
+    prepared = prepare(registry.plan(config, SQUARE), FakeRunner(), compiled)
+    assert isinstance(prepared, Candidate)
+    return prepared
+
+
+def test_resources_are_the_compilers_with_static_and_dynamic_shared_memory_together() -> None:
+    taken = candidate(tiled(16)).resources
+    assert (taken.threads, taken.registers, taken.shared) == (256, 32, 16 + 2 * 16 * 16 * 4)
+
+
+def test_every_launch_gets_its_program() -> None:
+    two = candidate(SPLIT)
+    templates = [launch.template for launch in two.plan.launches]
+    assert [one.template for one in two.programs] == templates
+    assert len(templates) == 2
+
+
+def test_the_resources_are_those_of_the_launch_that_multiplies() -> None:
+    def build(template: Template, arch: str) -> Program:
+        return program(template, arch, registers=90 if template.kernel == "simt" else 30)
+
+    prepared = prepare(registry.plan(PACKED, SQUARE), FakeRunner(), build)
+    assert isinstance(prepared, Candidate)
+    assert [one.template.kernel for one in prepared.programs] == ["pack", "simt", "split_k"]
+    assert prepared.resources.registers == 90
+
+
+def test_known_resources_need_no_compiler() -> None:
+    runner = FakeRunner(known=[tiled(16)])
+    assert isinstance(prepare(registry.plan(tiled(16), SQUARE), runner, uncompiled), Candidate)
+
+
+def test_a_compile_error_is_a_failure() -> None:
+    def broken(template: Template, arch: str) -> CompileFailure:
+        return CompileFailure(template, arch, "tiled.cu(7): error: expected a ;", "log")
+
+    failure = prepare(registry.plan(tiled(16), SQUARE), FakeRunner(), broken)
+    assert failure == Failure("compile", "tiled.cu(7): error: expected a ;")
+
+
+@pytest.mark.parametrize("taken", [{"spills": 48}, {"local": 48}])
+def test_spills_and_local_memory_reject_with_the_numbers(taken: dict[str, int]) -> None:
+    failure = prepare(
+        registry.plan(tiled(16), SQUARE), FakeRunner(), lambda t, a: program(t, a, **taken)
+    )
+    assert isinstance(failure, Failure)
+    assert failure.stage == "resources"
+    assert "48 bytes" in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("spills", "local", "runs"), [(40, 40, True), (44, 24, False), (40, 48, False), (8, 8, True)]
+)
+def test_a_spill_of_few_bytes_is_left_to_the_clock(spills: int, local: int, runs: bool) -> None:
+    found = prepare(
+        registry.plan(tiled(16), SQUARE),
+        FakeRunner(),
+        lambda t, a: program(t, a, spills=spills, local=local),
+    )
+    assert isinstance(found, Candidate) == runs
+
+
+def test_a_block_that_no_sm_holds_is_rejected_with_the_numbers() -> None:
+    failure = prepare(
+        registry.plan(tiled(32), SQUARE), FakeRunner(), lambda t, a: program(t, a, registers=80)
+    )
+    assert isinstance(failure, Failure)
+    assert "1024 threads of 80 registers" in failure.reason
+    assert "limited by registers" in failure.reason
+
+
+def trial(outcome: Measurement | Failure) -> Trial:
+    taken = candidate(tiled(16))
+    return Trial.of(taken.config, taken.resources, outcome, H100)
+
+
+def test_the_trial_of_a_measurement_can_be_recorded() -> None:
+    # 256 threads of 32 registers: 8 blocks of 8 warps fill the 64 warps of an SM.
+    entry = trial(by_width(tiled(16))).entry
+    assert entry is not None
+    assert (entry.occupancy, entry.limiter) == (1.0, "warps and registers")
+
+
+def test_the_trial_of_a_failure_cannot() -> None:
+    assert trial(crash(tiled(16))).entry is None
+
+
+def test_a_failure_has_no_time() -> None:
+    assert Trial(tiled(4), crash(tiled(4))).time_us > Measurement(1e30).time_us

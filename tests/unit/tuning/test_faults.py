@@ -1,0 +1,346 @@
+"""Whatever fails while a problem is tuned: no measured trial is lost, and the record is right."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, program, tiled
+from support.full_disk import small_files
+from support.paths import import_path
+from support.sample_records import H100, SQUARE
+
+from autotune.compiler import Program
+from autotune.errors import CacheError, RunnerError
+from autotune.families.config import Config
+from autotune.families.plan import Template
+from autotune.gpu import GpuRunner, process
+from autotune.records import Record, Store
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.tuning import loop as loop
+from autotune.tuning.evaluate import Compile, Trial
+from autotune.tuning.events import Observer, Progress, Silent
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.search import Journal
+
+SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
+EVERYTHING = Options(sampler="random")
+KILLS = 100
+GONE_S = 10.0
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    return Store(tmp_path)
+
+
+def go(
+    runner: Runner,
+    store: Store,
+    options: Options = EVERYTHING,
+    *,
+    family: str = "tiled",
+    compile: Compile = compiled,
+    observer: Observer | None = None,
+) -> Record:
+    subject = GemmTunable(SQUARE, family)
+    return tune(subject, runner, store, options, compile=compile, origin=ORIGIN, observer=observer)
+
+
+def told(store: Store) -> list[Trial]:
+    """What the journal holds, which has to be readable as it is."""
+    [path] = (store.root / "studies").rglob("*.log")
+    backend = optuna.storages.journal.JournalFileBackend(str(path))
+    [name] = optuna.get_all_study_names(optuna.storages.JournalStorage(backend))
+    opened = Journal(path, name, ())
+    opened.close()
+    return opened.told
+
+
+class Noting(GpuRunner):
+    """Keeps what came back, which is then not to be lost.
+
+    Attributes:
+        came: the outcomes by configuration.
+    """
+
+    def __init__(self, bench: str, time_limit: float = 30.0) -> None:
+        self.came: dict[Config, Measurement | Failure] = {}
+        bench = f"support.dying_benches:{bench}"
+        super().__init__(SQUARE, bench=bench, vendor=None, time_limit=time_limit)
+
+    def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+        answer = super()._ask(method, arguments, limit)
+        match arguments, answer:
+            case (Candidate() as candidate, *_), Measurement() | Failure():
+                self.came[candidate.config] = answer
+        return answer
+
+
+class Killer(threading.Thread):
+    """Kills the workers of a runner: one in five while it starts, the others while they measure."""
+
+    def __init__(self, runner: Noting, spawned: list[int]) -> None:
+        super().__init__(daemon=True)
+        self._runner, self._spawned = runner, spawned
+        self.kills = 0
+
+    def run(self) -> None:
+        moments, seen = random.Random(20), 0
+        while self.kills < KILLS:
+            while len(self._spawned) == seen:
+                time.sleep(0.0005)
+            seen = len(self._spawned)
+            pid = self._spawned[-1]
+            if moments.random() < 0.8:
+                while not self._measures(pid):
+                    time.sleep(0.0005)
+                time.sleep(moments.uniform(0, 0.03))
+            else:
+                time.sleep(moments.uniform(0, 0.3))
+            os.kill(pid, signal.SIGKILL)
+            self.kills += 1
+
+    def _measures(self, pid: int) -> bool:
+        worker = self._runner._measuring._worker
+        return worker._process.pid == pid and worker._stands
+
+
+class Until(Silent):
+    """Interrupts the run as soon as a thread has ended."""
+
+    def __init__(self, thread: threading.Thread) -> None:
+        self._thread = thread
+
+    def trial(self, trial: Trial, progress: Progress) -> None:
+        del trial, progress
+        if not self._thread.is_alive():
+            raise KeyboardInterrupt
+
+
+def away(directory: Path, seconds: float) -> None:
+    """Takes a directory away for a while, as a server does that is started anew."""
+    directory.rename(directory.with_name("away"))
+    time.sleep(seconds)
+    directory.with_name("away").rename(directory)
+
+
+def test_a_hundred_kills_and_ten_seconds_without_storage_lose_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawned: list[int] = []
+
+    class Spawned(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            spawned.append(self.pid)
+
+    monkeypatch.setattr(subprocess, "Popen", Spawned)
+    runner = Noting("brief")
+    killer = Killer(runner, spawned)
+    outage = threading.Timer(8.0, away, (store.root / "studies", GONE_S))
+    killer.start()
+    outage.start()
+    with pytest.raises(KeyboardInterrupt):
+        go(runner, store, family="simt", observer=Until(killer))
+    outage.join()
+    runner.close()
+    assert {trial.config: trial.outcome for trial in told(store)} == runner.came
+    failed = [one for one in runner.came.values() if isinstance(one, Failure)]
+    times = [one.time_us for one in runner.came.values() if isinstance(one, Measurement)]
+    assert killer.kills == KILLS
+    assert 0 < len(failed) <= KILLS < len(times)
+    assert all("SIGKILL" in one.reason for one in failed)
+    saved = store.load(runner.device, SQUARE)
+    assert saved is not None
+    assert saved.best.measurement.time_us == min(times)
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+    runner = Noting("mortal")
+    assert go(runner, store, Options(trials=3)).provenance.trials == 3
+    runner.close()
+
+
+def test_who_kills_every_worker_is_to_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STARTS", 2)
+    runner = Noting("doomed")
+    with pytest.raises(RunnerError, match=r"the worker did not start: .*SIGKILL"):
+        _ = runner.device
+    runner.close()
+
+
+def test_what_a_candidate_breaks_costs_it_alone(store: Store) -> None:
+    runner = Noting("faulty", time_limit=0.5)
+    record = go(runner, store)
+    runner.close()
+    failed = {one.config: one.outcome for one in told(store) if isinstance(one.outcome, Failure)}
+    stages = {(config.integer("tile_width"), one.stage) for config, one in failed.items()}
+    assert stages == {(5, "crash"), (6, "timeout"), (7, "crash"), (8, "crash")}
+    assert {key.partition("@")[0] for key in store.quarantined(runner.device)} == {
+        str(config) for config in failed
+    }
+    assert (record.best.config.integer("tile_width"), record.provenance.trials) == (23, SPACE)
+
+
+def test_a_compiler_that_dies_costs_its_candidate_alone(store: Store) -> None:
+    def frail(template: Template, arch: str) -> Program:
+        if template.expression.startswith("tiled<24"):
+            subprocess.run([sys.executable, "-c", "import os; os.abort()"], check=True)
+        return program(template, arch)
+
+    runner = FakeRunner()
+    record = go(runner, store, compile=frail)
+    failed = [one for one in told(store) if isinstance(one.outcome, Failure)]
+    assert {one.config.integer("tile_width") for one in failed} == {24}
+    assert all(
+        "SIGABRT" in one.outcome.reason for one in failed if isinstance(one.outcome, Failure)
+    )
+    assert record.best.config == tiled(23, specialized=0)
+
+
+def test_a_full_disk_is_an_error_that_leaves_what_was_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Journal", partial(Journal, patience_s=0.2))
+    first, second = FakeRunner(), FakeRunner()
+    with small_files(20_000), pytest.raises(CacheError, match="cannot be written: File too large"):
+        go(first, store)
+    kept = {trial.config for trial in told(store)}
+    assert 5 < len(kept) < SPACE
+    record = go(second, store)
+    assert not kept & set(second.measured)
+    assert (record.best.config, record.provenance.trials) == (tiled(23, specialized=0), SPACE)
+
+
+def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "Journal", partial(Journal, patience_s=0.2))
+    runner = FakeRunner()
+    with small_files(20_000), pytest.raises(CacheError, match="measured trials are kept in") as end:
+        go(runner, store, Options(trials=25, sampler="random"))
+    assert str(tmp_path / "rescued") in str(end.value)
+    assert {trial.config for trial in told(store)} >= set(runner.measured)
+
+
+def test_the_device_does_not_wait_for_a_storage_that_is_gone(store: Store) -> None:
+    begun: list[float] = []
+
+    def outcome(config: Config) -> Measurement:
+        begun.append(time.monotonic())
+        if len(begun) == 10:
+            threading.Thread(target=away, args=(store.root / "studies", 3.0)).start()
+        time.sleep(0.02)
+        return by_width(config)
+
+    runner = FakeRunner(outcome, again=by_width)
+    go(runner, store)
+    assert max(after - before for before, after in pairwise(begun)) < 1.5
+    assert {trial.config for trial in told(store)} == set(runner.measured)
+
+
+# What a process does that is not alone, or is interrupted: it notes what it measures.
+PROCESS = """
+import sys, time
+from pathlib import Path
+from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
+from support.sample_records import SQUARE
+from autotune.records import Store
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Options, tune
+
+def outcome(config):
+    time.sleep(0.02)
+    with open(sys.argv[2], "a") as file:
+        file.write(f"{config}\\n")
+    return by_width(config)
+
+runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
+tiles = GemmTunable(SQUARE, "tiled")
+tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
+"""
+
+
+def started(store: Store, log: Path) -> subprocess.Popen[str]:
+    paths = import_path(Path(__file__).parent)
+    return subprocess.Popen(
+        [sys.executable, "-c", PROCESS, str(store.root), str(log)],
+        env=os.environ | {"PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def measured(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_two_tuners_of_one_problem_lose_nothing_of_each_other(store: Store, tmp_path: Path) -> None:
+    logs = [tmp_path / "one", tmp_path / "other"]
+    for tuner in [started(store, log) for log in logs]:
+        errors = tuner.communicate(timeout=60)[1]
+        assert (tuner.returncode, errors) == (0, "")
+    kept = [str(trial.config) for trial in told(store)]
+    assert Counter(kept) == Counter(measured(logs[0]) + measured(logs[1]))
+    assert len(set(kept)) == SPACE
+    saved = store.load(H100, SQUARE)
+    assert saved is not None
+    assert saved.best.config == tiled(23, specialized=0)
+
+
+def test_two_tuners_of_one_problem_measure_nothing_twice(store: Store, tmp_path: Path) -> None:
+    logs = [tmp_path / "one", tmp_path / "other"]
+    for tuner in [started(store, log) for log in logs]:
+        assert tuner.wait(timeout=60) == 0
+    assert Counter(measured(logs[0]) + measured(logs[1])).most_common(1)[0][1] == 1
+
+
+def interrupted(store: Store, log: Path, pauses: list[float]) -> subprocess.Popen[str]:
+    """A tuner that got Ctrl-C after 12 measurements, and again after each of the pauses."""
+    tuner = started(store, log)
+    while len(measured(log)) < 12:
+        assert tuner.poll() is None
+        time.sleep(0.001)
+    tuner.send_signal(signal.SIGINT)
+    for pause in pauses:
+        time.sleep(pause)
+        tuner.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    tuner.communicate(timeout=60)
+    assert time.monotonic() - began < 5
+    return tuner
+
+
+@pytest.mark.parametrize("pauses", [[], [0.002], [0.02, 0.02]])
+def test_ctrl_c_however_often_loses_nothing(
+    store: Store, tmp_path: Path, pauses: list[float]
+) -> None:
+    log = tmp_path / "log"
+    tuner = interrupted(store, log, pauses)
+    assert tuner.returncode == -signal.SIGINT
+    first = measured(log)
+    kept = {str(trial.config) for trial in told(store)}
+    assert kept >= set(first)
+    saved = store.load(H100, SQUARE)
+    assert pauses or (saved is not None and saved.provenance.trials >= 11)
+    assert started(store, log).wait(timeout=60) == 0
+    assert Counter(measured(log)).most_common(1)[0][1] == 1
+    assert len(measured(log)) == SPACE

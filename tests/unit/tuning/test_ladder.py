@@ -1,0 +1,330 @@
+"""The steps from the naive kernel to the best, beside cuBLAS."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support import sample_records
+from support.fake_runner import ORIGIN, FakeRunner, compiled
+from support.sample_recording import FASTEST, FASTEST_US, PROBLEM, VENDOR_US, recorded
+
+from autotune.compiler import CompileFailure, Program
+from autotune.device import Device, find
+from autotune.errors import NotFoundError
+from autotune.families import registry
+from autotune.families.base import Rule
+from autotune.families.config import Config, Value
+from autotune.families.plan import Template
+from autotune.families.textbook.tiled import TILED
+from autotune.problem import Problem
+from autotune.records import Store
+from autotune.report.ladder import Rung, render, rungs, to_json
+from autotune.runners.base import Failure, Measurement
+from autotune.runners.recording import Recording, SweepRow
+from autotune.targets.targets import Target
+from autotune.tuning import ladder
+from autotune.tuning.ladder import BEST, STEPS, climb
+
+
+def times(config: Config) -> Measurement:
+    return Measurement(100.0 + len(str(config)))
+
+
+def rung(name: str) -> Rung:
+    return next(one for one in rungs(ladder.recorded(recorded())) if one.name == name)
+
+
+def printed(climbed: ladder.Ladder, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render(climbed))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_recorded_ladder_ends_with_the_fastest_recorded_kernel() -> None:
+    assert ladder.recorded(recorded()).steps[BEST].config == FASTEST
+
+
+def test_a_recorded_ladder_has_the_steps_in_order() -> None:
+    assert [*ladder.recorded(recorded()).steps] == [*STEPS, BEST]
+
+
+def test_steps_that_were_not_recorded_are_left_out() -> None:
+    rows = tuple(row for row in recorded().rows if row.config.family == "simt")
+    assert [*ladder.recorded(replace(recorded(), rows=rows)).steps] == [BEST]
+
+
+def test_a_recording_without_a_competitor_is_no_ladder() -> None:
+    rows = tuple(row for row in recorded().rows if row.config.family != "simt")
+    with pytest.raises(NotFoundError, match="256x256x256:f32:nn on NVIDIA H100 80GB HBM3 has no"):
+        ladder.recorded(replace(recorded(), rows=rows))
+
+
+def test_a_kernel_of_another_version_is_no_competitor() -> None:
+    first, *_ = rows = recorded().rows
+    older = replace(first, config=Config.parse("simt:bm=64,bn=64"), outcome=Measurement(1.0))
+    assert ladder.recorded(replace(recorded(), rows=(older, *rows))).steps[BEST].config == FASTEST
+
+
+def test_a_climb_times_all_steps_side_by_side() -> None:
+    runner = FakeRunner(times)
+    climb(PROBLEM, FASTEST, runner, compiled)
+    assert runner.rematched == [*STEPS.values(), FASTEST]
+
+
+def test_a_climb_keeps_the_reason_of_a_step_that_falls() -> None:
+    runner = FakeRunner(
+        lambda config: Failure("verify", "wrong") if config.family == "naive" else times(config)
+    )
+    climbed = climb(PROBLEM, FASTEST, runner, compiled)
+    assert [one.failure for one in rungs(climbed)][:3] == ["verify: wrong", "verify: wrong", None]
+
+
+def test_a_step_that_does_not_compile_is_not_timed() -> None:
+    def broken(template: Template, arch: str) -> Program | CompileFailure:
+        if template.kernel == "naive":
+            return CompileFailure(template, arch, "no", "")
+        return compiled(template, arch)
+
+    climbed = climb(PROBLEM, FASTEST, FakeRunner(times), broken)
+    assert [one.time_us is None for one in rungs(climbed)] == [True, True, *[False] * 5]
+
+
+def test_speed_is_2mnk_over_the_time() -> None:
+    assert rung(BEST).gflops == pytest.approx(2 * 256**3 / FASTEST_US / 1e3)
+
+
+def test_the_share_of_cublas_is_the_ratio_of_times() -> None:
+    assert rung(BEST).cublas_share == VENDOR_US / FASTEST_US
+
+
+def test_cublas_comes_last_with_its_speed_alone() -> None:
+    last = rungs(ladder.recorded(recorded()))[-1]
+    assert (last.name, last.time_us, last.cublas_share, last.config) == (
+        "cuBLAS",
+        VENDOR_US,
+        1.0,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "flop_per_byte"),
+    # PMPP, the chapter on tiled multiplication: 0.25 FLOP/B without tiles, TILE_WIDTH / 4 with.
+    [("naive, coalesced", 0.25), ("naive, uncoalesced", 0.25), ("tiled, TILE_WIDTH 32", 8.0)],
+)
+def test_text_flop_per_byte(name: str, flop_per_byte: float) -> None:
+    assert rung(name).flop_per_byte == flop_per_byte
+
+
+def test_the_bound_is_what_the_bandwidth_feeds() -> None:
+    assert rung("naive, coalesced").bound_gflops == pytest.approx(3.352e12 * 0.25 / 1e9)
+
+
+def test_without_a_vendor_library_there_is_no_share() -> None:
+    climbed = ladder.recorded(replace(recorded(), baseline=None))
+    assert [one.cublas_share for one in rungs(climbed)] == [None] * 6
+
+
+def test_the_table_says_that_it_was_recorded() -> None:
+    assert printed(ladder.recorded(recorded())).startswith(
+        "256x256x256:f32:nn on NVIDIA H100 80GB HBM3  REPLAYED"
+    )
+
+
+def test_the_ladder_is_json() -> None:
+    data = json.loads(json.dumps(to_json(ladder.recorded(recorded()))))
+    assert [one["name"] for one in data["rungs"]] == [*STEPS, BEST, "cuBLAS"]
+
+
+def test_every_step_is_legal_on_the_devices_that_compile_it() -> None:
+    from autotune import device
+    from autotune.candidates import space
+
+    problem = Problem(4096, 4096, 4096)
+    assert [space.rejection(one, problem, device.find("t4")) for one in STEPS.values()] == [
+        None
+    ] * 5
+
+
+def test_the_table_loses_nothing_on_a_terminal_of_80_columns() -> None:
+    assert "…" not in printed(ladder.recorded(recorded()), width=80)
+
+
+# On tensor cores: the families are stand-ins, which plan what `tiled` does.
+
+
+@dataclass(frozen=True)
+class TensorCores:
+    """A family for tensor cores of some architectures."""
+
+    name: str
+    oldest: tuple[int, int] = (8, 0)
+    computes: tuple[str, ...] = ("tf32", "bf16")
+
+    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
+        return TILED.domain(problem, device)
+
+    def rules(self, _problem: Problem, device: Device) -> tuple[Rule, ...]:
+        refused = None if device.compute_capability >= self.oldest else f"needs {self.oldest}"
+        return (Rule("architecture", ("tile_width",), lambda _: refused),)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(TILED, name)
+
+
+def on(family: str, width: int) -> Config:
+    return Config.of(family, {"tile_width": width, "specialized": 1})
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_ins = {"mma": TensorCores("mma"), "wgmma": TensorCores("wgmma", oldest=(9, 0))}
+    known = {name: one for name, one in registry.FAMILIES.items() if name not in stand_ins}
+    monkeypatch.setattr(registry, "FAMILIES", {**known, **stand_ins})
+
+
+def in_precision(compute: str) -> Problem:
+    return replace(PROBLEM, compute=compute)
+
+
+def extended(store: Store, device: str = "h100") -> ladder.Ladder:
+    """A ladder whose kernels take as long as their tiles are wide, cuBLAS 20 us."""
+
+    class Runner(FakeRunner):
+        def baseline(self) -> Measurement:
+            return Measurement(20.0)
+
+    def timed(config: Config) -> Measurement:
+        return Measurement(float(config.values.get("tile_width", 64)))
+
+    runner = Runner(timed, device=find(device))
+
+    @contextmanager
+    def opened(problem: Problem) -> Iterator[Target]:
+        assert problem.shape == PROBLEM.shape
+        yield Target(runner, ORIGIN)
+
+    place: Any = opened
+    return ladder.extended(climb(PROBLEM, FASTEST, runner, compiled), store, place, compiled)
+
+
+def tuned(store: Store, compute: str, *configs: Config) -> None:
+    entries = [
+        replace(sample_records.entry(16, 9.0 + place), config=config)
+        for place, config in enumerate(configs)
+    ]
+    store.save(sample_records.record(*entries, problem=in_precision(compute), device=find("h100")))
+
+
+@pytest.mark.usefixtures("cores")
+def test_each_precision_has_its_steps_and_its_own_cublas(tmp_path: Path) -> None:
+    climbed = extended(Store(tmp_path))
+    names = [one.name for one in rungs(climbed)]
+    assert names[len(STEPS) + 1 :] == [
+        "cuBLAS",
+        *("tf32, mma", "tf32, wgmma", "cuBLAS, tf32"),
+        *("bf16, mma", "bf16, wgmma", "cuBLAS, bf16"),
+    ]
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_step_on_tensor_cores_runs_what_is_recorded_of_its_family(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 9), on("wgmma", 10), on("mma", 11))
+    climbed = extended(store)
+    steps = {one.name: one.config for one in rungs(climbed) if one.compute == "bf16"}
+    assert steps["bf16, mma"] == str(on("mma", 9))
+    assert steps["bf16, wgmma"] == str(on("wgmma", 10))
+    assert climbed.untuned == ("tf32, mma", "tf32, wgmma")
+
+
+@pytest.mark.usefixtures("cores")
+def test_what_is_illegal_today_is_not_run(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 999), on("mma", 11))
+    (_, bf16) = extended(store).higher
+    assert bf16.steps["bf16, mma"].config == on("mma", 11)
+
+
+@pytest.mark.usefixtures("cores")
+def test_shares_are_of_the_same_precision(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 10))
+    step = next(one for one in rungs(extended(store)) if one.name == "bf16, mma")
+    assert step.cublas_share == 20.0 / 10.0
+    peak = 132 * 2048 * 2 * 1.98e9
+    assert step.peak_share == pytest.approx(2 * 256**3 / 10e-6 / peak)
+
+
+@pytest.mark.usefixtures("cores")
+def test_an_operand_of_16_bits_feeds_twice_the_flops(tmp_path: Path) -> None:
+    for compute in ("tf32", "bf16"):
+        tuned(store := Store(tmp_path), compute, on("mma", 16))
+    steps = {one.name: one.flop_per_byte for one in rungs(extended(store))}
+    assert (steps["tf32, mma"], steps["bf16, mma"]) == (4.0, 8.0)
+
+
+@pytest.mark.usefixtures("cores")
+def test_steps_that_the_device_cannot_run_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    climbed = extended(Store(tmp_path), "a100")
+    assert [*climbed.missing] == ["tf32, wgmma", "bf16, wgmma"]
+    assert [*climbed.higher[0].steps] == ["tf32, mma"]
+    assert (
+        "left out: tf32, wgmma; bf16, wgmma: NVIDIA A100-SXM4-80GB cannot run it (architecture)"
+        in printed(climbed)
+    )
+
+
+@pytest.mark.usefixtures("cores")
+def test_without_tensor_cores_the_ladder_is_that_of_fp32(tmp_path: Path) -> None:
+    climbed = extended(Store(tmp_path), "t4")
+    assert (climbed.higher, len(climbed.missing)) == ((), 4)
+
+
+def recorded_in(compute: str, *configs: Config) -> Recording:
+    first = next(row for row in recorded().rows if row.config.family == "tiled")
+    rows = tuple(
+        SweepRow(config, first.resources, Measurement(10.0 - place))
+        for place, config in enumerate(configs)
+    )
+    return replace(recorded(), problem=in_precision(compute), rows=rows)
+
+
+@pytest.mark.usefixtures("cores")
+def test_a_recorded_ladder_has_what_is_recorded_in_other_precisions() -> None:
+    known = {"bf16": recorded_in("bf16", on("mma", 9), on("mma", 10))}
+
+    def found(problem: Problem) -> Recording:
+        if problem.compute not in known:
+            raise NotFoundError("no such recording")
+        return known[problem.compute]
+
+    climbed = ladder.recorded(recorded(), found)
+    (bf16,) = climbed.higher
+    assert {name: trial.config for name, trial in bf16.steps.items()} == {
+        "bf16, mma": on("mma", 10)
+    }
+    assert climbed.missing == dict.fromkeys(
+        ("tf32, mma", "tf32, wgmma", "bf16, wgmma"), "not recorded"
+    )
+
+
+@pytest.mark.usefixtures("cores")
+def test_the_json_has_the_precision_of_each_rung_and_what_is_missing(tmp_path: Path) -> None:
+    data = json.loads(json.dumps(to_json(extended(Store(tmp_path), "a100"))))
+    assert [one["compute"] for one in data["rungs"]] == ["f32"] * 7 + ["tf32"] * 2 + ["bf16"] * 2
+    assert data["missing"].keys() == {"tf32, wgmma", "bf16, wgmma"}
+    assert data["untuned"] == ["tf32, mma", "bf16, mma"]
+
+
+@pytest.mark.usefixtures("cores")
+def test_the_longer_table_loses_nothing_on_80_columns_either(tmp_path: Path) -> None:
+    shown = printed(extended(Store(tmp_path)), width=80)
+    assert "…" not in shown
+    assert "bf16, the peak        1,070.5" in shown

@@ -1,0 +1,234 @@
+"""What is prepared while others are measured, and the order in which it comes."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from time import sleep
+
+import pytest
+from support.fake_runner import FakeRunner, compiled, program, tiled, uncompiled
+from support.sample_records import H100, SQUARE
+
+from autotune.candidates import space
+from autotune.compiler import CompileFailure, Program
+from autotune.errors import MissingError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.families.plan import Template
+from autotune.problem import Problem
+from autotune.runners.base import Candidate, Failure
+from autotune.tuning.pipeline import ahead
+
+ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
+SLOW = tiled(4)
+DEEP = Problem(64, 64, 65536)
+SQUARES, DEEPLY = (partial(registry.plan, problem=one) for one in (SQUARE, DEEP))
+SPLIT = next(
+    config
+    for config in space.feasible(DEEP, H100).configs
+    if len(registry.plan(config, DEEP).launches) == 2
+)
+
+
+class Gate:
+    """A compiler that holds `SLOW` back until it may let it go, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.built: list[str] = []
+
+    def __call__(self, template: Template, arch: str) -> Program:
+        self.built.append(template.expression)
+        if template.expression.startswith("tiled<4,"):
+            assert self.open.wait(10)
+        return program(template, arch)
+
+
+def test_in_order_each_waits_for_those_before_it() -> None:
+    gate = Gate()
+    threading.Timer(0.05, gate.open.set).start()
+    configs = [SLOW, *(tiled(width) for width in (5, 6, 7))]
+    prepared = ahead(configs, SQUARES, FakeRunner(), gate, window=4, ordered=True, jobs=2)
+    assert [config for config, _ in prepared] == configs
+
+
+def test_what_takes_long_holds_up_none_that_is_ready() -> None:
+    gate = Gate()
+    quick = [tiled(width) for width in range(5, 20)]
+    prepared = ahead([SLOW, *quick], SQUARES, FakeRunner(), gate, window=4, ordered=False, jobs=2)
+    with closing(prepared):
+        came = [next(prepared)[0] for _ in quick]
+        gate.open.set()
+        assert [config for config, _ in prepared] == [SLOW]
+    assert sorted(came) == quick
+
+
+def test_of_several_that_are_ready_the_first_taken_comes_first() -> None:
+    gate = Gate()
+    gate.open.set()
+    generic = [tiled(width, specialized=0) for width in range(5, 20)]
+    # One program makes them all ready at once.
+    prepared = ahead(generic, SQUARES, FakeRunner(), gate, window=8, ordered=False)
+    assert [config for config, _ in prepared] == generic
+
+
+@ORDERED
+def test_no_more_are_taken_than_the_window_holds(ordered: bool) -> None:
+    taken: list[Config] = []
+
+    def source() -> Iterator[Config]:
+        for width in range(4, 33):
+            taken.append(tiled(width))
+            yield taken[-1]
+
+    prepared = ahead(source(), SQUARES, FakeRunner(), compiled, window=3, ordered=ordered)
+    with closing(prepared):
+        seen = [len(taken) for _ in zip(range(4), prepared, strict=False)]
+    most = [3, 4, 5, 6]
+    assert seen == most if ordered else all(map(operator.le, seen, most))
+
+
+def test_while_nothing_is_ready_the_window_is_filled() -> None:
+    full, taken = threading.Event(), list[Config]()
+
+    def build(template: Template, arch: str) -> Program:
+        assert full.wait(10)
+        return program(template, arch)
+
+    def source() -> Iterator[Config]:
+        for width in range(4, 12):
+            taken.append(tiled(width))
+            if len(taken) == 5:
+                full.set()
+            yield taken[-1]
+
+    with closing(
+        ahead(source(), SQUARES, FakeRunner(), build, window=5, ordered=False)
+    ) as prepared:
+        next(prepared)
+    assert len(taken) == 5
+
+
+def test_a_device_that_would_wait_gets_what_is_at_hand() -> None:
+    slow, spares = threading.Event(), [tiled(8, specialized=0), tiled(9, specialized=0)]
+
+    def build(template: Template, arch: str) -> Program:
+        if ("TILE_WIDTH", 16) in template.arguments:
+            assert slow.wait(10)
+        return program(template, arch)
+
+    def spare(fits: Callable[[Config], bool]) -> Config | None:
+        fitting = [one for one in spares if fits(one)]
+        if not fitting:
+            slow.set()
+            return None
+        spares.remove(fitting[0])
+        return fitting[0]
+
+    asked = [tiled(32, specialized=0), tiled(16)]
+    with closing(
+        ahead(asked, SQUARES, FakeRunner(), build, window=2, ordered=False, spare=spare)
+    ) as prepared:
+        given = [config for config, _ in prepared]
+    # All of them are of one program, which takes the width as an argument.
+    assert given == [asked[0], tiled(8, specialized=0), tiled(9, specialized=0), asked[1]]
+
+
+@ORDERED
+def test_a_shared_template_is_compiled_once(ordered: bool) -> None:
+    gate = Gate()
+    generic = [tiled(width, specialized=0) for width in range(5, 33)]
+    assert len(list(ahead(generic, SQUARES, FakeRunner(), gate, window=4, ordered=ordered))) == 28
+    assert len(gate.built) == 1
+
+
+def test_templates_compile_at_the_same_time() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def build(template: Template, arch: str) -> Program:
+        both.wait()
+        return program(template, arch)
+
+    pair = [tiled(4), tiled(5)]
+    prepared = list(ahead(pair, SQUARES, FakeRunner(), build, window=2, ordered=True, jobs=2))
+    assert all(isinstance(one, Candidate) for _, one in prepared)
+
+
+def test_a_slow_second_launch_is_waited_for() -> None:
+    reduced = threading.Event()
+    product, second = (launch.template for launch in registry.plan(SPLIT, DEEP).launches)
+
+    def build(template: Template, arch: str) -> Program:
+        if template == second:
+            assert reduced.wait(10)
+        return program(template, arch)
+
+    prepared = ahead(
+        [SPLIT, tiled(16)], DEEPLY, FakeRunner(), build, window=2, ordered=False, jobs=3
+    )
+    with closing(prepared):
+        assert next(prepared)[0] == tiled(16)
+        reduced.set()
+        config, candidate = next(prepared)
+    assert config == SPLIT
+    assert isinstance(candidate, Candidate)
+    assert [one.template for one in candidate.programs] == [product, second]
+
+
+@ORDERED
+def test_closing_drops_what_is_queued(ordered: bool) -> None:
+    built: list[str] = []
+
+    def build(template: Template, arch: str) -> Program:
+        sleep(0.02)
+        built.append(template.expression)
+        return program(template, arch)
+
+    configs = [tiled(width) for width in range(4, 33)]
+    prepared = ahead(configs, SQUARES, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
+    with closing(prepared):
+        next(prepared)
+    sleep(0.1)
+    assert len(built) <= 2
+
+
+@ORDERED
+def test_what_does_not_compile_comes_as_its_failure(ordered: bool) -> None:
+    def broken(template: Template, arch: str) -> CompileFailure:
+        return CompileFailure(template, arch, "error: expected a ;", "log")
+
+    (found,) = ahead([tiled(4)], SQUARES, FakeRunner(), broken, window=2, ordered=ordered)
+    assert found == (tiled(4), Failure("compile", "error: expected a ;"))
+
+
+@ORDERED
+def test_a_missing_compiler_is_the_callers_business(ordered: bool) -> None:
+    def missing(template: Template, arch: str) -> Program:
+        raise MissingError(f"no NVRTC for {template.kernel} on {arch}")
+
+    with pytest.raises(MissingError, match="no NVRTC"):
+        list(ahead([tiled(4)], SQUARES, FakeRunner(), missing, window=2, ordered=ordered))
+
+
+@ORDERED
+def test_what_the_runner_knows_is_not_compiled(ordered: bool) -> None:
+    runner = FakeRunner(known=[tiled(16)])
+    (found,) = ahead([tiled(16)], SQUARES, runner, uncompiled, window=1, ordered=ordered)
+    assert isinstance(found[1], Candidate)
+
+
+def test_a_compiler_that_breaks_down_costs_the_candidate_alone() -> None:
+    def frail(template: Template, arch: str) -> Program:
+        if template.expression.startswith("tiled<5,"):
+            raise BrokenPipeError("the compiler died\nin many lines")
+        return program(template, arch)
+
+    configs = [tiled(width) for width in (4, 5, 6)]
+    prepared = ahead(configs, SQUARES, FakeRunner(), frail, window=2, ordered=True)
+    first, bad, last = (candidate for _, candidate in prepared)
+    assert bad == Failure("compile", "the compiler broke down: BrokenPipeError: the compiler died")
+    assert [type(one) for one in (first, last)] == [Candidate, Candidate]

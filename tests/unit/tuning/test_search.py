@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+
+import numpy as np
+import optuna
+import pytest
+from support.blas_threads import one_thread as one_thread
+
+from autotune.families.config import Config
+from autotune.runners.base import Failure, Measurement
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import Sampler, Search, axes_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SAMPLERS: tuple[Sampler, ...] = ("gp", "tpe", "random", "exhaustive")
+LEARNING: tuple[Sampler, ...] = ("gp", "tpe")
+
+
+def synthetic() -> list[Config]:
+    """A space with the constraints of a register-tiled kernel: 1,488 of 2,592 combinations."""
+    choices = itertools.product(
+        (32, 64, 128, 256),
+        (32, 64, 128, 256),
+        (8, 16, 32),
+        (4, 8, 16),
+        (4, 8, 16),
+        (2, 3),
+        ("columns", "rows", "snake"),
+    )
+    return [
+        Config(
+            "synthetic",
+            tuple(zip(("bm", "bn", "bk", "tm", "tn", "stages", "order"), c, strict=True)),
+        )
+        for c in choices
+        if 64 <= c[0] * c[1] // (c[3] * c[4]) <= 512
+        and c[3] * c[4] <= 128
+        and 4 * c[5] * c[2] * (c[0] + c[1]) <= 96 * 1024
+    ]
+
+
+def cost(config: Config) -> float:
+    """Microseconds; the best has 128 x 256 tiles, 8 x 16 a thread, three stages, in columns."""
+    p = config.values
+
+    def off(name: str, best: int) -> float:
+        return abs(math.log2(config.integer(name) / best))
+
+    tile = off("bm", 128) + off("bn", 256) + 0.5 * abs(off("bm", 128) - off("bn", 256))
+    thread = off("tm", 8) + off("tn", 16)
+    order = {"columns": 0.0, "snake": 0.05, "rows": 0.15}[str(p["order"])]
+    return (
+        1000
+        * (1 + 0.2 * tile + 0.12 * thread + 0.04 * off("bk", 16) + order)
+        * (1.0 if p["stages"] == 3 else 1.06)
+    )
+
+
+def run(search: Search, trials: int, seed: int = 0) -> list[Trial]:
+    """Asks and tells, with 2 % noise."""
+    noise = random.Random(seed)
+    done: list[Trial] = []
+    while len(done) < trials and (config := search.ask()) is not None:
+        done.append(Trial(config, Measurement(cost(config) * noise.gauss(1, 0.02))))
+        search.tell(done[-1])
+    return done
+
+
+def share(trials: list[Trial]) -> float:
+    """True time of the optimum over that of the configuration with the best measured time."""
+    return min(map(cost, synthetic())) / cost(min(trials, key=lambda one: one.time_us).config)
+
+
+def thin() -> list[Config]:
+    """Another family, which shares one parameter with the synthetic one."""
+    choices = itertools.product((16, 32, 64, 128), (1, 2, 4, 8, 16), (2, 3, 4), ("near", "far"))
+    names = ("bk", "splits", "unroll", "store")
+    return [Config("thin", tuple(zip(names, c, strict=True))) for c in choices]
+
+
+THIN = {"best_us": 800.0}
+
+
+def thin_cost(config: Config) -> float:
+    """Microseconds; at its best a fifth faster than the synthetic family."""
+    off = sum(
+        abs(math.log2(config.integer(name) / best)) for name, best in (("bk", 64), ("splits", 8))
+    )
+    return THIN["best_us"] * (1 + 0.3 * off + 0.1 * (config.values["store"] == "far"))
+
+
+def of_either(config: Config) -> float:
+    """The time of a configuration of either family."""
+    return thin_cost(config) if config.family == "thin" else cost(config)
+
+
+def asked(search: Search, trials: int) -> list[Config]:
+    """Asks and tells over both families."""
+    given: list[Config] = []
+    while len(given) < trials and (config := search.ask()) is not None:
+        given.append(config)
+        search.tell(Trial(config, Measurement(of_either(config))))
+    return given
+
+
+def both() -> list[Config]:
+    """1,488 configurations of one family and 120 of the other, in turns."""
+    mixed = synthetic()
+    for place, config in enumerate(thin()):
+        mixed.insert(7 * place, config)
+    return mixed
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_families_are_searched_together(sampler: Sampler) -> None:
+    configs = both()[::6]
+    assert sorted(asked(Search(configs, sampler=sampler), 1000)) == sorted(configs)
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_a_small_family_that_is_better_is_found(sampler: Sampler) -> None:
+    searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
+    found = [min(map(of_either, asked(search, 60))) for search in searches]
+    assert found == [min(map(thin_cost, thin()))] * 3
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_a_large_family_overtakes_a_small_one_that_is_soon_at_its_optimum(
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(THIN, "best_us", 1280.0)  # the other family's best takes 1000
+    searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
+    found = [min(map(of_either, asked(search, 120))) for search in searches]
+    assert statistics.median(found) < 1100
+
+
+def test_a_family_is_an_axis_and_what_one_lacks_is_absent() -> None:
+    axes = {axis.name: axis for axis in axes_of(both())}
+    assert axes["family"].values == ("synthetic", "thin")
+    assert axes["bk"].values == (8, 16, 32, 64, 128)
+    assert axes["bm"].values == (None, 32, 64, 128, 256)
+    assert axes["store"].values == (None, "far", "near")
+
+
+def test_a_single_family_has_no_axis_of_its_own() -> None:
+    assert "family" not in {axis.name for axis in axes_of(thin())}
+
+
+def test_a_draw_of_a_family_is_taken_for_it() -> None:
+    configs = both()
+    axes = {axis.name: axis for axis in axes_of(configs)}
+    away = axes["family"].distances("thin")
+    others = [axis for axis in axes.values() if axis.name != "family"]
+    farthest = sum(float(axis.distances(axis.param(0)).max()) for axis in others)
+    of_thin = np.array([config.family == "thin" for config in configs])
+    assert away[of_thin].max() == 0
+    assert away[~of_thin].min() > farthest
+
+
+def test_nothing_is_away_from_what_is_absent() -> None:
+    configs = [*synthetic()[:1], *thin()[:1], *synthetic()[-1:]]
+    bm = next(axis for axis in axes_of(configs) if axis.name == "bm")
+    assert bm.distances(bm.param(0)).tolist() == [0, 0, 1]
+    assert bm.distances(bm.param(1)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_a_search_over_families_goes_on_from_what_was_told(sampler: Sampler) -> None:
+    configs = both()
+    first = asked(Search(configs, sampler=sampler, seed=4), 40)
+    told = [Trial(one, Measurement(of_either(one))) for one in first]
+    again = asked(Search(configs, sampler=sampler, seed=4, told=told), 40)
+    assert not {one.config for one in told} & set(again)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_configuration_is_given_out_once(sampler: Sampler) -> None:
+    configs = synthetic()[::6]
+    asked = [trial.config for trial in run(Search(configs, sampler=sampler), 1000)]
+    assert sorted(asked) == sorted(configs)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_what_earlier_runs_tried_is_not_given_out_again(sampler: Sampler) -> None:
+    configs = synthetic()[::6]
+    told = run(Search(configs, sampler=sampler), 60)
+    again = run(Search(configs, sampler=sampler, told=told), 1000)
+    assert not {one.config for one in told} & {one.config for one in again}
+    assert len(told) + len(again) == len(configs)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_several_may_be_asked_for_before_one_is_told(sampler: Sampler) -> None:
+    search = Search(synthetic(), sampler=sampler)
+    asked = [search.ask() for _ in range(12)]
+    assert len(set(asked)) == 12
+
+
+def test_exhaustive_goes_in_order() -> None:
+    configs = synthetic()[:20]
+    assert [one.config for one in run(Search(configs, sampler="exhaustive"), 20)] == configs
+
+
+def test_the_first_guesses_come_first() -> None:
+    configs = synthetic()
+    guesses = [configs[700], configs[3], Config("synthetic", (("bm", 7),)), configs[500]]
+    first = [trial.config for trial in run(Search(configs, guesses=guesses), 3)]
+    assert first == [configs[700], configs[3], configs[500]]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_the_same_seed_asks_for_the_same(sampler: Sampler) -> None:
+    first, second = (run(Search(synthetic(), sampler=sampler, seed=7), 50) for _ in range(2))
+    assert first == second
+
+
+def test_another_seed_asks_for_something_else() -> None:
+    first, second = (run(Search(synthetic(), seed=seed), 50) for seed in (1, 2))
+    assert first != second
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_what_learns_finds_more_in_50_trials_than_chance(sampler: Sampler) -> None:
+    def found(sampler: Sampler, seed: int) -> float:
+        return share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
+
+    learnt = statistics.median(found(sampler, seed) for seed in range(7))
+    drawn = statistics.median(found("random", seed) for seed in range(7))
+    assert learnt > drawn + 0.03
+
+
+@pytest.mark.parametrize("sampler", LEARNING)
+def test_what_learns_turns_away_from_what_fails(sampler: Sampler) -> None:
+    search = Search(synthetic(), sampler=sampler, seed=3)
+    asked: list[Config] = []
+    for _ in range(80):
+        config = search.ask()
+        assert config is not None
+        asked.append(config)
+        fails = config.values["order"] == "columns"
+        outcome = Failure("verify", "wrong") if fails else Measurement(cost(config))
+        search.tell(Trial(config, outcome))
+    assert sum(config.values["order"] == "columns" for config in asked[40:]) < 40 / 3
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_search_in_which_all_fails_goes_on(sampler: Sampler) -> None:
+    search = Search(synthetic(), sampler=sampler)
+    for _ in range(40):
+        config = search.ask()
+        assert config is not None
+        search.tell(Trial(config, Failure("crash", "illegal access")))
+    assert search.ask() is not None
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_single_configuration_can_be_searched(sampler: Sampler) -> None:
+    search = Search(synthetic()[:1], sampler=sampler)
+    assert [search.ask(), search.ask()] == [synthetic()[0], None]
+
+
+def test_optuna_is_neither_heard_nor_silenced(capfd: pytest.CaptureFixture[str]) -> None:
+    before = optuna.logging.get_verbosity()
+    run(Search(synthetic()), 3)
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == before

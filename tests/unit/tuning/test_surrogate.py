@@ -1,0 +1,375 @@
+"""The default search: what it does with what it is told, and with what is known beforehand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.blas_threads import one_thread as one_thread
+
+from autotune.candidates.features import Describe, Description
+from autotune.families.config import Config
+from autotune.families.plan import Resources
+from autotune.runners.base import Failure, Measurement
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import OUTLOOK, SURE, Search, surrogate
+from autotune.tuning.search.history import LEAST
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+NAMES = ("a", "b", "c", "d")
+BEST = (6, 2, 5, 1)
+TAKEN = Resources(threads=128, registers=32, shared=0)
+
+
+def space(family: str = "one", sizes: Sequence[int] = (8, 8, 8, 8)) -> list[Config]:
+    """All combinations of four whole numbers."""
+    choices = itertools.product(*map(range, sizes))
+    return [Config(family, tuple(zip(NAMES, choice, strict=True))) for choice in choices]
+
+
+def time_us(config: Config) -> float:
+    """At least 100; two of the parameters depend on each other."""
+    off = [config.integer(name) - best for name, best in zip(NAMES, BEST, strict=True)]
+    slow = 3.0 if config.family == "two" else 1.0
+    smooth = 0.03 * abs(off[0]) + 0.08 * abs(off[1]) + 0.05 * off[2] ** 2
+    return 100 * slow * (1 + smooth + 0.1 * abs(off[0] + off[3]))
+
+
+def result(config: Config) -> Trial:
+    return Trial(config, Measurement(time_us(config)), TAKEN)
+
+
+def proposed(search: Search, count: int) -> Iterator[Config]:
+    """Asks, and tells each before the next."""
+    for _ in range(count):
+        config = search.ask()
+        if config is None:
+            return
+        yield config
+        search.tell(result(config))
+
+
+def searched(configs: Sequence[Config], count: int) -> Search:
+    """A search that was told the times of the first so many."""
+    return Search(configs, told=map(result, configs[:count]))
+
+
+def hint(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+    """A model that is right but for a twentieth."""
+    del known
+    wrong = np.array(
+        [0.05 * math.sin(50 * config.integer("a") + 9 * config.integer("d")) for config in configs]
+    )
+    columns = np.array([[config.integer(name) for name in NAMES[:2]] for config in configs], float)
+    times = np.array([time_us(config) for config in configs])
+    return Description(columns, times * np.exp(wrong))
+
+
+def until_best(seed: int, describe: Describe | None) -> int:
+    configs = space()
+    asked = proposed(Search(configs, seed=seed, describe=describe), 200)
+    return next((place for place, one in enumerate(asked, 1) if time_us(one) == 100), 200)
+
+
+def test_a_model_of_the_times_shortens_the_search() -> None:
+    hinted, blind = (sum(until_best(seed, one) for seed in range(3)) for one in (hint, None))
+    assert hinted < 0.9 * blind
+
+
+def test_a_model_that_is_wrong_is_overcome() -> None:
+    def misled(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+        del known
+        return Description(np.empty((len(configs), 0)), 1e4 / np.array([*map(time_us, configs)]))
+
+    assert until_best(0, misled) < 150
+
+
+def test_what_a_model_says_cannot_run_is_not_preferred() -> None:
+    def half(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+        given = hint(configs, known)
+        assert given.predicted is not None
+        runs = np.array([config.integer("a") < 4 for config in configs])
+        return replace(given, predicted=np.where(runs, given.predicted, np.inf))
+
+    configs = space()
+    told = map(result, configs[: len(configs) // 2 : 99])
+    first = Search(configs, describe=half, told=told).ask()
+    assert first is not None
+    assert first.integer("a") < 4
+
+
+def test_what_was_compiled_is_described_by_its_resources() -> None:
+    seen: dict[Config, Resources | None] = {}
+
+    def noted(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+        seen.update(zip(configs, known, strict=True))
+        return hint(configs, known)
+
+    configs = space()
+    search = Search(configs, describe=noted)
+    tried = [*proposed(search, 12)]
+    search.ask()
+    assert {config for config, known in seen.items() if known == TAKEN} == {*tried}
+
+
+def test_guesses_come_first_and_their_tail_only_while_nothing_is_known() -> None:
+    configs = space()
+    guesses = configs[100 : 100 + 2 * SURE]
+    given = [*proposed(Search(configs, guesses=guesses), 2 * SURE)]
+    assert given[:SURE] == guesses[:SURE]
+    assert not {*given[SURE:]} >= {*guesses[SURE:]}
+
+
+def test_all_guesses_are_given_out_before_the_first_comes_back() -> None:
+    configs = space()
+    guesses = configs[100 : 100 + 2 * SURE]
+    search = Search(configs, guesses=guesses)
+    assert [search.ask() for _ in guesses] == guesses
+
+
+def test_a_family_far_behind_gets_no_more_trials() -> None:
+    configs = [*space(), *space("two")]  # three times slower
+    given = [*proposed(Search(configs, seed=1), 80)]
+    late = [config.family for config in given].count("two")
+    assert 0 < late <= LEAST + 2
+
+
+def test_what_fails_is_avoided() -> None:
+    configs = space()
+    search = Search(configs, seed=2)
+    given: list[Config] = []
+    for _ in range(60):
+        config = search.ask()
+        assert config is not None
+        given.append(config)
+        fails = config.integer("b") in (1, 2)  # with the best
+        search.tell(Trial(config, Failure("launch", "no")) if fails else result(config))
+    assert sum(config.integer("b") in (1, 2) for config in given[30:]) < 30 / 4
+
+
+@pytest.mark.parametrize("fits", [0, 1])
+def test_a_spare_one_fits(fits: int) -> None:
+    search = Search(space(), told=map(result, space()[::70]))
+    spare = search.spare(lambda config: config.integer("d") % 2 == fits)
+    assert spare is not None
+    assert spare.integer("d") % 2 == fits
+
+
+def test_a_spare_one_is_given_out_once() -> None:
+    search = searched(space(), 60)
+    given = [search.spare(lambda _: True) for _ in range(10)]
+    assert len({*given, *(search.ask() for _ in range(10))}) == 20
+
+
+def test_a_spare_one_is_told_like_any_other() -> None:
+    search = searched(space(), 60)
+    spare = search.spare(lambda _: True)
+    assert spare is not None
+    search.tell(result(spare))
+    assert spare not in [*proposed(search, 20)]
+
+
+def test_there_is_no_spare_one_if_nothing_fits() -> None:
+    assert searched(space(), 60).spare(lambda _: False) is None
+
+
+def test_there_is_no_spare_one_as_long_as_nothing_has_a_time() -> None:
+    assert Search(space()).spare(lambda _: True) is None
+
+
+def test_there_is_no_spare_one_at_the_end() -> None:
+    configs = space()[:50]
+    assert searched(configs, 50).spare(lambda _: True) is None
+
+
+def test_what_does_not_fit_is_not_used_up() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.spare(lambda _: False)
+    assert {*proposed(search, 60)} == {*configs[50:]}
+
+
+def test_what_another_process_holds_is_not_given_out() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.held(frozenset(configs[50:55]))
+    assert {*proposed(search, 60)} == {*configs[55:]}
+
+
+def test_what_another_process_lets_go_of_is_given_out_again() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.held(frozenset(configs[50:55]))
+    search.held(frozenset(configs[52:55]))
+    assert {*proposed(search, 60)} == {*configs[50:52], *configs[55:]}
+
+
+def test_what_is_given_up_is_not_given_out_again_until_the_other_lets_go() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    claimed = search.ask()
+    assert claimed is not None
+    search.give_up(claimed)
+    search.held(frozenset([claimed]))
+    others = [*proposed(search, 60)]
+    search.held(frozenset())
+    assert (claimed in others, len(others), search.ask()) == (False, 9, claimed)
+
+
+def test_what_is_asked_for_here_is_not_let_go_of_by_others() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    here = search.ask()
+    assert here is not None
+    search.held(frozenset([here]))
+    search.held(frozenset())
+    assert here not in [*proposed(search, 60)]
+
+
+def test_what_others_find_out_counts() -> None:
+    configs = space()
+    search = searched(configs, 50)
+    optimum = next(config for config in configs if time_us(config) == 100)
+    search.learn(result(optimum))
+    near = [*proposed(search, 20)]
+    off = [
+        sum(a[1] != b[1] for a, b in zip(one.params, optimum.params, strict=True)) for one in near
+    ]
+    assert optimum not in near
+    assert min(off) == 1
+
+
+def test_what_is_unknown_or_told_already_is_not_learnt() -> None:
+    configs = space()[:60]
+    search = searched(configs, 50)
+    search.learn(Trial(Config("three", ()), Measurement(1.0)))
+    search.learn(Trial(configs[0], Measurement(1.0)))
+    assert {*proposed(search, 60)} == {*configs[50:]}
+
+
+def test_the_outlook_is_unknown_at_first() -> None:
+    assert searched(space(), OUTLOOK - 1).outlook() is None
+
+
+def test_other_samplers_have_no_outlook() -> None:
+    configs = space()
+    told = map(result, configs[: 2 * OUTLOOK])
+    assert Search(configs, sampler="tpe", told=told).outlook() is None
+
+
+def test_nothing_that_has_a_time_leaves_all_to_hope_for() -> None:
+    configs = space()
+    told = [Trial(config, Failure("launch", "no")) for config in configs[:OUTLOOK]]
+    assert Search(configs, told=told).outlook() == math.inf
+
+
+def test_there_is_much_to_gain_far_from_the_optimum() -> None:
+    configs = sorted(space(), key=time_us)
+    outlook = Search(configs, told=map(result, configs[-OUTLOOK * 20 :: 20])).outlook()
+    assert outlook is not None
+    assert outlook > 0.02
+
+
+def test_there_is_little_to_gain_once_all_good_ones_are_tried() -> None:
+    configs = sorted(space(), key=time_us)
+    outlook = Search(configs, told=map(result, [*configs[:100], *configs[100::40]])).outlook()
+    assert outlook is not None
+    assert outlook < 0.005
+
+
+@pytest.mark.parametrize("told", [50, 49], ids=["all are told", "one is pending"])
+def test_there_is_nothing_to_gain_from_nothing(told: int) -> None:
+    search = searched(space()[:50], told)
+    search.ask()
+    assert search.outlook() == 0
+
+
+def test_nothing_is_asked_twice_by_several_at_once() -> None:
+    configs = space()[::16]
+    search, under_way, given = Search(configs), list[Config](), list[Config]()
+    while (config := search.ask()) is not None:
+        given.append(config)
+        under_way.append(config)
+        if len(under_way) == 12:
+            search.tell(result(under_way.pop(5)))
+    assert sorted(given) == sorted(configs)
+
+
+def test_several_at_once_are_not_all_alike() -> None:
+    search = searched(space(), 200)
+    given = [search.ask() for _ in range(16)]
+    assert len({config.params[:2] for config in given if config is not None}) > 4
+
+
+def test_an_optimum_outside_of_the_sample_of_a_large_space_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(surrogate, "SAMPLE", 400)
+    monkeypatch.setattr(surrogate, "FIRST", 100)
+    monkeypatch.setattr(surrogate, "AROUND", 60)
+    configs = space()
+    found = []
+    for seed in range(3):
+        search = Search(configs, seed=seed, describe=hint)
+        engine = search._surrogate
+        assert engine is not None
+        optimum = next(place for place, one in enumerate(configs) if time_us(one) == 100)
+        engine._sample = engine._sample[engine._sample != optimum]
+        found.append(min(map(time_us, proposed(search, 120))))
+    assert found == [100.0] * 3
+
+
+def test_the_neighbours_in_a_large_space_are_those_in_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(surrogate, "SAMPLE", 400)
+    monkeypatch.setattr(surrogate, "FIRST", 100)
+    monkeypatch.setattr(surrogate, "AROUND", 60)
+    search = Search(space(), describe=hint)
+    for _ in proposed(search, 20):
+        pass
+    engine = search._surrogate
+    assert engine is not None
+    described = np.isin(engine._around(), engine._sample).mean()
+    assert described < 0.25  # a tenth of the space is in the sample
+
+
+def test_only_the_sample_of_a_large_space_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate, "SAMPLE", 400)
+    monkeypatch.setattr(surrogate, "FIRST", 100)
+    monkeypatch.setattr(surrogate, "AROUND", 60)
+    seen: set[Config] = set()
+
+    def noted(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+        seen.update(configs)
+        return hint(configs, known)
+
+    configs = space()
+    for _ in proposed(Search(configs, describe=noted), 10):
+        pass
+    assert {*configs[:100]} <= seen
+    assert len(seen) <= 400 + 10 * 60
+
+
+def test_the_same_seed_asks_the_same_with_a_model_too() -> None:
+    first, second = ([*proposed(Search(space(), seed=7, describe=hint), 30)] for _ in range(2))
+    assert first == second
+
+
+def test_what_counts_can_be_another_time() -> None:
+    def cold(config: Config) -> Trial:
+        return Trial(config, Measurement(1e5 / time_us(config), cold_us=time_us(config)))
+
+    search = Search(space(), value=lambda trial: trial.time("cold"))
+    given: list[Config] = []
+    while len(given) < 80:
+        config = search.ask()
+        assert config is not None
+        given.append(config)
+        search.tell(cold(config))
+    assert min(map(time_us, given)) < 110

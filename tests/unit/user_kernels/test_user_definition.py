@@ -1,0 +1,170 @@
+"""What a user may say of a kernel, and what is refused with which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sample_records import H100
+from support.sample_user_kernels import kernel, subject
+
+from autotune.errors import UsageError
+from autotune.families.config import Config
+from autotune.user_kernels import placed
+from autotune.user_kernels.geometry import Geometry, rejection
+
+P = {"TILE": (8, 16), "ROWS": (1,)}
+CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "expression"),
+    [
+        ("k", "k", "k<8, 1>"),
+        ("k<ROWS>", "k", "k<1>"),
+        (" my::k < float, TILE , 2*ROWS > ", "my::k", "my::k< float, 8 , 2*1 >"),
+        ("k<TILED, TILE>", "k", "k<TILED, 8>"),
+        ("k<>", "k", "k"),
+        ("k<Pair<TILE>{}>", "k", "k<Pair<8>{}>"),
+    ],
+)
+def test_a_name_says_what_the_kernel_takes(name: str, plain: str, expression: str) -> None:
+    defined = kernel(name=name, parameters=P)
+    assert (defined.name, defined.template(CONFIG).expression) == (plain, expression)
+
+
+def test_a_kernel_without_parameters_is_no_template() -> None:
+    plain = kernel(name="k", parameters={})
+    (config,) = plain.combinations()
+    assert (str(config), plain.template(config).expression) == ("k", "k")
+
+
+def test_configurations_are_called_by_the_name_without_namespaces() -> None:
+    (config, _) = kernel(name="a::b::k", parameters=P).combinations()
+    assert Config.parse(str(config)) == config == CONFIG
+
+
+def test_combinations_come_in_the_order_of_the_parameters() -> None:
+    all_ = kernel(parameters={"A": (2, 1), "B": range(2)}).combinations()
+    assert [tuple(one.values.values()) for one in all_] == [(2, 0), (2, 1), (1, 0), (1, 1)]
+
+
+def test_values_may_be_of_numpy_and_are_taken_once() -> None:
+    assert kernel(parameters={"A": np.array([4, 2, 4])}).parameters == {"A": (4, 2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "two words"}, "give that of the kernel, such as 'transpose'"),
+        ({"name": 7}, "name is 7"),
+        ({"source": 7}, "source is 7; give CUDA C\\+\\+ as text"),
+        ({"source": "k.cu"}, r"for a file give pathlib.Path\('k.cu'\)"),
+        ({"source": Path("no/such.cu")}, "no/such.cu cannot be read: .*No such file"),
+        ({"parameters": {"2A": (1,)}}, "a parameter is called '2A'; give a C\\+\\+ identifier"),
+        ({"parameters": {"family": (1,)}}, "other than 'family'"),
+        ({"parameters": {"A": ()}}, "A has 0 values; give 1 to 256"),
+        ({"parameters": {"A": range(257)}}, "A has 257 values; give 1 to 256"),
+        ({"parameters": {"A": 8}}, "values of A are 8; give a sequence of whole numbers"),
+        ({"parameters": {"A": "88"}}, "values of A are '88'"),
+        ({"parameters": {"A": (1.5,)}}, "A has the value 1.5; give whole numbers"),
+        (
+            {"parameters": {name: range(100) for name in "ABCD"}},
+            "have 100,000,000 combinations; give values that have at most 250,000",
+        ),
+        ({"constraints": {"even": True}}, "constraint 'even' is True; give .* a function"),
+        ({"constraints": {" ": lambda _: True}}, "constraint ' ' is .*; give a short reason"),
+        ({"include": ["no/such"]}, "include has 'no/such', which is no folder"),
+    ],
+)
+def test_what_is_no_definition_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kernel(**changes)
+
+
+def test_the_headers_of_a_file_are_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text('#include "mine.cuh"\n')
+    (tmp_path / "more").mkdir()
+    mine = kernel(source=tmp_path / "mine.cu", include=[str(tmp_path / "more")])
+    assert (mine.file, mine.includes) == ("mine.cu", (tmp_path, tmp_path / "more"))
+
+
+def test_a_source_stays_as_it_was_read(tmp_path: Path) -> None:
+    (tmp_path / "mine.cu").write_text("// one\n")
+    mine = kernel(source=tmp_path / "mine.cu")
+    (tmp_path / "mine.cu").write_text("// two\n")
+    with placed(mine) as folder:
+        assert (folder / "mine.cu").read_text() == "// one\n"
+    assert not folder.exists()
+
+
+# Geometry
+
+
+@pytest.mark.parametrize(
+    ("extent", "grid"),
+    [
+        (7, (7, 1, 1)),
+        ((7, 6), (7, 6, 1)),
+        ([7, np.int64(6), 5], (7, 6, 5)),
+        (lambda p: p["THREADS"] // 4, (8, 1, 1)),
+        (lambda p: (1, p["EACH"]), (1, 2, 1)),
+    ],
+)
+def test_a_grid_is_a_number_or_up_to_three(extent: Any, grid: tuple[int, int, int]) -> None:
+    config = Config.of("saxpy", {"THREADS": 32, "EACH": 2})
+    (launch,) = subject(grid=extent).plan(config).launches
+    assert (launch.grid, launch.block, launch.shared) == (grid, (32, 1, 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"grid": lambda p: 1000 / p["EACH"]}, "grid of saxpy:.* has 1000.0; give whole numbers"),
+        ({"grid": (1, 1, 1, 1)}, r"grid of .* is \(1, 1, 1, 1\); give a whole number, or 2 or 3"),
+        ({"block": lambda _: None}, "block of .* has None"),
+        ({"shared": lambda _: (4, 4)}, r"shared of .* has \(4, 4\)"),
+        (
+            {"shared": lambda p: p["TILE"]},
+            "shared fails for saxpy:THREADS=32,EACH=1: KeyError: 'TILE'; it is called with a "
+            "mapping from THREADS, EACH to whole numbers",
+        ),
+        ({"constraints": {"odd": lambda p: p.TILE}}, "constraint 'odd' fails for .*AttributeError"),
+        ({"grid": lambda p: p.pop("EACH")}, "grid fails"),
+    ],
+)
+def test_a_geometry_that_is_none_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        _ = subject(**changes).choices
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared", "reason", "detail"),
+    [
+        ((0, 1, 1), (32, 1, 1), 0, "grid", "0 x 1 x 1 blocks, CUDA allows 1 to 2147483647 x 65535"),
+        ((1, 65536, 1), (32, 1, 1), 0, "grid", "1 x 65536 x 1 blocks"),
+        (
+            (1, 1, 1),
+            (1, 1, 65),
+            0,
+            "block",
+            "1 x 1 x 65 threads, CUDA allows 1 to 1024 x 1024 x 64",
+        ),
+        ((1, 1, 1), (64, 32, 1), 0, "threads", "64 x 32 x 1 are 2048 threads a block, NVIDIA H100"),
+        ((1, 1, 1), (32, 1, 1), 232449, "shared memory", "needs 232449 bytes a block, NVIDIA H100"),
+        ((1, 1, 1), (32, 1, 1), -1, "shared memory", "needs -1 bytes"),
+    ],
+)
+def test_what_a_device_cannot_launch_falls_with_the_numbers(
+    grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, reason: str, detail: str
+) -> None:
+    found = rejection(Geometry(grid, block, shared), H100)
+    assert found is not None
+    assert (found.reason, found.detail[: len(detail)]) == (reason, detail)
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    most = Geometry((2**31 - 1, 65535, 65535), (1024, 1, 1), 232448)
+    assert rejection(most, H100) is None

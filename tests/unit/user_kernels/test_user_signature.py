@@ -1,0 +1,94 @@
+"""Arguments that an instance of a kernel does not take, as the compiler sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sample_user_kernels import arguments, kernel
+
+from autotune.errors import UsageError
+from autotune.user_kernels import check_signature, placed
+
+MANY = """
+namespace my {
+struct Pair { float first; int second; };
+template <typename T, int N>
+__global__ void many(T* __restrict__ out, const unsigned char* bytes, const void* any, Pair* pairs,
+                     float4* vectors, const T scale, bool flag, unsigned long long size, Pair pair,
+                     float2* complex) {
+    out[0] = scale;
+}
+}
+"""
+TAKEN: list[Any] = [
+    *(np.zeros(4, np.float32), np.zeros(4, np.float64), np.zeros(4, np.int16)),
+    *(np.zeros(4, np.float32), np.zeros(8, np.float32), np.float32(1), np.bool_(True)),
+    *(np.uint64(1), np.int64(0), np.zeros(2, np.complex64)),
+]
+
+
+def check(given: list[Any], **changes: Any) -> None:
+    asked = kernel(**changes)
+    config = next(asked.combinations())
+    with placed(asked) as folder:
+        check_signature(asked, config, given, "sm_90", folder)
+
+
+def check_many(given: list[Any], name: str = "my::many<float, N>") -> None:
+    check(given, source=MANY, name=name, parameters={"N": (1,)})
+
+
+def test_the_arguments_of_the_kernel_are_taken() -> None:
+    check(arguments())
+
+
+def test_what_a_kernel_makes_of_memory_is_its_own_business() -> None:
+    check_many(TAKEN)
+
+
+@pytest.mark.parametrize(
+    ("place", "given", "message"),
+    [
+        (0, np.zeros(4), r"argument 0 is an array of float64 \(8 bytes\); my::many takes a pointer "
+         "to a floating-point number of 4 bytes there; give the NumPy type of that"),
+        (0, np.zeros(4, np.int32), "argument 0 is an array of int32"),
+        (0, np.zeros(4, np.float16), "argument 0 is an array of float16"),
+        (0, np.int64(0), r"argument 0 is int64 \(8 bytes\); my::many takes a pointer"),
+        (5, np.float64(1), "argument 5 is float64 .8 bytes.; my::many takes a floating-point "
+         "number of 4 bytes"),
+        (5, np.int32(1), "argument 5 is int32 .4 bytes.; my::many takes a floating-point number"),
+        (5, np.zeros(1, np.float32), "argument 5 is an array of float32"),
+        (6, np.int32(1), "takes a whole number of 1 bytes there"),
+        (8, np.int32(1), "argument 8 is int32 .4 bytes.; my::many takes a value of 8 bytes"),
+    ],
+)  # fmt: skip
+def test_another_type_is_refused_with_both(place: int, given: Any, message: str) -> None:
+    wrong = [*TAKEN]
+    wrong[place] = given
+    with pytest.raises(UsageError, match=message):
+        check_many(wrong)
+
+
+@pytest.mark.parametrize("count", [9, 11])
+def test_another_number_of_arguments_is_refused_with_what_is_taken(count: int) -> None:
+    message = rf"my::many takes 10 arguments \(a pointer to a floating.*\), {count} are given"
+    with pytest.raises(UsageError, match=message):
+        check_many([*TAKEN, np.int32(1)][:count])
+
+
+def test_types_are_those_of_the_instance() -> None:
+    with pytest.raises(UsageError, match="takes a pointer to a floating-point number of 8 bytes"):
+        check_many(TAKEN, name="my::many<double, N>")
+
+
+def test_a_kernel_without_arguments_takes_none() -> None:
+    nothing = "__global__ void nothing() {}"
+    check([], source=nothing, name="nothing<>", parameters={})
+    with pytest.raises(UsageError, match=r"takes 0 arguments \(\), 1 are given"):
+        check([np.int32(1)], source=nothing, name="nothing<>", parameters={})
+
+
+def test_a_kernel_that_does_not_compile_is_left_to_those_who_try_it() -> None:
+    check([np.int32(1)], source="this is no C++")

@@ -1,0 +1,211 @@
+"""A user's kernel in the loop: what is tried, what is kept, what is tried again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_runner import ORIGIN, compiled, program
+from support.sample_records import H100
+from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kernel, subject
+
+from autotune.compiler import CompileFailure, Program
+from autotune.errors import AutotuneError, UsageError
+from autotune.families.plan import Resources, Template
+from autotune.problem.call import Call
+from autotune.records import KernelRecord, Store
+from autotune.runners.base import Failure
+from autotune.tuning.evaluate import Compile
+from autotune.tuning.loop import Options, tune
+from autotune.user_kernels import KernelTunable, table
+
+SUBJECT = subject()
+
+
+def go(
+    runner: KernelRunner,
+    store: Store,
+    what: KernelTunable = SUBJECT,
+    compile: Compile = compiled,
+    **options: Any,
+) -> KernelRecord:
+    return tune(what, runner, store, Options(**options), compile=compile, origin=ORIGIN)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+def test_the_fastest_is_found_and_recorded(store: Store) -> None:
+    record = go(KernelRunner(), store)
+    assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
+    assert store.kernel(H100, SUBJECT.call) == record
+
+
+def test_the_record_says_what_it_is_of(store: Store) -> None:
+    record = go(KernelRunner(), store)
+    arguments = "float32[1000]", "float32[1000]", "float32=2.5", "int32=1000"
+    assert record.call == Call("saxpy", arguments)
+    assert (record.evidence, record.baseline, record.provenance.source) == (
+        "measured",
+        None,
+        "5e1f",
+    )
+    assert record.provenance.trials == LEGAL
+
+
+def test_every_legal_configuration_is_tried_once(store: Store) -> None:
+    runner = KernelRunner()
+    go(runner, store)
+    legal = {(t, e) for t in THREADS for e in EACH if t >= 16 * e and t <= 1024}
+    tried = [(c.integer("THREADS"), c.integer("EACH")) for c in runner.measured]
+    assert (len(tried), set(tried)) == (LEGAL, legal)
+
+
+def test_the_others_are_counted_by_reason() -> None:
+    there = SUBJECT.candidates(KernelRunner(), lambda _: False, survey=None)
+    assert there.rejected == {"threads": 3, "enough threads": 1}
+
+
+def test_a_second_run_goes_on_from_the_first(store: Store) -> None:
+    first, second = KernelRunner(), KernelRunner()
+    go(first, store, trials=5)
+    go(second, store)
+    assert len(first.measured) == 5
+    assert set(first.measured).isdisjoint(second.measured)
+    assert len(first.measured) + len(second.measured) == LEGAL
+
+
+def test_a_wrong_result_is_looked_at_again(store: Store) -> None:
+    first = KernelRunner(t256=Failure("verify", "wrong"), t128=Failure("launch", "refused"))
+    go(first, store)
+    second = KernelRunner()
+    record = go(second, store)
+    assert {one.integer("THREADS") for one in second.measured} == {256}
+    assert record.best.config.integer("THREADS") == 256
+
+
+def test_what_crashes_is_not_tried_again(store: Store) -> None:
+    go(KernelRunner(t256=Failure("crash", "illegal access")), store, trials=LEGAL)
+    again = KernelRunner()
+    go(again, store)
+    assert 256 not in {one.integer("THREADS") for one in again.measured}
+
+
+def test_local_memory_is_left_to_the_clock(store: Store) -> None:
+    def spilled(template: Template, arch: str) -> Program:
+        return program(template, arch, local=400, spills=100)
+
+    assert go(KernelRunner(), store, compile=spilled).best.resources.local == 400
+
+
+def test_too_many_registers_fall_with_the_numbers(store: Store) -> None:
+    def greedy(template: Template, arch: str) -> Program:
+        return program(template, arch, registers=300)
+
+    with pytest.raises(AutotuneError, match=r"no block fits an SM of NVIDIA H100.*300 registers"):
+        go(KernelRunner(), store, compile=greedy)
+
+
+def test_without_candidates_the_reasons_are_told_with_an_example(store: Store) -> None:
+    what = subject(block=(64, 32), constraints={"big": lambda p: p["EACH"] > 1})
+    with pytest.raises(AutotuneError) as raised:
+        go(KernelRunner(), store, what)
+    assert str(raised.value) == (
+        f"no configuration of {what} can run on NVIDIA H100 80GB HBM3; rejected: big 5, such as "
+        "saxpy:THREADS=32,EACH=1: a constraint is not fulfilled; threads 10, such as "
+        "saxpy:THREADS=32,EACH=2: 64 x 32 x 1 are 2048 threads a block, NVIDIA H100 80GB HBM3 "
+        "allows 1024"
+    )
+
+
+def test_problems_and_kernels_do_not_meet_in_the_store(store: Store) -> None:
+    go(KernelRunner(), store)
+    assert store.records(H100) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"grid": lambda p: 2000 // p["THREADS"]},
+        {"block": lambda p: (p["THREADS"], 1, 1 + p["EACH"] // 4)},
+        {"shared": 16},
+        {"name": "saxpy<THREADS>"},
+        {"parameters": {"THREADS": (*THREADS, 512), "EACH": EACH}},
+    ],
+)
+def test_what_times_depend_on_is_in_the_digest(changes: dict[str, Any]) -> None:
+    assert subject(**changes).digest("a") != SUBJECT.digest("a")
+
+
+def test_the_digest_is_of_the_sources_the_call_and_the_geometry_alone() -> None:
+    assert subject(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
+        SUBJECT.digest("a")
+    )
+    other = KernelTunable(kernel(), Call("saxpy", ()))
+    assert len({SUBJECT.digest("a"), SUBJECT.digest("b"), other.digest("a")}) == 3
+
+
+def test_a_constraint_that_rejects_spares_the_geometry() -> None:
+    one = subject(
+        constraints={"more": lambda p: p["EACH"] > 1}, shared=lambda p: 8 // (p["EACH"] - 1)
+    )
+    assert len(one.choices) == 15
+
+
+# The table
+
+
+def test_a_table_has_a_row_for_each_combination() -> None:
+    shown = table(SUBJECT, H100, compiled)
+    assert [row.config for row in shown.rows] == list(SUBJECT.kernel.combinations())
+    reasons = [row.rejection.reason for row in shown.rows if row.rejection]
+    assert reasons == ["enough threads", *["threads"] * 3]
+
+
+def test_a_row_says_what_is_taken_and_what_limits() -> None:
+    row = table(SUBJECT, H100, compiled).rows[6]
+    assert str(row.config) == "saxpy:THREADS=128,EACH=1"
+    assert row.resources == Resources(128, 32, 16, local=0, barriers=1)
+    assert row.occupancy is not None
+    assert (row.occupancy.blocks_per_sm, row.occupancy.limiter) == (16, "warps and registers")
+
+
+def test_what_does_not_compile_is_in_the_table_with_the_error() -> None:
+    def broken(template: Template, arch: str) -> CompileFailure:
+        return CompileFailure(template, arch, "saxpy.cu(4): error: expected a ;", "")
+
+    row = table(SUBJECT, H100, broken).rows[0]
+    assert str(row.rejection) == "compile: saxpy.cu(4): error: expected a ;"
+
+
+def test_what_fits_no_sm_is_in_the_table_with_the_numbers() -> None:
+    def greedy(template: Template, arch: str) -> Program:
+        return program(template, arch, registers=300)
+
+    row = table(SUBJECT, H100, greedy).rows[0]
+    assert str(row.rejection) == (
+        "registers: no block fits an SM: 300 registers a thread, 16 bytes of shared memory"
+    )
+
+
+def test_the_text_of_a_table_leaves_out_what_cannot_run() -> None:
+    lines = str(table(SUBJECT, H100, compiled)).splitlines()
+    assert lines[0] == "NVIDIA H100 80GB HBM3; registers as compiled for sm_90"
+    assert lines[1].split() == [
+        *("THREADS", "EACH", "threads", "regs", "shared", "local", "blocks", "occupancy"),
+        "limiter",
+    ]
+    assert lines[2] == "     32     1       32    32      16      0      32        50%  blocks"
+    assert len(lines) == 2 + LEGAL + 2
+    assert lines[-1] == (
+        "rejected, threads: 3, such as saxpy:THREADS=2048,EACH=1: 2048 x 1 x 1 are 2048 threads a "
+        "block, NVIDIA H100 80GB HBM3 allows 1024"
+    )
+
+
+def test_a_table_of_a_geometry_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="block of"):
+        table(subject(block=lambda _: "many"), H100, compiled)

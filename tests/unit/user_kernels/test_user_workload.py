@@ -1,0 +1,279 @@
+"""What a kernel is called with, what it must compute, and how results are held against that."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sample_user_kernels import arguments, work
+
+from autotune.errors import UsageError
+from autotune.families.plan import Argument
+from autotune.problem.call import Call
+from autotune.user_kernels import comparison, described
+from autotune.user_kernels.comparison import Expected, compared
+from autotune.user_kernels.workload import Workload, passed
+
+F4 = np.float32
+
+
+def doubled(x: Any, out: Any) -> list[Any]:
+    """Only writes `out`."""
+    del out
+    return [None, 2 * x]
+
+
+def of(given: list[Any], computes: Callable[..., Any], **tolerances: float | None) -> Workload:
+    return work(arguments=given, reference=computes, **tolerances)
+
+
+# What tells calls apart
+
+
+def test_a_call_says_types_shapes_and_numbers() -> None:
+    text = "saxpy(float32[1000], float32[1000], float32=2.5, int32=1000)"
+    assert str(described("saxpy", arguments())) == text
+
+
+def test_contents_of_arrays_make_no_difference_to_the_call() -> None:
+    one, two = arguments(), arguments()
+    two[0][:] = 7
+    assert described("k", one) == described("k", two)
+
+
+def test_numbers_make_a_difference() -> None:
+    slugs = {described("k", [np.int32(size)]).slug for size in (1, 2)}
+    assert len(slugs) == 2
+
+
+def test_a_slug_is_part_of_a_file_name() -> None:
+    slug = Call("my::k", ("float32[2,3]",)).slug
+    assert (slug[:5], len(slug), slug.replace("-", "").isalnum()) == ("my-k-", 21, True)
+
+
+@pytest.mark.parametrize(
+    ("number", "argument"),
+    [
+        (np.int32(-7), Argument("i32", -7)),
+        (np.uint64(2**63), Argument("u64", 2**63)),
+        (np.float64(0.1), Argument("f64", 0.1)),
+        (np.bool_(True), Argument("u8", 1)),
+        (np.float16(1.0), Argument("u16", 0x3C00)),
+        (np.zeros(()), Argument("pointer", "argument 0")),
+    ],
+)
+def test_numbers_are_passed_by_value_and_arrays_by_address(number: Any, argument: Argument) -> None:
+    assert passed([number]) == (argument,)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (4096, r"argument 0 is 4096; give a NumPy array, or a number .* numpy.int32\(4096\)"),
+        ("x", "argument 0 is 'x'"),
+        (np.complex64(1), "argument 0 is .*; give a NumPy array, or a number"),
+        (np.zeros(3, "U4"), "argument 0 is an array of <U4; give one of bool, .* numpy.uint16"),
+        (np.zeros(3, ">f4"), "argument 0 is an array of >f4"),
+        (np.zeros((4, 4))[:, :2], "of shape .4, 2. and strides .32, 8.; give .* without gaps"),
+        (np.zeros((4, 2)).T, "without gaps"),
+        (np.zeros((0, 4)), "at least an element"),
+    ],
+)
+def test_what_is_no_argument_is_refused(argument: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        described("k", [argument])
+
+
+# What the reference says
+
+
+def test_what_the_reference_leaves_out_has_to_stay() -> None:
+    y, x = work().buffers
+    assert (y.expected is None, x.expected is None) == (False, True)
+
+
+def test_an_output_that_is_read_keeps_its_contents() -> None:
+    (y, _) = work().buffers
+    assert not y.written
+    np.testing.assert_array_equal(y.before, arguments()[0])
+
+
+def test_an_output_that_is_only_written_holds_nan() -> None:
+    _, out = of([np.ones(3, F4), np.ones(3, F4)], doubled).buffers
+    assert out.written
+    assert np.isnan(out.before).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "bool"])
+def test_an_output_of_whole_numbers_holds_others_than_expected(dtype: str) -> None:
+    x = np.array([0, 1, 1, 0], dtype)
+    _, out = of([x, x.copy()], lambda x, _: [None, x]).buffers
+    assert out.written
+    assert (out.before != x.view(out.before.dtype)).all()
+
+
+def test_a_border_that_the_reference_keeps_is_input() -> None:
+    def inner(out: Any) -> list[Any]:
+        out[1:-1] = 3
+        return [out]
+
+    (out,) = of([np.arange(5.0)], inner).buffers
+    assert not out.written
+    np.testing.assert_array_equal(out.before, np.arange(5.0))
+
+
+def test_of_two_outputs_each_is_looked_at_by_itself() -> None:
+    def both(total: Any, copy: Any, x: Any) -> list[Any]:
+        del copy
+        return [total + x, x, None]
+
+    total, copy, _ = of([np.ones(2), np.ones(2), np.ones(2)], both).buffers
+    assert (total.written, copy.written) == (False, True)
+
+
+def test_an_output_whose_contents_break_the_reference_is_input() -> None:
+    def counted(bins: Any) -> list[Any]:
+        return [np.bincount(bins)[bins]]  # not of negative numbers
+
+    (bins,) = of([np.array([2, 0])], counted).buffers
+    np.testing.assert_array_equal(bins.before, [2, 0])
+
+
+def test_the_reference_may_change_its_arguments() -> None:
+    given = [np.ones(3, F4), np.zeros(3, F4)]
+
+    def inside(x: Any, out: Any) -> list[Any]:
+        out[:] = 2 * x
+        x[:] = 9
+        return [None, out]
+
+    x, out = of(given, inside).buffers
+    assert out.expected is not None
+    assert (given[0].tolist(), x.before.tolist(), out.expected.values.tolist()) == (
+        [1, 1, 1],
+        [1, 1, 1],
+        [2, 2, 2],
+    )
+
+
+def test_looking_for_what_is_read_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of([np.ones(3, F4)], lambda x: [np.sqrt(x) + (x > 0)])
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "returned NoneType for 2 arguments; return a list with the expected array"),
+        ([None], "returned 1 for 2 arguments"),
+        ([None, None], "expects every argument to stay as it is"),
+        ([None, np.zeros(4)], r"expects shape \(4,\) in argument 1, which has shape \(3,\)"),
+        ([None, np.zeros(3, complex)], "expects complex128 in argument 1, an array of float32"),
+        ([None, np.array([1, np.nan, 2])], "expects NaN in 1 elements of argument 1"),
+    ],
+)
+def test_what_is_no_expectation_is_refused(returned: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        of([np.ones(3, F4), np.ones(3, F4)], lambda *_: returned)
+
+
+@pytest.mark.parametrize("values", [[-1, 2], [1.0, 2.0], [300, 2]])
+def test_bytes_hold_no_other_numbers(values: list[float]) -> None:
+    with pytest.raises(UsageError, match="an array of uint8, which cannot hold it"):
+        of([np.zeros(2, np.uint8)], lambda _: [np.array(values)])
+
+
+def test_an_expectation_for_a_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="in argument 1, which has a number"):
+        of([np.ones(3), np.int32(3)], lambda x, _: [x, np.ones(3)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rtol", -1.0), ("atol", math.inf), ("rtol", math.nan)]
+)
+def test_a_tolerance_that_is_none_is_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=f"{name} is {value!r}; give a number of at least 0"):
+        work(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rtol"), [("float16", 1e-2), ("float32", 1e-4), ("float64", 1e-9), ("int32", 0.0)]
+)
+def test_tolerances_follow_the_type(dtype: str, rtol: float) -> None:
+    (buffer,) = of([np.array([1, -3], dtype)], lambda x: [2 * x]).buffers
+    assert buffer.expected is not None
+    assert [buffer.expected.rtol, buffer.expected.atol] == pytest.approx([rtol, 4 * rtol])
+
+
+def test_given_tolerances_stand() -> None:
+    (y, _) = work(rtol=0.5, atol=0.25).buffers
+    assert y.expected is not None
+    assert (y.expected.rtol, y.expected.atol) == (0.5, 0.25)
+
+
+# Comparison
+
+
+def test_errors_within_the_tolerance_are_none() -> None:
+    found = compared(np.array([1.05, 2.0]), Expected(np.array([1.0, 2.0]), 0.1, 0.0))
+    assert [found.wrong, found.error, found.allowed] == pytest.approx([0, 0.05, 0.1])
+
+
+def test_the_worst_is_shown_with_its_place() -> None:
+    wanted = np.arange(6.0).reshape(2, 3)
+    found = wanted.copy()
+    found[1, 2] = 5.5
+    one = compared(found, Expected(wanted, 0.0, 0.1))
+    assert (one.wrong, one.place, one.found, one.wanted) == (1, (1, 2), 5.5, 5.0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_wrong(value: float) -> None:
+    one = compared(np.array([1.0, value]), Expected(np.array([1.0, 1.0]), 1e3, 1e3))
+    assert (one.wrong, one.place) == (1, (1,))
+
+
+def test_an_infinity_has_to_be_the_same() -> None:
+    wanted = np.array([np.inf, np.inf, -np.inf])
+    one = compared(np.array([np.inf, 1e300, np.inf]), Expected(wanted, 0.1, 0.1))
+    assert (one.wrong, one.place) == (2, (1,))
+
+
+def test_large_whole_numbers_are_compared_exactly() -> None:
+    wanted = np.array([2**62])
+    assert compared(wanted + 1, Expected(wanted, 0.0, 0.0)).wrong == 1
+
+
+def test_complex_numbers_are_off_by_their_distance() -> None:
+    one = compared(np.array([3 + 4j]), Expected(np.array([0j]), 0.0, 5.0))
+    assert (one.wrong, one.error) == (0, 5.0)
+
+
+def test_norms_are_of_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "CHUNK", 3)
+    wanted = np.arange(1.0, 8.0)
+    one = compared(wanted + 0.5, Expected(wanted, 1.0, 1.0))
+    assert (one.difference, one.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
+
+
+def test_what_lies_behind_the_first_chunk_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "CHUNK", 3)
+    wanted = np.zeros(8)
+    found = wanted.copy()
+    found[7] = 1
+    one = compared(found, Expected(wanted, 0.0, 0.5))
+    assert (one.wrong, one.place, one.allowed) == (1, (7,), 0.5)
+
+
+def test_the_call_holds_the_reference_in_its_own_precision() -> None:
+    (y, _) = work(reference=lambda y, x, a, _: [x.astype(float) * a + y, *[None] * 3]).buffers
+    assert y.expected is not None
+    assert y.expected.values.dtype == np.float64
+    y32, x32 = arguments()[:2]
+    one = compared(np.asarray(2.5 * x32 + y32, F4), y.expected)
+    assert (one.wrong, 0 < one.error < 1e-6) == (0, True)
