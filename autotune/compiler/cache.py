@@ -1,7 +1,7 @@
-"""Compiled programs on disk, one file each, under a name that covers all that made them.
+"""Compiled programs on disk, one file each, named by a hash of everything that determines them.
 
-A file is three parts joined by newlines: the SHA-256 of its name and the rest, a JSON header, the
-cubin. One that is cut short, damaged or another's fails its checksum, counts as absent and is
+A file has three parts joined by newlines: the SHA-256 of its name and of the rest, a JSON header,
+the cubin. A truncated, damaged or renamed file fails its checksum, counts as absent and is
 overwritten.
 """
 
@@ -35,15 +35,15 @@ def cached(
     arch: str,
     build: Callable[[], Program | CompileFailure],
 ) -> Program | CompileFailure:
-    """The program of the cache, else the one that `build` makes, which is then kept.
+    """Returns the cached program, or builds it and keeps it.
 
-    Whoever asks for a key that is being built, in this process or another, waits for it.
-    A cache that cannot be written costs a warning that names it, nothing else.
+    A key that is being built, in this process or another, is waited for. A cache that cannot be
+    written only costs a warning that names it.
     """
     path = _directory(cache) / f"{key}.program"
     if (hit := _read(path, key, template, arch)) is not None:
         return hit
-    with _alone(path):
+    with _locked(path):
         result = _read(path, key, template, arch) or build()
         if isinstance(result, Program):
             try:
@@ -54,18 +54,18 @@ def cached(
 
 
 def size(cache: Path) -> tuple[int, int]:
-    """How many programs the cache holds, and their bytes."""
+    """Number of cached programs, and their total bytes."""
     sizes = [path.stat().st_size for path in paths(cache)]
     return len(sizes), sum(sizes)
 
 
 def paths(cache: Path) -> list[Path]:
-    """The files of all programs; their stems are the keys."""
+    """The files of all cached programs; their stems are the keys."""
     return sorted(_directory(cache).glob("*.program"))
 
 
 def fault(path: Path) -> str | None:
-    """Why the file of a program is never loaded; None if it is whole."""
+    """Why a program's file cannot be loaded; None if it is intact."""
     try:
         _parts(path, path.stem)
     except OSError as error:
@@ -76,7 +76,7 @@ def fault(path: Path) -> str | None:
 
 
 def clear(cache: Path) -> int:
-    """Deletes all programs, and what interrupted writers left; returns how many programs.
+    """Deletes all programs and leftovers of interrupted writers; returns the number of programs.
 
     Raises:
         CacheError: if the cache cannot be written to.
@@ -103,9 +103,9 @@ def _read(path: Path, key: str, template: Template, arch: str) -> Program | None
 
 
 def _parts(path: Path, key: str) -> tuple[dict[str, Any], bytes]:
-    """Header and cubin; ValueError if the file is not that of the program of that key."""
-    checksum, found, body = path.read_bytes().partition(b"\n")
-    if not found or checksum != _checksum(key, body):
+    """Header and cubin of a file; ValueError if it does not hold the program of that key."""
+    checksum, newline, body = path.read_bytes().partition(b"\n")
+    if not newline or checksum != _checksum(key, body):
         raise ValueError("its checksum is wrong; the file was changed, renamed or cut short")
     header, _, cubin = body.partition(b"\n")
     return json.loads(header), cubin
@@ -133,8 +133,8 @@ def _write(path: Path, program: Program) -> None:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keeps other builders of the same file out; without a lock the worst is work done twice."""
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the build lock of a file; without one a program is built twice at worst."""
     from filelock import FileLock
 
     lock = FileLock(path.with_suffix(".lock"), timeout=_LOCK_S)
@@ -145,7 +145,7 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            # Before the release: who waits then sees that the file is gone and makes a new one.
+            # Before the release: a waiting builder then sees the file gone and makes a new one.
             with contextlib.suppress(OSError):
                 Path(lock.lock_file).unlink()
             lock.release()

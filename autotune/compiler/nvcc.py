@@ -1,4 +1,4 @@
-"""nvcc, for machines that have a CUDA toolkit and a host compiler but no NVRTC."""
+"""Compilation by nvcc, for machines with a CUDA toolkit and a host compiler but no NVRTC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_S = 300.0
 
 
 def version() -> str | None:
-    """Such as `nvcc 13.0.88`; None if nvcc is not installed or does not run."""
+    """The version, such as `nvcc 13.0.88`; None if nvcc is not installed or does not run."""
     path = settings.nvcc()
     return _version(path) if path else None
 
@@ -27,26 +27,26 @@ def version() -> str | None:
 def build(
     template: Template, arch: str, sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
-    """The cubin, None if there was an error, and the compiler's log."""
+    """The cubin (None after an error) and the compiler's log."""
     number = arch.removeprefix("sm_")
     target = (f"-gencode=arch=compute_{number},code=sm_{number}",)
-    return _built(template, (*OPTIONS, *target), sources, includes)
+    return _compiled(template, (*OPTIONS, *target), sources, includes)
 
 
 def ptx(
     template: Template, arch: str, sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
-    """The PTX, None if there was an error, and the compiler's log."""
+    """The PTX (None after an error) and the compiler's log."""
     target = f"-arch={arch.replace('sm_', 'compute_')}"
-    return _built(template, ("-ptx", "-std=c++17", target), sources, includes)
+    return _compiled(template, ("-ptx", "-std=c++17", target), sources, includes)
 
 
-def _built(
+def _compiled(
     template: Template, options: Sequence[str], sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
-    """What nvcc makes of a template with these options, and its log."""
+    """The output of nvcc for a template with these options (None after an error), and its log."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
-        unit, made = Path(scratch, "unit.cu"), Path(scratch, "unit.out")
+        unit, output = Path(scratch, "unit.cu"), Path(scratch, "unit.out")
         # Taking its address instantiates the template; a host variable leaves the cubin clean.
         unit.write_text(
             f'#include "{sources.resolve() / template.source}"\n'
@@ -54,12 +54,12 @@ def _built(
             encoding="utf-8",
         )
         folders = [f"-I{folder.resolve()}" for folder in includes]
-        status, log = _run([*options, *folders, "-o", str(made), str(unit)])
-        return (made.read_bytes() if status == 0 and made.is_file() else None), log
+        status, log = _run([*options, *folders, "-o", str(output), str(unit)])
+        return (output.read_bytes() if status == 0 and output.is_file() else None), log
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """The exit status, not 0 after the time limit, and all output of nvcc."""
+    """Exit status of nvcc, nonzero after a timeout, and its combined output."""
     process = subprocess.Popen(
         [str(settings.nvcc()), *arguments],
         stdout=subprocess.PIPE,
@@ -71,7 +71,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     try:
         log, _ = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        # nvcc's children hold the pipe open: the whole group has to go.
+        # nvcc's children keep the pipe open: kill the whole process group.
         os.killpg(process.pid, signal.SIGKILL)
         log, _ = process.communicate()
         return 1, f"error: nvcc took longer than {LIMIT_S:g} s and was stopped\n{log}"

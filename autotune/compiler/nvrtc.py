@@ -1,4 +1,4 @@
-"""NVRTC through `cuda.core`: compiles in this process, with neither a toolkit nor a GPU."""
+"""Compilation by NVRTC through `cuda.core`: in this process, without a toolkit or a GPU."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from autotune.families.plan import Template
 OPTIONS = (
     ("std", "c++17"),
     ("ptxas_options", "-v"),
-    # Only `includes` are searched, so that no header of the caller's directory slips in.
+    # Search only `includes`, so that no header of the working directory slips in.
     ("no_source_include", True),
-    # The kernels use nothing of the runtime API; leaving it out saves a tenth of the time.
+    # The kernels do not use the runtime API; leaving it out saves a tenth of the time.
     ("minimal", True),
-    # Where there is a driver NVRTC keeps a cache of its own (CUDA 12.9 and later), and what comes
-    # from there has no log to read registers and spills from.
+    # With a driver, NVRTC keeps its own cache (CUDA 12.9 and later), and a cached program comes
+    # without the log that registers and spills are read from.
     ("no_cache", True),
 )
 
 # cuda-core 1.2 replaces its `__spec__` while it is being imported, so that a second thread does not
-# wait for the first and finds half of it.
+# wait for the first and sees a half-initialised module.
 _IMPORT = threading.Lock()
 
 
 def version() -> str | None:
-    """Such as `NVRTC 13.0`; None if NVRTC or `cuda.core` is not installed."""
+    """The version, such as `NVRTC 13.0`; None if NVRTC or `cuda.core` is not installed."""
     try:
         if find_spec("cuda.core") is None:
             return None
         from cuda.bindings import nvrtc
 
         _, major, minor = nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError):  # RuntimeError: the bindings are there, the library not
+    except (ImportError, RuntimeError):  # RuntimeError: bindings without the library
         return None
     return f"NVRTC {major}.{minor}"
 
@@ -44,11 +44,11 @@ def version() -> str | None:
 def build(
     template: Template, arch: str, sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
-    """The cubin, None if there was an error, and the compiler's log."""
+    """The cubin (None after an error) and the compiler's log."""
     with _IMPORT:
         try:
             from cuda.core import Program, ProgramOptions
-        except ImportError:  # where it was before cuda-core 0.5
+        except ImportError:  # before cuda-core 0.5
             from cuda.core.experimental import Program, ProgramOptions
     log = io.StringIO()
     try:
@@ -58,7 +58,7 @@ def build(
         text = (sources / template.source).read_text(encoding="utf-8")
         program = Program(text, "c++", options)
         code = program.compile("cubin", name_expressions=(template.expression,), logs=log).code
-    except Exception as error:  # its class is private, and its text holds the log
+    except Exception as error:  # its class is private; its text holds the log
         return None, str(error)
     return bytes(code), log.getvalue().replace("\0", "")
 
@@ -66,9 +66,9 @@ def build(
 def ptx(
     template: Template, arch: str, sources: Path, includes: Sequence[Path]
 ) -> tuple[bytes | None, str]:
-    """The PTX, None if there was an error, and the compiler's log.
+    """The PTX (None after an error) and the compiler's log.
 
-    NVRTC's own functions, as `cuda.core` asks the driver first which PTX it takes.
+    This calls NVRTC directly, because `cuda.core` first asks the driver which PTX it accepts.
     """
     from cuda.bindings import nvrtc
 
@@ -92,7 +92,7 @@ def ptx(
 
 
 def _read(program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:
-    """What NVRTC holds of a program, without the zero at its end."""
+    """Output of NVRTC for a program, without the terminating zero."""
     _, size = size_of(program)
     memory = bytearray(size)
     read(program, memory)

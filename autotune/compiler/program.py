@@ -1,4 +1,4 @@
-"""What compilation gives: a program, or the reason why there is none."""
+"""The results of compilation: a program, or the reason it failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Program:
         barriers: named barriers a block.
         compiler: the compiler and its version, such as `NVRTC 13.0`.
         key: the cache key, which covers source, includes, options, compiler and architecture.
-        log: what the compiler said.
+        log: the compiler's output.
     """
 
     template: Template
@@ -42,7 +42,7 @@ class Program:
 
 @dataclass(frozen=True)
 class CompileFailure:
-    """The template did not compile; `log` is the compiler's, `reason` its first error line."""
+    """A template that did not compile: the compiler's log, and its first error line as `reason`."""
 
     template: Template
     arch: str

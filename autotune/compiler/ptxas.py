@@ -1,4 +1,4 @@
-"""Reads what `ptxas -v` says: entry functions, what each takes of an SM, what it gave up."""
+"""Parses the log of `ptxas -v`: entry functions, their resources, performance losses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 _ENTRY = "Compiling entry function '"
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-# `setmaxnreg` without effect (C7508); wgmma made to wait, everywhere (C7510 and its neighbours) or
-# in one place (C7517).
+# `setmaxnreg` without effect (C7508); wgmma serialised throughout (C7510 and its neighbours) or in
+# one place (C7517).
 _LOSS = re.compile(
     r"Potential Performance Loss: (?P<lost>.*)|(?P<injected>wgmma\.wait_group is injected .*)"
 )
@@ -26,20 +26,20 @@ class Usage:
 
 
 def symbol(log: str, kernel: str) -> str | None:
-    """The mangled name under which the log speaks of `kernel`, a name without its arguments.
+    """The mangled name of `kernel`, which is given without template arguments.
 
-    The Itanium C++ ABI writes an identifier as its length and its text. None if the log speaks
-    of no such entry function, or of several.
+    The Itanium C++ ABI writes an identifier as its length and its text. None if the log names no
+    such entry function, or several.
     """
     name = kernel.rpartition("::")[2]
     mangled = re.compile(rf"(?<!\d){len(name)}{re.escape(name)}")
     entries = [part.partition("'")[0] for part in log.split(_ENTRY)[1:]]
-    found = [entry for entry in entries if entry == name or mangled.search(entry)]
-    return found[0] if len(found) == 1 else None
+    matches = [entry for entry in entries if entry == name or mangled.search(entry)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def usage(log: str, symbol: str) -> Usage | None:
-    """What the entry function takes; None if the log does not say."""
+    """Resources of an entry function; None if the log does not state them."""
     section = log.partition(f"{_ENTRY}{symbol}'")[2].partition(_ENTRY)[0]
     frame = _FRAME.search(section)
     registers = re.search(r"Used (\d+) registers", section)
@@ -49,7 +49,7 @@ def usage(log: str, symbol: str) -> Usage | None:
     return Usage(
         registers=int(registers[1]),
         shared=_number(r"(\d+) bytes smem", section, absent=0),
-        # The frame is the entry's own; the cumulative size adds the functions that it calls.
+        # The frame is the entry function's own; the cumulative size includes its callees.
         local=_number(r"(\d+) bytes cumulative stack size", section, absent=stack),
         spills=stores + loads,
         barriers=_number(r"used (\d+) barriers", section, absent=0),
@@ -57,7 +57,7 @@ def usage(log: str, symbol: str) -> Usage | None:
 
 
 def loss(log: str) -> str | None:
-    """What ptxas says that the code loses against the source, if it says that it does."""
+    """The performance loss that ptxas reports; None if it reports none."""
     match = _LOSS.search(log)
     return (match["lost"] or match["injected"]).strip() if match else None
 

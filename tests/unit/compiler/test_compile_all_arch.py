@@ -1,4 +1,4 @@
-"""Every kernel, and every way to share a product, compiles for every supported architecture."""
+"""Every kernel, with every way to share K, compiles for every supported architecture."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DEVICES = {
     "sm_100": "b200",
     "sm_120": "rtx 5090",
 }
-# What these have beyond `PLAIN`.
-SHARED: dict[str, dict[str, Value]] = {
+# Parameters that differ from `PLAIN`.
+K_SHARING: dict[str, dict[str, Value]] = {
     "separate, packed": {"split_k": 2, "reduction": "separate", "pack": "ab"},
     "fused, sliced": {"split_k": 2, "reduction": "fused", "slices": 2},
     "stream, in chunks": {"reduction": "stream", "chunks": 2},
@@ -42,7 +42,7 @@ MMA = [
     for arch in DEVICES
     for compute in (TENSOR_CORES if arch != "sm_75" else ("f16",))
 ]
-# What tells kernels of wgmma apart, with a problem small enough for them to compile soon.
+# Variants of the wgmma kernel, each with a problem small enough to compile quickly.
 WGMMA: dict[str, tuple[str, dict[str, Value]]] = {
     "staged": ("136x72x200:bf16:nn:bias", {"store": "staged"}),
     "fused, packed": ("133x71x1027:f16:tt:out=f32", {"reduction": "fused", "cluster": "1x1"}),
@@ -69,9 +69,10 @@ def check(launches: Iterable[Launch], arch: str) -> None:
 
 @pytest.mark.parametrize("arch", DEVICES)
 @pytest.mark.parametrize(
-    "family", [one.name for one in registry.FAMILIES.values() if one.computes == CUDA_CORES]
+    "family",
+    [family.name for family in registry.FAMILIES.values() if family.computes == CUDA_CORES],
 )
-def test_compiles(family: str, arch: str) -> None:
+def test_cuda_core_family_compiles(family: str, arch: str) -> None:
     problem, target = Problem(16, 64, 4096), device.find(DEVICES[arch])
     config = space.feasible(problem, target, family).configs[0]
     check(registry.plan(config, problem).launches, target.arch)
@@ -79,7 +80,7 @@ def test_compiles(family: str, arch: str) -> None:
 
 @pytest.mark.parametrize(("compute", "arch"), MMA)
 def test_mma_compiles(compute: str, arch: str) -> None:
-    # Another part of the space for each, of tiles that are small because the problem is.
+    # Each case takes another part of the space; tiles are small because the problem is.
     problem, target = Problem(136, 24, 1000, compute), device.find(DEVICES[arch])
     configs = space.feasible(problem, target, "mma").configs
     config = configs[len(configs) * MMA.index((compute, arch)) // len(MMA)]
@@ -91,17 +92,17 @@ def test_wgmma_compiles(way: str) -> None:
     (text, values), target = WGMMA[way], device.find("h100")
     problem = Problem.parse(text)
     configs = space.feasible(problem, target, "wgmma").configs
-    config = next(one for one in configs if values.items() <= one.values.items())
+    config = next(item for item in configs if values.items() <= item.values.items())
     check(registry.plan(config, problem).launches, target.arch)
 
 
 @pytest.mark.parametrize("arch", DEVICES)
-@pytest.mark.parametrize("way", SHARED)
-def test_every_way_to_share_compiles(way: str, arch: str) -> None:
+@pytest.mark.parametrize("way", K_SHARING)
+def test_simt_compiles_with_every_way_to_share_k(way: str, arch: str) -> None:
     target = device.find(DEVICES[arch])
-    workers = target.sms if SHARED[way]["reduction"] == "stream" else 0
-    # 90 tiles with edges, which fill no whole waves; rows of A run along K, those of B are odd.
+    workers = target.sms if K_SHARING[way]["reduction"] == "stream" else 0
+    # 90 tiles with edges, which do not fill whole waves; A is K-major, rows of B have odd length.
     problem = Problem(513, 577, 8192)
-    config = Config.of("simt", {**PLAIN.values, **SHARED[way], "workers": workers})
+    config = Config.of("simt", {**PLAIN.values, **K_SHARING[way], "workers": workers})
     assert space.rejection(config, problem, target) is None
     check(registry.plan(config, problem).launches, target.arch)

@@ -1,0 +1,157 @@
+"""Compiles one instance of a kernel template, through the program cache."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from autotune import settings
+from autotune.compiler import nvcc, nvrtc, ptxas
+from autotune.compiler.cache import FORMAT, cached
+from autotune.compiler.program import CompileFailure, Program
+from autotune.compiler.sources import source_hash
+from autotune.errors import MissingError
+from autotune.families.plan import Template
+
+
+def compile(
+    template: Template,
+    arch: str,
+    *,
+    cache: Path | None,
+    sources: Path | None = None,
+    includes: Sequence[Path] | None = None,
+) -> Program | CompileFailure:
+    """Compiles one instance of a kernel template for an architecture.
+
+    Performance losses that ptxas reports count as failures, because the timed kernel would not be
+    the one that was written: wgmma instructions serialised by inserted waits, and register counts
+    that `setmaxnreg` could not change.
+
+    Thread-safe; NVRTC releases the interpreter lock, so that threads compile in parallel.
+
+    Args:
+        template: what to compile.
+        arch: the target, such as `sm_90`. A template that needs instructions specific to that
+            architecture is compiled for `sm_90a`.
+        cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
+        sources: the folder of the CUDA sources; None takes the package's.
+        includes: folders searched for headers; None takes `include` of the sources.
+
+    Raises:
+        MissingError: if there is no compiler.
+    """
+    version, tool = _toolchain()
+    target = _target(template, arch)
+    directory = sources or settings.source_dir()
+    folders = (directory / "include",) if includes is None else tuple(includes)
+    try:
+        source = source_hash(template.source, directory=directory, includes=folders)
+    except OSError as error:
+        return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
+    key = _key(source, template, target)
+
+    def build() -> Program | CompileFailure:
+        cubin, log = tool.build(template, target, directory, folders)
+        return _outcome(template, target, cubin, log, version, key)
+
+    return build() if cache is None else cached(cache, key, template, target, build)
+
+
+def ptx(template: Template, target: str) -> bytes | CompileFailure:
+    """Compiles one instance of a kernel template to PTX, uncached.
+
+    Args:
+        template: what to compile.
+        target: the exact target, such as `sm_90a`.
+
+    Raises:
+        MissingError: if there is no compiler.
+    """
+    _, tool = _toolchain()
+    directory = settings.source_dir()
+    text: bytes | None
+    text, log = tool.ptx(template, target, directory, (directory / "include",))
+    return CompileFailure(template, target, _first_error(log), log) if text is None else text
+
+
+def keys(templates: Iterable[Template], arch: str) -> set[str]:
+    """The cache keys of the package's templates, as compiled for an architecture.
+
+    Raises:
+        MissingError: if there is no compiler.
+        OSError: if a source cannot be read.
+    """
+    wanted = set(templates)
+    hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
+    return {_key(hashes[item.source], item, _target(item, arch)) for item in wanted}
+
+
+def compiler_version() -> str:
+    """The compiler that `compile` uses, such as `NVRTC 13.0`.
+
+    Raises:
+        MissingError: if there is none.
+    """
+    return _toolchain()[0]
+
+
+def _target(template: Template, arch: str) -> str:
+    return f"{arch}a" if template.specific else arch
+
+
+def _key(source: str, template: Template, target: str) -> str:
+    """The cache key: a hash of all that determines the program. `source` is its source hash."""
+    version, tool = _toolchain()
+    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, target)
+    return sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _toolchain() -> tuple[str, ModuleType]:
+    """Version and module of the compiler: NVRTC, else nvcc."""
+    for tool in (nvrtc, nvcc):
+        if (version := tool.version()) is not None:
+            return version, tool
+    raise MissingError(
+        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
+    )
+
+
+def _outcome(
+    template: Template, arch: str, cubin: bytes | None, log: str, version: str, key: str
+) -> Program | CompileFailure:
+    """The program with the resources its log states, or why it does not count."""
+    if cubin is None:
+        return CompileFailure(template, arch, _first_error(log), log)
+    if (loss := ptxas.loss(log)) is not None:
+        return CompileFailure(template, arch, loss, log)
+    symbol = ptxas.symbol(log, template.kernel)
+    usage = ptxas.usage(log, symbol) if symbol else None
+    if symbol is None or usage is None:
+        reason = f"{version} names no single entry function {template.kernel} in its log"
+        return CompileFailure(template, arch, reason, log)
+    return Program(
+        template=template,
+        arch=arch,
+        cubin=cubin,
+        symbol=symbol,
+        registers=usage.registers,
+        shared=usage.shared,
+        local=usage.local,
+        spills=usage.spills,
+        barriers=usage.barriers,
+        compiler=version,
+        key=key,
+        log=log,
+    )
+
+
+def _first_error(log: str) -> str:
+    """The first line of a compiler log that mentions an error, else the first line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror\b", line)]
+    return (errors or lines or ["the compiler failed without a message"])[0]

@@ -1,0 +1,51 @@
+"""Hashes of CUDA sources with every header they include."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from autotune import settings
+
+_INCLUDE = re.compile(rb'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
+
+
+def source_hash(
+    *sources: str, directory: Path | None = None, includes: Sequence[Path] | None = None
+) -> str:
+    """SHA-256 over the named CUDA sources and every header they reach.
+
+    Args:
+        sources: file names in `directory`.
+        directory: the folder of the CUDA sources; None takes the package's.
+        includes: folders searched for headers; None takes `directory/include`.
+
+    Raises:
+        OSError: if a named source cannot be read.
+    """
+    root = directory or settings.source_dir()
+    folders = (root / "include",) if includes is None else includes
+    pending = [(name, root / name) for name in sources]
+    digests: dict[Path, tuple[str, str]] = {}
+    while pending:
+        name, path = pending.pop()
+        if path not in digests:
+            text = path.read_bytes()
+            digests[path] = name, sha256(text).hexdigest()
+            beside = () if path.parent == root else (path.parent,)
+            for header in _INCLUDE.findall(text):
+                pending += _resolved(header.decode(), (*beside, *folders))
+    return sha256(json.dumps(sorted(digests.values())).encode()).hexdigest()
+
+
+def _resolved(header: str, folders: Sequence[Path]) -> list[tuple[str, Path]]:
+    """The file an include directive resolves to, with its name in the hash; empty if none exists.
+
+    Folders are searched in order, as the compiler does.
+    """
+    paths = (folder / header for folder in folders)
+    matches = [(f"{path.parent.name}/{path.name}", path) for path in paths if path.is_file()]
+    return matches[:1]
