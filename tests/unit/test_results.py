@@ -1,0 +1,67 @@
+"""Result files under `docs/results` say what they were measured on and made with."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import ROOT
+
+RESULTS = ROOT / "docs" / "results"
+TRIALS = sorted(RESULTS.glob("*/trials/*.json.gz"))
+FILES = sorted(RESULTS.rglob("*.json"))
+ALLOWED = {".json", ".md", ".gz"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(RESULTS))
+
+
+def check(device: Any, driver: Any, toolkit: Any, commit: Any, date: Any) -> None:
+    """Fails unless all five are there, the commit is a hash and the date has a time zone."""
+    assert all(isinstance(text, str) and text for text in (device, driver, toolkit))
+    assert re.match(r"[0-9a-f]{7,40}\b", commit)
+    assert datetime.fromisoformat(date).tzinfo is not None
+
+
+def test_there_are_results() -> None:
+    assert FILES
+    assert TRIALS
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_result_files_carry_their_provenance(path: Path) -> None:
+    data = json.loads(path.read_text(encoding="utf-8"))
+    check(*(data.get(name) for name in ("device", "driver", "toolkit", "commit", "date")))
+
+
+@pytest.mark.parametrize("path", TRIALS, ids=name_of)
+def test_trials_carry_their_provenance(path: Path) -> None:
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    compute = data["problem"].split(":")[1]
+    suite = json.loads((path.parents[1] / f"suite-{compute}.json").read_text(encoding="utf-8"))
+    origin = data["origin"]
+    check(
+        data["device"]["name"], origin["driver"], origin["compiler"], suite["commit"], data["date"]
+    )
+
+
+def test_results_are_data_and_notes_only() -> None:
+    files = [path for path in RESULTS.rglob("*") if path.is_file()]
+    assert [name_of(path) for path in files if path.suffix not in ALLOWED] == []
+
+
+@pytest.mark.parametrize("path", [*FILES, *RESULTS.rglob("*.md")], ids=name_of)
+def test_results_name_no_path_of_a_machine(path: Path) -> None:
+    assert not re.search(r"(?<![\w.])/(home|root|tmp|work|usr|Users)/", path.read_text("utf-8"))
+
+
+def test_recordings_are_kept_once() -> None:
+    shipped = ROOT / "autotune" / "data" / "recordings"
+    contents = [gzip.decompress(path.read_bytes()) for path in (*TRIALS, *shipped.rglob("*.gz"))]
+    assert len(set(contents)) == len(contents)
