@@ -54,7 +54,7 @@ def values(launch: Launch) -> list[object]:
     return [argument.value for argument in launch.arguments]
 
 
-def test_the_grid_has_the_tiles_of_c_the_shares_of_k_and_the_batch() -> None:
+def test_grid_is_tiles_by_splits_by_batch() -> None:
     assert plan(CONFIG, Problem(65, 129, 16)).main.grid == (2 * 2, 1, 1)
     assert plan(SEPARATE, Problem(64, 128, 512, batch=3)).main.grid == (1, 4, 3)
     assert plan(FUSED, Problem(65, 128, 512)).main.grid == (2, 4, 1)
@@ -70,7 +70,7 @@ def test_the_grid_has_the_tiles_of_c_the_shares_of_k_and_the_batch() -> None:
         (1000, 132 + 1000 % 132),
     ],
 )
-def test_workers_share_the_last_tiles_and_each_other_tile_has_a_block(
+def test_stream_k_workers_share_only_the_last_tiles(
     tiles: int, shared: int
 ) -> None:
     (launch,) = plan(STREAM, Problem(64 * tiles, 128, 512)).launches
@@ -79,18 +79,18 @@ def test_workers_share_the_last_tiles_and_each_other_tile_has_a_block(
     assert launch.grid == (132 + tiles - shared, 1, 1)
 
 
-def test_a_stream_leaves_no_wave_unfilled() -> None:
+def test_stream_k_grid_is_a_whole_number_of_waves() -> None:
     grids = [plan(STREAM, Problem(64 * tiles, 128, 512)).main.grid[0] for tiles in range(1, 999, 7)]
     assert {blocks % 132 for blocks in grids} == {0}
 
 
 @pytest.mark.parametrize(("slices", "threads"), [(1, 128), (2, 256), (4, 512)])
-def test_threads_are_the_warps_of_the_block_once_for_each_slice(slices: int, threads: int) -> None:
+def test_each_slice_has_a_full_set_of_warps(slices: int, threads: int) -> None:
     assert plan(changed(slices=slices), Problem(64, 128, 16)).main.block == (threads, 1, 1)
 
 
 @pytest.mark.parametrize(("layout", "padding"), [("nn", 4), ("nt", 8), ("tn", 0), ("tt", 4)])
-def test_buffers_are_padded_for_operands_that_run_along_k(layout: str, padding: int) -> None:
+def test_k_contiguous_operands_pad_their_buffers(layout: str, padding: int) -> None:
     shared = plan(CONFIG, Problem(64, 128, 64, layout=layout)).main.shared
     assert shared == 4 * 3 * 16 * (64 + 128 + padding)
 
@@ -109,7 +109,7 @@ def test_packed_operands_need_no_padding() -> None:
         (4, 2, 0, 3 + 4),
     ],
 )
-def test_slices_are_added_up_in_the_buffers_and_chunks_wait_beside_them(
+def test_shared_memory_of_slices_and_chunks(
     slices: int, chunks: int, buffers: int, tiles: int
 ) -> None:
     problem = Problem(64, 128, 8192, layout="tn")
@@ -117,7 +117,7 @@ def test_slices_are_added_up_in_the_buffers_and_chunks_wait_beside_them(
     assert shared == buffers * 4 * 3 * 16 * (64 + 128) + tiles * TILE_BYTES
 
 
-def test_edges_are_checked_only_where_there_are_any() -> None:
+def test_bounds_are_checked_only_if_tiles_overhang() -> None:
     shapes = [(64, 128, 16), (65, 128, 16), (64, 129, 16), (64, 128, 17)]
     checks = [compiled(plan(CONFIG, Problem(*shape)), "CHECK") for shape in shapes]
     assert checks == [(0,), (1,), (1,), (1,)]
@@ -130,7 +130,7 @@ def test_cp_async_transposes_float_by_float(layout: str, widths: tuple[int, int]
     assert compiled(plan(CONFIG, Problem(64, 128, 64, layout=layout)), "VA", "VB") == widths
 
 
-def test_staged_copies_use_the_widest_vectors_of_each_operand() -> None:
+def test_staged_copies_use_each_operands_widest_vectors() -> None:
     launched = plan(STAGED, Problem(64, 128, 64), Alignment(a=4, b=2, c=1))
     assert compiled(launched, "VA", "VB", "VC") == (4, 2, 1)
 
@@ -140,27 +140,27 @@ def test_vectors_never_cross_the_end_of_a_row() -> None:
     assert compiled(launched, "VB", "VC") == (2, 2)
 
 
-def test_a_whole_product_is_one_launch_without_workspace_or_counters() -> None:
+def test_unsplit_gemm_is_one_launch_without_workspace() -> None:
     launched = plan(CONFIG, Problem(64, 128, 64))
     assert kernels(launched) == ["simt"]
     assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_separate_shares_leave_a_c_each_with_aligned_rows(batch: int) -> None:
+def test_separate_reduction_keeps_one_aligned_c_per_split(batch: int) -> None:
     launched = plan(SEPARATE, Problem(64, 126, 512, batch=batch))
     assert kernels(launched) == ["simt", "split_k"]
     assert (launched.workspace, launched.counters) == (batch * 4 * 64 * 128 * 4, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_fused_shares_leave_whole_tiles_and_each_tile_is_counted(batch: int) -> None:
+def test_fused_reduction_keeps_whole_tiles_and_counts_them(batch: int) -> None:
     launched = plan(FUSED, Problem(65, 126, 512, batch=batch))
     assert kernels(launched) == ["simt"]
     assert (launched.workspace, launched.counters) == (batch * 2 * 4 * TILE_BYTES, batch * 2)
 
 
-def test_a_worker_leaves_two_tiles_at_most_and_each_tile_is_counted() -> None:
+def test_stream_k_worker_keeps_two_partial_tiles_at_most() -> None:
     launched = plan(STREAM, Problem(64 * 300, 128, 512))
     assert kernels(launched) == ["simt"]
     assert (launched.workspace, launched.counters) == (132 * 2 * TILE_BYTES, 300)
@@ -175,7 +175,7 @@ def test_a_worker_leaves_two_tiles_at_most_and_each_tile_is_counted() -> None:
         (128, 1, 32, 8, 1),
     ],
 )
-def test_the_sum_has_a_thread_for_each_vector_and_up_to_eight_shares(
+def test_reduction_launch_has_a_thread_per_vector(
     splits: int, alignment: int, columns: int, rows: int, width: int
 ) -> None:
     config = changed(split_k=splits, reduction="separate")
@@ -188,7 +188,7 @@ def test_the_sum_has_a_thread_for_each_vector_and_up_to_eight_shares(
     assert dict(added.template.arguments)["VECTOR"] == width
 
 
-def test_shares_are_written_unscaled_and_the_sum_is_scaled_once() -> None:
+def test_alpha_beta_apply_once_in_the_reduction_launch() -> None:
     problem = Problem(64, 126, 512, epilogue="bias_relu")
     _, added = plan(SEPARATE, problem).launches
     assert dict(added.template.arguments)["EPILOGUE"] == 3
@@ -201,7 +201,7 @@ def test_shares_are_written_unscaled_and_the_sum_is_scaled_once() -> None:
 
 
 @pytest.mark.parametrize(("pack", "copied"), [("a", (1, 0)), ("b", (0, 1)), ("ab", (1, 1))])
-def test_one_launch_copies_the_packed_operands_before_the_product(
+def test_one_launch_packs_operands_before_the_gemm(
     pack: str, copied: tuple[int, int]
 ) -> None:
     launched = plan(changed(pack=pack), ODD)
@@ -214,13 +214,13 @@ def test_one_launch_copies_the_packed_operands_before_the_product(
 @pytest.mark.parametrize(
     ("layout", "along_k"), [("nn", (1, 0)), ("nt", (1, 1)), ("tn", (0, 0)), ("tt", (0, 1))]
 )
-def test_copies_transpose_what_runs_along_k(layout: str, along_k: tuple[int, int]) -> None:
+def test_packing_transposes_k_contiguous_operands(layout: str, along_k: tuple[int, int]) -> None:
     problem = Problem(513, 1025, 600, layout=layout)
     flags = dict(plan(changed(pack="ab"), problem).launches[0].template.arguments)
     assert (flags["TRANSPOSED_A"], flags["TRANSPOSED_B"]) == along_k
 
 
-def test_the_product_reads_the_copies_instead() -> None:
+def test_gemm_reads_the_packed_copies() -> None:
     launched = plan(changed(pack="ab"), ODD, Alignment(1, 1, 1))
     assert compiled(launched, "TRANS_A", "TRANS_B", "VA", "VB", "VC") == (1, 0, 4, 4, 1)
     assert values(launched.main) == [
@@ -232,11 +232,11 @@ def test_the_product_reads_the_copies_instead() -> None:
     ]
 
 
-def test_an_operand_that_is_not_packed_is_read_where_it_is() -> None:
+def test_unpacked_operand_is_read_in_place() -> None:
     assert values(plan(changed(pack="b"), ODD).main)[:4] == ["a", "lda", "workspace", 1028]
 
 
-def test_shares_of_k_lie_behind_the_copies_of_the_whole_batch() -> None:
+def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     problem = Problem(513, 1025, 600, batch=2)
     *_, product, added = plan(changed(pack="ab", split_k=4, reduction="separate"), problem).launches
     packed = 2 * 600 * (516 + 1028)
@@ -246,7 +246,7 @@ def test_shares_of_k_lie_behind_the_copies_of_the_whole_batch() -> None:
     assert whole == 4 * (packed + 2 * 4 * 513 * 1028)
 
 
-def test_what_does_not_change_the_code_shares_one_program() -> None:
+def test_launch_only_parameters_share_one_program() -> None:
     problem = Problem(4096, 4096, 4096)
     for config, others in (
         (CONFIG, [changed(group=8)]),
@@ -262,7 +262,7 @@ def test_what_does_not_change_the_code_shares_one_program() -> None:
     [Problem(1000, 1000, 1000), Problem(513, 1025, 2048, layout="tt"), Problem(16, 32, 70000)],
     ids=str,
 )
-def test_the_estimate_is_no_less_than_what_is_launched(problem: Problem) -> None:
+def test_estimate_is_an_upper_bound_of_the_launch(problem: Problem) -> None:
     configs = space.spread(space.feasible(problem, H100).configs, 300)
     for config in configs:
         launched, estimate = registry.plan(config, problem), SIMT.estimate(config)

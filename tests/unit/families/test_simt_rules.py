@@ -87,7 +87,7 @@ def rejection(values: Values, text: str, device: str = "h100") -> str:
         ),
     ],
 )
-def test_tiles_and_loops_that_cannot_be_fast(values: Values, text: str, reason: str) -> None:
+def test_tile_and_loop_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
 
 
@@ -149,17 +149,17 @@ def test_tiles_and_loops_that_cannot_be_fast(values: Values, text: str, reason: 
         ({"group": 8}, "65536x128x64", "group: 1024x1 tiles have no groups of 8 rows"),
     ],
 )
-def test_ways_to_share_that_gain_nothing(values: Values, text: str, reason: str) -> None:
+def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
 
 
-def test_a_device_without_cp_async_stages_through_registers() -> None:
+def test_device_without_cp_async_stages_through_registers() -> None:
     said = "copy: cp.async needs compute capability 8.0; Tesla T4 has 7.5"
     assert rejection({}, DEEP, "t4") == said
     assert rejection({"copy": "staged", "stages": 2}, DEEP, "t4") == "None"
 
 
-def test_workspace_is_an_eighth_of_the_memory_at_most() -> None:
+def test_workspace_is_at_most_an_eighth_of_the_memory() -> None:
     small = replace(H100, memory_bytes=2**23)
     config = Config.of("simt", {**CONFIG.values, "split_k": 4, "reduction": "separate"})
     rejected = space.rejection(config, Problem.parse(DEEP), small)

@@ -96,7 +96,7 @@ def alignments(problem: Problem) -> list[Alignment]:
     return [Alignment(*widths) for widths in product(of_a_and_b, of_a_and_b, of_c)]
 
 
-def test_the_product_takes_maps_first_then_c_then_how_it_is_shared() -> None:
+def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
     launched = plan(CONFIG, BF16)
     (launch,) = launched.launches
     assert [one.type for one in launch.arguments[:4]] == ["tensor_map"] * 4
@@ -110,7 +110,7 @@ def test_the_product_takes_maps_first_then_c_then_how_it_is_shared() -> None:
     assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
 
 
-def test_template_and_arguments_are_those_of_the_source_in_its_order() -> None:
+def test_template_and_arguments_match_the_cuda_source() -> None:
     launch = plan(CONFIG, BF16).main
     text = (settings.source_dir() / launch.template.source).read_text(encoding="utf-8")
     found = re.search(r"template <([^>]*)>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
@@ -126,7 +126,7 @@ def test_template_and_arguments_are_those_of_the_source_in_its_order() -> None:
     assert launch.template.specific
 
 
-def test_operands_are_read_where_they_are_in_boxes_of_128_bytes() -> None:
+def test_operands_are_read_in_place_in_128_byte_boxes() -> None:
     of_a, of_b, unused, of_c = maps(plan(CONFIG, BF16).main)
     in_place = partial(
         TensorMap, offset=0, type="bf16", columns=4096, rows=4096, batch=1, swizzle=128
@@ -147,13 +147,13 @@ def test_operands_are_read_where_they_are_in_boxes_of_128_bytes() -> None:
         ("tt", [(513, 600), (600, 1024)]),
     ],
 )
-def test_maps_have_the_rows_as_they_are_stored(layout: str, stored: list[tuple[int, int]]) -> None:
+def test_tensor_maps_have_the_stored_rows_and_columns(layout: str, stored: list[tuple[int, int]]) -> None:
     problem = Problem(513, 1024, 600, "f16", layout)
     of_p, of_q, *_ = maps(plan(CONFIG, problem, Alignment(8, 8, 8)).main)
     assert [(one.columns, one.rows) for one in (of_p, of_q)] == stored
 
 
-def test_a_transposed_product_reads_b_as_p() -> None:
+def test_transposed_gemm_reads_b_as_the_first_operand() -> None:
     launched = plan(SWAPPED, TF32)
     of_p, of_q, _, of_c = maps(launched.main)
     assert (of_p.base, of_q.base, of_c) == ("b", "a", of_q)
@@ -163,7 +163,7 @@ def test_a_transposed_product_reads_b_as_p() -> None:
     assert compiled(launched, *names) == (128, 256, 1, 0, 1, 1, 0)
 
 
-def test_blocks_of_a_cluster_bring_a_part_each_of_what_they_share() -> None:
+def test_cluster_blocks_each_load_part_of_a_shared_operand() -> None:
     shares = {
         name: [one.box[1] for one in maps(plan(changed(cluster=name), BF16).main)[:2]]
         for name in ("1x1", "2x1", "1x2")
@@ -185,28 +185,28 @@ def test_blocks_of_a_cluster_bring_a_part_each_of_what_they_share() -> None:
         (changed(workers=132, reduction="stream"), Problem(1000, 1000, 4096, "bf16"), 132),
     ],
 )
-def test_the_grid_has_a_block_for_each_piece_of_work_or_the_workers(
+def test_grid_is_one_block_per_work_unit_or_the_workers(
     config: Config, problem: Problem, blocks: int
 ) -> None:
     assert plan(config, problem).main.grid == (blocks, 1, 1)
 
 
 @pytest.mark.parametrize(("tiles", "streamed"), [(100, 100), (264, 132), (300, 132 + 36)])
-def test_workers_share_the_last_tiles(tiles: int, streamed: int) -> None:
+def test_stream_k_workers_share_only_the_last_tiles(tiles: int, streamed: int) -> None:
     launched = plan(changed(workers=132, reduction="stream"), Problem(128 * tiles, 256, 64, "bf16"))
     assert numbers(launched)[11:15] == [1, streamed, 1, 1]
     assert (launched.workspace, launched.counters) == (132 * 2 * TILE_BYTES, tiles)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_shares_of_k_leave_whole_tiles_and_each_tile_is_counted(batch: int) -> None:
+def test_split_k_keeps_whole_tiles_and_counts_them(batch: int) -> None:
     problem = Problem(1000, 1000, 4096, "bf16", batch=batch)
     launched = plan(changed(split_k=4, reduction="fused"), problem)
     assert numbers(launched)[11:15] == [4, 0, 1, batch]
     assert (launched.workspace, launched.counters) == (batch * 4 * 32 * TILE_BYTES, batch * 32)
 
 
-def test_operands_that_bulk_copies_cannot_read_are_copied_in_one_launch() -> None:
+def test_one_launch_packs_operands_tma_cannot_read() -> None:
     packs, product = plan(CONFIG, ODD).launches
     assert (packs.template.kernel, product.template.kernel) == ("pack", "wgmma")
     of_a, of_b, *_ = maps(product)
@@ -217,7 +217,7 @@ def test_operands_that_bulk_copies_cannot_read_are_copied_in_one_launch() -> Non
     assert (of_a.stride, of_b.stride) == (513 * 640, 601 * 1088)
 
 
-def test_what_can_be_read_is_not_copied() -> None:
+def test_operand_tma_can_read_is_not_packed() -> None:
     packs, product = plan(CONFIG, BF16, Alignment(8, 4, 8)).launches
     assert dict(packs.template.arguments)["COPY_A"] == 0
     of_a, of_b, *_ = maps(product)
@@ -234,7 +234,7 @@ def test_32_bit_operands_are_transposed_for_shared_memory() -> None:
     assert launched.workspace == 4 * 4096 * 4096
 
 
-def test_the_low_part_is_made_in_the_kernel_or_by_the_copy() -> None:
+def test_low_part_is_made_by_the_kernel_or_by_packing() -> None:
     kernel, by_pass = (
         plan(Config.of("wgmma", {**SPLIT.values, "low": low}), NEAR) for low in ("kernel", "pass")
     )
@@ -248,7 +248,7 @@ def test_the_low_part_is_made_in_the_kernel_or_by_the_copy() -> None:
     assert (by_pass.workspace, of_low.type) == (2 * plane, "f32")
 
 
-def test_partial_sums_lie_behind_the_copies_of_the_whole_batch() -> None:
+def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     problem = Problem(100, 100, 4097, "bf16", batch=3)
     config = changed(bn=104, split_k=4, reduction="fused")
     launched = plan(config, problem)
@@ -268,7 +268,7 @@ def test_partial_sums_lie_behind_the_copies_of_the_whole_batch() -> None:
         ({"store": "direct"}, BF16, 8, 0),
     ],
 )
-def test_bulk_copies_store_where_they_can(
+def test_tma_stores_whole_lines_if_rows_are_aligned(
     values: dict[str, int | str], problem: Problem, alignment: int, store: int
 ) -> None:
     launched = plan(changed(**values), problem, Alignment(8, 8, alignment))
@@ -277,7 +277,7 @@ def test_bulk_copies_store_where_they_can(
     assert (of_c.base == "c") == (store == 2)
 
 
-def test_a_transposed_tile_is_stored_in_lines_of_all_its_rows() -> None:
+def test_transposed_tile_is_stored_in_lines_of_all_its_rows() -> None:
     of_c = maps(plan(changed(swap=1, bm=96, bn=128), BF16).main)[3]
     assert of_c.box == (64, 96)
 
@@ -285,7 +285,7 @@ def test_a_transposed_tile_is_stored_in_lines_of_all_its_rows() -> None:
 DEEP = Problem(256, 512, 8192, "bf16")
 
 
-def test_blocks_of_a_cluster_share_the_k_of_a_tile() -> None:
+def test_cluster_blocks_split_the_k_of_a_tile() -> None:
     launched = plan(changed(cluster="1x1x4", split_k=4), DEEP)
     names = ("CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "REDUCTION")
     assert compiled(launched, *names) == (1, 1, 4, 0)
@@ -299,7 +299,7 @@ def test_blocks_of_a_cluster_share_the_k_of_a_tile() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_clusters_share_a_longer_k_of_which_each_summer_counts_its_part(batch: int) -> None:
+def test_clusters_split_k_and_each_reducer_counts_its_part(batch: int) -> None:
     config = changed(cluster="1x1x4", split_k=12, reduction="fused")
     launched = plan(config, Problem(256, 512, 8192, "bf16", batch=batch))
     assert launched.main.grid == (batch * 4 * 12, 1, 1)
@@ -315,7 +315,7 @@ def test_clusters_share_a_longer_k_of_which_each_summer_counts_its_part(batch: i
         *((96, "1x1x4", 4), (48, "1x1x4", 2), (40, "1x1x2", 1), (256, "1x1", 1)),
     ],
 )
-def test_as_many_blocks_add_up_as_make_whole_instructions(
+def test_reducers_each_take_whole_instructions(
     along_y: int, cluster: str, count: int
 ) -> None:
     assert summers(changed(bn=along_y, cluster=cluster).values) == count
@@ -325,7 +325,7 @@ def test_as_many_blocks_add_up_as_make_whole_instructions(
     ("cluster", "store", "box"),
     [("1x1x2", 2, (64, 64)), ("1x1x4", 2, (64, 64)), ("1x1x8", 1, None)],
 )
-def test_a_part_is_stored_by_bulk_copies_if_it_has_whole_lines(
+def test_tma_stores_a_reducers_part_of_whole_lines(
     cluster: str, store: int, box: tuple[int, int] | None
 ) -> None:
     # 8 parts of 256 columns have 64 bytes each.
@@ -336,7 +336,7 @@ def test_a_part_is_stored_by_bulk_copies_if_it_has_whole_lines(
 
 
 @pytest.mark.parametrize(("cluster", "rows"), [("1x1", 96), ("1x1x2", 48), ("1x1x8", 24)])
-def test_a_part_of_a_transposed_tile_has_fewer_rows(cluster: str, rows: int) -> None:
+def test_reducers_part_of_a_transposed_tile_has_fewer_rows(cluster: str, rows: int) -> None:
     launched = plan(changed(swap=1, bm=96, bn=128, cluster=cluster), BF16)
     assert compiled(launched, "STORE") == (2,)
     assert maps(launched.main)[3].box == (64, rows)
@@ -347,7 +347,7 @@ def test_a_part_of_a_transposed_tile_has_fewer_rows(cluster: str, rows: int) -> 
     [DEEP, Problem(64, 64, 65536, "tf32x3", "tn"), Problem(8, 4096, 4096, "f16")],
     ids=str,
 )
-def test_clusters_along_k_are_what_the_kernel_takes(problem: Problem) -> None:
+def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) -> None:
     found = [
         config
         for config in space.feasible(problem, H100, "wgmma").configs
@@ -372,7 +372,7 @@ def test_clusters_along_k_are_what_the_kernel_takes(problem: Problem) -> None:
         assert config.integer("split_k") == of_k * numbers(launched)[11]
 
 
-def test_what_a_cluster_adds_up_goes_through_shared_memory_and_no_workspace() -> None:
+def test_cluster_reduction_needs_no_workspace() -> None:
     alone, inside = (
         WGMMA.work(changed(cluster=cluster, split_k=4, reduction=reduction), DEEP)
         for cluster, reduction in (("1x1", "fused"), ("1x1x4", "none"))
@@ -382,7 +382,7 @@ def test_what_a_cluster_adds_up_goes_through_shared_memory_and_no_workspace() ->
     assert inside.end > alone.end
 
 
-def test_each_summer_of_a_cluster_gathers_its_part_of_the_shares() -> None:
+def test_each_reducer_gathers_its_part_of_the_partial_sums() -> None:
     alone, clusters = (
         WGMMA.work(changed(cluster=cluster, split_k=split, reduction="fused"), DEEP)
         for cluster, split in (("1x1", 4), ("1x1x4", 16))
@@ -393,7 +393,7 @@ def test_each_summer_of_a_cluster_gathers_its_part_of_the_shares() -> None:
 CROOKED = Problem(1000, 1000, 1000, "bf16")
 
 
-def test_rows_that_begin_within_lines_are_copied_into_whole_ones_if_asked_for() -> None:
+def test_line_packing_aligns_rows_to_cache_lines() -> None:
     in_place, copied = (plan(changed(pack=pack), CROOKED) for pack in ("needed", "lines"))
     assert [one.base for one in maps(in_place.main)[:2]] == ["a", "b"]
     assert (len(in_place.launches), in_place.workspace) == (1, 0)
@@ -410,7 +410,7 @@ def test_rows_that_begin_within_lines_are_copied_into_whole_ones_if_asked_for() 
     assert copied.workspace == 2 * 1000 * 2048
 
 
-def test_rows_that_begin_with_lines_stay_where_they_are() -> None:
+def test_line_packing_leaves_aligned_rows_in_place() -> None:
     # Rows of B have 4096 elements; those of A 1000.
     launched = plan(changed(pack="lines"), Problem(256, 4096, 1000, "bf16"))
     of_a, of_b, *_ = maps(launched.main)
@@ -420,14 +420,14 @@ def test_rows_that_begin_with_lines_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("pack", ["needed", "lines"])
-def test_the_work_has_the_copies(pack: str) -> None:
+def test_work_includes_the_packing_pass(pack: str) -> None:
     work = WGMMA.work(changed(pack=pack), CROOKED)
     copied = 2 * 1000 * 2048 if pack == "lines" else 0
     assert (work.passes, work.moved) == (int(copied > 0), 2 * copied)
 
 
 @pytest.mark.parametrize(("consumers", "blocks"), SHARES)
-def test_consumers_have_what_the_producer_leaves_of_the_registers(
+def test_consumers_get_the_registers_the_producer_leaves(
     consumers: int, blocks: int
 ) -> None:
     p = changed(consumers=consumers, min_blocks=blocks).values
@@ -456,7 +456,7 @@ def shared(launched: LaunchPlan) -> int:
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
-def test_what_is_launched_fits_an_sm(problem: Problem) -> None:
+def test_launches_fit_an_sm(problem: Problem) -> None:
     for config in some(problem):
         launched, estimate = plan(config, problem), WGMMA.estimate(config)
         resident = config.integer("min_blocks")
@@ -470,7 +470,7 @@ def test_what_is_launched_fits_an_sm(problem: Problem) -> None:
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
-def test_every_alignment_has_a_plan_whose_copies_fit_the_workspace(problem: Problem) -> None:
+def test_copies_fit_the_workspace_for_every_alignment(problem: Problem) -> None:
     for config, alignment in product(some(problem, 12), alignments(problem)):
         launched = plan(config, problem, alignment)
         ends = [0]
@@ -492,7 +492,7 @@ def test_every_alignment_has_a_plan_whose_copies_fit_the_workspace(problem: Prob
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
-def test_the_work_covers_the_product(problem: Problem) -> None:
+def test_work_covers_the_gemm(problem: Problem) -> None:
     wanted = problem.products * problem.flops / 2
     for config in some(problem):
         work = WGMMA.work(config, problem)
@@ -538,7 +538,7 @@ def test_legal_instances_compile_for_hopper(problem: Problem) -> None:
         *((128, 112, 1, 2, "1x1x2"), (128, 128, 1, 2, "1x1x8")),
     ],
 )
-def test_what_clusters_add_up_fits_their_registers(
+def test_cluster_reduction_fits_the_registers(
     bm: int, bn: int, consumers: int, min_blocks: int, cluster: str
 ) -> None:
     config = changed(

@@ -38,7 +38,7 @@ def rejection(values: Values, text: str, device: str = "h100") -> str:
 
 
 @pytest.mark.parametrize("name", ["a100", "rtx-4090", "b200", "rtx 5090"])
-def test_only_hopper_has_it(name: str) -> None:
+def test_wgmma_needs_hopper(name: str) -> None:
     device = find(name)
     found = space.feasible(Problem.parse(WIDE), device, "wgmma")
     assert (found.configs, set(found.rejected)) == ((), {"architecture"})
@@ -100,7 +100,7 @@ def test_only_hopper_has_it(name: str) -> None:
         ({"stages": 5}, WIDE, "stages: 5 buffers of 49152 bytes; 3 and 4 are tried"),
     ],
 )
-def test_tiles_and_warpgroups(values: Values, text: str, reason: str) -> None:
+def test_tile_and_warpgroup_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
 
 
@@ -138,7 +138,7 @@ def test_tiles_and_warpgroups(values: Values, text: str, reason: str) -> None:
         ),
     ],
 )
-def test_what_comes_through_registers(values: Values, text: str, reason: str) -> None:
+def test_register_operand_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
 
 
@@ -151,7 +151,7 @@ def test_what_comes_through_registers(values: Values, text: str, reason: str) ->
         ("tt", {0}, {"registers", "shared"}),
     ],
 )
-def test_what_runs_along_k_is_q(layout: str, swaps: set[int], sources: set[str]) -> None:
+def test_tf32_b_operand_is_k_contiguous(layout: str, swaps: set[int], sources: set[str]) -> None:
     problem = Problem(4096, 4096, 4096, "tf32", layout)
     configs = space.feasible(problem, H100, "wgmma").configs
     assert {one.values["swap"] for one in configs} == swaps
@@ -162,7 +162,7 @@ def test_what_runs_along_k_is_q(layout: str, swaps: set[int], sources: set[str])
     ("shape", "swaps"),
     [("8x4096x4096", {1}), ("4096x8x4096", {0}), ("64x4096x4096", {0, 1}), ("512x512x512", {0})],
 )
-def test_a_short_side_is_y(shape: str, swaps: set[int]) -> None:
+def test_short_side_becomes_tile_n(shape: str, swaps: set[int]) -> None:
     problem = Problem.parse(f"{shape}:f16:nt")
     found = space.feasible(problem, H100, "wgmma").configs
     assert {one.values["swap"] for one in found} == swaps
@@ -172,7 +172,7 @@ def test_a_short_side_is_y(shape: str, swaps: set[int]) -> None:
     ("layout", "swaps", "fine"),
     [("nn", {0, 1}, False), ("nt", {0}, True), ("tn", {0}, False), ("tt", {0}, True)],
 )
-def test_fine_heights_are_for_16_bit_rows_that_run_along_k(
+def test_fine_tile_n_needs_a_k_contiguous_b_operand(
     layout: str, swaps: set[int], fine: bool
 ) -> None:
     # At swap 0 y is along B, whose rows run along K if it is transposed.
@@ -184,7 +184,7 @@ def test_fine_heights_are_for_16_bit_rows_that_run_along_k(
     assert all(side % 64 for side in exchanged)
 
 
-def test_a_short_side_is_covered_exactly() -> None:
+def test_short_side_is_covered_exactly() -> None:
     domain = WGMMA.domain(Problem(40, 4096, 4096, "bf16"), H100)
     assert set(domain["bm"]) == {64, 128, 192, 256} | {40, 24}
 
@@ -260,7 +260,7 @@ def test_a_short_side_is_covered_exactly() -> None:
         ),
     ],
 )
-def test_ways_to_share(values: Values, text: str, reason: str) -> None:
+def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
 
 
@@ -309,12 +309,12 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
         ({**SHARED, "split_k": 64, "cluster": "1x1x8"}, "64x64x65536:bf16", "None"),
     ],
 )
-def test_clusters_along_k(values: Values, text: str, reason: str) -> None:
+def test_split_k_cluster_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
 
 
 @pytest.mark.parametrize(("along_y", "room"), [(256, True), (248, False)])
-def test_shares_of_a_part_have_to_fit_the_buffers(along_y: int, room: bool) -> None:
+def test_cluster_partial_sums_must_fit_the_buffers(along_y: int, room: bool) -> None:
     # 8 blocks add up 8 parts of 256 columns; 248 have no halves of whole instructions, so that one
     # block has to add up all of them.
     values: Values = {
@@ -343,12 +343,12 @@ def test_shares_of_a_part_have_to_fit_the_buffers(along_y: int, room: bool) -> N
         ("4088x256x1000:bf16:nt", False),
     ],
 )
-def test_copies_in_whole_lines_are_offered_where_they_serve_many(text: str, offered: bool) -> None:
+def test_line_packing_is_offered_if_many_rows_reuse_it(text: str, offered: bool) -> None:
     found = space.feasible(Problem.parse(text), H100, "wgmma")
     assert ("lines" in {one.values["pack"] for one in found.configs}) == offered
     assert "needed" in {one.values["pack"] for one in found.configs}
 
 
-def test_copies_in_whole_lines_have_to_gain_something() -> None:
+def test_line_packing_is_rejected_for_aligned_rows() -> None:
     said = "packing: no operand would gain from a copy in whole lines"
     assert rejection({"pack": "lines"}, WIDE) == said
