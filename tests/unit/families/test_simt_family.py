@@ -1,4 +1,4 @@
-"""The launches of `simt`: what packs, the product, what adds up its shares."""
+"""The launches of `simt`: the packing copy, the GEMM and the reduction of its splits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.simt.family import SIMT
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
 CONFIG = Config.parse(
     "simt:bm=64,bn=128,wm=32,wn=64,tm=8,tn=8,slices=1,bk=16,copy=async,stages=3,fragments=2,"
@@ -23,7 +24,7 @@ TILE_BYTES = 4 * 64 * 128
 
 
 def changed(**values: int | str) -> Config:
-    """`CONFIG` with other values."""
+    """`CONFIG` with the named values replaced."""
     assert values.keys() <= CONFIG.values.keys()
     return Config.of("simt", {**CONFIG.values, **values})
 
@@ -32,7 +33,7 @@ STAGED = changed(copy="staged", stages=2)
 SEPARATE = changed(split_k=4, reduction="separate")
 FUSED = changed(split_k=4, reduction="fused")
 STREAM = changed(reduction="stream", workers=132)
-# Rows of A run along K, those of B are odd: both gain from a copy.
+# A is K-contiguous and the rows of B have an odd length: packing helps both.
 ODD = Problem(513, 1025, 600)
 
 
@@ -41,7 +42,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 
 def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
-    """Template arguments of the product."""
+    """Values of the named template arguments of the GEMM launch."""
     arguments = dict(launched.main.template.arguments)
     return tuple(arguments[name] for name in names)
 
@@ -61,22 +62,19 @@ def test_grid_is_tiles_by_splits_by_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tiles", "shared"),
+    ("tiles", "streamed"),
     [
-        (100, 100),  # less than two waves: the workers share all
+        (100, 100),  # fewer than two waves: the workers share all tiles
         (263, 263),
-        (264, 132),  # two waves: one of them, one tile for each worker
-        (300, 132 + 300 % 132),  # the wave that is not full and the one before
+        (264, 132),  # two whole waves: one of them, one tile per worker
+        (300, 132 + 300 % 132),  # the partial wave and the full wave before it
         (1000, 132 + 1000 % 132),
     ],
 )
-def test_stream_k_workers_share_only_the_last_tiles(
-    tiles: int, shared: int
-) -> None:
+def test_stream_k_workers_share_only_the_last_tiles(tiles: int, streamed: int) -> None:
     (launch,) = plan(STREAM, Problem(64 * tiles, 128, 512)).launches
-    group, streamed, workers = values(launch)[17:20]
-    assert (group, streamed, workers) == (1, shared, 132)
-    assert launch.grid == (132 + tiles - shared, 1, 1)
+    assert values(launch)[17:20] == [1, streamed, 132]  # group, streamed tiles, workers
+    assert launch.grid == (132 + tiles - streamed, 1, 1)
 
 
 def test_stream_k_grid_is_a_whole_number_of_waves() -> None:
@@ -102,10 +100,10 @@ def test_packed_operands_need_no_padding() -> None:
 @pytest.mark.parametrize(
     ("slices", "chunks", "buffers", "tiles"),
     [
-        (2, 1, 1, 0),  # one tile is added up in the buffers, which are larger
-        (4, 1, 0, 3),  # three tiles are larger than the buffers
-        (1, 2, 1, 1),  # the sums of finished chunks wait beside the buffers
-        (2, 4, 1, 2),  # those of each slice
+        (2, 1, 1, 0),  # one partial tile fits in the buffers
+        (4, 1, 0, 3),  # three partial tiles are larger than the buffers
+        (1, 2, 1, 1),  # sums of finished chunks are kept beside the buffers
+        (2, 4, 1, 2),  # one such tile per slice
         (4, 2, 0, 3 + 4),
     ],
 )
@@ -180,19 +178,19 @@ def test_reduction_launch_has_a_thread_per_vector(
 ) -> None:
     config = changed(split_k=splits, reduction="separate")
     problem = Problem(70, 132, 8192, batch=5)
-    _, added = plan(config, problem, Alignment(4, 4, alignment)).launches
+    _, reduction = plan(config, problem, Alignment(4, 4, alignment)).launches
     vectors = 70 * 132 // width
-    assert added.grid == (-(-vectors // columns), 1, 5)
-    assert added.block == (columns, rows, 1)
-    assert added.shared == 4 * columns * rows * width
-    assert dict(added.template.arguments)["VECTOR"] == width
+    assert reduction.grid == (ceil_div(vectors, columns), 1, 5)
+    assert reduction.block == (columns, rows, 1)
+    assert reduction.shared == 4 * columns * rows * width
+    assert dict(reduction.template.arguments)["VECTOR"] == width
 
 
 def test_alpha_beta_apply_once_in_the_reduction_launch() -> None:
     problem = Problem(64, 126, 512, epilogue="bias_relu")
-    _, added = plan(SEPARATE, problem).launches
-    assert dict(added.template.arguments)["EPILOGUE"] == 3
-    assert values(added) == [
+    _, reduction = plan(SEPARATE, problem).launches
+    assert dict(reduction.template.arguments)["EPILOGUE"] == 3
+    assert values(reduction) == [
         *("workspace", 0, 4),
         *("c", "ldc", "stride_c"),
         *(64, 126, 128),
@@ -200,14 +198,12 @@ def test_alpha_beta_apply_once_in_the_reduction_launch() -> None:
     ]
 
 
-@pytest.mark.parametrize(("pack", "copied"), [("a", (1, 0)), ("b", (0, 1)), ("ab", (1, 1))])
-def test_one_launch_packs_operands_before_the_gemm(
-    pack: str, copied: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize(("pack", "copies"), [("a", (1, 0)), ("b", (0, 1)), ("ab", (1, 1))])
+def test_one_launch_packs_operands_before_the_gemm(pack: str, copies: tuple[int, int]) -> None:
     launched = plan(changed(pack=pack), ODD)
     assert kernels(launched) == ["pack", "simt"]
     flags = dict(launched.launches[0].template.arguments)
-    assert (flags["COPY_A"], flags["COPY_B"]) == copied
+    assert (flags["COPY_A"], flags["COPY_B"]) == copies
     assert launched.main.template.kernel == "simt"
 
 
@@ -238,23 +234,22 @@ def test_unpacked_operand_is_read_in_place() -> None:
 
 def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     problem = Problem(513, 1025, 600, batch=2)
-    *_, product, added = plan(changed(pack="ab", split_k=4, reduction="separate"), problem).launches
+    launched = plan(changed(pack="ab", split_k=4, reduction="separate"), problem)
+    *_, gemm, reduction = launched.launches
     packed = 2 * 600 * (516 + 1028)
-    assert values(product)[15:17] == [0, 2 * 600 * 516]
-    assert values(product)[-2] == values(added)[1] == packed
-    whole = plan(changed(pack="ab", split_k=4, reduction="separate"), problem).workspace
-    assert whole == 4 * (packed + 2 * 4 * 513 * 1028)
+    assert values(gemm)[15:17] == [0, 2 * 600 * 516]
+    assert values(gemm)[-2] == values(reduction)[1] == packed
+    assert launched.workspace == 4 * (packed + 2 * 4 * 513 * 1028)
 
 
 def test_launch_only_parameters_share_one_program() -> None:
     problem = Problem(4096, 4096, 4096)
-    for config, others in (
-        (CONFIG, [changed(group=8)]),
-        (FUSED, [changed(split_k=2, reduction="fused", group=8)]),
-        (STREAM, [changed(reduction="stream", workers=264)]),
+    for first, second in (
+        (CONFIG, changed(group=8)),
+        (FUSED, changed(split_k=2, reduction="fused", group=8)),
+        (STREAM, changed(reduction="stream", workers=264)),
     ):
-        templates = {plan(one, problem).main.template for one in (config, *others)}
-        assert len(templates) == 1
+        assert plan(first, problem).main.template == plan(second, problem).main.template
 
 
 @pytest.mark.parametrize(
@@ -268,4 +263,4 @@ def test_estimate_is_an_upper_bound_of_the_launch(problem: Problem) -> None:
         launched, estimate = registry.plan(config, problem), SIMT.estimate(config)
         assert launched.main.threads == estimate.threads
         assert launched.main.shared <= estimate.shared <= H100.shared_per_block_optin
-        assert all(prod(one.block) <= H100.threads_per_block for one in launched.launches)
+        assert all(prod(launch.block) <= H100.threads_per_block for launch in launched.launches)

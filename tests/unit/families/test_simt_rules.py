@@ -1,4 +1,4 @@
-"""What `simt` rejects, with its reasons and numbers."""
+"""The configurations that `simt` rejects, with reasons and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 
 H100 = find("h100")
-# 64 x 128 tiles, 128 threads with 8 x 8 sums each.
+# 64 x 128 tiles, 128 threads with 8 x 8 accumulators each.
 CONFIG = Config.parse(
     "simt:bm=64,bn=128,wm=32,wn=64,tm=8,tn=8,slices=1,bk=16,copy=async,stages=3,fragments=2,"
     "min_blocks=1,split_k=1,reduction=none,workers=0,chunks=1,pack=none,group=1,fence=1,"
@@ -141,7 +141,7 @@ def test_tile_and_loop_rules_reject_with_numbers(values: Values, text: str, reas
             DEEP,
             "chunks: 2 chunks of 1024 terms; 1024 each at least",
         ),
-        # Rows of A run along K, which cp.async cannot transpose; those of B do not, and are even.
+        # A is K-contiguous, which cp.async cannot transpose; rows of B run along N and are even.
         ({"pack": "ab"}, WIDE, "pack: a would gain from a copy"),
         ({"pack": "a"}, "64x128x512", "pack: no operand would gain from a copy"),
         ({"pack": "b"}, "1024x1024x512:tt", "None"),
@@ -154,8 +154,8 @@ def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: 
 
 
 def test_device_without_cp_async_stages_through_registers() -> None:
-    said = "copy: cp.async needs compute capability 8.0; Tesla T4 has 7.5"
-    assert rejection({}, DEEP, "t4") == said
+    message = "copy: cp.async needs compute capability 8.0; Tesla T4 has 7.5"
+    assert rejection({}, DEEP, "t4") == message
     assert rejection({"copy": "staged", "stages": 2}, DEEP, "t4") == "None"
 
 
@@ -163,5 +163,5 @@ def test_workspace_is_at_most_an_eighth_of_the_memory() -> None:
     small = replace(H100, memory_bytes=2**23)
     config = Config.of("simt", {**CONFIG.values, "split_k": 4, "reduction": "separate"})
     rejected = space.rejection(config, Problem.parse(DEEP), small)
-    said = f"needs {4 * 4 * 256 * 512} bytes; 1048576 of {H100.name} are taken at most"
-    assert str(rejected) == f"workspace: {said}"
+    message = f"needs {4 * 4 * 256 * 512} bytes; 1048576 of {H100.name} are taken at most"
+    assert str(rejected) == f"workspace: {message}"

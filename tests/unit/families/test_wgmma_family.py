@@ -1,4 +1,4 @@
-"""The launches of `wgmma`: tensor maps, copies, what a block takes, how the work is shared."""
+"""The launches of `wgmma`: tensor maps, packing, resources of a block, K sharing."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from autotune.families.wgmma.terms import (
     summers,
 )
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div, round_up
 from autotune.tuning.evaluate import SPILLED
 
 CONFIG = Config.parse(
@@ -49,13 +50,13 @@ SHAPES = [
 
 
 def changed(**values: int | str) -> Config:
-    """`CONFIG` with other values."""
+    """`CONFIG` with the named values replaced."""
     assert values.keys() <= CONFIG.values.keys()
     return Config.of("wgmma", {**CONFIG.values, **values})
 
 
-# B of layout nn does not run along K: it is P, through registers.
-SWAPPED = changed(swap=1, bm=256, bn=128, source="registers", bk=32, store="direct")
+# B of layout nn is not K-contiguous: it is the first operand, through registers.
+TRANSPOSED = changed(swap=1, bm=256, bn=128, source="registers", bk=32, store="direct")
 SPLIT = changed(
     swap=1, bm=96, bn=128, source="registers", low="kernel", bk=32, promote=2, store="direct"
 )
@@ -66,31 +67,28 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 
 def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
-    """Template arguments of the product."""
+    """Values of the named template arguments of the GEMM launch."""
     arguments = dict(launched.main.template.arguments)
     return tuple(arguments[name] for name in names)
 
 
-def rounded(size: int, step: int) -> int:
-    return -(-size // step) * step
-
-
 def maps(launch: Launch) -> list[TensorMap]:
-    return [one.value for one in launch.arguments if isinstance(one.value, TensorMap)]
+    values = (argument.value for argument in launch.arguments)
+    return [value for value in values if isinstance(value, TensorMap)]
 
 
 def numbers(launched: LaunchPlan) -> list[Any]:
-    """What the product takes behind its tensor maps."""
-    return [one.value for one in launched.main.arguments[4:]]
+    """Arguments of the GEMM launch after its tensor maps."""
+    return [argument.value for argument in launched.main.arguments[4:]]
 
 
-def some(problem: Problem, most: int = 60) -> list[Config]:
-    """Legal configurations of all kinds."""
+def sample(problem: Problem, most: int = 60) -> list[Config]:
+    """Legal configurations, spread evenly over the space."""
     return list(space.spread(space.feasible(problem, H100, "wgmma").configs, most))
 
 
 def alignments(problem: Problem) -> list[Alignment]:
-    """Everything that callers may bring."""
+    """Every alignment that a caller's arrays may have."""
     of_a_and_b = [1 << i for i in range(5) if problem.element_bytes << i <= 16]
     of_c = [1 << i for i in range(5) if problem.output_bytes << i <= 16]
     return [Alignment(*widths) for widths in product(of_a_and_b, of_a_and_b, of_c)]
@@ -99,7 +97,7 @@ def alignments(problem: Problem) -> list[Alignment]:
 def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
     launched = plan(CONFIG, BF16)
     (launch,) = launched.launches
-    assert [one.type for one in launch.arguments[:4]] == ["tensor_map"] * 4
+    assert [argument.type for argument in launch.arguments[:4]] == ["tensor_map"] * 4
     assert numbers(launched) == [
         *("c", "ldc", 4096, 4096, 4096, "alpha", "beta", "bias"),
         *("stride_a", "stride_b", "stride_c"),
@@ -113,16 +111,16 @@ def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
 def test_template_and_arguments_match_the_cuda_source() -> None:
     launch = plan(CONFIG, BF16).main
     text = (settings.source_dir() / launch.template.source).read_text(encoding="utf-8")
-    found = re.search(r"template <([^>]*)>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
-    assert found is not None
-    names = re.findall(r"int (\w+)", found[1])
+    kernel = re.search(r"template <([^>]*)>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
+    assert kernel is not None
+    names = re.findall(r"int (\w+)", kernel[1])
     assert names == [name for name, _ in launch.template.arguments]
     types = {"TensorMap ": "tensor_map", "*": "pointer", "long long ": "i64", "int ": "i32"}
-    taken = [
-        next(kind for word, kind in {**types, "float ": "f32"}.items() if word in one)
-        for one in found[2].split(",")
+    declared = [
+        next(kind for word, kind in {**types, "float ": "f32"}.items() if word in parameter)
+        for parameter in kernel[2].split(",")
     ]
-    assert taken == [one.type for one in launch.arguments]
+    assert declared == [argument.type for argument in launch.arguments]
     assert launch.template.specific
 
 
@@ -131,7 +129,7 @@ def test_operands_are_read_in_place_in_128_byte_boxes() -> None:
     in_place = partial(
         TensorMap, offset=0, type="bf16", columns=4096, rows=4096, batch=1, swizzle=128
     )
-    # A runs along K: 64 steps of 128 rows. B does not: 64 columns of 64 steps.
+    # A is K-contiguous: boxes of 64 k by 128 rows. B is not: 64 columns by 64 k.
     assert of_a == in_place("a", pitch="lda", stride="stride_a", box=(64, 128))
     assert of_b == in_place("b", pitch="ldb", stride="stride_b", box=(64, 64))
     assert unused == of_b
@@ -147,29 +145,31 @@ def test_operands_are_read_in_place_in_128_byte_boxes() -> None:
         ("tt", [(513, 600), (600, 1024)]),
     ],
 )
-def test_tensor_maps_have_the_stored_rows_and_columns(layout: str, stored: list[tuple[int, int]]) -> None:
+def test_tensor_maps_have_the_stored_rows_and_columns(
+    layout: str, stored: list[tuple[int, int]]
+) -> None:
     problem = Problem(513, 1024, 600, "f16", layout)
-    of_p, of_q, *_ = maps(plan(CONFIG, problem, Alignment(8, 8, 8)).main)
-    assert [(one.columns, one.rows) for one in (of_p, of_q)] == stored
+    of_a, of_b, *_ = maps(plan(CONFIG, problem, Alignment(8, 8, 8)).main)
+    assert [(operand.columns, operand.rows) for operand in (of_a, of_b)] == stored
 
 
 def test_transposed_gemm_reads_b_as_the_first_operand() -> None:
-    launched = plan(SWAPPED, TF32)
-    of_p, of_q, _, of_c = maps(launched.main)
-    assert (of_p.base, of_q.base, of_c) == ("b", "a", of_q)
-    assert (of_p.box, of_q.box, of_p.type) == ((32, 32), (32, 256), "tf32")
+    launched = plan(TRANSPOSED, TF32)
+    first, second, _, of_c = maps(launched.main)
+    assert (first.base, second.base, of_c) == ("b", "a", second)
+    assert (first.box, second.box, first.type) == ((32, 32), (32, 256), "tf32")
     assert numbers(launched)[8:10] == ["stride_b", "stride_a"]
     names = ("BX", "BY", "REGISTERS", "ALONG_K_P", "ALONG_K_Q", "SWAPPED", "STORE")
     assert compiled(launched, *names) == (128, 256, 1, 0, 1, 1, 0)
 
 
 def test_cluster_blocks_each_load_part_of_a_shared_operand() -> None:
-    shares = {
-        name: [one.box[1] for one in maps(plan(changed(cluster=name), BF16).main)[:2]]
+    box_rows = {
+        name: [operand.box[1] for operand in maps(plan(changed(cluster=name), BF16).main)[:2]]
         for name in ("1x1", "2x1", "1x2")
     }
-    # Of A 128 rows, of B 64 steps of K; blocks along x have B in common, those along y A.
-    assert shares == {"1x1": [128, 64], "2x1": [128, 32], "1x2": [64, 64]}
+    # A has 128 rows, B 64 k; blocks along M share B, blocks along N share A.
+    assert box_rows == {"1x1": [128, 64], "2x1": [128, 32], "1x2": [64, 64]}
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ def test_split_k_keeps_whole_tiles_and_counts_them(batch: int) -> None:
 
 
 def test_one_launch_packs_operands_tma_cannot_read() -> None:
-    packs, product = plan(CONFIG, ODD).launches
-    assert (packs.template.kernel, product.template.kernel) == ("pack", "wgmma")
-    of_a, of_b, *_ = maps(product)
-    # 16-bit operands keep their direction: 513 rows of 601, 601 of 1025, in whole lines of 64.
+    packs, gemm = plan(CONFIG, ODD).launches
+    assert (packs.template.kernel, gemm.template.kernel) == ("pack", "wgmma")
+    of_a, of_b, *_ = maps(gemm)
+    # Packing keeps the order of 16-bit operands: 513 rows of 601, 601 of 1025, in lines of 64.
     assert (of_a.base, of_a.columns, of_a.rows, of_a.pitch) == ("workspace", 601, 513, 640)
     assert (of_b.base, of_b.columns, of_b.rows, of_b.pitch) == ("workspace", 1025, 601, 1088)
     assert (of_a.offset, of_b.offset) == (0, 513 * 640 * 2)
@@ -218,18 +218,18 @@ def test_one_launch_packs_operands_tma_cannot_read() -> None:
 
 
 def test_operand_tma_can_read_is_not_packed() -> None:
-    packs, product = plan(CONFIG, BF16, Alignment(8, 4, 8)).launches
+    packs, gemm = plan(CONFIG, BF16, Alignment(8, 4, 8)).launches
     assert dict(packs.template.arguments)["COPY_A"] == 0
-    of_a, of_b, *_ = maps(product)
+    of_a, of_b, *_ = maps(gemm)
     assert (of_a.base, of_b.base, of_b.offset) == ("a", "workspace", 0)
     assert numbers(plan(CONFIG, BF16, Alignment(8, 4, 8)))[8:10] == ["stride_a", 4096 * 4096]
 
 
 def test_32_bit_operands_are_transposed_for_shared_memory() -> None:
     launched = plan(changed(bk=32, store="direct"), TF32)
-    packs, product = launched.launches
+    packs, gemm = launched.launches
     assert dict(packs.template.arguments)["TRANSPOSED_B"] == 1
-    assert [one.base for one in maps(product)[:2]] == ["a", "workspace"]
+    assert [operand.base for operand in maps(gemm)[:2]] == ["a", "workspace"]
     assert compiled(launched, "ALONG_K_P", "ALONG_K_Q") == (1, 1)
     assert launched.workspace == 4 * 4096 * 4096
 
@@ -242,9 +242,9 @@ def test_low_part_is_made_by_the_kernel_or_by_packing() -> None:
     assert compiled(kernel, *names) == (3, 0, 2, 1)
     assert compiled(by_pass, *names) == (3, 1, 2, 1)
     assert len(kernel.launches) == 1
-    _, of_q, of_low, _ = maps(by_pass.main)
+    _, of_high, of_low, _ = maps(by_pass.main)
     plane = 4 * 4096 * 4096
-    assert (of_q.base, of_q.offset, of_low.offset) == ("workspace", 0, plane)
+    assert (of_high.base, of_high.offset, of_low.offset) == ("workspace", 0, plane)
     assert (by_pass.workspace, of_low.type) == (2 * plane, "f32")
 
 
@@ -252,8 +252,8 @@ def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     problem = Problem(100, 100, 4097, "bf16", batch=3)
     config = changed(bn=104, split_k=4, reduction="fused")
     launched = plan(config, problem)
-    # Rows of A and B are filled up to whole lines of 64 elements.
-    copied = rounded(3 * 100 * 4160 * 2, 256) + rounded(3 * 4097 * 128 * 2, 256)
+    # Rows of A and B are padded to whole lines of 64 elements.
+    copied = round_up(3 * 100 * 4160 * 2, 256) + round_up(3 * 4097 * 128 * 2, 256)
     assert numbers(launched)[-2] * 4 == copied
     assert launched.workspace == copied + 3 * 4 * 4 * 128 * 104
 
@@ -262,8 +262,8 @@ def test_partial_sums_follow_the_copies_of_the_whole_batch() -> None:
     ("values", "problem", "alignment", "store"),
     [
         ({}, BF16, 8, 2),
-        ({}, BF16, 4, 1),  # rows that no bulk copy can begin at
-        ({"bn": 96}, BF16, 8, 1),  # of which lines of 128 bytes make no whole tile
+        ({}, BF16, 4, 1),  # TMA cannot write rows of this alignment
+        ({"bn": 96}, BF16, 8, 1),  # rows of the tile are not whole lines of 128 bytes
         ({"swap": 1, "bm": 96, "bn": 128}, BF16, 8, 2),
         ({"store": "direct"}, BF16, 8, 0),
     ],
@@ -289,13 +289,12 @@ def test_cluster_blocks_split_the_k_of_a_tile() -> None:
     launched = plan(changed(cluster="1x1x4", split_k=4), DEEP)
     names = ("CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "REDUCTION")
     assert compiled(launched, *names) == (1, 1, 4, 0)
-    # Four blocks for each of 2 x 2 tiles; what they add up in shared memory leaves nothing to
-    # others.
+    # Four blocks for each of 2 x 2 tiles, which reduce in shared memory: no workspace.
     assert launched.main.grid == (16, 1, 1)
     assert numbers(launched)[11:15] == [1, 0, 1, 1]
     assert (launched.workspace, launched.counters) == (0, 0)
-    # Each brings a share of its own, not a part for the others.
-    assert [one.box for one in maps(launched.main)[:2]] == [(64, 128), (64, 64)]
+    # Each block loads its own split, not a part for the others.
+    assert [operand.box for operand in maps(launched.main)[:2]] == [(64, 128), (64, 64)]
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -304,21 +303,19 @@ def test_clusters_split_k_and_each_reducer_counts_its_part(batch: int) -> None:
     launched = plan(config, Problem(256, 512, 8192, "bf16", batch=batch))
     assert launched.main.grid == (batch * 4 * 12, 1, 1)
     assert numbers(launched)[11:15] == [3, 0, 1, batch]
-    # 3 sums of whole tiles, of which 4 blocks store a part each.
+    # 3 partial sums of whole tiles; each of the 4 blocks stores a part of the tile.
     assert (launched.workspace, launched.counters) == (batch * 4 * 3 * TILE_BYTES, batch * 4 * 4)
 
 
 @pytest.mark.parametrize(
-    ("along_y", "cluster", "count"),
+    ("tile_n", "cluster", "count"),
     [
         *((256, "1x1x8", 8), (96, "1x1x8", 4), (48, "1x1x8", 2), (40, "1x1x8", 1)),
         *((96, "1x1x4", 4), (48, "1x1x4", 2), (40, "1x1x2", 1), (256, "1x1", 1)),
     ],
 )
-def test_reducers_each_take_whole_instructions(
-    along_y: int, cluster: str, count: int
-) -> None:
-    assert summers(changed(bn=along_y, cluster=cluster).values) == count
+def test_reducers_each_take_whole_instructions(tile_n: int, cluster: str, count: int) -> None:
+    assert summers(changed(bn=tile_n, cluster=cluster).values) == count
 
 
 @pytest.mark.parametrize(
@@ -328,7 +325,7 @@ def test_reducers_each_take_whole_instructions(
 def test_tma_stores_a_reducers_part_of_whole_lines(
     cluster: str, store: int, box: tuple[int, int] | None
 ) -> None:
-    # 8 parts of 256 columns have 64 bytes each.
+    # Each of 8 parts of 256 columns has rows of 64 bytes.
     launched = plan(changed(cluster=cluster, split_k=8, reduction="fused"), DEEP)
     of_c = maps(launched.main)[3]
     assert compiled(launched, "STORE") == (store,)
@@ -348,28 +345,28 @@ def test_reducers_part_of_a_transposed_tile_has_fewer_rows(cluster: str, rows: i
     ids=str,
 )
 def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) -> None:
-    found = [
+    configs = [
         config
         for config in space.feasible(problem, H100, "wgmma").configs
         if inner_shares(config.values) > 1
     ]
-    assert found
-    for config in found:
+    assert configs
+    for config in configs:
         launched = plan(config, problem)
         names = ("TYPE", "BX", "BY", "BK", "STAGES", "PRODUCTS", "ALONG_K_Q")
-        type_, bx, by, bk, stages, products, along_k = compiled(launched, *names)
-        of_x, of_y, of_k, pingpong = compiled(
+        type_, tile_m, tile_n, bk, stages, products, along_k = compiled(launched, *names)
+        cluster_m, cluster_n, cluster_k, pingpong = compiled(
             launched, "CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "PINGPONG"
         )
-        assert (of_x, of_y, pingpong) == (1, 1, 0)
-        assert launched.main.grid[0] % of_k == 0
-        # The shares of a part lie where the buffers were.
-        q = (by if along_k else rounded(by, 64)) + by * (products == 3)
-        parts = summers(config.values)
-        assert of_k // parts * bx * by * 4 <= stages * bk * (2 if type_ else 4) * (bx + q)
-        # Every share has a block of K, or blocks would wait for what never comes.
-        assert config.integer("split_k") <= -(-problem.k // bk)
-        assert config.integer("split_k") == of_k * numbers(launched)[11]
+        assert (cluster_m, cluster_n, pingpong) == (1, 1, 0)
+        assert launched.main.grid[0] % cluster_k == 0
+        # The partial sums of a part overlay the buffers.
+        b_rows = (tile_n if along_k else round_up(tile_n, 64)) + tile_n * (products == 3)
+        partial_bytes = cluster_k // summers(config.values) * tile_m * tile_n * 4
+        assert partial_bytes <= stages * bk * (2 if type_ else 4) * (tile_m + b_rows)
+        # Every split has a k-iteration; an empty one would wait for ever.
+        assert config.integer("split_k") <= ceil_div(problem.k, bk)
+        assert config.integer("split_k") == cluster_k * numbers(launched)[11]
 
 
 def test_cluster_reduction_needs_no_workspace() -> None:
@@ -390,28 +387,28 @@ def test_each_reducer_gathers_its_part_of_the_partial_sums() -> None:
     assert clusters.gathers == alone.gathers / 4
 
 
-CROOKED = Problem(1000, 1000, 1000, "bf16")
+UNALIGNED = Problem(1000, 1000, 1000, "bf16")
 
 
 def test_line_packing_aligns_rows_to_cache_lines() -> None:
-    in_place, copied = (plan(changed(pack=pack), CROOKED) for pack in ("needed", "lines"))
-    assert [one.base for one in maps(in_place.main)[:2]] == ["a", "b"]
+    in_place, packed = (plan(changed(pack=pack), UNALIGNED) for pack in ("needed", "lines"))
+    assert [operand.base for operand in maps(in_place.main)[:2]] == ["a", "b"]
     assert (len(in_place.launches), in_place.workspace) == (1, 0)
-    (packs, product) = copied.launches
-    of_a, of_b, _, of_c = maps(product)
-    for one in (of_a, of_b):
-        # Rows of 2000 bytes become 2048 long, but have no more elements to multiply.
-        assert (one.base, one.columns, one.rows) == ("workspace", 1000, 1000)
-        assert (one.pitch, one.stride) == (1024, 1000 * 1024)
+    packs, gemm = packed.launches
+    of_a, of_b, _, of_c = maps(gemm)
+    for operand in (of_a, of_b):
+        # Rows of 2000 bytes are padded to 2048; the padding is not multiplied.
+        assert (operand.base, operand.columns, operand.rows) == ("workspace", 1000, 1000)
+        assert (operand.pitch, operand.stride) == (1024, 1000 * 1024)
     assert [packs.arguments[i].value for i in (5, 15)] == [1024, 1024]
     assert (of_a.offset, of_b.offset) == (0, 1000 * 2048)
     assert (of_c.base, of_c.pitch) == ("c", "ldc")
-    assert numbers(copied)[8:10] == [1000 * 1024, 1000 * 1024]
-    assert copied.workspace == 2 * 1000 * 2048
+    assert numbers(packed)[8:10] == [1000 * 1024, 1000 * 1024]
+    assert packed.workspace == 2 * 1000 * 2048
 
 
 def test_line_packing_leaves_aligned_rows_in_place() -> None:
-    # Rows of B have 4096 elements; those of A 1000.
+    # Rows of B have 4096 elements, rows of A 1000.
     launched = plan(changed(pack="lines"), Problem(256, 4096, 1000, "bf16"))
     of_a, of_b, *_ = maps(launched.main)
     assert (of_a.base, of_a.pitch) == ("workspace", 1024)
@@ -421,82 +418,82 @@ def test_line_packing_leaves_aligned_rows_in_place() -> None:
 
 @pytest.mark.parametrize("pack", ["needed", "lines"])
 def test_work_includes_the_packing_pass(pack: str) -> None:
-    work = WGMMA.work(changed(pack=pack), CROOKED)
+    work = WGMMA.work(changed(pack=pack), UNALIGNED)
     copied = 2 * 1000 * 2048 if pack == "lines" else 0
     assert (work.passes, work.moved) == (int(copied > 0), 2 * copied)
 
 
 @pytest.mark.parametrize(("consumers", "blocks"), SHARES)
-def test_consumers_get_the_registers_the_producer_leaves(
-    consumers: int, blocks: int
-) -> None:
+def test_consumers_get_the_registers_the_producer_leaves(consumers: int, blocks: int) -> None:
     p = changed(consumers=consumers, min_blocks=blocks).values
     share, pool = SHARES[consumers, blocks], entry_registers(p) * (consumers + 1)
     if (consumers, blocks) == (1, 1):
-        assert (share, pool) == (255, 2 * 255)  # none are moved
+        assert (share, pool) == (255, 2 * 255)  # no registers are moved
         return
-    # The kernel's producer keeps 48 where a thread starts with 80 at most, and 56 else.
+    # The kernel's producer keeps 48 if a thread starts with at most 80, else 56.
     left = pool - (48 if entry_registers(p) <= 80 else 56)
     assert share % 8 == 0
     assert 0 <= left - consumers * share < 8 * consumers
 
 
 def shared(launched: LaunchPlan) -> int:
-    """Bytes that a block takes, from what the kernel is compiled for."""
+    """Shared memory of a block in bytes, from the template arguments."""
     names = ("TYPE", "OUTPUT", "BX", "BY", "BK", "STAGES", "CONSUMERS", "PINGPONG", "PRODUCTS")
-    type_, output, bx, by, bk, stages, consumers, pingpong, products = compiled(launched, *names)
-    along_k, swapped, store = compiled(launched, "ALONG_K_Q", "SWAPPED", "STORE")
+    type_, output, tile_m, tile_n, bk, stages, consumers, pingpong, products = compiled(
+        launched, *names
+    )
+    along_k, transposed, store = compiled(launched, "ALONG_K_Q", "SWAPPED", "STORE")
     row, out = bk * (2 if type_ else 4), 2 if output else 4
-    blocks = (bx if pingpong else bx // consumers) // 64
+    blocks = (tile_m if pingpong else tile_m // consumers) // 64
     # A part is a line of 128 bytes of each row of C that an instruction has; two are staged.
-    parts, lines = (blocks, by) if swapped else (blocks * -(-by * out // 128), 64)
+    parts, lines = (blocks, tile_n) if transposed else (blocks * ceil_div(tile_n * out, 128), 64)
     staged = min(2, parts) * lines * 128
-    q, low = (by if along_k else rounded(by, 64)), by * (products == 3)
-    return 2048 + stages * row * (bx + q + low) + consumers * staged * (store > 0)
+    b_rows, low = (tile_n if along_k else round_up(tile_n, 64)), tile_n * (products == 3)
+    return 2048 + stages * row * (tile_m + b_rows + low) + consumers * staged * (store > 0)
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_launches_fit_an_sm(problem: Problem) -> None:
-    for config in some(problem):
+    for config in sample(problem):
         launched, estimate = plan(config, problem), WGMMA.estimate(config)
         resident = config.integer("min_blocks")
         assert launched.main.shared == shared(launched)
         assert launched.main.threads == estimate.threads == 128 * (config.integer("consumers") + 1)
         assert estimate.shared <= launched.main.shared <= H100.shared_per_block_optin
         assert resident * (launched.main.shared + 1024) <= H100.shared_per_sm
-        held = estimate.occupancy(H100).blocks_per_sm
+        blocks = estimate.occupancy(H100).blocks_per_sm
         alone = (config.values["consumers"], resident) == (1, 1)
-        assert held >= resident if alone else held == resident, str(config)
+        assert blocks >= resident if alone else blocks == resident, str(config)
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_copies_fit_the_workspace_for_every_alignment(problem: Problem) -> None:
-    for config, alignment in product(some(problem, 12), alignments(problem)):
+    for config, alignment in product(sample(problem, 12), alignments(problem)):
         launched = plan(config, problem, alignment)
         ends = [0]
-        for one in maps(launched.main):
-            size = one.element_bytes
-            assert one.box[0] * size == 128
-            assert 8 <= one.box[1] <= 256
-            if one.base != "workspace":
-                assert getattr(alignment, one.base) * size == 16
+        for tensor_map in maps(launched.main):
+            size, pitch, stride = tensor_map.element_bytes, tensor_map.pitch, tensor_map.stride
+            assert tensor_map.box[0] * size == 128
+            assert 8 <= tensor_map.box[1] <= 256
+            if tensor_map.base != "workspace":
+                assert getattr(alignment, tensor_map.base) * size == 16
                 continue
-            assert isinstance(one.pitch, int)
-            assert isinstance(one.stride, int)
-            assert one.offset % 16 == one.pitch * size % 16 == 0
-            assert one.columns <= one.pitch
-            assert one.rows * one.pitch <= one.stride
-            ends.append(one.offset + one.batch * one.stride * size)
+            assert isinstance(pitch, int)
+            assert isinstance(stride, int)
+            assert tensor_map.offset % 16 == pitch * size % 16 == 0
+            assert tensor_map.columns <= pitch
+            assert tensor_map.rows * pitch <= stride
+            ends.append(tensor_map.offset + tensor_map.batch * stride * size)
         assert max(ends) <= 4 * numbers(launched)[-2] <= launched.workspace
         assert (launched.product == 1) == (len(launched.launches) == 2) == (len(ends) > 1)
 
 
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_work_covers_the_gemm(problem: Problem) -> None:
-    wanted = problem.products * problem.flops / 2
-    for config in some(problem):
+    multiply_adds = problem.products * problem.flops / 2
+    for config in sample(problem):
         work = WGMMA.work(config, problem)
-        assert work.blocks * work.turns * work.tensor >= wanted * 0.999, str(config)
+        assert work.blocks * work.turns * work.tensor >= multiply_adds * 0.999, str(config)
 
 
 @pytest.mark.parametrize("compute", ["bf16", "tf32", "tf32x3"])
@@ -513,7 +510,7 @@ def test_no_space_is_empty_or_too_large_to_search(shape: str, layout: str, compu
     assert 1 <= len(space.feasible(problem, H100, "wgmma").configs) <= 3000
 
 
-# Two of each kind: they differ in what they share, in where P comes from and in how they store.
+# They differ in K sharing, in the source of the first operand and in how they store.
 KINDS = [
     Problem(4096, 4096, 4096, "bf16"),
     Problem(1000, 1000, 4000, "f16", "tn", epilogue="bias_gelu"),
@@ -527,7 +524,7 @@ KINDS = [
 
 @pytest.mark.parametrize("problem", KINDS, ids=str)
 def test_legal_instances_compile_for_hopper(problem: Problem) -> None:
-    for config in some(problem, 2):
+    for config in sample(problem, 2):
         check_compiled(config, problem)
 
 
@@ -549,7 +546,7 @@ def test_cluster_reduction_fits_the_registers(
 
 
 def check_compiled(config: Config, problem: Problem) -> None:
-    """It compiles, with as many registers as were counted on and no spills worth a word."""
+    """The kernel compiles with the estimated registers and no more than tolerable spills."""
     program = compile(plan(config, problem).main.template, H100.arch, cache=None)
     assert isinstance(program, Program), f"{config}: {program}"
     if (config.values["consumers"], config.values["min_blocks"]) != (1, 1):

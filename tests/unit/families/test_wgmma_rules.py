@@ -1,4 +1,4 @@
-"""What `wgmma` rejects, with its reasons and numbers."""
+"""The configurations that `wgmma` rejects, with reasons and numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = Config.parse(
 WIDE, DEEP = "4096x4096x4096:bf16", "256x512x8192:bf16"
 NEAR = "1024x1024x1024:tf32x3"
 Values = dict[str, int | str]
-# B of layout nn does not run along K, so that C is computed transposed.
+# B of layout nn is not K-contiguous, so C is computed transposed.
 SPLIT: Values = {
     **{"swap": 1, "bm": 64, "bn": 128, "bk": 32, "source": "registers", "low": "kernel"},
     **{"promote": 2, "workers": 0, "store": "direct", "stages": 5},
@@ -40,11 +40,11 @@ def rejection(values: Values, text: str, device: str = "h100") -> str:
 @pytest.mark.parametrize("name", ["a100", "rtx-4090", "b200", "rtx 5090"])
 def test_wgmma_needs_hopper(name: str) -> None:
     device = find(name)
-    found = space.feasible(Problem.parse(WIDE), device, "wgmma")
-    assert (found.configs, set(found.rejected)) == ((), {"architecture"})
+    candidates = space.feasible(Problem.parse(WIDE), device, "wgmma")
+    assert (candidates.configs, set(candidates.rejected)) == ((), {"architecture"})
     major, minor = device.compute_capability
-    said = f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
-    assert rejection({"workers": 0}, WIDE, name) == f"architecture: {said}"
+    message = f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
+    assert rejection({"workers": 0}, WIDE, name) == f"architecture: {message}"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_wgmma_needs_hopper(name: str) -> None:
         ),
         ({"bm": 256}, "128x4096x64:bf16", "larger than the matrix: 256 rows for 128"),
         ({"swap": 1}, f"{WIDE}:nt", "value: swap=1 is none of 0"),
-        # A runs along K, B does not: exchanged, heights between whole spans bring no more.
+        # A is K-contiguous, B is not: transposed, tile_n between whole spans loads no extra rows.
         ({"swap": 1, "bm": 224, "bn": 128, "stages": 3}, WIDE, "None"),
         (
             {"swap": 1, "bm": 256, "bn": 128},
@@ -100,7 +100,9 @@ def test_wgmma_needs_hopper(name: str) -> None:
         ({"stages": 5}, WIDE, "stages: 5 buffers of 49152 bytes; 3 and 4 are tried"),
     ],
 )
-def test_tile_and_warpgroup_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
+def test_tile_and_warpgroup_rules_reject_with_numbers(
+    values: Values, text: str, reason: str
+) -> None:
     assert rejection(values, text) == reason
 
 
@@ -145,7 +147,11 @@ def test_register_operand_rules_reject_with_numbers(values: Values, text: str, r
 @pytest.mark.parametrize(
     ("layout", "swaps", "sources"),
     [
-        ("nn", {1}, {"registers", "shared"}),  # B is P: in registers, or its transposed copy
+        (
+            "nn",
+            {1},
+            {"registers", "shared"},
+        ),  # B is the first operand: through registers, or transposed by packing
         ("nt", {0}, {"shared"}),
         ("tn", {0}, {"registers", "shared"}),
         ("tt", {0}, {"registers", "shared"}),
@@ -154,8 +160,8 @@ def test_register_operand_rules_reject_with_numbers(values: Values, text: str, r
 def test_tf32_b_operand_is_k_contiguous(layout: str, swaps: set[int], sources: set[str]) -> None:
     problem = Problem(4096, 4096, 4096, "tf32", layout)
     configs = space.feasible(problem, H100, "wgmma").configs
-    assert {one.values["swap"] for one in configs} == swaps
-    assert {one.values["source"] for one in configs} == sources
+    assert {config.values["swap"] for config in configs} == swaps
+    assert {config.values["source"] for config in configs} == sources
 
 
 @pytest.mark.parametrize(
@@ -164,8 +170,8 @@ def test_tf32_b_operand_is_k_contiguous(layout: str, swaps: set[int], sources: s
 )
 def test_short_side_becomes_tile_n(shape: str, swaps: set[int]) -> None:
     problem = Problem.parse(f"{shape}:f16:nt")
-    found = space.feasible(problem, H100, "wgmma").configs
-    assert {one.values["swap"] for one in found} == swaps
+    configs = space.feasible(problem, H100, "wgmma").configs
+    assert {config.values["swap"] for config in configs} == swaps
 
 
 @pytest.mark.parametrize(
@@ -175,13 +181,13 @@ def test_short_side_becomes_tile_n(shape: str, swaps: set[int]) -> None:
 def test_fine_tile_n_needs_a_k_contiguous_b_operand(
     layout: str, swaps: set[int], fine: bool
 ) -> None:
-    # At swap 0 y is along B, whose rows run along K if it is transposed.
-    found = space.feasible(Problem(3000, 3000, 4096, "bf16", layout), H100, "wgmma").configs
-    assert {one.values["swap"] for one in found} == swaps
-    sides = {one.integer("bn") for one in found if one.values["swap"] == 0}
-    assert bool(sides - set(tile_choice.COARSE)) == fine
-    exchanged = {one.integer("bm") for one in found if one.values["swap"] == 1}
-    assert all(side % 64 for side in exchanged)
+    # With swap=0 tile_n runs over B's columns; B is K-contiguous if it is stored transposed.
+    configs = space.feasible(Problem(3000, 3000, 4096, "bf16", layout), H100, "wgmma").configs
+    assert {config.values["swap"] for config in configs} == swaps
+    straight = {config.integer("bn") for config in configs if config.values["swap"] == 0}
+    assert bool(straight - set(tile_choice.COARSE)) == fine
+    transposed = {config.integer("bm") for config in configs if config.values["swap"] == 1}
+    assert all(tile_n % 64 for tile_n in transposed)
 
 
 def test_short_side_is_covered_exactly() -> None:
@@ -264,7 +270,7 @@ def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: 
     assert rejection(values, text) == reason
 
 
-# 32 tiles; a cluster has the 4 shares of each, and adds them up.
+# 32 tiles; a cluster computes the 4 splits of each and adds them up.
 INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
 
 
@@ -305,7 +311,7 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
             "192x192x1024:bf16",
             "registers: adding up in a cluster takes about 176 registers; a consumer has 152",
         ),
-        # What the last block of a tile would read is shared by the blocks that add up.
+        # The reducers of a cluster share the reading of partial sums.
         ({**SHARED, "split_k": 64, "cluster": "1x1x8"}, "64x64x65536:bf16", "None"),
     ],
 )
@@ -313,42 +319,43 @@ def test_split_k_cluster_rules_reject_with_numbers(values: Values, text: str, re
     assert rejection(values, text) == reason
 
 
-@pytest.mark.parametrize(("along_y", "room"), [(256, True), (248, False)])
-def test_cluster_partial_sums_must_fit_the_buffers(along_y: int, room: bool) -> None:
-    # 8 blocks add up 8 parts of 256 columns; 248 have no halves of whole instructions, so that one
-    # block has to add up all of them.
+@pytest.mark.parametrize(("tile_n", "fits"), [(256, True), (248, False)])
+def test_cluster_partial_sums_must_fit_the_buffers(tile_n: int, fits: bool) -> None:
+    # 8 blocks each reduce an eighth of 256 columns; 248 columns cannot be halved into whole
+    # instructions, so one block reduces all of them.
     values: Values = {
-        **{"bm": 128, "bn": along_y, "consumers": 2, "cluster": "1x1x8", "split_k": 8},
+        **{"bm": 128, "bn": tile_n, "consumers": 2, "cluster": "1x1x8", "split_k": 8},
         **{"workers": 0, "stages": 4, "store": "direct"},
     }
     config = Config.of("wgmma", {**CONFIG.values, **values})
-    problem = Problem.parse(f"1024x{along_y}x8192:bf16")
+    problem = Problem.parse(f"1024x{tile_n}x8192:bf16")
     stage = 2 * 64 * (128 + 256)
-    said = f"shares of {4 * 128 * along_y * 8} bytes; the buffers have {4 * stage}"
-    (rule,) = (one for one in WGMMA.rules(problem, H100) if one.reason == "gathering")
-    assert rule.check(config.values) == (None if room else said)
+    message = f"shares of {4 * 128 * tile_n * 8} bytes; the buffers have {4 * stage}"
+    (rule,) = (rule for rule in WGMMA.rules(problem, H100) if rule.reason == "gathering")
+    assert rule.check(config.values) == (None if fits else message)
 
 
 @pytest.mark.parametrize(
     ("text", "offered"),
     [
-        ("4096x4096x4096:bf16:nn", False),  # rows begin with lines
+        ("4096x4096x4096:bf16:nn", False),  # every row starts at a cache line
         ("5000x5000x5000:bf16:nn", True),
         ("5000x5000x5000:f16:tt", True),
         ("5000x5000x5000:tf32:nn", True),
-        ("5001x5001x5001:bf16:nn", False),  # copied anyway, into whole lines
-        ("256x4096x1000:bf16:nn", True),  # A serves 4096 columns
-        ("4096x256x1000:bf16:nn", False),  # it serves 256
-        ("4096x256x1000:bf16:nt", True),  # B serves 4096 rows
+        ("5001x5001x5001:bf16:nn", False),  # packed anyway, into whole lines
+        ("256x4096x1000:bf16:nn", True),  # A is reused by 4096 columns
+        ("4096x256x1000:bf16:nn", False),  # A is reused by 256 columns
+        ("4096x256x1000:bf16:nt", True),  # B is reused by 4096 rows
         ("4088x256x1000:bf16:nt", False),
     ],
 )
 def test_line_packing_is_offered_if_many_rows_reuse_it(text: str, offered: bool) -> None:
-    found = space.feasible(Problem.parse(text), H100, "wgmma")
-    assert ("lines" in {one.values["pack"] for one in found.configs}) == offered
-    assert "needed" in {one.values["pack"] for one in found.configs}
+    configs = space.feasible(Problem.parse(text), H100, "wgmma").configs
+    packs = {config.values["pack"] for config in configs}
+    assert ("lines" in packs) == offered
+    assert "needed" in packs
 
 
 def test_line_packing_is_rejected_for_aligned_rows() -> None:
-    said = "packing: no operand would gain from a copy in whole lines"
-    assert rejection({"pack": "lines"}, WIDE) == said
+    message = "packing: no operand would gain from a copy in whole lines"
+    assert rejection({"pack": "lines"}, WIDE) == message
