@@ -37,11 +37,11 @@ from scores import FIRST, Score
 
 from autotune.candidates import cost
 from autotune.candidates.cost import Coefficients, Load
+from autotune.candidates.diversity import diverse
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
-from autotune.tuning.candidates import diverse
 
 SAMPLE = 100.0
 """Measurements that a shape counts for, however many there are: they are not independent."""

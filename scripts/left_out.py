@@ -5,8 +5,8 @@
 
 `recorded` needs no GPU. Of each recording it looks up the problem by the records that the others
 would have made, those of the same sizes left out, and compares the time of what is chosen among the
-recorded configurations with the fastest. `--fit` writes the losses to `autotune/data/regret.json`,
-which `lookup` takes as those that it expects.
+recorded configurations with the fastest. `--fit` writes the losses to
+`autotune/data/expected_loss.json`, which `lookup` takes as those that it expects.
 
 `live` draws shapes by a seed, log-uniform in each size, over precisions and layouts, none of them
 among the records that this machine and the package have. Each is looked up, tuned for `--each`
@@ -36,8 +36,10 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.lookup import neighbours
-from autotune.lookup.lookup import Answer, lookup
+from autotune.lookup import nearest, neighbours
+from autotune.lookup.answer import Answer
+from autotune.lookup.expected_loss import expected_loss
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.records.shipped import Records
@@ -48,7 +50,7 @@ from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options
 
-REGRET = Path("autotune/data/regret.json")
+REGRET = Path("autotune/data/expected_loss.json")
 FEWEST = 10
 """A problem of which fewer configurations were recorded says nothing of a choice among them."""
 BINS = 3
@@ -128,14 +130,14 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     configs = [*measured]
     judge = neighbours.experience(problem, device, others).judge
     belief = judge(configs, problem, [taken[config] for config in configs])
-    place = int(belief.cautious(neighbours.CAUTION).argmin())
+    place = int(belief.cautious(nearest.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.doubts[place])
     best = min(measured, key=lambda config: measured[config])
     return Row(
         problem=str(problem),
         how="nearest",
         ratio=measured[best] / measured[picked],
-        expected=neighbours.expected_loss("near", doubt),
+        expected=expected_loss("near", doubt),
         doubt=doubt,
         picked=str(picked),
         best=str(best),
@@ -221,7 +223,7 @@ def against_tuned(
         problem=str(problem),
         how=answer.how,
         ratio=0.0 if picked_us is None else best_us / picked_us,
-        expected=answer.regret,
+        expected=answer.expected_loss,
         doubt=None,
         picked=str(answer.config),
         best=str(record.best.config),

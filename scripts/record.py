@@ -31,6 +31,7 @@ from rich.progress import (
 
 from autotune import settings
 from autotune.candidates import cost, space
+from autotune.candidates.family_names import AUTO
 from autotune.compiler import compile
 from autotune.device import Device
 from autotune.families import registry
@@ -42,7 +43,6 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.targets import targets
 from autotune.tuning import ladder
-from autotune.tuning.candidates import AUTO
 from autotune.tuning.sweep import record
 
 # The model ranks so many configurations of a family, evenly spread.

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 
+from autotune.candidates.family_names import AUTO
 from autotune.candidates.features import Describe
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
@@ -23,8 +24,8 @@ from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner, noisy
-from autotune.tuning.candidates import AUTO, candidates, guesses
 from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.guesses import candidates, guesses
 
 TIME, COMPILE, FAILURE = "time_ms", "compile_ms", "failure"
 

@@ -19,7 +19,7 @@ from autotune.tuning.options import Options, options_of
 if TYPE_CHECKING:
     from autotune.device import Device
     from autotune.families.config import Config
-    from autotune.lookup.lookup import Answer
+    from autotune.lookup.answer import Answer
     from autotune.tuning.events import Observer
     from autotune.tuning.ladder import Ladder
 

@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 
 from autotune.api import problems
 from autotune.candidates.model_error import Experience
+from autotune.candidates.recorded import is_legal
+from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.errors import ProblemError, UsageError
 from autotune.families.config import Config
-from autotune.lookup import neighbours
+from autotune.lookup.neighbours import experience as experience_of
 from autotune.problem import Problem, compute_of
 from autotune.records import Record, Store, ranges
 from autotune.records.ranges import DIMENSIONS, Range, Segment, sized
@@ -206,7 +208,7 @@ def expected(
     side; infinite where that cannot run."""
     middle = span.at(round(math.sqrt(span.low * span.high)))
     known = {record.problem: record for record in (*records, *tuned.values())}
-    experience = neighbours.experience(middle, device, [*known.values()])
+    experience = experience_of(middle, device, [*known.values()])
     pool = _pool(span, device, experience, tuned)
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
@@ -216,7 +218,7 @@ def expected(
         below = max(size for size in tuned if size < probe)
         above = min(size for size in tuned if size > probe)
         problem = span.at(probe)
-        usable = [one for one in pool if neighbours.legal(one, problem, device)]
+        usable = [one for one in pool if is_legal(one, problem, device)]
         times = dict(zip(usable, _times(experience, usable, problem), strict=True))
         least = min(times.values(), default=math.inf)
         losses[probe] = {
@@ -235,7 +237,7 @@ def _pool(
     found = {entry.config: None for record in tuned.values() for entry in record.entries}
     for size in dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high)):
         problem = span.at(size)
-        configs = neighbours.survey(problem, device)
+        configs = survey(problem, device)
         times = _times(experience, configs, problem)
         best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
         found |= dict.fromkeys(configs[place] for place in best)

@@ -244,7 +244,7 @@ def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
     """The reasons before compilation. A recording is not asked about what it does not hold: there
     they are those of the whole space, and what is legal but was not recorded is one more."""
     from autotune.candidates import space
-    from autotune.tuning.candidates import families_of
+    from autotune.candidates.family_names import families_of
 
     if found.evidence != "replayed":
         return tally.rejected

@@ -68,7 +68,7 @@ def _product(product: ExportedGemm) -> dict[str, object]:
         "how": answer.how,
         "evidence": answer.evidence,
         "time_us": answer.time_us,
-        "regret": answer.regret,
+        "regret": answer.expected_loss,
         "vendor_faster": answer.vendor,
         "note": answer.note,
         "config": str(answer.config),

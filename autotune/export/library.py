@@ -11,7 +11,7 @@ from autotune.errors import AutotuneError, NotFoundError
 from autotune.export.general import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Template
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 
 Find = Callable[[Problem, Device], Answer | None]

@@ -1,13 +1,14 @@
-"""Which linear layers gain by a tuned kernel, by what was measured of it beside cuBLAS."""
+"""Which linear layers gain from a tuned kernel, by the times recorded beside cuBLAS's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from autotune.device import Device
-from autotune.lookup.lookup import Answer, lookup
+from autotune.lookup.answer import Answer
+from autotune.lookup.exact import exact
+from autotune.lookup.in_range import in_range
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.records.ranges import Range
@@ -15,7 +16,7 @@ from autotune.records.shipped import Records
 from autotune.runners.estimates import tied
 
 LAYOUT = "nt"
-"""Of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""
+"""The layout of `x @ weight.t()`: both are stored row by row, the weight as (outputs, inputs)."""
 
 FASTER, TIE, UNKNOWN = "cuBLAS is faster", "a tie", "no record"
 
@@ -25,11 +26,11 @@ class Layer:
     """Linear layers of one shape, `x W^T + bias`.
 
     Attributes:
-        names: of the layers in their model.
+        names: their names in the model.
         outputs: N.
         inputs: K.
-        compute: the precision, or the name of the weights' type if that is none of a kernel's.
-        bias: whether there is one.
+        compute: the precision, or the name of the weights' type if no kernel takes it.
+        bias: whether they have one.
     """
 
     names: tuple[str, ...]
@@ -39,11 +40,11 @@ class Layer:
     bias: bool
 
     def problems(self, m: int) -> tuple[Problem, ...]:
-        """What the layers multiply with `m` rows of x, and the same without its bias, which costs
-        a kernel next to nothing.
+        """The layers' GEMM with `m` rows of x, and the same without its bias, which costs a kernel
+        next to nothing.
 
         Raises:
-            ProblemError: if there can be no so many rows.
+            ProblemError: if `m` is no possible size.
         """
         plain = Problem(m, self.outputs, self.inputs, self.compute, LAYOUT)
         return (replace(plain, epilogue="bias"), plain) if self.bias else (plain,)
@@ -51,16 +52,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class Row:
-    """Linear layers of one shape with one number of rows.
+    """Linear layers of one shape with one number of rows of x.
 
     Attributes:
         layer: the layers.
-        m: rows of x; None if nothing is known of any.
-        problem: whose record decided; None if there is none.
-        ours_us: microseconds of our fastest kernel there.
-        cublas_us: those of cuBLAS.
-        replaced: whether our kernels take the place of these layers.
-        why: they do not, or not for this M; None if our kernel gains enough.
+        m: rows of x; None if no number of rows is recorded.
+        problem: the problem whose record decided; None if there is none.
+        ours_us: microseconds of the fastest kernel recorded for it.
+        cublas_us: microseconds of cuBLAS.
+        replaced: whether tuned kernels replace these layers.
+        why: why they do not, or not for this M; None if the kernel gains enough.
     """
 
     layer: Layer
@@ -73,7 +74,7 @@ class Row:
 
     @property
     def gain(self) -> float | None:
-        """How much faster our kernel is, 0.25 = 25 %; below 0 it is slower."""
+        """Gain of the tuned kernel over cuBLAS, 0.25 = 25 %; below 0 it is slower."""
         if self.ours_us is None or self.cublas_us is None:
             return None
         return self.cublas_us / self.ours_us - 1
@@ -81,7 +82,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the linear layers of a model.
+    """Which linear layers of a model were replaced, and why the others were kept.
 
     Attributes:
         devices: names of the GPUs that hold the layers.
@@ -93,12 +94,12 @@ class Report:
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """Names of the layers that our kernels serve."""
+        """Names of the layers that tuned kernels serve."""
         return tuple(self._names(True))
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of the layers that stay as they were."""
+        """Names of the unchanged layers."""
         return tuple(self._names(False))
 
     def _names(self, replaced: bool) -> Iterator[str]:
@@ -107,54 +108,56 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Known:
-    """All that is measured on a device."""
+class LayerRecords:
+    """The measured problems and tuned ranges of a device, by which its layers are judged."""
 
     device: Device
-    store: Store
+    records: Records
     problems: frozenset[Problem]
     ranges: tuple[Range, ...]
 
     @classmethod
-    def on(cls, device: Device, store: Store) -> Known:
-        """What the store and the package hold of the device."""
-        library = Records(store)
-        records = library.records(device)
-        measured = frozenset(one.problem for one in records if one.evidence == "measured")
-        return cls(device, store, measured, library.ranges(device))
+    def on(cls, device: Device, store: Store) -> LayerRecords:
+        """Those of the store and of the package."""
+        records = Records(store)
+        measured = frozenset(
+            record.problem for record in records.records(device) if record.evidence == "measured"
+        )
+        return cls(device, records, measured, records.ranges(device))
 
     def answer(self, layer: Layer, m: int) -> Answer | None:
-        """What was measured of layers with `m` rows; None if nothing was."""
+        """The recorded answer for layers with `m` rows; None if nothing was measured."""
         for problem in layer.problems(m):
-            # A look-up of anything else ends with the model's choice, which takes its time.
-            if problem in self.problems or any(one.point(problem) for one in self.ranges):
-                answer = lookup(problem, self.device, self.store)
-                if answer is not None and answer.how in ("exact", "range"):
+            if problem in self.problems or any(tuned.point(problem) for tuned in self.ranges):
+                answer = exact(problem, self.device, self.records) or in_range(
+                    problem, self.device, self.records
+                )
+                if answer is not None:
                     return answer
         return None
 
-    def rows(self, layer: Layer) -> tuple[int, ...]:
-        """The M of which something was measured for such layers, ascending."""
+    def row_counts(self, layer: Layer) -> tuple[int, ...]:
+        """The M that are recorded for such layers, ascending."""
         return tuple(sorted({p.m for p in self.problems if p in layer.problems(p.m)}))
 
 
-def judged(
-    layer: Layer, rows: Iterable[int] | None, known: Known, min_gain: float
+def judge_layer(
+    layer: Layer, row_counts: Iterable[int] | None, records: LayerRecords, min_gain: float
 ) -> tuple[Row, ...]:
-    """The layers with each number of rows, all replaced if one of these gains enough.
+    """The layers with each number of rows; all are replaced if one number gains enough.
 
     Args:
         layer: the layers.
-        rows: M; None takes all of which something was measured.
-        known: what was measured.
-        min_gain: that our kernel has to be faster by, 0.05 = 5 %.
+        row_counts: values of M; None takes all that are recorded.
+        records: what was measured.
+        min_gain: least gain over cuBLAS, 0.05 = 5 %.
     """
-    numbers = known.rows(layer) if rows is None else tuple(rows)
-    found = [_row(layer, m, known.answer(layer, m), min_gain) for m in numbers]
-    if not found:
+    counts = records.row_counts(layer) if row_counts is None else tuple(row_counts)
+    rows = [_row(layer, m, records.answer(layer, m), min_gain) for m in counts]
+    if not rows:
         return (Row(layer, why=UNKNOWN),)
-    gains = any(row.why is None for row in found)
-    return tuple(map(partial(replace, replaced=gains), found))
+    gains = any(row.why is None for row in rows)
+    return tuple(replace(row, replaced=gains) for row in rows)
 
 
 def _row(layer: Layer, m: int, answer: Answer | None, min_gain: float) -> Row:

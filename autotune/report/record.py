@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.families.config import Config
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.records import Entry, Provenance, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
@@ -61,7 +61,7 @@ def to_json(found: Record | Answer) -> dict[str, object]:
         "cublas_us": cublas,
         "ratio": cublas / answer.time_us if cublas and answer.time_us else None,
         "vendor": answer.vendor,
-        "regret": answer.regret,
+        "regret": answer.expected_loss,
         "coldest": str(coldest.config) if coldest else None,
         "cold_us": coldest.measurement.cold_us if coldest else None,
         "note": "" if record else answer.note,
@@ -82,7 +82,7 @@ def _answer(found: Record | Answer) -> Answer:
         record=found,
         time_us=best.measurement.time_us,
         note="",
-        regret=None if found.evidence == "predicted" else 0.0,
+        expected_loss=None if found.evidence == "predicted" else 0.0,
         vendor=found.vendor_wins,
     )
 
@@ -113,8 +113,8 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
             facts += _accuracy(entry) + _coldest(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
-    if answer.regret:
-        facts.append(("regret", f"{answer.regret:.0%} against full tuning, expected"))
+    if answer.expected_loss:
+        facts.append(("expected loss", f"{answer.expected_loss:.0%} against full tuning"))
     return facts
 
 

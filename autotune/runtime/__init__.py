@@ -19,7 +19,8 @@ from autotune import compiler, settings
 from autotune.device import Device
 from autotune.errors import ProblemError
 from autotune.families import registry
-from autotune.lookup.lookup import Answer, lookup
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem, compute_of
 from autotune.records import Store
 from autotune.runtime.bound_gemm import BoundGemm

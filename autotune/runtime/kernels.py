@@ -8,7 +8,7 @@ from typing import Any
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
-from autotune.lookup.lookup import How
+from autotune.lookup.answer import How
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import Window

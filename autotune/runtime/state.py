@@ -16,7 +16,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.runtime.arrays import Operand
 from autotune.runtime.driver import Driver

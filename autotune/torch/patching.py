@@ -13,7 +13,7 @@ from torch import nn
 from autotune import runtime, settings
 from autotune.api import problems
 from autotune.errors import UsageError
-from autotune.lookup.layers import Known, Layer, Report, Row, judged
+from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.records import Store
 from autotune.report import layers
 from autotune.runtime.frameworks.libraries import tf32_allowed
@@ -76,7 +76,7 @@ def patch(
     unpatch(model)
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
-    known = {ordinal: Known.on(runtime.probe(ordinal), store) for ordinal in ordinals}
+    known = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
     found: list[Row] = []
     for group in groups:
         if group.obstacle is not None:
@@ -84,8 +84,8 @@ def patch(
             continue
         there = known[group.ordinal]
         if tune and _tuned(group, numbers or (), there, options, console):
-            there = known[group.ordinal] = Known.on(there.device, store)
-        rows_of = judged(group.layer, numbers, there, min_gain)
+            there = known[group.ordinal] = LayerRecords.on(there.device, store)
+        rows_of = judge_layer(group.layer, numbers, there, min_gain)
         if rows_of[0].replaced:
             for module in group.modules:
                 module.__class__ = PatchedLinear
@@ -169,7 +169,7 @@ def _numbers(rows: int | Iterable[int] | None) -> tuple[int, ...] | None:
 
 
 def _tuned(
-    group: _Group, rows: Iterable[int], known: Known, options: Options, console: Console
+    group: _Group, rows: Iterable[int], known: LayerRecords, options: Options, console: Console
 ) -> bool:
     """Tunes what is not recorded of the layers; whether there was anything."""
     missing = [group.layer.problems(m)[0] for m in rows if known.answer(group.layer, m) is None]

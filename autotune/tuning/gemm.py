@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotune.candidates import features
+from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families import registry
@@ -15,7 +16,7 @@ from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Store
 from autotune.records.shipped import Records
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
-from autotune.tuning.candidates import AUTO, candidates, families_of, guesses
+from autotune.tuning.guesses import candidates, guesses
 from autotune.tuning.tunable import Candidates
 from autotune.verification.accuracy import judged
 

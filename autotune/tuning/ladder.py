@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.candidates import cost, space
+from autotune.candidates.recorded import current
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
@@ -16,7 +17,6 @@ from autotune.problem import Problem
 from autotune.records import Store
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.tuning.candidates import todays_of
 from autotune.tuning.evaluate import Compile, Trial, prepare
 
 # All naive steps have 1024 threads a block, as the widest tile.
@@ -223,7 +223,7 @@ def _times(recording: Recording) -> dict[Config, float]:
 
 def _fastest(recording: Recording, family: str) -> Config | None:
     times = _times(recording)
-    todays = todays_of(family, times, recording.problem, recording.device)
+    todays = current(family, times, recording.problem, recording.device)
     return min(todays, key=lambda config: (times[config], str(config)), default=None)
 
 

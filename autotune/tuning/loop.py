@@ -17,10 +17,10 @@ from autotune.families.config import Config
 from autotune.records import BaseRecord, Provenance, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
 from autotune.runners.recording import Origin
-from autotune.tuning.candidates import GUESSES
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
+from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Options
 from autotune.tuning.pipeline import Prepared, ahead, cores

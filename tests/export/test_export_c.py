@@ -18,7 +18,7 @@ from autotune.export import Library, gather
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, TensorMap
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 
 SMALL = Problem(64, 48, 40)

@@ -22,7 +22,7 @@ from autotune.export.source import specialised
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Launch, Template
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})

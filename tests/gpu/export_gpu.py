@@ -17,7 +17,7 @@ from autotune import compiler
 from autotune.device import Device
 from autotune.export import Library, gather, write_library
 from autotune.families.config import Config
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 _POINTERS = ("a", "b", "c", "bias")

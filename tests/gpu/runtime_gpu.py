@@ -16,7 +16,7 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime

@@ -20,7 +20,7 @@ from autotune.export import Library, gather, write_library
 from autotune.families import plan
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
 from support.paths import ROOT, TESTS
 from support.sample_records import H100

@@ -13,7 +13,7 @@ from autotune.export import Library
 from autotune.export.general import General
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver

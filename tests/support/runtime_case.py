@@ -14,7 +14,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.conventions import type_arguments
-from autotune.lookup.lookup import Answer, How
+from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
 from autotune.runtime.bound_gemm import BoundGemm
 from autotune.runtime.driver import Driver

@@ -227,7 +227,7 @@ def test_best_says_what_may_be_lost(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE)
     capsys.readouterr()
     shown = printed(capsys, "best", "256x256x300", "--device", "h100")
-    assert re.search(r"^regret +\d+% against full tuning, expected", shown, re.MULTILINE)
+    assert re.search(r"^expected loss +\d+% against full tuning", shown, re.MULTILINE)
 
 
 def test_best_warns_of_what_was_measured_with_other_things_than_todays(

@@ -13,7 +13,7 @@ from support.sample_records import H100, entry, record
 
 from autotune import settings
 from autotune.lookup import layers
-from autotune.lookup.layers import Known, Layer, Report, Row, judged
+from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.problem import Problem
 from autotune.records import Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -42,7 +42,7 @@ def saved(
 
 
 def judgement(store: Store, layer: Layer, *rows: int, min_gain: float = 0.0) -> tuple[Row, ...]:
-    return judged(layer, rows or None, Known.on(H100, store), min_gain)
+    return judge_layer(layer, rows or None, LayerRecords.on(H100, store), min_gain)
 
 
 def test_a_layer_whose_kernel_is_faster_gains(store: Store) -> None:

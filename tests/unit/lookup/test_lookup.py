@@ -15,7 +15,8 @@ from autotune.candidates import cost, space
 from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.lookup.lookup import Answer, lookup
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import lookup
 from autotune.problem import Problem, distance
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -68,7 +69,7 @@ def test_a_recorded_problem_is_answered_with_its_best(store: Store) -> None:
 
 def test_a_recorded_problem_has_no_regret(store: Store) -> None:
     store.save(record(timed(16, 900.0)))
-    assert ask(store).regret == 0.0
+    assert ask(store).expected_loss == 0.0
 
 
 def test_a_replayed_record_says_so(store: Store) -> None:
@@ -113,7 +114,7 @@ def test_a_size_within_a_range_runs_what_is_recorded_at_its_point(store: Store) 
     store.save(record(timed(32, 1.0), problem=Problem(4096, 4096, 3100)))
     ranged(store, point=2048)
     answer = ask(store, Problem(4096, 4096, 3000))
-    assert (answer.how, answer.record, answer.regret) == ("range", saved, 0.04)
+    assert (answer.how, answer.record, answer.expected_loss) == ("range", saved, 0.04)
 
 
 def test_a_record_of_the_size_itself_goes_before_the_range(store: Store) -> None:
@@ -140,7 +141,7 @@ def test_of_several_ranges_the_one_that_loses_least_serves(store: Store) -> None
     ranged(store, point=2048, loss=0.04)
     narrow = Range(H100, SQUARE, "k", (Segment(2048, 4096, 2048),), 0.01)
     ranges.save(store.root, narrow)
-    assert ask(store, Problem(4096, 4096, 3000)).regret == 0.01
+    assert ask(store, Problem(4096, 4096, 3000)).expected_loss == 0.01
 
 
 # Nearest
@@ -159,7 +160,7 @@ def test_a_neighbours_answer_is_no_measurement(store: Store) -> None:
 
 def test_a_neighbours_answer_says_what_it_may_cost(store: Store) -> None:
     store.save(record(timed(16, 900.0), problem=NEAR))
-    regret = ask(store).regret
+    regret = ask(store).expected_loss
     assert regret is not None
     assert 0 < regret < 0.5
 
@@ -297,7 +298,7 @@ def test_the_models_choice_says_what_it_may_cost(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered(monkeypatch, 16)
-    assert ask(store).regret
+    assert ask(store).expected_loss
 
 
 def test_the_model_may_beat_a_bad_neighbour(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_shipped_ranges_serve(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [point], [one])
     answer = lookup(replace(SQUARE, m=100), OTHER_NAME, library.store)
     assert answer is not None
-    assert (answer.how, answer.record, answer.regret) == ("range", point, 0.02)
+    assert (answer.how, answer.record, answer.expected_loss) == ("range", point, 0.02)
 
 
 # What uses them
@@ -205,7 +205,7 @@ def test_what_nobody_tuned_is_chosen_but_is_no_best(
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped_folder.parent / "cache"))
     ship(shipped_folder, [known(16, 9.0)])
     chosen = problems.choose(4096, 4096, 4000, compute="f32", device="h100")
-    assert chosen.regret
+    assert chosen.expected_loss
     with pytest.raises(NotFoundError):
         problems.best(4096, 4096, 4000, device="h100")
 

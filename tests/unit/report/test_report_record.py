@@ -10,7 +10,7 @@ from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record, records
 
 from autotune.families.config import Config
-from autotune.lookup.lookup import Answer
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.codec import decode

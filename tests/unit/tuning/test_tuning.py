@@ -36,10 +36,10 @@ from autotune.runners.base import Failure, Measurement, Stage
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool
 from autotune.tuning import loop as loop
-from autotune.tuning.candidates import GUESSES
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress
 from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import LEADERS
 from autotune.tuning.loop import Options, tune
 

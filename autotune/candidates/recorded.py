@@ -1,0 +1,50 @@
+"""Recorded configurations, checked and adapted for another problem or a later version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.candidates import space
+from autotune.device import Device
+from autotune.errors import ConfigError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.problem import Problem
+
+
+def is_legal(config: Config, problem: Problem, device: Device) -> bool:
+    """Whether the families of this version can run the configuration."""
+    try:
+        return space.rejection(config, problem, device) is None
+    except ConfigError:
+        return False
+
+
+def for_compute(config: Config, problem: Problem) -> Config:
+    """The configuration with the problem's compute, which is a parameter of some families."""
+    params = (
+        (name, problem.compute if name == "compute" else value) for name, value in config.params
+    )
+    return Config(config.family, tuple(params))
+
+
+def current(
+    family: str, recorded: Iterable[Config], problem: Problem, device: Device
+) -> tuple[Config, ...]:
+    """The recorded configurations of a family that have exactly its present parameters.
+
+    Those of an earlier version may lack a parameter, and no kernel can be made of them.
+    """
+    names = set(registry.find(family).domain(problem, device))
+    return tuple(
+        config for config in recorded if config.family == family and set(config.values) == names
+    )
+
+
+def kernel_kind(problem: Problem) -> tuple[object, ...]:
+    """Equal for problems that the same kernels suit, whatever their sizes.
+
+    fp16 and bfloat16 are of one kind.
+    """
+    on_tensor_cores = problem.compute != "f32"
+    return problem.layout, problem.element_bytes, problem.products, on_tensor_cores

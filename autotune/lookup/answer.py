@@ -1,0 +1,83 @@
+"""The answer to a look-up: what to run for a problem, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.candidates.recorded import for_compute, is_legal
+from autotune.device import Device
+from autotune.families.config import Config
+from autotune.problem import Problem
+from autotune.records import Entry, Record
+from autotune.runners.base import Evidence
+
+How = Literal["exact", "range", "nearest", "related", "predicted"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to run for a problem, and why.
+
+    Attributes:
+        problem: the problem asked about.
+        device: the device that runs it.
+        config: the configuration to run.
+        how: `exact`, the problem is recorded; `range`, a tuned range covers it; `nearest`, a record
+            of a similar problem; `related`, a record of another GPU of the same architecture;
+            `predicted`, the cost model's choice.
+        evidence: what `time_us` rests on; for anything but an exact record it is `predicted`.
+        record: the record that holds the configuration; None for the cost model's choice.
+        time_us: measured or predicted time of one run in microseconds; None if unknown.
+        note: one line for the user: where the answer comes from and how to get a better one.
+        expected_loss: expected loss against full tuning, 0.03 for 3 %; None if unknown.
+        vendor: whether the vendor's library was measured to be faster: on this problem, on the
+            point of the range that serves it, or on the same GEMM with another epilogue.
+    """
+
+    problem: Problem
+    device: Device
+    config: Config
+    how: How
+    evidence: Evidence
+    record: Record | None
+    time_us: float | None
+    note: str
+    expected_loss: float | None = None
+    vendor: bool = False
+
+    @property
+    def entry(self) -> Entry | None:
+        """The configuration's entry in the record, which may be of another problem."""
+        entries = self.record.entries if self.record else ()
+        return next(
+            (entry for entry in entries if for_compute(entry.config, self.problem) == self.config),
+            None,
+        )
+
+
+def recorded_answer(
+    problem: Problem, device: Device, record: Record, how: How, loss: float
+) -> Answer | None:
+    """The answer from a record of the problem itself; None if none of its entries is legal."""
+    entry = best_legal(record, problem, device)
+    if entry is None:
+        return None
+    return Answer(
+        problem=problem,
+        device=device,
+        config=entry.config,
+        how=how,
+        evidence=record.evidence,
+        record=record,
+        time_us=entry.measurement.time_us,
+        note=f"{problem} on {record.device.name}: {record.evidence} {record.provenance.date}",
+        expected_loss=loss,
+        vendor=record.vendor_wins,
+    )
+
+
+def best_legal(record: Record, problem: Problem, device: Device) -> Entry | None:
+    """The record's best entry that the problem can run today; None if there is none."""
+    entries = (record.best, *record.entries)
+    return next((entry for entry in entries if is_legal(entry.config, problem, device)), None)

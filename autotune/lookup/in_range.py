@@ -1,0 +1,51 @@
+"""Second step: a tuned range that covers the problem."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.device import Device
+from autotune.lookup.answer import Answer, best_legal
+from autotune.lookup.neighbours import experience
+from autotune.problem import Problem
+from autotune.records.ranges import Range
+from autotune.records.shipped import Records
+
+
+def in_range(problem: Problem, device: Device, records: Records) -> Answer | None:
+    """The answer of the range with the least expected loss that covers the problem.
+
+    Ranges that rest on predictions, or whose record is missing, predicted or illegal for the
+    problem, are passed over.
+    """
+    ranges = sorted(records.ranges(device), key=lambda tuned: tuned.loss)
+    answers = (_answer(tuned, problem, device, records) for tuned in ranges)
+    return next((answer for answer in answers if answer is not None), None)
+
+
+def _answer(tuned: Range, problem: Problem, device: Device, records: Records) -> Answer | None:
+    point = tuned.point(problem)
+    if point is None or tuned.evidence == "predicted":
+        return None
+    record = records.load(device, point)
+    if record is None or record.evidence == "predicted":
+        return None
+    entry = best_legal(record, problem, device)
+    if entry is None:
+        return None
+    belief = experience(problem, device, [record]).judge([entry.config], problem, [entry.resources])
+    time_us = float(belief.times[0])
+    if not math.isfinite(time_us):
+        return None
+    return Answer(
+        problem=problem,
+        device=device,
+        config=entry.config,
+        how="range",
+        evidence="predicted",
+        record=record,
+        time_us=time_us,
+        note=f"{problem} on {device.name}: as {point.shape}, which is tuned for {tuned}",
+        expected_loss=tuned.loss,
+        vendor=record.vendor_wins,
+    )

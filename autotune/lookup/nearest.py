@@ -1,0 +1,146 @@
+"""Third step: what the nearest records suggest, together with the cost model that they correct."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune.candidates.model_error import Belief, Experience
+from autotune.candidates.recorded import for_compute, is_legal
+from autotune.candidates.survey import survey
+from autotune.device import Device
+from autotune.families.config import Config
+from autotune.lookup.answer import Answer
+from autotune.lookup.expected_loss import expected_loss
+from autotune.lookup.neighbours import REACH, by_remoteness, experience, remoteness
+from autotune.lookup.predicted import model_choice
+from autotune.problem import Problem
+from autotune.records import Entry, Record
+from autotune.records.shipped import Records, alike
+
+NEIGHBOURS = 24
+"""Records whose entries can be answered, the nearest."""
+
+CAUTION = 2.0
+"""Standard deviations by which a configuration is taken to be slower than predicted: poorly known
+configurations are more often slower than predicted than faster."""
+
+CERTAIN = 0.06
+"""Deviation below which a neighbour's configuration is not compared with the cost model's own
+choice, which takes a second to find."""
+
+CORRECTION = ", corrected by what is recorded of other problems"
+
+
+@dataclass(frozen=True)
+class NeighbourChoice:
+    """A configuration that could be answered.
+
+    Attributes:
+        cautious_us: microseconds that it rarely exceeds; choices are ranked by them.
+        time_us: expected microseconds.
+        deviation: standard deviation of the log of `time_us`.
+        config: the configuration.
+        record: the record that holds it; None if the cost model found it.
+    """
+
+    cautious_us: float
+    time_us: float
+    deviation: float
+    config: Config
+    record: Record | None
+
+
+def nearest(problem: Problem, device: Device, records: Records) -> Answer | None:
+    """The most promising configuration of the nearest records, or the corrected model's choice.
+
+    Records of related devices count where the device's own say nothing of the problem. The model
+    chooses among all configurations where the records leave the time uncertain.
+    """
+    pool = records.records(device)
+    if not any(remoteness(record, problem, device) <= REACH for record in pool):
+        pool = [*pool, *records.related(device)]
+    errors = experience(problem, device, pool)
+    choices = from_records(problem, device, pool, errors)
+    if not choices:
+        return None
+    choice = choices[0]
+    if choice.deviation > CERTAIN:
+        choice = min((choice, *from_survey(problem, device, errors)[:1]), key=_promise)
+    if choice.record is not None:
+        return _answer(choice, choice.record, problem, device)
+    loss = expected_loss("near", choice.deviation)
+    return model_choice(problem, device, choice.config, choice.time_us, loss, CORRECTION)
+
+
+def from_records(
+    problem: Problem, device: Device, records: Sequence[Record], errors: Experience
+) -> list[NeighbourChoice]:
+    """The entries of the nearest records, the most promising on the problem first."""
+    pool: dict[Config, tuple[Entry, Record]] = {}
+    for record in by_remoteness(problem, device, records)[:NEIGHBOURS]:
+        if remoteness(record, problem, device) > REACH:
+            break
+        for entry in record.entries:
+            config = for_compute(entry.config, problem)
+            if config not in pool and is_legal(config, problem, device):
+                pool[config] = entry, record
+    resources = [entry.resources for entry, _ in pool.values()]
+    belief = errors.judge([*pool], problem, resources)
+    return _ranked(belief, [*pool], [record for _, record in pool.values()])
+
+
+def from_survey(problem: Problem, device: Device, errors: Experience) -> list[NeighbourChoice]:
+    """Legal configurations spread over all families, the most promising first."""
+    configs = survey(problem, device)
+    return _ranked(errors.judge(configs, problem), configs, [None] * len(configs))
+
+
+def _ranked(
+    belief: Belief, configs: Sequence[Config], records: Sequence[Record | None]
+) -> list[NeighbourChoice]:
+    """Those that can run, the most promising first."""
+    columns = belief.cautious(CAUTION), belief.times, belief.doubts
+    cautious, times, deviations = (column.tolist() for column in columns)
+    choices = map(NeighbourChoice, cautious, times, deviations, configs, records)
+    return sorted((choice for choice in choices if math.isfinite(choice.cautious_us)), key=_promise)
+
+
+def _promise(choice: NeighbourChoice) -> tuple[float, str]:
+    return choice.cautious_us, str(choice.config)
+
+
+def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: Device) -> Answer:
+    same_model = alike(record.device, device)
+    where = "" if same_model else f" on {record.device.name}"
+    return Answer(
+        problem=problem,
+        device=device,
+        config=choice.config,
+        how="nearest" if same_model else "related",
+        evidence="predicted",
+        record=record,
+        time_us=choice.time_us,
+        note=(
+            f"{problem} is not tuned on {device.name}: using a configuration of "
+            f"{_name_beside(record.problem, problem)}{where}; `autotune tune {problem}` finds "
+            "its own"
+        ),
+        # A related device's record is better than the model alone; by how much is not measured, as
+        # no two related devices are recorded.
+        expected_loss=expected_loss("near" if same_model else "model", choice.deviation),
+        # An epilogue or another output does not change how fast the vendor's library is.
+        vendor=same_model and record.vendor_wins and _same_gemm(record.problem, problem),
+    )
+
+
+def _same_gemm(recorded: Problem, wanted: Problem) -> bool:
+    """Whether two problems differ in nothing but epilogue and output."""
+    return replace(recorded, epilogue=wanted.epilogue, output=wanted.output) == wanted
+
+
+def _name_beside(recorded: Problem, wanted: Problem) -> str:
+    """The recorded problem's text, without compute and layout where both problems share them."""
+    same = (recorded.compute, recorded.layout) == (wanted.compute, wanted.layout)
+    return f"{recorded.shape}{recorded.extras}" if same else str(recorded)

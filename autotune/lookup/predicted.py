@@ -1,0 +1,71 @@
+"""Last step: the cost model's choice, recorded or made now."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.candidates import cost
+from autotune.candidates.survey import survey
+from autotune.device import Device
+from autotune.families.config import Config
+from autotune.lookup.answer import Answer, recorded_answer
+from autotune.lookup.expected_loss import expected_loss
+from autotune.problem import Problem
+from autotune.records.shipped import Records
+
+
+def predicted(problem: Problem, device: Device, records: Records) -> Answer | None:
+    """What the model chose when it was asked to tune the problem, or else what it chooses now.
+
+    None if no configuration can run.
+    """
+    return _recorded(problem, device, records) or _ranked_now(problem, device)
+
+
+def model_choice(
+    problem: Problem,
+    device: Device,
+    config: Config,
+    time_us: float,
+    loss: float,
+    correction: str = "",
+) -> Answer:
+    """The answer that gives a configuration of the model's.
+
+    Args:
+        problem: the problem asked about.
+        device: the device that runs it.
+        config: the model's choice.
+        time_us: its predicted time in microseconds.
+        loss: the expected loss against full tuning.
+        correction: added to the note, which says how the model was corrected.
+    """
+    return Answer(
+        problem=problem,
+        device=device,
+        config=config,
+        how="predicted",
+        evidence="predicted",
+        record=None,
+        time_us=time_us,
+        note=(
+            f"{problem} is not tuned on {device.name}: using the model's choice{correction}; "
+            f"`autotune tune {problem}` measures"
+        ),
+        expected_loss=loss,
+    )
+
+
+def _recorded(problem: Problem, device: Device, records: Records) -> Answer | None:
+    record = records.load(device, problem)
+    if record is None or record.evidence != "predicted":
+        return None
+    return recorded_answer(problem, device, record, "predicted", expected_loss("model", 0.0))
+
+
+def _ranked_now(problem: Problem, device: Device) -> Answer | None:
+    ranked = cost.rank(survey(problem, device), problem, device)
+    if not ranked or not math.isfinite(ranked[0][0]):
+        return None
+    time_us, config = ranked[0]
+    return model_choice(problem, device, config, time_us, expected_loss("model", 0.0))

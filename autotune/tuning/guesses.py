@@ -1,0 +1,106 @@
+"""The configurations a tuning run can try on a GEMM, and those it tries first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from autotune.candidates import cost, space
+from autotune.candidates.diversity import diverse
+from autotune.candidates.family_names import AUTO, families_of
+from autotune.candidates.recorded import current, for_compute, kernel_kind
+from autotune.errors import AutotuneError
+from autotune.families.config import Config
+from autotune.problem import Problem, distance
+from autotune.records import Record
+from autotune.runners.base import Runner
+from autotune.tuning.tunable import Candidates
+
+GUESSES = 12
+"""First guesses of the cost model."""
+
+MORE_GUESSES = 12
+"""Further guesses of the cost model, for as long as no configuration has worked."""
+
+NEIGHBOURS, RUNNERS_UP = 4, 4
+"""Nearest recorded problems whose winners are guessed, and entries of those of the same sizes."""
+
+
+def candidates(
+    problem: Problem,
+    runner: Runner,
+    family: str,
+    unsafe: Callable[[Config], bool],
+    *,
+    survey: int | None = None,
+) -> Candidates:
+    """The configurations that the runner can measure; `unsafe` ones count as quarantined.
+
+    The cost model ranks `survey` of each family, evenly spread, or all.
+
+    Raises:
+        AutotuneError: if none is left.
+        ConfigError: if there is no such family, or it does not serve the problem's compute.
+    """
+    rejected = Counter[str]()
+    surveyed: list[Config] = []
+    others: list[Config] = []
+    for name in families_of(family, problem):
+        legal = _legal(problem, runner, name)
+        rejected.update(legal.rejected)
+        safe = [config for config in legal.configs if not unsafe(config)]
+        if len(safe) < len(legal.configs):
+            rejected["quarantined"] += len(legal.configs) - len(safe)
+        sample = safe if survey is None else space.spread(safe, survey)
+        sampled = frozenset(sample)
+        surveyed += sample
+        others += [config for config in safe if config not in sampled]
+    if not surveyed:
+        raise AutotuneError(_no_candidates(problem, runner, family, rejected))
+    ranked = tuple(config for _, config in cost.rank(surveyed, problem, runner.device))
+    return Candidates(ranked, tuple(others), dict(rejected.most_common()))
+
+
+def guesses(
+    ranked: Sequence[Config], problem: Problem, records: Iterable[Record]
+) -> tuple[Config, ...]:
+    """Configurations to try first: the model's best of each family, the winners on the nearest
+    recorded problems, and the model's other choices."""
+    chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
+    best_of = {config.family: config for config in reversed(chosen)}
+    winners = neighbouring_winners(problem, records, NEIGHBOURS)
+    return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *winners, *chosen)))
+
+
+def neighbouring_winners(problem: Problem, records: Iterable[Record], count: int) -> list[Config]:
+    """The winners of the `count` recorded problems of the same kind that are nearest in size.
+
+    The runners-up of those with the same sizes follow. Distance counts sizes and batch alone,
+    unlike `lookup.neighbours.remoteness`: records that differ in epilogue or output only tie.
+    """
+    kind = kernel_kind(problem)
+    near = sorted(
+        (record for record in records if kernel_kind(record.problem) == kind),
+        key=lambda record: (distance(record.problem, problem), record.problem),
+    )[:count]
+    winners = [record.best.config for record in near]
+    same_sizes = (record for record in near if distance(record.problem, problem) == 0)
+    runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
+    return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]
+
+
+def _legal(problem: Problem, runner: Runner, family: str) -> space.Space:
+    """The legal configurations of a family, or those that the runner has recorded."""
+    recorded = runner.known()
+    if recorded is None:
+        return space.feasible(problem, runner.device, family)
+    usable = current(family, recorded, problem, runner.device)
+    outdated = sum(config.family == family for config in recorded) - len(usable)
+    return space.Space(usable, {"parameters": outdated} if outdated else {})
+
+
+def _no_candidates(problem: Problem, runner: Runner, family: str, rejected: Counter[str]) -> str:
+    what = "configuration" if family == AUTO else f"{family} configuration"
+    reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
+    why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
+    return f"no {what} can run {problem} on {runner.device.name}; {why}"

@@ -1,0 +1,107 @@
+"""Candidates of a GEMM: their order, the families of a name, rejections."""
+
+from collections.abc import Callable
+
+import pytest
+from support.fake_runner import FakeRunner
+
+from autotune.candidates import cost
+from autotune.device import find
+from autotune.errors import AutotuneError, ConfigError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.problem import Problem
+from autotune.runners.predicted import PredictedRunner
+from autotune.tuning.guesses import candidates
+
+H100 = find("h100")
+PROBLEM = Problem(37, 53, 20)
+
+
+def none_unsafe(_: Config) -> bool:
+    return False
+
+
+def candidate_configs(
+    survey: int | None = None,
+    unsafe: Callable[[Config], bool] = none_unsafe,
+    *,
+    family: str = "simt",
+) -> tuple[Config, ...]:
+    runner = PredictedRunner(PROBLEM, H100)
+    return candidates(PROBLEM, runner, family, unsafe, survey=survey).configs
+
+
+@pytest.fixture
+def two_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes `auto` stand for two families."""
+    monkeypatch.setattr(registry, "SEARCHED", ("simt", "tiled"))
+
+
+def test_best_predicted_comes_first() -> None:
+    configs = candidate_configs()
+    times = [cost.predict(config, PROBLEM, H100) for config in configs[:50]]
+    assert times == sorted(times)
+
+
+def test_survey_loses_no_configuration() -> None:
+    assert sorted(candidate_configs(survey=500)) == sorted(candidate_configs())
+
+
+def test_survey_puts_its_best_first() -> None:
+    best = cost.predict(candidate_configs()[0], PROBLEM, H100)
+    surveyed = candidate_configs(survey=500)[0]
+    assert cost.predict(surveyed, PROBLEM, H100) == pytest.approx(best, rel=0.05)
+
+
+@pytest.mark.usefixtures("two_families")
+def test_auto_is_every_searched_family() -> None:
+    both = candidate_configs() + candidate_configs(family="tiled")
+    assert sorted(candidate_configs(family="auto")) == sorted(both)
+
+
+@pytest.mark.usefixtures("two_families")
+def test_auto_is_ranked_over_all_families() -> None:
+    configs = candidate_configs(family="auto")
+    times = [cost.predict(config, PROBLEM, H100) for config in configs]
+    assert times == sorted(times)
+
+
+@pytest.mark.usefixtures("two_families")
+def test_rejections_of_all_families_are_counted() -> None:
+    runner = PredictedRunner(PROBLEM, H100)
+    auto = candidates(PROBLEM, runner, "auto", none_unsafe).rejected
+    each = [candidates(PROBLEM, runner, name, none_unsafe).rejected for name in ("simt", "tiled")]
+    assert sum(auto.values()) == sum(sum(counts.values()) for counts in each)
+
+
+def test_unknown_family_is_refused() -> None:
+    with pytest.raises(ConfigError, match="magic"):
+        candidate_configs(family="magic")
+
+
+def test_unsafe_configurations_are_not_offered() -> None:
+    first = candidate_configs()[0]
+    assert first not in candidate_configs(unsafe=lambda config: config == first)
+
+
+def test_recorded_parameters_of_another_version_are_rejected() -> None:
+    current = Config.parse("tiled:tile_width=16,specialized=1")
+    outdated = [
+        Config.parse("tiled:tile_width=16"),
+        Config.parse("tiled:tile_width=16,specialized=1,unrolled=1"),
+    ]
+    runner = FakeRunner(known=[*outdated, current])
+    usable = candidates(PROBLEM, runner, "tiled", none_unsafe)
+    assert (usable.configs, usable.rejected) == ((current,), {"parameters": 2})
+
+
+def test_recording_of_outdated_parameters_alone_is_an_error() -> None:
+    runner = FakeRunner(known=[Config.parse("simt:bm=64,bn=64")])
+    with pytest.raises(AutotuneError, match="rejected: parameters 1"):
+        candidates(PROBLEM, runner, "auto", none_unsafe)
+
+
+def test_no_candidates_is_an_error_with_the_reasons() -> None:
+    with pytest.raises(AutotuneError, match=r"quarantined [1-9]"):
+        candidate_configs(unsafe=lambda _: True)
