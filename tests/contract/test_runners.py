@@ -1,108 +1,90 @@
-"""What every runner guarantees (see `runner.Runner`), whichever way it gets its answers."""
+"""Every runner keeps the contract that `autotune.testing` ships."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from support.fake_runner import FakeRunner, compiled
 
 from autotune.device import find
-from autotune.families import registry
 from autotune.families.config import Config
+from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu import GpuRunner
-from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.predicted import PredictedRunner
 from autotune.runners.replay import ReplayRunner
-from autotune.tuning.evaluate import prepare
+from autotune.testing import RunnerContract
+from autotune.tuning.evaluate import Compile
 
-PROBLEM = Problem(4096, 4096, 4096)
-TILED = Config.parse("tiled:tile_width=16,specialized=1")
-NAIVE = Config.parse("naive:mapping=coalesced,block=32")
-
-# Worker processes whose benches answer without a GPU stand in for those that measure.
+# A bench in a worker process that answers without a GPU.
 TIRELESS = "support.worker_benches:tireless"
-RUNNERS: dict[str, Callable[[], Runner]] = {
-    "fake": lambda: FakeRunner(lambda config: Measurement(float(len(str(config))))),
-    "measured": lambda: GpuRunner(PROBLEM, bench=TIRELESS, vendor=TIRELESS),
-    "measured without a vendor": lambda: GpuRunner(PROBLEM, bench=TIRELESS, vendor=None),
-    "predicted": lambda: PredictedRunner(PROBLEM, find("h100")),
-    "replayed": lambda: ReplayRunner(recording.find("h100", PROBLEM)),
-}
 
 
-@pytest.fixture(params=RUNNERS)
-def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
-    runner = RUNNERS[request.param]()
-    yield runner
-    runner.close()
+class FakeCompilerContract(RunnerContract):
+    """The contract with programs that nobody compiles."""
+
+    @pytest.fixture
+    def build(self) -> Compile:
+        return compiled
 
 
-def candidate(runner: Runner, config: Config = TILED) -> Candidate:
-    made = prepare(registry.plan(config, PROBLEM), runner, compiled)
-    assert isinstance(made, Candidate)
-    return made
+class TestFakeRunner(FakeCompilerContract):
+    crashing = Config.parse("tiled:tile_width=8,specialized=1")
+
+    @pytest.fixture
+    def runner(self) -> Runner:
+        return FakeRunner(self.outcome)
+
+    @pytest.fixture
+    def failing(self, runner: Runner, build: Compile) -> Candidate:
+        return self.prepared(self.crashing, runner, build)
+
+    def outcome(self, config: Config) -> Measurement | Failure:
+        if config == self.crashing:
+            return Failure("crash", "illegal access")
+        return Measurement(float(len(str(config))), cold_us=2.0 * len(str(config)))
 
 
-def test_a_measurement_has_a_time(runner: Runner) -> None:
-    outcome = runner.measure(candidate(runner), None)
-    assert isinstance(outcome, Measurement)
-    assert outcome.time_us > 0
+class TestPredictedRunner(FakeCompilerContract):
+    @pytest.fixture
+    def runner(self) -> Runner:
+        return PredictedRunner(self.problem, find("h100"))
 
 
-def test_a_measurement_that_ran_was_verified(runner: Runner) -> None:
-    outcome = runner.measure(candidate(runner), None)
-    assert isinstance(outcome, Measurement)
-    if runner.evidence != "predicted":
-        assert (outcome.error or 0) <= (outcome.tolerance or 0)
-    else:
-        assert (outcome.samples, outcome.error) == (0, None)
+class TestReplayRunner(FakeCompilerContract):
+    @pytest.fixture
+    def runner(self) -> Runner:
+        return ReplayRunner(recording.find("h100", self.problem))
+
+    @pytest.fixture
+    def failing(self, runner: Runner, build: Compile) -> Candidate:
+        rows = recording.find("h100", self.problem).rows
+        failed = next(row for row in rows if isinstance(row.outcome, Failure))
+        return self.prepared(failed.config, runner, build)
 
 
-def test_one_that_is_clearly_slower_still_has_a_measurement(runner: Runner) -> None:
-    assert isinstance(runner.measure(candidate(runner), 1e-3), Measurement)
+class WorkerContract(FakeCompilerContract):
+    """The contract of the runner that measures, with benches that need no GPU."""
+
+    @pytest.fixture
+    def failing(self) -> Candidate:
+        killing = Config.of("fake", {"act": "kill"})
+        return Candidate(killing, LaunchPlan(killing, ()), (), Resources(32, 32, 0))
 
 
-def test_a_rematch_answers_for_each_in_order(runner: Runner) -> None:
-    both = [candidate(runner, NAIVE), candidate(runner)]
-    alone = [runner.measure(one, None) for one in both]
-    outcomes = runner.rematch(both)
-    times = [
-        [one.time_us for one in row if isinstance(one, Measurement)] for row in (alone, outcomes)
-    ]
-    assert times[1] == pytest.approx(times[0], rel=0.05)
+class TestGpuRunner(WorkerContract):
+    @pytest.fixture
+    def runner(self) -> Iterator[Runner]:
+        runner = GpuRunner(self.problem, bench=TIRELESS, vendor=TIRELESS)
+        yield runner
+        runner.close()
 
 
-def test_a_rematch_of_none_is_empty(runner: Runner) -> None:
-    assert runner.rematch([]) == []
-
-
-def test_what_it_knows_it_can_answer_for(runner: Runner) -> None:
-    for config in (runner.known() or [TILED])[:3]:
-        answer = runner.measure(candidate(runner, config), None)
-        assert isinstance(answer, Measurement | Failure)
-
-
-def test_the_baseline_does_not_change_by_asking(runner: Runner) -> None:
-    assert runner.baseline() == runner.baseline()
-
-
-def test_either_objective_has_a_hot_time(runner: Runner) -> None:
-    outcome = runner.measure(candidate(runner), None, "cold")
-    assert isinstance(outcome, Measurement)
-    assert outcome.time_us > 0
-
-
-def test_the_baseline_is_ready_in_time(runner: Runner) -> None:
-    deadline = time.monotonic() + 30.0
-    while not runner.baseline_ready and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert runner.baseline_ready
-
-
-def test_it_may_be_closed_twice(runner: Runner) -> None:
-    runner.close()
-    runner.close()
+class TestGpuRunnerWithoutVendorLibrary(WorkerContract):
+    @pytest.fixture
+    def runner(self) -> Iterator[Runner]:
+        runner = GpuRunner(self.problem, bench=TIRELESS, vendor=None)
+        yield runner
+        runner.close()

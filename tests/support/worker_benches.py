@@ -93,12 +93,17 @@ class Fake:
 
 
 class Tireless(Fake):
-    """A bench for which every candidate is right, and as fast as its block is wide."""
+    """A bench on which candidates take as many microseconds as their block has threads; any with
+    the parameter `act` breaks the context."""
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement:
-        return Measurement(float(candidate.resources.threads), error=0.0, tolerance=1.0)
+        if "act" in candidate.config.values:
+            raise RuntimeError("an illegal memory access was encountered")
+        time_us = float(candidate.resources.threads)
+        cold_us = 2 * time_us if objective == "cold" else None
+        return Measurement(time_us, cold_us=cold_us, error=0.0, tolerance=1.0)
 
 
 def opened(stand: Callable[[], object]) -> Opening:
