@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from autotune.device import Device
-from autotune.problem import LAYOUTS, Problem
+from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.records import Record
 from autotune.report import cell
 from autotune.runners.base import Measurement
@@ -42,9 +42,8 @@ def ceilings(device: Device, compute: str = "f32") -> Ceilings:
 
 
 def of_vendor(compute: str) -> str:
-    """The precision of the vendor's product beside one: cuBLAS has no three products in tf32, and
-    what is as accurate is its fp32."""
-    return "f32" if compute == "tf32x3" else compute
+    """The precision of the vendor baseline: cuBLAS has no `tf32x3`; its fp32 is as accurate."""
+    return PRECISIONS[compute].vendor or compute
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def _place(problem: Problem) -> list[float]:
         *(OCTAVE * math.log2(size) for size in (*sizes, problem.batch)),
         *(ALIGNED * min(MOST_ALIGNED, (size & -size).bit_length() - 1) for size in sizes),
         *(KIND * kind for kind in (problem.element_bytes == 2, problem.products == 3)),
-        KIND * (problem.compute == "f32"),
+        KIND * (not problem.precision.on_tensor_cores),
         *(STORED * (letter == "t") for letter in problem.layout),
     ]
 

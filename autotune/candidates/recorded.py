@@ -46,5 +46,5 @@ def kernel_kind(problem: Problem) -> tuple[object, ...]:
 
     fp16 and bfloat16 are of one kind.
     """
-    on_tensor_cores = problem.compute != "f32"
+    on_tensor_cores = problem.precision.on_tensor_cores
     return problem.layout, problem.element_bytes, problem.products, on_tensor_cores

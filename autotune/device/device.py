@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import DeviceError
+from autotune.problem.precision import PRECISIONS
 
 _MAY_BE_ZERO = {"reserved_shared_per_block", "l2_bytes", "memory_clock"}
 # Fused multiply-adds of 16-bit values with fp32 sums that the tensor cores of an SM start a clock,
@@ -107,8 +108,7 @@ class Device:
         products of each. NVIDIA states the tensor cores' peak at a lower clock: for an H100 SXM
         989.4 TFLOP/s in bf16, at 1830 MHz instead of 1980.
         """
-        products = 3 if compute == "tf32x3" else 1
-        rate = (self.tensor_rate(compute) or 0.0) / products
+        rate = (self.tensor_rate(compute) or 0.0) / PRECISIONS[compute].products
         return max(self.peak_fp32, self.sms * rate * 2.0 * self.sm_clock)
 
     def to_json(self) -> dict[str, object]:
@@ -152,11 +152,11 @@ def tensor_rate(compute_capability: tuple[int, int], compute: str) -> float | No
 
     Source: NVIDIA's architecture whitepapers and datasheets, as stated at each rate.
     """
-    first = (7, 0) if compute == "f16" else (8, 0)
-    if compute == "f32" or compute_capability < first:
+    precision = PRECISIONS[compute]
+    if precision.tensor_rate is None or compute_capability < precision.compute_capability:
         return None
     rate = _TENSOR_RATES[max(known for known in _TENSOR_RATES if known <= compute_capability)]
-    return float(rate) if compute in ("f16", "bf16") else rate / 2
+    return rate * precision.tensor_rate
 
 
 def catalogue() -> Mapping[str, Device]:

@@ -15,6 +15,7 @@ from typing import Any
 from autotune.driver.entry_points import entry_point
 from autotune.errors import RunnerError
 from autotune.families.plan import VECTOR_BYTES, TensorMap
+from autotune.problem import TENSOR_MAP_TYPES
 
 BYTES, ALIGNMENT = 128, 64
 """Size of an encoded tensor map, and what its address has to be a multiple of."""
@@ -24,7 +25,6 @@ STRIDE_LIMIT = 2**40
 LARGEST_EXTENT = 2**32
 
 # Names and values of cuda.h.
-TYPES = {"f16": 6, "f32": 7, "bf16": 9, "tf32": 11}
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 NO_INTERLEAVE, L2_PROMOTION_256B, ZEROS_OUTSIDE = 0, 3, 0
 
@@ -109,7 +109,7 @@ class Encoder:
         start = -ctypes.addressof(memory) % ALIGNMENT
         status = self._encode(
             ctypes.addressof(memory) + start,
-            *(TYPES[one.type], len(tensor.extents), tensor.address),
+            *(TENSOR_MAP_TYPES[one.type].number, len(tensor.extents), tensor.address),
             (ctypes.c_uint64 * 3)(*tensor.extents),
             (ctypes.c_uint64 * 2)(*tensor.strides),
             (ctypes.c_uint32 * 3)(*one.box, 1),

@@ -11,6 +11,7 @@ from autotune.families.mma.terms import COPY_BYTES
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan
 from autotune.families.shared.conventions import LARGEST_GRID_X
 from autotune.problem import Problem
+from autotune.problem.precision import F32
 
 ASYNC_CAPABILITY = 8, 0
 """From which compute capability on there is cp.async, and tensor cores for more than f16."""
@@ -99,10 +100,11 @@ def _general(sample: Problem, config: Config, alignment: Alignment) -> General:
 
 
 def _config(problem: Problem, device: Device, alignment: Alignment) -> Config:
-    modern, compute = device.compute_capability >= ASYNC_CAPABILITY, problem.compute
+    modern, precision = device.compute_capability >= ASYNC_CAPABILITY, problem.precision
     copy, stages = ("async", 3) if modern else ("staged", 2)
-    if compute in ("f32", "tf32x3") or (compute == "tf32" and not modern):
+    # The tensor-core kernel neither promotes sums nor runs tf32 before cp.async.
+    if precision.sums != "tensor" or (precision.operand is F32 and not modern):
         return Config.parse(_SIMT.format(copy=copy, stages=stages))
     if alignment.a * problem.element_bytes < COPY_BYTES:
         stages = 2  # what is less than cp.async takes comes through registers, a buffer ahead
-    return Config.parse(_MMA.format(compute=compute, copy=copy, stages=stages))
+    return Config.parse(_MMA.format(compute=precision.name, copy=copy, stages=stages))

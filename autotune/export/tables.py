@@ -9,7 +9,7 @@ from autotune.compiler import Program
 from autotune.driver import tensor_maps
 from autotune.export.library import ExportedGemm, Fallback, Library
 from autotune.families.plan import Argument, Launch, TensorMap
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, TENSOR_MAP_TYPES, Problem
 
 # In the order of the enumerations of templates/gemm.c.
 _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
@@ -157,7 +157,7 @@ def _map(one: TensorMap) -> str:
     for step in (one.pitch, one.stride):
         words.append(_WORDS.index(step) if isinstance(step, str) else 0)
         steps.append(0 if isinstance(step, str) else step)
-    kinds = _WORDS.index(one.base), tensor_maps.TYPES[one.type], one.element_bytes
+    kinds = _WORDS.index(one.base), TENSOR_MAP_TYPES[one.type].number, one.element_bytes
     sizes = one.offset, one.columns, one.rows, one.batch, *steps
     return (
         f"{{{_numbers(*kinds, tensor_maps.SWIZZLES[one.swizzle], *words, *sizes)}, "

@@ -9,12 +9,11 @@ from typing import Literal
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.occupancy import Occupancy, occupancy
-from autotune.problem import Problem
+from autotune.problem import TENSOR_MAP_TYPES, Problem
 
 ArgumentType = Literal[
     "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"
 ]
-ElementType = Literal["f32", "tf32", "f16", "bf16"]
 
 VECTOR_BYTES = 16
 """The widest vector of one thread, and what bulk copies want rows to be multiples of."""
@@ -100,7 +99,7 @@ class TensorMap:
 
     base: str
     offset: int
-    type: ElementType
+    type: str
     columns: int
     rows: int
     batch: int
@@ -112,7 +111,7 @@ class TensorMap:
     @property
     def element_bytes(self) -> int:
         """Bytes of one element in memory."""
-        return 2 if self.type in ("f16", "bf16") else 4
+        return TENSOR_MAP_TYPES[self.type].bytes
 
 
 @dataclass(frozen=True)

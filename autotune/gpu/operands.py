@@ -8,7 +8,7 @@ from typing import Any
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu.session import Session
-from autotune.problem import SIZES, Problem, Type
+from autotune.problem import ELEMENT_TYPES, Problem
 
 GUARD = 4096
 """Bytes before and after each buffer; a multiple of every alignment in use."""
@@ -39,7 +39,7 @@ class Matrix:
     leading_dimension: int
     batch: int = 1
     stride: int = 0
-    type: Type = "f32"
+    type: str = "f32"
     allocation: Any = None
 
     def __post_init__(self) -> None:
@@ -63,12 +63,12 @@ class Matrix:
     @property
     def bytes(self) -> int:
         """From the first element to the last, gaps included."""
-        return SIZES[self.type] * self.length
+        return ELEMENT_TYPES[self.type].bytes * self.length
 
     @property
     def region(self) -> tuple[int, int, int, int, int, int, int]:
         """What `fill` and `check` take: memory, guard, length, columns, and the groups of rows."""
-        guard = GUARD // SIZES[self.type]
+        guard = GUARD // ELEMENT_TYPES[self.type].bytes
         return int(self.allocation), guard, self.length, self.columns, *self.groups
 
     @property
@@ -213,7 +213,7 @@ class Operands:
 
 def needed(problem: Problem) -> int:
     """Bytes of device memory that operands without gaps take, the guards included."""
-    bias = SIZES[problem.output_type] * problem.n
+    bias = problem.output_bytes * problem.n
     return problem.bytes + bias + _product_bytes(problem) + GUARDS
 
 
@@ -221,7 +221,7 @@ def _product_bytes(problem: Problem) -> int:
     return 8 * problem.batch * problem.m * problem.n
 
 
-def _vector(length: int, type: Type = "f32") -> Matrix:
+def _vector(length: int, type: str = "f32") -> Matrix:
     return Matrix(1, length, length, type=type)
 
 

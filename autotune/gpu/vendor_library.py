@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -10,14 +10,10 @@ from typing import Any
 
 from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import Run, Session
-from autotune.problem import SIZES, Problem, Type
+from autotune.problem import ELEMENT_TYPES, Problem
 
 Lens = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides, in elements, of an operand as the formula reads it."""
-
-
-FORMATS: Mapping[Type, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<i2"}
-"""Types as array interfaces name them; of bfloat16, which they do not know, the bits."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Elements:
     def __cuda_array_interface__(self) -> dict[str, object]:
         return {
             "shape": (self.matrix.length,),
-            "typestr": FORMATS[self.matrix.type],
+            "typestr": ELEMENT_TYPES[self.matrix.type].interface,
             "data": (self.matrix.address, False),
             "version": 3,
             "stream": None,
@@ -72,7 +68,7 @@ def _torch(session: Session, operands: Operands) -> Run | None:
     if not torch.cuda.is_available():
         return None
     problem = operands.problem
-    torch.set_float32_matmul_precision("high" if problem.compute == "tf32" else "highest")
+    torch.set_float32_matmul_precision("high" if problem.precision.vendor == "tf32" else "highest")
     multiply = _multiplication(torch, problem)
     if multiply is None:
         return None
@@ -80,9 +76,8 @@ def _torch(session: Session, operands: Operands) -> Run | None:
 
     def viewed(matrix: Matrix, lens: Lens) -> Any:
         elements = torch.as_tensor(Elements(matrix), device=device)
-        if matrix.type == "bf16":
-            elements = elements.view(torch.bfloat16)
-        return torch.as_strided(elements, *lens)
+        dtype = getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
+        return torch.as_strided(elements.view(dtype), *lens)
 
     a, b, c = _operands(operands, viewed)
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
@@ -101,6 +96,8 @@ def _torch(session: Session, operands: Operands) -> Run | None:
 
 def _multiplication(torch: Any, problem: Problem) -> Callable[..., object] | None:
     """PyTorch's function of a bias if there is one, A and B; None if this PyTorch has none."""
+    if problem.precision.vendor is None:
+        return None
     plain, added = ("bmm", "baddbmm") if problem.batch > 1 else ("mm", "addmm")
     name = added if problem.has_bias else plain
     if problem.output_type == problem.operand_type:
@@ -113,8 +110,7 @@ def _multiplication(torch: Any, problem: Problem) -> Callable[..., object] | Non
 
 def _cupy(session: Session, operands: Operands) -> Run | None:
     problem = operands.problem
-    served = problem.compute in ("f32", "tf32x3", "f16") and problem.output == "same"
-    if problem.epilogue != "none" or not served:
+    if problem.epilogue != "none" or problem.output != "same" or not problem.precision.cupy:
         return None
     try:
         import cupy
@@ -124,7 +120,7 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
 
     def viewed(matrix: Matrix, lens: Lens) -> Any:
         shape, strides = lens
-        elements, size = cupy.asarray(Elements(matrix)), SIZES[matrix.type]
+        elements, size = cupy.asarray(Elements(matrix)), ELEMENT_TYPES[matrix.type].bytes
         steps = [size * stride for stride in strides]
         return cupy.lib.stride_tricks.as_strided(elements, shape, steps)
 

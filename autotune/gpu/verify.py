@@ -19,7 +19,7 @@ from autotune.families.plan import ArgumentType, Template
 from autotune.families.shared.conventions import epilogue, transposes, type_arguments
 from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import LoadedKernel, Run, Session
-from autotune.problem import TYPES, Problem, Type
+from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.runners.base import Failure
 from autotune.verification import oracle
 
@@ -114,9 +114,12 @@ class Verifier:
         self._stale = True
         problem = operands.problem
         operand, output = type_arguments(problem)
-        kinds: tuple[Type, ...] = ("f32", problem.operand_type, problem.output_type)
+        kinds: tuple[str, ...] = ("f32", problem.operand_type, problem.output_type)
         fills, checks = (
-            {kind: Template("verify.cu", name, (("TYPE", TYPES.index(kind)),)) for kind in kinds}
+            {
+                kind: Template("verify.cu", name, (("TYPE", ELEMENT_TYPES[kind].number),))
+                for kind in kinds
+            }
             for name in ("fill", "check")
         )
         multiply = Template("verify.cu", "reference", (operand, *transposes(problem)))

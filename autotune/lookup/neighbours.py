@@ -9,7 +9,7 @@ from autotune.candidates.recorded import current
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.problem import Problem, distance
+from autotune.problem import Precision, Problem, distance
 from autotune.records import Entry, Record
 from autotune.records.shipped import alike
 
@@ -18,7 +18,6 @@ REACH = 6.0
 
 # What else keeps a configuration from being good on both problems, as octaves.
 A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
-TWINS = {"f16", "bf16"}
 A_TWIN = 0.1
 
 TEACHERS = 128
@@ -27,16 +26,22 @@ TEACHERS = 128
 
 def remoteness(record: Record, problem: Problem, device: Device) -> float:
     """How far a record is from a problem on a device, in octaves."""
-    computes = {record.problem.compute, problem.compute}
     layouts = zip(record.problem.layout, problem.layout, strict=True)
     return (
         distance(record.problem, problem)
         + A_LAYOUT * sum(recorded != wanted for recorded, wanted in layouts)
-        + (0.0 if len(computes) == 1 else A_TWIN if computes == TWINS else A_COMPUTE)
+        + _between(record.problem.precision, problem.precision)
         + AN_OUTPUT * _outputs_differ(record.problem, problem)
         + AN_EPILOGUE * (record.problem.epilogue != problem.epilogue)
         + A_DEVICE * (not alike(record.device, device))
     )
+
+
+def _between(recorded: Precision, wanted: Precision) -> float:
+    """How far two precisions are apart, in octaves."""
+    if recorded is wanted:
+        return 0.0
+    return A_TWIN if recorded.name == wanted.twin else A_COMPUTE
 
 
 def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -> list[Record]:

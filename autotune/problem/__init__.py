@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from autotune.problem.precision import (
+    ELEMENT_TYPES,
+    PRECISIONS,
+    TENSOR_MAP_TYPES,
+    ElementType,
+    Precision,
+)
 from autotune.problem.problem import (
     COMPUTES,
     EPILOGUES,
@@ -9,10 +16,7 @@ from autotune.problem.problem import (
     LARGEST_DIMENSION,
     LAYOUTS,
     OUTPUTS,
-    SIZES,
-    TYPES,
     Problem,
-    Type,
     compute_of,
     distance,
     epilogue_of,
@@ -20,15 +24,17 @@ from autotune.problem.problem import (
 
 __all__ = [
     "COMPUTES",
+    "ELEMENT_TYPES",
     "EPILOGUES",
     "LARGEST_BATCH",
     "LARGEST_DIMENSION",
     "LAYOUTS",
     "OUTPUTS",
-    "SIZES",
-    "TYPES",
+    "PRECISIONS",
+    "TENSOR_MAP_TYPES",
+    "ElementType",
+    "Precision",
     "Problem",
-    "Type",
     "compute_of",
     "distance",
     "epilogue_of",

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Literal, SupportsIndex, get_args
 
 from autotune.errors import ProblemError
+from autotune.problem.precision import F32, PRECISIONS, ElementType, Precision
 
-Compute = Literal["f32", "tf32", "tf32x3", "f16", "bf16"]
 Layout = Literal["nn", "nt", "tn", "tt"]
 Epilogue = Literal["none", "bias", "relu", "bias_relu", "gelu", "bias_gelu"]
 Output = Literal["same", "f32"]
-Type = Literal["f32", "f16", "bf16"]
 
-COMPUTES: tuple[str, ...] = get_args(Compute)
+COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 # In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation.
 EPILOGUES: tuple[str, ...] = get_args(Epilogue)
 ACTIVATIONS = ("relu", "gelu")
 OUTPUTS: tuple[str, ...] = get_args(Output)
 ACCURACIES = ("exact", "near")
-# In the order of the kernels' TYPE and OUTPUT arguments.
-TYPES: tuple[Type, ...] = get_args(Type)
-SIZES: Mapping[Type, int] = {"f32": 4, "f16": 2, "bf16": 2}
-"""Bytes of an element of each type."""
 
 LARGEST_DIMENSION = 2**31 - 1
 LARGEST_BATCH = 65535
@@ -84,7 +78,7 @@ class Problem:
         for name, known in _KNOWN.items():
             if (given := getattr(self, name)) not in known:
                 raise ProblemError(f"unknown {name} {given!r}; give one of {', '.join(known)}")
-        if self.output == self.operand_type:
+        if self.output == self.precision.outputs[0].name:
             object.__setattr__(self, "output", "same")
 
     @classmethod
@@ -166,29 +160,39 @@ class Problem:
         return self.flops / time_us * 1e6
 
     @property
-    def operand_type(self) -> Type:
-        """What A and B are stored as."""
-        return "f16" if self.compute == "f16" else "bf16" if self.compute == "bf16" else "f32"
+    def precision(self) -> Precision:
+        """The row of `compute` in the table of precisions."""
+        return PRECISIONS[self.compute]
 
     @property
-    def output_type(self) -> Type:
-        """What C and the bias are stored as."""
-        return "f32" if self.output == "f32" else self.operand_type
+    def output_element(self) -> ElementType:
+        """How C and the bias are stored."""
+        return self.precision.outputs[0] if self.output == "same" else F32
+
+    @property
+    def operand_type(self) -> str:
+        """Name of the element type of A and B."""
+        return self.precision.operand.name
+
+    @property
+    def output_type(self) -> str:
+        """Name of the element type of C and the bias."""
+        return self.output_element.name
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one element of A or B."""
-        return SIZES[self.operand_type]
+        return self.precision.operand.bytes
 
     @property
     def output_bytes(self) -> int:
         """Bytes of one element of C or the bias."""
-        return SIZES[self.output_type]
+        return self.output_element.bytes
 
     @property
     def products(self) -> int:
-        """Products that a tensor core makes for each product of two elements."""
-        return 3 if self.compute == "tf32x3" else 1
+        """Tensor-core products for each product of two elements."""
+        return self.precision.products
 
     @property
     def bytes(self) -> int:
@@ -233,19 +237,20 @@ def epilogue_of(bias: bool, activation: str | None) -> str:
 
 
 def compute_of(compute: str, accuracy: str) -> str:
-    """The compute that is asked for with an accuracy: `exact`, as the compute says, or `near`,
-    which of `f32` makes `tf32x3`.
+    """The compute for an accuracy: `exact` keeps it, `near` turns `f32` into `tf32x3`.
 
     Raises:
-        ProblemError: for an unknown accuracy, or another compute than `f32` with `near`.
+        ProblemError: for an unknown accuracy, or if `near` has no meaning for the compute.
     """
     if accuracy not in ACCURACIES:
         raise ProblemError(f"unknown accuracy {accuracy!r}; give one of {', '.join(ACCURACIES)}")
-    if accuracy == "exact" or compute == "tf32x3":
+    if accuracy == "exact":
         return compute
-    if compute != "f32":
-        raise ProblemError(f"accuracy near is for compute f32, not {compute}; leave one out")
-    return "tf32x3"
+    near = {name: row.near for name, row in PRECISIONS.items() if row.near is not None}
+    if compute not in near:
+        served = ", ".join(name for name, target in near.items() if name != target)
+        raise ProblemError(f"accuracy near is for compute {served}, not {compute}; leave one out")
+    return near[compute]
 
 
 def _part(text: str) -> tuple[str, str]:

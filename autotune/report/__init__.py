@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from autotune.problem.precision import PRECISIONS
+
 
 def precision(compute: str) -> str:
-    """A compute as people write it, such as `fp32` for `f32`."""
-    return {"f32": "fp32", "f16": "fp16"}.get(compute, compute)
+    """The label of a precision, such as `fp32` for `f32`."""
+    return PRECISIONS[compute].label
 
 
 def vendor(compute: str) -> str:
-    """What a product of that compute is compared with: cuBLAS has no `tf32x3` of its own."""
-    return "cuBLAS in fp32" if compute == "tf32x3" else "cuBLAS"
+    """The vendor baseline of a precision: cuBLAS has no `tf32x3` of its own."""
+    baseline = PRECISIONS[compute].vendor or compute
+    return "cuBLAS" if baseline == compute else f"cuBLAS in {precision(baseline)}"
 
 
 def cell(value: float | None, form: str) -> str:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.device import Device
-from autotune.report import precision
+from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-TENSOR_CORES = ("tf32", "f16", "bf16")
-"""Precisions of which the table shows the peak beside that of fp32."""
 
 
 def render(device: Device) -> Table:
@@ -49,7 +45,11 @@ def _rows(device: Device) -> list[tuple[str, str]]:
         ("memory clock", memory_clock),
         ("memory bandwidth", f"{device.memory_bandwidth / 1e9:,.1f} GB/s"),
         ("peak fp32", f"{device.peak_fp32 / 1e12:,.2f} TFLOP/s"),
-        *((f"peak {precision(one)}", _tensor_peak(device, one)) for one in TENSOR_CORES),
+        *(
+            (f"peak {row.label}", _tensor_peak(device, row.name))
+            for row in PRECISIONS.values()
+            if row.on_tensor_cores and row.products == 1
+        ),
     ]
 
 

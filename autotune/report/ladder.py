@@ -13,8 +13,8 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.occupancy import roofline
-from autotune.problem import Problem
-from autotune.report import cell
+from autotune.problem import PRECISIONS, Problem
+from autotune.report import cell, vendor
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
@@ -117,8 +117,10 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     for reason in reasons:
         names = (name for name, why in ladder.missing.items() if why == reason)
         yield f"left out: {_listed(names)}: {reason}"
-    if any(part.problem.compute == "tf32x3" for part in ladder.higher):
-        yield "tf32x3: of cuBLAS in fp32"
+    for part in ladder.higher:
+        compute = part.problem.compute
+        if _of_vendor(compute) != compute:
+            yield f"{compute}: of {vendor(compute)}"
     yield NOTE
 
 
@@ -143,8 +145,8 @@ def _rungs(part: Part, device: Device) -> Iterator[Rung]:
 
 
 def _of_vendor(compute: str) -> str:
-    """The precision of the vendor's product that stands beside one."""
-    return "f32" if compute == "tf32x3" else compute
+    """The precision of the vendor baseline."""
+    return PRECISIONS[compute].vendor or compute
 
 
 def _rung(name: str, trial: Trial, problem: Problem, device: Device, vendor: float | None) -> Rung:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from math import gcd
 
 from autotune.errors import ArrayError
-from autotune.problem import SIZES, Problem, Type
+from autotune.problem import ELEMENT_TYPES, Problem
 
-TYPES: Mapping[str, Type] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-"""What the kernels take, by the names that the array libraries have for it."""
-
-_NAMES = {own: name for name, own in TYPES.items()}
+TYPES: Mapping[str, str] = {row.dtype: row.name for row in ELEMENT_TYPES.values()}
+"""Names of the element types by dtype, as the array libraries name it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,8 @@ def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
     if operand.ordinal is None:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
     if operand.dtype not in TYPES:
-        known = "float32, float16 and bfloat16"
+        *dtypes, last = TYPES
+        known = f"{', '.join(dtypes)} and {last}"
         raise ArrayError(f"{name} is {operand.dtype}; the kernels take {known}: convert it")
     if len(operand.shape) not in dimensions:
         wanted = "a vector" if dimensions == (1,) else "a matrix or a batch of them"
@@ -120,7 +119,10 @@ def window(operand: Operand, layout: str | None = None) -> tuple[str, Window]:
     """
     (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
-    rest = *((count, stride) if count > 1 and stride else (1, 0)), SIZES[TYPES[operand.dtype]]
+    rest = (
+        *((count, stride) if count > 1 and stride else (1, 0)),
+        ELEMENT_TYPES[TYPES[operand.dtype]].bytes,
+    )
     stored = {
         "n": _window(rows, columns, row_stride, column_stride, rest),
         "t": _window(columns, rows, column_stride, row_stride, rest),
@@ -163,8 +165,8 @@ def problem_of(
     problem = Problem(m, n, k, compute or own, stored, batch, epilogue, _output(a, out))
     if problem.operand_type != own:
         raise ArrayError(
-            f"A and B are {a.dtype}; {compute} multiplies {_NAMES[problem.operand_type]}: convert "
-            f"them or give compute={own!r}"
+            f"A and B are {a.dtype}; {compute} multiplies {problem.precision.operand.dtype}: "
+            f"convert them or give compute={own!r}"
         )
     return problem
 
@@ -218,7 +220,7 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> Window:
         raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and bias.strides != (1,):
         raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
-    return Window(1, n, n, element_bytes=SIZES[TYPES[dtype]])
+    return Window(1, n, n, element_bytes=_bytes(dtype))
 
 
 def overlap(address: int, memory: Window, other: int, other_memory: Window) -> bool:
@@ -235,6 +237,11 @@ def overlap(address: int, memory: Window, other: int, other_memory: Window) -> b
     period = gcd(*memory.pitches, *other_memory.pitches)
     place = (other - address) % period
     return place < memory.width or place + other_memory.width > period
+
+
+def _bytes(dtype: str) -> int:
+    """Bytes of an element of a dtype that the kernels take."""
+    return ELEMENT_TYPES[TYPES[dtype]].bytes
 
 
 def _fitting(a: Operand, b: Operand) -> int:

@@ -10,7 +10,7 @@ from autotune.errors import ArrayError
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 
-DTYPES = {getattr(torch, name): own for name, own in arrays.TYPES.items()}
+DTYPES = {getattr(torch, name): own for name, own in arrays.TYPES.items() if hasattr(torch, name)}
 """What the kernels take, and what computes call it."""
 
 
@@ -69,11 +69,10 @@ def _check_type(a: Any, compute: str | None) -> None:
         )
     if compute is None:
         return
-    wanted = Problem(1, 1, 1, compute).operand_type
-    if own not in (wanted, None):
+    wanted = Problem(1, 1, 1, compute).precision.operand
+    if own not in (wanted.name, None):
         raise ArrayError(
-            f"A and B are {_name(a.dtype)}; {compute} multiplies "
-            f"{next(name for name, one in arrays.TYPES.items() if one == wanted)}: convert them or "
+            f"A and B are {_name(a.dtype)}; {compute} multiplies {wanted.dtype}: convert them or "
             f"give compute={own!r}"
         )
 

@@ -13,7 +13,7 @@ from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.problem import Problem
+from autotune.problem import PRECISIONS, Problem
 from autotune.records import Store
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
@@ -28,8 +28,7 @@ STEPS = {
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
 BEST = "simt, the best"
-# What follows fp32: the precisions, and the families that compute on tensor cores.
-PRECISIONS = ("tf32", "tf32x3", "f16", "bf16")
+# What follows fp32: the families that compute on tensor cores, in each of their precisions.
 ON_TENSOR_CORES = ("mma", "wgmma")
 # Configurations that the model chooses among where nothing is recorded.
 SURVEY = 3000
@@ -121,8 +120,9 @@ def extended(
 
 def precisions(problem: Problem) -> tuple[Problem, ...]:
     """The problem in each precision that tensor cores have kernels for."""
-    others = (replace(problem, compute=compute) for compute in PRECISIONS)
-    return tuple(one for one in others if _families(one))
+    tensor_cores = (row.name for row in PRECISIONS.values() if row.on_tensor_cores)
+    problems = (replace(problem, compute=compute) for compute in tensor_cores)
+    return tuple(variant for variant in problems if _families(variant))
 
 
 def _families(problem: Problem) -> dict[str, str]:

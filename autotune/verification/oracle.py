@@ -7,22 +7,14 @@ fp32 numbers for `tf32` and `tf32x3`, whose kernels round them on their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.problem import Problem, Type
+from autotune.problem import Problem
 
 UNIT_ROUNDOFF = 2.0**-24
-TF32_ROUNDOFF = 2.0**-11
-
-OUTPUT_ROUNDOFF: Mapping[Type, float] = {"f32": 0.0, "f16": 2.0**-11, "bf16": 2.0**-8}
-"""What rounding an fp32 value to C's type may change of it."""
-
-LEAST_F16 = 2.0**-25
-"""What rounding to fp16 may change of a number that has no exponent of its own."""
 
 GELU_SLOPE = 1.13
 """GELU's steepest: 1.1289, at x = sqrt 2."""
@@ -30,10 +22,6 @@ GELU_SLOPE = 1.13
 LIBRARY_ROUNDINGS = 4
 """How often more a library may round to C's type: between the product and an activation, and of
 shares of K, which PyTorch's defaults let cuBLAS add up in 16 bits."""
-
-ACCURACY: Mapping[str, float] = {"f32": 1.5, "tf32": 1.5, "tf32x3": 2.0, "f16": 1.5, "bf16": 1.5}
-"""A kernel's relative error may be so many times the vendor library's, for each compute; that of
-`tf32x3` is compared with the library's fp32."""
 
 EXACT = 2 * UNIT_ROUNDOFF
 """A relative error that is never too much: a few roundings, where the vendor's may be one or none,
@@ -44,7 +32,7 @@ COMPARABLE = 512
 
 An error has an excess kurtosis of 4 (`tolerance` has its law), so the root mean square of n of them
 scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n): 8 % at 512. A kernel that is as
-accurate as the vendor's is found above `ACCURACY` when that is 6.5 standard deviations off."""
+accurate as the vendor's exceeds `Precision.accuracy` when that is 6.5 standard deviations off."""
 
 
 def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
@@ -109,8 +97,8 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
         allowed += largest
     if problem.epilogue.endswith("gelu"):
         allowed = GELU_SLOPE * allowed + 3 * largest + 1
-    least = LEAST_F16 if problem.output_type == "f16" else 0.0
-    return UNIT_ROUNDOFF * allowed * (1 + roundoff(problem)) + least
+    rounded = UNIT_ROUNDOFF * allowed * (1 + roundoff(problem))
+    return rounded + problem.output_element.underflow
 
 
 def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
@@ -122,7 +110,7 @@ def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -
 
 def roundoff(problem: Problem) -> float:
     """How much of an element's size the rounding of fp32 to C's type may be; 0 for fp32."""
-    return OUTPUT_ROUNDOFF[problem.output_type]
+    return problem.output_element.roundoff
 
 
 def largest_error(problem: Problem, result: NDArray[Any], wanted: NDArray[np.float64]) -> float:
@@ -141,7 +129,7 @@ def relative_bound(problem: Problem, vendor: float | None) -> float:
     """
     if vendor is None or problem.batch * problem.m * problem.n < COMPARABLE:
         return math.inf
-    return max(ACCURACY[problem.compute] * vendor, _never_too_much(problem))
+    return max(problem.precision.accuracy * vendor, _never_too_much(problem))
 
 
 def product(
@@ -176,15 +164,9 @@ def product(
 
 def _sum_error(problem: Problem) -> float:
     """The largest error of a sum of products, in units of 2^-24; `tolerance` derives it."""
-    k = problem.k
-    if problem.compute == "f32":
-        return 8 * k + 64
-    if problem.compute == "tf32x3":
-        return 16 * k + 64 * math.sqrt(k) + 1664
-    cut = 24 * k + 2 * k * math.sqrt(k) + 64
-    if problem.compute == "tf32":
-        return cut + TF32_ROUNDOFF / UNIT_ROUNDOFF * (13 * math.sqrt(k) + 128)
-    return cut
+    k, root, error = problem.k, math.sqrt(problem.k), problem.precision.sum_error
+    sums = error.linear * k + error.drift * k * root + error.root * root + error.constant
+    return sums + problem.precision.operand_roundoff / UNIT_ROUNDOFF * (13 * root + 128)
 
 
 def _largest(problem: Problem, alpha: float, beta: float) -> float:
@@ -201,6 +183,4 @@ def _never_too_much(problem: Problem) -> float:
     parts makes up to 6.4 u, which is too much where K is so short that the vendor's sums make
     less than half of that: there fp32 itself has to do.
     """
-    if problem.compute == "tf32":
-        return TF32_ROUNDOFF
-    return EXACT + roundoff(problem) / 2
+    return problem.precision.operand_roundoff or EXACT + roundoff(problem) / 2

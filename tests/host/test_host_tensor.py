@@ -16,14 +16,13 @@ from autotune.families.config import Config
 from autotune.families.plan import (
     Alignment,
     Argument,
-    ElementType,
     Launch,
     LaunchPlan,
     Template,
     TensorMap,
 )
 from autotune.families.shared.conventions import along_k, operands
-from autotune.problem import TYPES, Problem
+from autotune.problem import Problem
 
 NAN = "error nan"
 EARLY = "error nan|more arrivals at an mbarrier"
@@ -80,7 +79,7 @@ BROKEN = Group(40, "bf16", "nt")
 
 def _warp(compute: str, k: int, defect: int = 0) -> Case:
     problem = Problem(16, 8, k, compute, output="f32")
-    type_ = TYPES.index(problem.operand_type)
+    type_ = problem.precision.operand.number
     arguments = (("TYPE", type_), ("HALF", int(k == 8)), ("DEFECT", defect))
     template = Template("warp_mma.cu", "warp_mma", arguments)
     launch = Launch(template, (1, 1, 1), (32, 1, 1), 48 * k, operands(problem))
@@ -91,7 +90,7 @@ def _warp(compute: str, k: int, defect: int = 0) -> Case:
 def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: int = 128) -> Case:
     """m x n x k, n a little less than the group's: tiles reach over all edges of the matrices."""
     problem = Problem(m, group.n - 4, k, group.compute, group.layout, output="f32")
-    type_ = TYPES.index(problem.operand_type)
+    type_ = problem.precision.operand.number
     along = along_k(problem, "a"), along_k(problem, "b")
     template = Template(
         "group_wgmma.cu",
@@ -104,7 +103,7 @@ def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: in
     )
     lda, ldb, ldc = (-(-ld // 8) * 8 for ld in problem.leading_dimensions)
     lds = lda, ldb, ldc
-    element: ElementType = "tf32" if group.compute == "tf32" else problem.operand_type
+    element = "tf32" if group.compute == "tf32" else problem.operand_type
     line = 128 // problem.element_bytes
     box_a = (line, 64 if along[0] else line)
     box_b = (line, group.n if along[1] else line)

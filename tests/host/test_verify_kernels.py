@@ -19,11 +19,12 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.families.shared.conventions import epilogue, transposes, type_arguments
 from autotune.gpu import operands
 from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
-from autotune.problem import EPILOGUES, LAYOUTS, TYPES, Problem, Type
+from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, product, roundoff
 
 GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64
+TYPES = ("f32", "f16", "bf16")  # in the order of the kernels' TYPE
 BITS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
 POISON = {"f32": 0x7FFFDEAD, "f16": 0x7FED, "bf16": 0x7FED}
 BLOCKS = 3
@@ -185,13 +186,13 @@ def elements(shape: Shape) -> NDArray[np.bool_]:
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_fill_poisons_guards_and_gaps(program: Program, shape: Shape, kind: Type) -> None:
+def test_fill_poisons_guards_and_gaps(program: Program, shape: Shape, kind: str) -> None:
     bits = filled(program, NORMAL, shape=replace(shape, type=kind))
     assert ((bits == POISON[kind]) == ~elements(shape)).all()
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_fill_poisons_everything_without_input(program: Program, kind: Type) -> None:
+def test_fill_poisons_everything_without_input(program: Program, kind: str) -> None:
     assert (filled(program, POISONED, shape=replace(ONE, type=kind)) == POISON[kind]).all()
 
 
@@ -202,7 +203,7 @@ def test_fill_puts_zeros_amid_poison(program: Program, shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_poison_is_nan(kind: Type) -> None:
+def test_poison_is_nan(kind: str) -> None:
     poison = np.array([POISON[kind]], BITS[kind])
     assert np.isnan(numbers(poison if kind == "bf16" else poison.view(f"f{poison.itemsize}"))).all()
 
@@ -217,7 +218,7 @@ def test_random_elements_are_normal(program: Program) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_random_elements_of_16_bits_are_those_of_32_rounded(program: Program, kind: Type) -> None:
+def test_random_elements_of_16_bits_are_those_of_32_rounded(program: Program, kind: str) -> None:
     exact = filled(program, NORMAL).view(np.float32)[elements(ONE)]
     short = filled(program, NORMAL, shape=replace(ONE, type=kind))[elements(ONE)]
     np.testing.assert_array_equal(short, stored(exact, kind).view(np.uint16))
@@ -232,7 +233,7 @@ def test_seeds_give_different_numbers(program: Program) -> None:
 @pytest.mark.parametrize("content", [POISONED, NORMAL, ZERO])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_check_finds_nothing_after_fill(
-    program: Program, shape: Shape, content: int, kind: Type
+    program: Program, shape: Shape, content: int, kind: str
 ) -> None:
     typed = replace(shape, type=kind)
     assert counted(program, fill(content, typed), check(content, typed), shape=typed) == 0
@@ -251,13 +252,13 @@ def test_check_counts_words_changed_in_gaps(program: Program) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_check_counts_changed_elements_and_guards(program: Program, kind: Type) -> None:
+def test_check_counts_changed_elements_and_guards(program: Program, kind: str) -> None:
     shape = replace(ONE, type=kind)
     assert counted(program, check(NORMAL, shape), shape=shape) == shape.length + 2 * GUARD
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_check_sees_the_sign_of_a_zero(program: Program, kind: Type) -> None:
+def test_check_sees_the_sign_of_a_zero(program: Program, kind: str) -> None:
     one = Shape(1, 1, 1, type=kind)
     nothing = memory(one)
     nothing[0, GUARD] = 1 << 8 * nothing.itemsize - 1
@@ -266,7 +267,7 @@ def test_check_sees_the_sign_of_a_zero(program: Program, kind: Type) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_check_sees_the_element_past_an_odd_end(program: Program, kind: Type) -> None:
+def test_check_sees_the_element_past_an_odd_end(program: Program, kind: str) -> None:
     odd = Shape(1, 7, 7, type=kind)
     longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7)
     # The longer one puts an element where the guard of the other begins.
@@ -301,7 +302,7 @@ def test_reference_is_the_float64_product(
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_reference_reads_16_bits(program: Program, kind: Type) -> None:
+def test_reference_reads_16_bits(program: Program, kind: str) -> None:
     check_reference(program, Problem(65, 63, 33, kind, "nt"))
 
 
@@ -349,7 +350,7 @@ def verdict(
     tolerance: float,
     epilogue: str = "none",
     bias: Matrix | None = None,
-    kind: Type = "f32",
+    kind: str = "f32",
 ) -> Matrix:
     """Largest error, elements beyond tolerance, squares of the difference and of what is
     expected: twice `expected`, before the epilogue."""
@@ -396,7 +397,7 @@ def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: Type) -> None:
+def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: str) -> None:
     rng = np.random.default_rng(3)
     expected, bias = rng.standard_normal((37, 41)), stored(rng.standard_normal(41, "f4"), kind)
     problem = Problem(37, 41, 1, kind, epilogue="bias_relu")
@@ -411,7 +412,7 @@ def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: Type) 
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_compare_finds_no_error_in_what_is_well_rounded(program: Program, kind: Type) -> None:
+def test_compare_finds_no_error_in_what_is_well_rounded(program: Program, kind: str) -> None:
     expected = np.random.default_rng(3).standard_normal((37, 41))
     c = stored((2 * expected).astype(np.float32), kind)
     assert verdict(program, c, expected, 1e-6, kind=kind)[:2].tolist() == pytest.approx(
@@ -436,7 +437,7 @@ def test_no_epilogue_hides_nan(program: Program, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_compare_knows_what_c_was(program: Program, kind: Type) -> None:
+def test_compare_knows_what_c_was(program: Program, kind: str) -> None:
     m, n, batch = 30, 20, 2
     shape = Shape(m, n, n, batch, m * n, kind)
     sizes = n, m * n, str(m), str(n), str(batch)
@@ -455,7 +456,7 @@ def test_compare_knows_what_c_was(program: Program, kind: Type) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.parametrize("kind", TYPES)
-def test_compiles(arch: str, kind: Type) -> None:
+def test_compiles(arch: str, kind: str) -> None:
     problem = Problem(1, 1, 1, kind, epilogue="bias_gelu")
     kernels = (FILL[kind], CHECK[kind], multiplication(problem), comparison(problem))
     programs = [compiler.compile(kernel, arch, cache=None) for kernel in kernels]

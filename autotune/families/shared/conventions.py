@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.device import Device
 from autotune.families.plan import Argument
-from autotune.problem import EPILOGUES, TYPES, Problem
+from autotune.problem import EPILOGUES, Problem
 
 LARGEST_GRID_X, LARGEST_GRID_YZ = 2**31 - 1, 65535
 """Blocks along x, and along y or z, of a grid (CUDA programming guide)."""
@@ -52,8 +52,8 @@ def epilogue(problem: Problem) -> tuple[str, int]:
 def type_arguments(problem: Problem) -> tuple[tuple[str, int], ...]:
     """The template arguments of the types, as `cuda_src/include/number.cuh` numbers them: TYPE of A
     and B, OUTPUT of C and the bias."""
-    types = (("TYPE", problem.operand_type), ("OUTPUT", problem.output_type))
-    return tuple((name, TYPES.index(one)) for name, one in types)
+    types = (("TYPE", problem.precision.operand), ("OUTPUT", problem.output_element))
+    return tuple((name, element.number) for name, element in types)
 
 
 def variants(problem: Problem) -> tuple[tuple[str, int], ...]:

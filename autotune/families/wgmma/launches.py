@@ -12,7 +12,6 @@ from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
     Argument,
-    ElementType,
     Launch,
     LaunchPlan,
     Template,
@@ -193,7 +192,7 @@ def _store(p: Params, problem: Problem, alignment: Alignment) -> int:
 def _map_c(p: Params, problem: Problem) -> Argument:
     _, along_y = sides(p)
     rows = along_y // summers(p) if p["swap"] else INSTRUCTION_ROWS
-    output: ElementType = problem.output_type
+    output = problem.output_type
     return Argument(
         "tensor_map",
         TensorMap(
@@ -211,7 +210,7 @@ def _map_c(p: Params, problem: Problem) -> Argument:
     )
 
 
-def _type(problem: Problem) -> ElementType:
+def _type(problem: Problem) -> str:
     """What bulk copies take the elements of A and B for."""
     return "tf32" if problem.compute == "tf32" else problem.operand_type
 

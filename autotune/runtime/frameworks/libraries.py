@@ -62,8 +62,10 @@ class Torch:
         if problem.output != "same" or (product.beta and bias is not None):
             return False
         # TF32 is a setting of the process; other threads may rely on it as it is.
-        wanted = problem.compute == "tf32"
-        if problem.operand_type == "f32" and tf32_allowed(torch) != wanted:
+        vendor = problem.precision.vendor
+        if vendor is None or (
+            problem.operand_type == "f32" and tf32_allowed(torch) != (vendor == "tf32")
+        ):
             return False
         a, b, out = product.a, product.b, product.out
         batched = out.dim() == 3
@@ -121,7 +123,7 @@ class CuPy:
 
     def multiply(self, product: Given) -> bool:
         problem = product.problem
-        served = problem.compute in ("f32", "tf32x3", "f16") and problem.output == "same"
+        served = problem.precision.cupy and problem.output == "same"
         if not served or not product.plain or settings.cupy_tf32():
             return False
         self._cupy.matmul(product.a, product.b, out=product.out)

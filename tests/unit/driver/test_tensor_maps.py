@@ -14,6 +14,7 @@ from autotune.driver import tensor_maps
 from autotune.driver.tensor_maps import Encoder
 from autotune.errors import RunnerError
 from autotune.families.plan import Argument, TensorMap
+from autotune.problem import TENSOR_MAP_TYPES
 
 A = TensorMap(
     base="a",
@@ -91,7 +92,7 @@ def test_names_of_types_and_swizzles_have_the_values_of_the_driver() -> None:
     names = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
     assert {
         ours: int(getattr(types, f"CU_TENSOR_MAP_DATA_TYPE_{name}")) for ours, name in names.items()
-    } == tensor_maps.TYPES
+    } == {row.name: row.number for row in TENSOR_MAP_TYPES.values()}
     assert {
         width: int(getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{name}"))
         for width, name in ((0, "NONE"), (32, "32B"), (64, "64B"), (128, "128B"))

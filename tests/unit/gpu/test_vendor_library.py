@@ -16,13 +16,13 @@ from support.host_cases import numbers, stored
 
 from autotune.gpu.operands import GUARD, Matrix, Operands
 from autotune.gpu.vendor_library import baseline
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, SIZES, Problem, Type
+from autotune.problem import COMPUTES, ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
 
 Array = NDArray[Any]
 """Of float32, float16, or uint16 for bfloat16."""
 
-FORMATS: dict[Type, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
+FORMATS: dict[str, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
 
 def as_tensor(elements: Any, **_: object) -> Array:
@@ -74,6 +74,7 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
     products = dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), overloads)
     return SimpleNamespace(
         bfloat16=np.uint16,
+        float16=np.float16,
         float32=np.float32,
         cuda=SimpleNamespace(
             is_available=lambda: True,
@@ -96,7 +97,7 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
 def matrices(matrix: Matrix) -> Array:
     """All matrices as they are stored, with the batch in front."""
     memory = matrix.allocation.words.view(np.uint8)[GUARD:]
-    elements = memory[: SIZES[matrix.type] * matrix.length].view(FORMATS[matrix.type])
+    elements = memory[: ELEMENT_TYPES[matrix.type].bytes * matrix.length].view(FORMATS[matrix.type])
     shape = matrix.batch, matrix.rows, matrix.columns
     return strided(elements, shape, (matrix.stride, matrix.leading_dimension, 1))
 

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from autotune.problem import COMPUTES, Problem
 from autotune.verification.oracle import (
-    ACCURACY,
     COMPARABLE,
     EXACT,
-    TF32_ROUNDOFF,
     UNIT_ROUNDOFF,
     largest_error,
     library_tolerance,
@@ -302,7 +300,7 @@ def test_equally_accurate_kernels_pass_at_the_fewest_elements_compared() -> None
         order = np.random.default_rng(seed).permutation(problem.k)
         vendor = relative_error(problem, a, b)
         ratios.append(relative_error(problem, a[:, order], b[order]) / vendor)
-    assert max(ratios) < ACCURACY["f32"]
+    assert max(ratios) < problem.precision.accuracy
     # The standard deviation that `COMPARABLE` states.
     assert np.std(ratios) == pytest.approx(1.73 / COMPARABLE**0.5, rel=0.25)
 
@@ -342,7 +340,7 @@ def test_operands_of_tf32_are_to_be_rounded_to_the_nearest(k: int) -> None:
         off(problem, product(problem, kept(a, 11, way), kept(b, 11, way)), a, b)
         for way in (np.rint, np.trunc)
     ]
-    assert errors[0] <= relative_bound(problem, 0.0) == TF32_ROUNDOFF < errors[1]
+    assert errors[0] <= relative_bound(problem, 0.0) == 2.0**-11 < errors[1]
 
 
 @pytest.mark.parametrize(("way", "enough"), [(np.rint, True), (np.trunc, False)])

@@ -1,0 +1,235 @@
+"""Precisions and the types of their operands, one row each.
+
+Every list of precisions (help texts, legal outputs, rates, tolerances, what a result is compared
+with) derives from these rows. A new precision starts as one row here; the kernel families say on
+their own which precisions they serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """How one element of a matrix is stored.
+
+    Attributes:
+        name: as plans and records spell it. A precision of the same name is the default for
+            operands of this type.
+        bytes: size of an element.
+        number: value of the template arguments `TYPE` and `OUTPUT` in
+            `cuda_src/include/number.cuh`.
+        dtype: name of the dtype in PyTorch and CuPy.
+        interface: type string for `__cuda_array_interface__`; for types it cannot describe, an
+            integer of the same size.
+        mantissa_bits: explicit bits of the mantissa.
+        underflow: largest absolute change when an fp32 value too small for the type's normal
+            numbers is rounded; 0 for types with the exponents of fp32.
+    """
+
+    name: str
+    bytes: int
+    number: int
+    dtype: str
+    interface: str
+    mantissa_bits: int
+    underflow: float = 0.0
+
+    @property
+    def roundoff(self) -> float:
+        """Largest relative change when an fp32 value is rounded to the type."""
+        return 0.0 if self.mantissa_bits == 23 else 2.0 ** -(self.mantissa_bits + 1)
+
+
+F32 = ElementType("f32", 4, 0, "float32", "<f4", mantissa_bits=23)
+F16 = ElementType("f16", 2, 1, "float16", "<f2", mantissa_bits=10, underflow=2.0**-25)
+BF16 = ElementType("bf16", 2, 2, "bfloat16", "<i2", mantissa_bits=7)
+
+ELEMENT_TYPES: Mapping[str, ElementType] = {row.name: row for row in (F32, F16, BF16)}
+"""The element types by name."""
+
+
+@dataclass(frozen=True)
+class TensorMapType:
+    """An element type of tensor maps.
+
+    Attributes:
+        name: as plans spell it.
+        number: value of `CUtensorMapDataType` in cuda.h.
+        bytes: size of an element in memory.
+    """
+
+    name: str
+    number: int
+    bytes: int
+
+
+TENSOR_MAP_TYPES: Mapping[str, TensorMapType] = {
+    row.name: row
+    for row in (
+        TensorMapType("f16", 6, 2),
+        TensorMapType("f32", 7, 4),
+        TensorMapType("bf16", 9, 2),
+        TensorMapType("tf32", 11, 4),
+    )
+}
+"""The element types of tensor maps by name."""
+
+
+@dataclass(frozen=True)
+class SumError:
+    """The largest error of a sum of K products of normal numbers, in units of 2^-24.
+
+    The bound is `linear K + drift K sqrt(K) + root sqrt(K) + constant`;
+    `autotune.verification.oracle.tolerance` derives the coefficients.
+    """
+
+    linear: float
+    drift: float
+    root: float
+    constant: float
+
+
+IEEE_SUM = SumError(linear=8, drift=0, root=0, constant=64)
+"""Each addition rounds to the nearest fp32 value."""
+TENSOR_SUM = SumError(linear=24, drift=2, root=0, constant=64)
+"""Tensor cores truncate the addends and the sum."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How A and B are stored, multiplied and summed, and what that costs.
+
+    Attributes:
+        name: the problem's `compute`.
+        label: the name in tables, such as `fp32`.
+        operand: element type of A and B.
+        outputs: element types that C and the bias may have; the first is the default, `same`.
+        mantissa_bits: explicit bits of the mantissa that a product keeps of each operand.
+        sums: `fp32`, by IEEE additions; `tensor`, by tensor cores that truncate; `promoted`, by
+            tensor cores whose partial sums are added in IEEE fp32 before truncation builds up.
+        sum_error: error bound of the sums and, for split operands, of their parts.
+        accuracy: a kernel's relative error may be this many times that of the vendor baseline.
+        products: tensor-core products for each product of two elements.
+        tensor_rate: fused multiply-adds of tensor cores, as a share of the rate of fp16; None for
+            a precision of CUDA cores.
+        compute_capability: the first with hardware for it.
+        tensor_map: element type of tensor maps over A and B.
+        vendor: precision in which the vendor's library computes the baseline; None if it has none.
+        cupy: whether CuPy's matmul computes the baseline too.
+        near: precision that `accuracy="near"` selects; None if there is none.
+        twin: precision whose kernels take almost the same time.
+    """
+
+    name: str
+    label: str
+    operand: ElementType
+    outputs: tuple[ElementType, ...]
+    mantissa_bits: int
+    sums: Literal["fp32", "tensor", "promoted"]
+    sum_error: SumError
+    vendor: str | None
+    tensor_map: TensorMapType
+    tensor_rate: float | None
+    compute_capability: tuple[int, int]
+    accuracy: float = 1.5
+    products: int = 1
+    cupy: bool = False
+    near: str | None = None
+    twin: str | None = None
+
+    @property
+    def on_tensor_cores(self) -> bool:
+        """Whether tensor cores have instructions for it."""
+        return self.tensor_rate is not None
+
+    @property
+    def operand_roundoff(self) -> float:
+        """Largest relative change when an operand is rounded before it is multiplied; 0 where it
+        is multiplied as stored or split into parts."""
+        rounded = self.products == 1 and self.mantissa_bits < self.operand.mantissa_bits
+        return 2.0 ** -(self.mantissa_bits + 1) if rounded else 0.0
+
+
+_ROWS = (
+    Precision(
+        name="f32",
+        label="fp32",
+        operand=F32,
+        outputs=(F32,),
+        mantissa_bits=23,
+        sums="fp32",
+        sum_error=IEEE_SUM,
+        tensor_map=TENSOR_MAP_TYPES["f32"],
+        tensor_rate=None,
+        compute_capability=(1, 0),
+        vendor="f32",
+        cupy=True,
+        near="tf32x3",
+    ),
+    Precision(
+        name="tf32",
+        label="tf32",
+        operand=F32,
+        outputs=(F32,),
+        mantissa_bits=10,
+        sums="tensor",
+        sum_error=TENSOR_SUM,
+        tensor_map=TENSOR_MAP_TYPES["tf32"],
+        tensor_rate=0.5,
+        compute_capability=(8, 0),
+        vendor="tf32",
+    ),
+    Precision(
+        name="tf32x3",
+        label="tf32x3",
+        operand=F32,
+        outputs=(F32,),
+        mantissa_bits=21,
+        sums="promoted",
+        sum_error=SumError(linear=16, drift=0, root=64, constant=1664),
+        accuracy=2.0,
+        products=3,
+        tensor_map=TENSOR_MAP_TYPES["f32"],
+        tensor_rate=0.5,
+        compute_capability=(8, 0),
+        vendor="f32",
+        cupy=True,
+        near="tf32x3",
+    ),
+    Precision(
+        name="f16",
+        label="fp16",
+        operand=F16,
+        outputs=(F16, F32),
+        mantissa_bits=10,
+        sums="tensor",
+        sum_error=TENSOR_SUM,
+        tensor_map=TENSOR_MAP_TYPES["f16"],
+        tensor_rate=1.0,
+        compute_capability=(7, 0),
+        vendor="f16",
+        cupy=True,
+        twin="bf16",
+    ),
+    Precision(
+        name="bf16",
+        label="bf16",
+        operand=BF16,
+        outputs=(BF16, F32),
+        mantissa_bits=7,
+        sums="tensor",
+        sum_error=TENSOR_SUM,
+        tensor_map=TENSOR_MAP_TYPES["bf16"],
+        tensor_rate=1.0,
+        compute_capability=(8, 0),
+        vendor="bf16",
+        twin="f16",
+    ),
+)
+
+PRECISIONS: Mapping[str, Precision] = {row.name: row for row in _ROWS}
+"""The precisions by name, in the order of the C library's `enum gemm_compute`."""

@@ -1,0 +1,112 @@
+"""The table of precisions, checked against the sources and libraries that repeat parts of it."""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from autotune.device import find
+from autotune.errors import ProblemError
+from autotune.families import registry
+from autotune.problem import (
+    COMPUTES,
+    ELEMENT_TYPES,
+    EPILOGUES,
+    PRECISIONS,
+    ElementType,
+    Precision,
+    Problem,
+    compute_of,
+)
+from autotune.settings import source_dir
+
+ROWS = [*PRECISIONS.values()]
+
+
+def served() -> Iterable[ElementType]:
+    """The element types of precisions that a kernel family computes."""
+    for family in registry.FAMILIES.values():
+        for name in family.computes:
+            yield from (PRECISIONS[name].operand, *PRECISIONS[name].outputs)
+
+
+def test_computes_keep_their_order() -> None:
+    assert COMPUTES[:5] == ("f32", "tf32", "tf32x3", "f16", "bf16")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_rows_refer_to_rows_of_the_table(row: Precision) -> None:
+    assert {row.vendor, row.near, row.twin} <= {*PRECISIONS, None}
+    assert ELEMENT_TYPES[row.operand.name] is row.operand
+    assert all(ELEMENT_TYPES[output.name] is output for output in row.outputs)
+    assert row.tensor_map.bytes == row.operand.bytes
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_twins_are_each_others(row: Precision) -> None:
+    assert row.twin is None or PRECISIONS[row.twin].twin == row.name
+
+
+@pytest.mark.parametrize("element", ELEMENT_TYPES.values(), ids=lambda element: element.name)
+def test_each_element_type_has_a_precision_of_its_name(element: ElementType) -> None:
+    assert PRECISIONS[element.name].operand is element
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_default_output_is_named_same(row: Precision) -> None:
+    plain = Problem(4, 4, 4, row.name)
+    assert (plain.output, plain.output_type) == ("same", row.outputs[0].name)
+    wide = Problem(4, 4, 4, row.name, output="f32")
+    assert wide.output_type == "f32"
+    assert (wide == plain) == (row.outputs[0].name == "f32")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_an_element_takes_the_bytes_of_its_interface(row: Precision) -> None:
+    assert np.dtype(row.operand.interface).itemsize == row.operand.bytes
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("f32", np.float32), ("f16", np.float16)])
+def test_roundoff_and_underflow_match_numpy(name: str, dtype: type[np.floating]) -> None:
+    element, info = ELEMENT_TYPES[name], np.finfo(dtype)
+    assert element.mantissa_bits == info.nmant
+    if name == "f16":
+        assert element.roundoff == info.eps / 2
+        assert element.underflow == info.smallest_subnormal / 2
+
+
+def test_cuda_numbers_the_element_types_as_the_table() -> None:
+    source = (source_dir() / "include" / "number.cuh").read_text(encoding="utf-8")
+    types = dict(re.findall(r"struct Number<(\d)> {\s+using Type = (\w+);", source))
+    expected = {"f32": "float", "f16": "Half", "bf16": "BFloat"}
+    assert types == {str(ELEMENT_TYPES[name].number): cuda for name, cuda in expected.items()}
+    assert {str(element.number) for element in served()} == {*types}
+
+
+def test_cuda_numbers_the_epilogues_as_python() -> None:
+    source = (source_dir() / "include" / "epilogue.cuh").read_text(encoding="utf-8")
+    assert f"0 <= EPILOGUE && EPILOGUE < {len(EPILOGUES)}," in source
+    assert "bits 1 and up: the activation, 0 none, 1 ReLU, 2 GELU." in source
+    activations = ("none", "relu", "gelu")
+    for number, name in enumerate(EPILOGUES):
+        problem = Problem(4, 4, 4, epilogue=name)
+        assert problem.has_bias == bool(number & 1)
+        assert (problem.activation or "none") == activations[number >> 1]
+
+
+def test_tensor_rates_are_shares_of_the_rate_of_fp16() -> None:
+    h100 = find("h100")
+    rates = {row.name: h100.tensor_rate(row.name) for row in ROWS if row.name in COMPUTES[:5]}
+    assert rates == {"f32": None, "tf32": 1024, "tf32x3": 1024, "f16": 2048, "bf16": 2048}
+
+
+@pytest.mark.parametrize(
+    ("compute", "near"), [("f32", "tf32x3"), ("tf32x3", "tf32x3"), ("tf32", None), ("bf16", None)]
+)
+def test_near_selects_the_precision_of_the_row(compute: str, near: str | None) -> None:
+    if near is not None:
+        assert compute_of(compute, "near") == near
+        return
+    with pytest.raises(ProblemError, match=f"accuracy near is for compute f32, not {compute}; "):
+        compute_of(compute, "near")
