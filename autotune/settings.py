@@ -22,15 +22,16 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("autotune", appauthor=False)
 
 
-def wisdom_dir() -> Path:
+def shipped_dir() -> Path:
     """The directory of the records that come with the package.
 
-    `AUTOTUNE_WISDOM_DIR`, for a site that has its own or wants none, else the package's.
+    `AUTOTUNE_SHIPPED_DIR` (or its former name, `AUTOTUNE_WISDOM_DIR`) names another one, for a site
+    that ships its own records or none.
     """
-    chosen = os.environ.get("AUTOTUNE_WISDOM_DIR")
+    chosen = os.environ.get("AUTOTUNE_SHIPPED_DIR") or os.environ.get("AUTOTUNE_WISDOM_DIR")
     if chosen:
         return Path(chosen).expanduser().absolute()
-    return Path(__file__).resolve().parent / "data" / "wisdom"
+    return Path(__file__).resolve().parent / "data" / "shipped"
 
 
 def source_dir() -> Path:

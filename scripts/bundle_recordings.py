@@ -1,7 +1,7 @@
 """Bundles what recordings say of their problems, to be shipped as it is.
 
     python scripts/bundle_recordings.py docs/results/h100/trials \
-        autotune/data/wisdom/nvidia-h100-80gb-hbm3-suites.json
+        autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.json
 
 needs no GPU. Of each recording the ten fastest become a record, which says with which kernels,
 driver and compiler it was measured: where those are not today's, `autotune best` says so. Problems
@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from wisdom import SHOWN, known, table
+from shipped import SHOWN, known, table
 
 from autotune.records import bundle
 from autotune.records.rounding import rounded

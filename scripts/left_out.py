@@ -28,7 +28,7 @@ from typing import Annotated, Any
 
 import typer
 from left_out_rows import SHOWN, Row, geomean, line, show, write
-from wisdom import Places, record_of, tune_at
+from shipped import Places, record_of, tune_at
 
 from autotune import compiler, settings
 from autotune.candidates.model_error import Experience
@@ -41,8 +41,7 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
-from autotune.records import Record, Store
-from autotune.records.shipped import Records
+from autotune.records import Record, Records, Store
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
 from autotune.targets import targets

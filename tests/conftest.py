@@ -17,6 +17,6 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_wisdom(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_shipped_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """They know of no records but their own, whichever the package ships."""
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(Path(os.devnull) / "wisdom"))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(Path(os.devnull) / "shipped"))

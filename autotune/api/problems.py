@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from autotune import compiler, settings
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.problem import Problem, compute_of
-from autotune.records import Record, Store, merging
-from autotune.records.shipped import Records
+from autotune.records import Record, Records, Store, merging
 from autotune.targets import targets
 from autotune.targets.targets import DEFAULT
 from autotune.tuning.options import Options, options_of

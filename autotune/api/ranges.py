@@ -23,10 +23,9 @@ from autotune.errors import ProblemError, UsageError
 from autotune.families.config import Config
 from autotune.lookup.neighbours import experience as experience_of
 from autotune.problem import Problem, compute_of
-from autotune.records import Record, Store, ranges
+from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import DIMENSIONS, Range, Segment, sized
 from autotune.records.record import BEST_FIRST
-from autotune.records.shipped import Records
 from autotune.settings import cache_dir
 from autotune.targets import targets
 from autotune.targets.targets import DEFAULT

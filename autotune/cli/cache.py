@@ -14,9 +14,9 @@ import typer
 from autotune.cli.output import SECONDS, Json, show, show_json
 
 if TYPE_CHECKING:
-    from autotune.maintenance.exchange import Arrival
+    from autotune.maintenance.exchange import ImportResult
     from autotune.maintenance.retiming import Retimed
-    from autotune.records import BaseRecord, Store
+    from autotune.records import Store, TuningRecord
 
 STDOUT = "-"
 
@@ -257,7 +257,7 @@ def _slug(store: Store, device: str | None) -> str | None:
     return targets.resolve(device).slug
 
 
-def _show_arrivals(found: Sequence[Arrival], json: bool) -> None:
+def _show_arrivals(found: Sequence[ImportResult], json: bool) -> None:
     from dataclasses import asdict
 
     from autotune.report import cache
@@ -270,7 +270,7 @@ def _show_arrivals(found: Sequence[Arrival], json: bool) -> None:
 
 def _retimed(
     store: Store,
-    stale: Sequence[tuple[BaseRecord, str]],
+    stale: Sequence[tuple[TuningRecord, str]],
     device: str | None,
     top: int,
     *,

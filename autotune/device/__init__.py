@@ -1,7 +1,17 @@
-"""The device: a GPU's identity and limits, and a catalogue of known GPUs."""
+"""The device: a GPU's identity and limits, a catalogue of known GPUs, and which are one model."""
 
 from __future__ import annotations
 
 from autotune.device.device import Device, catalogue, find, fp32_lanes, load, tensor_rate
+from autotune.device.models import same_architecture, same_model
 
-__all__ = ["Device", "catalogue", "find", "fp32_lanes", "load", "tensor_rate"]
+__all__ = [
+    "Device",
+    "catalogue",
+    "find",
+    "fp32_lanes",
+    "load",
+    "same_architecture",
+    "same_model",
+    "tensor_rate",
+]

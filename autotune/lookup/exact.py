@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.lookup.answer import Answer, recorded_answer
 from autotune.problem import Problem
-from autotune.records.shipped import Records
+from autotune.records import Records
 
 
 def exact(problem: Problem, device: Device, records: Records) -> Answer | None:

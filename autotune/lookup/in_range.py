@@ -8,8 +8,8 @@ from autotune.device import Device
 from autotune.lookup.answer import Answer, best_legal
 from autotune.lookup.neighbours import experience
 from autotune.problem import Problem
+from autotune.records import Records
 from autotune.records.ranges import Range
-from autotune.records.shipped import Records
 
 
 def in_range(problem: Problem, device: Device, records: Records) -> Answer | None:

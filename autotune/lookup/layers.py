@@ -10,9 +10,8 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.exact import exact
 from autotune.lookup.in_range import in_range
 from autotune.problem import Problem
-from autotune.records import Store
+from autotune.records import Records, Store
 from autotune.records.ranges import Range
-from autotune.records.shipped import Records
 from autotune.runners.estimates import tied
 
 LAYOUT = "nt"

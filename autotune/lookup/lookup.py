@@ -11,8 +11,7 @@ from autotune.lookup.in_range import in_range
 from autotune.lookup.nearest import nearest
 from autotune.lookup.predicted import predicted
 from autotune.problem import Problem
-from autotune.records import Store
-from autotune.records.shipped import Records
+from autotune.records import Records, Store
 
 Step = Callable[[Problem, Device, Records], Answer | None]
 

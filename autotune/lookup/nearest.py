@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from autotune.candidates.model_error import Belief, Experience
 from autotune.candidates.recorded import for_compute, is_legal
 from autotune.candidates.survey import survey
-from autotune.device import Device
+from autotune.device import Device, same_model
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, experience, remoteness
 from autotune.lookup.predicted import model_choice
 from autotune.problem import Problem
-from autotune.records import Entry, Record
-from autotune.records.shipped import Records, alike
+from autotune.records import Entry, Record, Records
 
 NEIGHBOURS = 24
 """Records whose entries can be answered, the nearest."""
@@ -112,7 +111,7 @@ def _promise(choice: NeighbourChoice) -> tuple[float, str]:
 
 
 def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: Device) -> Answer:
-    same_model = alike(record.device, device)
+    same_model = same_model(record.device, device)
     where = "" if same_model else f" on {record.device.name}"
     return Answer(
         problem=problem,

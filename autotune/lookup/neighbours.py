@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from autotune.candidates.model_error import Experience, Sample
 from autotune.candidates.recorded import current
-from autotune.device import Device
+from autotune.device import Device, same_model
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Precision, Problem, distance
 from autotune.records import Entry, Record
-from autotune.records.shipped import alike
 
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
@@ -33,7 +32,7 @@ def remoteness(record: Record, problem: Problem, device: Device) -> float:
         + _between(record.problem.precision, problem.precision)
         + AN_OUTPUT * _outputs_differ(record.problem, problem)
         + AN_EPILOGUE * (record.problem.epilogue != problem.epilogue)
-        + A_DEVICE * (not alike(record.device, device))
+        + A_DEVICE * (not same_model(record.device, device))
     )
 
 

@@ -11,7 +11,7 @@ from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
 from autotune.lookup.expected_loss import expected_loss
 from autotune.problem import Problem
-from autotune.records.shipped import Records
+from autotune.records import Records
 
 
 def predicted(problem: Problem, device: Device, records: Records) -> Answer | None:

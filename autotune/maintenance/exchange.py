@@ -15,7 +15,16 @@ from tempfile import NamedTemporaryFile
 from autotune.errors import AutotuneError, UsageError
 from autotune.maintenance.inventory import Item, listed
 from autotune.problem import Problem
-from autotune.records import BaseRecord, Change, Record, Store, bundle, codec, files, ranges
+from autotune.records import (
+    MergeOutcome,
+    Record,
+    Store,
+    TuningRecord,
+    bundle,
+    codec,
+    files,
+    ranges,
+)
 from autotune.records.bundle import Bundle
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
@@ -24,7 +33,7 @@ from autotune.runners.recording import Origin
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ImportResult:
     """What became of a record or range that came in.
 
     Attributes:
@@ -36,7 +45,7 @@ class Arrival:
 
     subject: str
     device: str
-    change: Change
+    change: MergeOutcome
     why: str = ""
 
 
@@ -89,7 +98,7 @@ def write(path: Path, what: Bundle) -> int:
     return len(text)
 
 
-def read(path: Path) -> tuple[BaseRecord | Range, ...]:
+def read(path: Path) -> tuple[TuningRecord | Range, ...]:
     """What a bundle, or the file of a single record, holds.
 
     Raises:
@@ -111,7 +120,7 @@ def read(path: Path) -> tuple[BaseRecord | Range, ...]:
         ) from error
 
 
-def contents(root: Path, store: Store) -> tuple[list[BaseRecord | Range], list[Item]]:
+def contents(root: Path, store: Store) -> tuple[list[TuningRecord | Range], list[Item]]:
     """What can be read of another cache directory, and the files that cannot.
 
     Raises:
@@ -126,7 +135,9 @@ def contents(root: Path, store: Store) -> tuple[list[BaseRecord | Range], list[I
     return readable, [item for item in items if item.fault is not None]
 
 
-def absorb(store: Store, found: Iterable[BaseRecord | Range], today: Origin) -> list[Arrival]:
+def absorb(
+    store: Store, found: Iterable[TuningRecord | Range], today: Origin
+) -> list[ImportResult]:
     """Merges what was read into the store.
 
     Args:
@@ -143,18 +154,18 @@ def absorb(store: Store, found: Iterable[BaseRecord | Range], today: Origin) -> 
     ]
 
 
-def _adopted(store: Store, record: BaseRecord, today: Origin) -> Arrival:
+def _adopted(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
     change = store.adopt(record, today)
     why = ""
     if change == "passed over":
         why = stale(record, today) or "the one that is there is later, or was made here"
-    return Arrival(f"{record.title}, {record.evidence}", record.device.name, change, why)
+    return ImportResult(f"{record.title}, {record.evidence}", record.device.name, change, why)
 
 
-def _adopted_range(store: Store, found: Range) -> Arrival:
+def _adopted_range(store: Store, found: Range) -> ImportResult:
     """A range says nothing of how it was found but its loss: the smaller one stands."""
     path = ranges.path_of(store.root, found)
-    change: Change = "new"
+    change: MergeOutcome = "new"
     if path.exists():
         try:
             own = ranges.read(path)
@@ -166,7 +177,7 @@ def _adopted_range(store: Store, found: Range) -> Arrival:
     if change in ("new", "better"):
         ranges.save(store.root, found)
     why = "the one that is there expects no greater loss" if change == "passed over" else ""
-    return Arrival(f"{found}, {found.evidence}", found.device.name, change, why)
+    return ImportResult(f"{found}, {found.evidence}", found.device.name, change, why)
 
 
 def _is_bundle(text: bytes) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from autotune.compiler import cache as programs
-from autotune.records import BaseRecord, KernelRecord, Store, ranges
+from autotune.records import KernelRecord, Store, TuningRecord, ranges
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
 from autotune.runners.recording import Origin
@@ -52,7 +52,7 @@ class Item:
     size: int
     modified: float
     fault: str | None = None
-    content: BaseRecord | Range | None = None
+    content: TuningRecord | Range | None = None
 
 
 def inspect(root: Path) -> list[Item]:
@@ -69,7 +69,7 @@ def listed(root: Path) -> list[Item]:
     return [item for path in paths for item in _item(store, path, thorough=False)]
 
 
-def stale_records(items: list[Item], today: Origin) -> list[tuple[BaseRecord, str]]:
+def stale_records(items: list[Item], today: Origin) -> list[tuple[TuningRecord, str]]:
     """Measured records that were made with something else than this machine has, and with what.
 
     Of a kernel of the user's the sources are not known here.
@@ -77,7 +77,7 @@ def stale_records(items: list[Item], today: Origin) -> list[tuple[BaseRecord, st
     found = []
     for item in items:
         record = item.content
-        if isinstance(record, BaseRecord):
+        if isinstance(record, TuningRecord):
             now = replace(today, source="") if isinstance(record, KernelRecord) else today
             if (why := stale(record, now)) is not None:
                 found.append((record, why))

@@ -15,7 +15,14 @@ from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import checksum
-from autotune.records.record import BEST_FIRST, BaseRecord, Entry, KernelRecord, Provenance, Record
+from autotune.records.record import (
+    BEST_FIRST,
+    Entry,
+    KernelRecord,
+    Provenance,
+    Record,
+    TuningRecord,
+)
 from autotune.runners.base import Evidence, Measurement
 
 SCHEMA = 2
@@ -27,7 +34,7 @@ USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 T = TypeVar("T")
 
 
-def encode(record: BaseRecord) -> dict[str, object]:
+def encode(record: TuningRecord) -> dict[str, object]:
     """The record as JSON data with its checksum; times are in microseconds, sizes in bytes.
 
     Raises:
@@ -45,7 +52,7 @@ def encode(record: BaseRecord) -> dict[str, object]:
     return {checksum.CHECKSUM: checksum.of(data), **data}
 
 
-def decode(data: object) -> BaseRecord:
+def decode(data: object) -> TuningRecord:
     """The record that `encode` made `data` from.
 
     Raises:
@@ -74,7 +81,7 @@ def decode(data: object) -> BaseRecord:
     return Record(*found, _build(Problem, USUAL | as_object(given.get("problem"), "problem")))
 
 
-def dumps(record: BaseRecord) -> bytes:
+def dumps(record: TuningRecord) -> bytes:
     """The text of a record's file.
 
     Raises:
@@ -83,7 +90,7 @@ def dumps(record: BaseRecord) -> bytes:
     return (json.dumps(encode(record), indent=2, allow_nan=False) + "\n").encode()
 
 
-def loads(text: bytes) -> BaseRecord:
+def loads(text: bytes) -> TuningRecord:
     """Reads the text of a record's file back.
 
     Raises:
@@ -95,7 +102,7 @@ def loads(text: bytes) -> BaseRecord:
         raise ValueError(str(error)) from error
 
 
-def _subject(record: BaseRecord) -> dict[str, object]:
+def _subject(record: TuningRecord) -> dict[str, object]:
     """What the record is of."""
     if isinstance(record, KernelRecord):
         return {"kernel": {"name": record.call.name, "arguments": list(record.call.arguments)}}

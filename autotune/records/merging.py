@@ -19,17 +19,17 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
-from autotune.records.record import BaseRecord, Entry, coldest
+from autotune.records.record import Entry, TuningRecord, coldest
 from autotune.runners.base import Measurement
 
 KEPT = 10
 # As much of a date as all forms of ISO 8601 in UTC have alike.
 SECONDS = len("2026-11-21T12:00:00")
 
-R = TypeVar("R", bound=BaseRecord)
+R = TypeVar("R", bound=TuningRecord)
 
 
-class Made(Protocol):
+class HasOrigin(Protocol):
     """What something was made with: a `Provenance`, or the origin of what is measured now."""
 
     @property
@@ -42,12 +42,12 @@ class Made(Protocol):
     def source(self) -> str: ...
 
 
-def comparable(one: Made, other: Made) -> bool:
+def comparable(one: HasOrigin, other: HasOrigin) -> bool:
     """Whether times of the one say what the other would have measured."""
     return (one.driver, one.compiler, one.source) == (other.driver, other.compiler, other.source)
 
 
-def stale(record: BaseRecord, today: Made) -> str | None:
+def stale(record: TuningRecord, today: HasOrigin) -> str | None:
     """What has changed since the record was measured, such as `driver 12.8, now 13.0`.
 
     None for what is up to date, and for what was not measured here: a recording does not age, and
@@ -83,7 +83,7 @@ def merge(old: R | None, new: R) -> R:
     return replace(new, entries=_kept(entries), baseline=baseline)
 
 
-def reconcile(one: R, other: R, today: Made | None) -> R:
+def reconcile(one: R, other: R, today: HasOrigin | None) -> R:
     """The record of two stores, neither of which is newer by itself; the order does not matter.
 
     Args:
@@ -104,7 +104,7 @@ def reconcile(one: R, other: R, today: Made | None) -> R:
     return replace(first, entries=_kept(entries.values()), baseline=baseline)
 
 
-def _standing(record: BaseRecord, today: Made | None) -> tuple[object, ...]:
+def _standing(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
     """What a record is ranked by beside another one; the greater stands."""
     made = record.provenance
     source, tools = False, 0

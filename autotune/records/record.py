@@ -13,7 +13,7 @@ from autotune.families.plan import Resources
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runners.base import Evidence, Measurement
-from autotune.runners.estimates import Interval, tied, winner
+from autotune.runners.estimates import TimeEstimate, tied, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
@@ -59,7 +59,7 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class BaseRecord(ABC):
+class TuningRecord(ABC):
     """What is known of one thing on a device: one to ten entries, fastest first.
 
     `baseline` is the vendor library's measurement, if one was made. All entries come from
@@ -113,7 +113,7 @@ class BaseRecord(ABC):
 
 
 @dataclass(frozen=True)
-class Record(BaseRecord):
+class Record(TuningRecord):
     """What is known of a problem."""
 
     problem: Problem
@@ -132,7 +132,7 @@ class Record(BaseRecord):
 
 
 @dataclass(frozen=True)
-class KernelRecord(BaseRecord):
+class KernelRecord(TuningRecord):
     """What is known of a kernel of the user's, called with certain arguments."""
 
     call: Call
@@ -154,7 +154,9 @@ def coldest(entries: Sequence[Entry]) -> Entry | None:
     """The fastest with a flushed L2, or the leanest of those tied with it; None if none was run
     so."""
     cold = {
-        entry.config: Interval(entry.measurement.cold_us, entry.measurement.cold_spread_us or 0.0)
+        entry.config: TimeEstimate(
+            entry.measurement.cold_us, entry.measurement.cold_spread_us or 0.0
+        )
         for entry in entries
         if entry.measurement.cold_us is not None
     }

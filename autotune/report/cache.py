@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.maintenance.exchange import Arrival
+from autotune.maintenance.exchange import ImportResult
 from autotune.maintenance.inventory import Item, Kind
 from autotune.maintenance.retiming import Retimed
-from autotune.records import BaseRecord, KernelRecord
+from autotune.records import KernelRecord, TuningRecord
 from autotune.records.ranges import Range
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def faults(items: Iterable[Item]) -> Table:
     return table
 
 
-def stale(records: Iterable[tuple[BaseRecord, str]]) -> Table:
+def stale(records: Iterable[tuple[TuningRecord, str]]) -> Table:
     """A row for each record that was made with something else than there is today."""
     table = _table("stale; `autotune cache verify --retime` measures again", "record", "changed")
     for record, why in records:
@@ -79,7 +79,7 @@ def stale(records: Iterable[tuple[BaseRecord, str]]) -> Table:
 
 
 def verdict_json(
-    items: Sequence[Item], records: Iterable[tuple[BaseRecord, str]], retimed: Iterable[Retimed]
+    items: Sequence[Item], records: Iterable[tuple[TuningRecord, str]], retimed: Iterable[Retimed]
 ) -> dict[str, object]:
     """All that `verify` finds out."""
     return {
@@ -110,7 +110,7 @@ def outcome(one: Retimed) -> str:
     return f"{title}: {count} measured again, best {now:.2f} us (was {before:.2f} us){fell}"
 
 
-def arrivals(found: Sequence[Arrival]) -> str:
+def arrivals(found: Sequence[ImportResult]) -> str:
     """How many were new, better, equal and passed over, and of the last ones which and why."""
     counts = Counter(one.change for one in found)
     shown = ", ".join(f"{counts[what]} {what}" for what in ("new", "better", "equal"))

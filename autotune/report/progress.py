@@ -14,7 +14,7 @@ from rich.progress import Progress as Display
 from rich.text import Text
 
 from autotune.problem import Problem
-from autotune.records import BaseRecord
+from autotune.records import TuningRecord
 from autotune.report import vendor
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
@@ -88,7 +88,7 @@ class Tally:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._inner.rematch(leaders)
 
-    def finished(self, record: BaseRecord, progress: Progress) -> None:
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
         self._inner.finished(record, progress)
 
 
@@ -138,7 +138,7 @@ class PlainProgress:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self._say(f"timing the best {len(leaders)} against each other")
 
-    def finished(self, record: BaseRecord, progress: Progress) -> None:
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
         best = self._speed.of(record.best.measurement.time_us)
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
@@ -192,7 +192,7 @@ class Bar(ProgressColumn):
         self._doing = f"timing the best {len(leaders)} against each other"
         self.display.update(self._task, completed=1.0)
 
-    def finished(self, record: BaseRecord, progress: Progress) -> None:
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
         del record, progress
 
 

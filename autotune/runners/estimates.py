@@ -70,7 +70,7 @@ C = TypeVar("C", bound=Contender)
 
 
 @dataclass(frozen=True)
-class Interval:
+class TimeEstimate:
     """A time and its spread in microseconds."""
 
     time_us: float

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from autotune.records import BaseRecord
+from autotune.records import TuningRecord
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
 
@@ -51,7 +51,7 @@ class Observer(Protocol):
     def rematch(self, leaders: Sequence[Trial]) -> None:
         """The leaders are about to be timed against each other."""
 
-    def finished(self, record: BaseRecord, progress: Progress) -> None:
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
         """The record was written, also if the run was interrupted."""
 
 
@@ -68,4 +68,4 @@ class Silent:
 
     def rematch(self, leaders: Sequence[Trial]) -> None: ...
 
-    def finished(self, record: BaseRecord, progress: Progress) -> None: ...
+    def finished(self, record: TuningRecord, progress: Progress) -> None: ...

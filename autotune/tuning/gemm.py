@@ -13,8 +13,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
-from autotune.records import Entry, Provenance, Record, Store
-from autotune.records.shipped import Records
+from autotune.records import Entry, Provenance, Record, Records, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 from autotune.tuning.guesses import candidates, guesses
 from autotune.tuning.tunable import Candidates

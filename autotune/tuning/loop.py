@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
-from autotune.records import BaseRecord, Provenance, Store
+from autotune.records import Provenance, Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
 from autotune.runners.recording import Origin
 from autotune.tuning.device_pool import DevicePool
@@ -44,7 +44,7 @@ RESERVE = 0.05
 # thousand would begin seconds late.
 SURVEY = 6000
 
-R = TypeVar("R", bound=BaseRecord)
+R = TypeVar("R", bound=TuningRecord)
 
 
 def tune(

@@ -10,10 +10,10 @@ from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
-from autotune.records import BaseRecord, Entry, Provenance, Store
+from autotune.records import Entry, Provenance, Store, TuningRecord
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 
-R_co = TypeVar("R_co", bound=BaseRecord, covariant=True)
+R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
 
 @dataclass(frozen=True)

@@ -106,3 +106,12 @@ def test_read_only_file_system_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(CacheError, match=rf"{tmp_path}: not writable; set AUTOTUNE_CACHE_DIR"):
         settings.ensure(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["AUTOTUNE_SHIPPED_DIR", "AUTOTUNE_WISDOM_DIR"])
+def test_shipped_records_are_read_from_the_named_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.delenv("AUTOTUNE_SHIPPED_DIR")
+    monkeypatch.setenv(name, str(tmp_path / "site"))
+    assert settings.shipped_dir() == tmp_path / "site"

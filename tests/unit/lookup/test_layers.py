@@ -27,7 +27,7 @@ PLAIN = Problem(64, 512, 256, layout="nt")
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store, beside no shipped records."""
-    monkeypatch.setattr(settings, "wisdom_dir", lambda: tmp_path / "wisdom")
+    monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     return Store(tmp_path)
 
 

@@ -142,7 +142,7 @@ class Model(nn.Module):  # type: ignore[misc]
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty store of a machine that takes CPU tensors for those of its one GPU, an H100."""
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(settings, "wisdom_dir", lambda: tmp_path / "wisdom")
+    monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setattr(runtime, "probe", lambda ordinal: [H100][ordinal])
     monkeypatch.setattr(patching, "_ordinal", lambda _: 0)
     return Store(tmp_path)

@@ -13,13 +13,12 @@ from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.api import problems
-from autotune.device import Device, find
+from autotune.device import Device, find, same_architecture, same_model
 from autotune.errors import NotFoundError
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
-from autotune.records import Record, Store, bundle, shipped
+from autotune.records import Record, Records, Store, bundle, shipped
 from autotune.records.ranges import Range, Segment
-from autotune.records.shipped import Records, alike, related
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.gemm import GemmTunable
 
@@ -31,9 +30,9 @@ SMALL = Problem(64, 64, 64)
 @pytest.fixture
 def shipped_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the shipped records, empty."""
-    folder = tmp_path / "wisdom"
+    folder = tmp_path / "shipped"
     folder.mkdir()
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(folder))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(folder))
     return folder
 
 
@@ -57,20 +56,20 @@ def known(width: int, time_us: float, problem: Problem = SQUARE, device: Device 
 
 
 def test_a_card_under_another_name_is_of_the_same_model() -> None:
-    assert alike(H100, OTHER_NAME)
+    assert same_model(H100, OTHER_NAME)
 
 
 def test_clocks_that_differ_a_little_are_of_one_model() -> None:
-    assert alike(H100, replace(H100, sm_clock=1_965_000_000, memory_clock=0))
+    assert same_model(H100, replace(H100, sm_clock=1_965_000_000, memory_clock=0))
 
 
 @pytest.mark.parametrize("other", [H200, PCIE, find("a100")], ids=lambda one: one.name)
 def test_another_model_is_another(other: Device) -> None:
-    assert not alike(H100, other)
+    assert not same_model(H100, other)
 
 
 def test_models_of_one_architecture_are_related() -> None:
-    assert (related(H100, H200), related(H100, find("a100"))) == (True, False)
+    assert (same_architecture(H100, H200), same_architecture(H100, find("a100"))) == (True, False)
 
 
 # Shipped records
@@ -88,7 +87,7 @@ def test_without_shipped_records_there_are_none(shipped_folder: Path) -> None:
 
 
 def test_a_missing_folder_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "nowhere"))
     assert shipped.records(H100) == ()
 
 
@@ -211,10 +210,10 @@ def test_what_nobody_tuned_is_chosen_but_is_no_best(
 
 
 def test_the_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AUTOTUNE_WISDOM_DIR")
+    monkeypatch.delenv("AUTOTUNE_SHIPPED_DIR")
     from autotune import settings
 
-    folder = settings.wisdom_dir()
+    folder = settings.shipped_dir()
     assert folder.parent.name == "data"
     for path in folder.glob("*.json"):
         found = bundle.loads(path.read_bytes()).records

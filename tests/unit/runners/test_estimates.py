@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.sample_records import entry
 
 from autotune.runners.base import Measurement
-from autotune.runners.estimates import Estimate, Interval, tied, winner
+from autotune.runners.estimates import Estimate, TimeEstimate, tied, winner
 
 _samples = st.lists(st.floats(min_value=0.1, max_value=1e6), min_size=1, max_size=50)
 
@@ -80,13 +80,13 @@ def test_the_order_of_the_contenders_does_not_pick(cases: list[tuple[int, list[f
 
 def test_another_time_can_decide() -> None:
     hot, cold = entry(8, 100.0), entry(32, 200.0)
-    times = {hot.config: Interval(9.0, 0.1), cold.config: Interval(5.0, 0.1)}
+    times = {hot.config: TimeEstimate(9.0, 0.1), cold.config: TimeEstimate(5.0, 0.1)}
     assert winner([hot, cold], timed=lambda one: times[one.config]) == cold
 
 
 def test_ties_are_of_the_time_that_decides() -> None:
     lean, heavy = entry(8, 200.0), entry(32, 100.0)
-    times = {lean.config: Interval(5.05, 0.1), heavy.config: Interval(5.0, 0.1)}
+    times = {lean.config: TimeEstimate(5.05, 0.1), heavy.config: TimeEstimate(5.0, 0.1)}
     assert winner([lean, heavy], timed=lambda one: times[one.config]) == lean
 
 

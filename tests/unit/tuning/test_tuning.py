@@ -31,7 +31,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.records import BaseRecord, Record, Store
+from autotune.records import Record, Store, TuningRecord
 from autotune.runners.base import Failure, Measurement, Stage
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool
@@ -443,7 +443,7 @@ class Seen:
     def rematch(self, leaders: Sequence[Trial]) -> None:
         self.told.append(f"rematch {len(leaders)}")
 
-    def finished(self, record: BaseRecord, progress: Progress) -> None:
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
         del progress
         self.told.append(f"finished {len(record.entries)}")
 

@@ -1,4 +1,4 @@
-"""What `wisdom.py` tunes, in its order."""
+"""What `shipped.py` tunes, in its order."""
 
 from __future__ import annotations
 

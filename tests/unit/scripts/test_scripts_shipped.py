@@ -11,8 +11,8 @@ from pathlib import Path
 import bundle_recordings
 import left_out
 import pytest
-import wisdom
-import wisdom_problems
+import shipped
+import shipped_problems
 from left_out_rows import geomean
 from support import sample_recording
 from support.fake_runner import ORIGIN, FakeRunner
@@ -33,14 +33,14 @@ from autotune.targets.targets import Target
 def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
     sample_recording.ship(tmp_path / "recordings", monkeypatch)
-    monkeypatch.setattr(wisdom, "problems", lambda _: [PROBLEM])
+    monkeypatch.setattr(shipped, "problems", lambda _: [PROBLEM])
     # So are its kernels those of today.
     monkeypatch.setattr(targets, "here", lambda: sample_recording.recorded().origin)
 
 
 def run(out: Path, *options: object) -> Result:
     app = Typer()
-    app.command()(wisdom.main)
+    app.command()(shipped.main)
     words = ("--device", DEVICE, "--out", out, "--each", 1, "--trials", out.parent, *options)
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
@@ -49,7 +49,7 @@ def run(out: Path, *options: object) -> Result:
 
 
 def test_the_problems_are_those_of_the_suite_and_of_models() -> None:
-    problems = wisdom_problems.problems()
+    problems = shipped_problems.problems()
     kinds = Counter((one.compute, one.layout) for one in problems)
     assert all(kinds[compute, "nn"] == 27 for compute in ("f32", "tf32", "f16", "bf16", "tf32x3"))
     assert kinds["bf16", "nt"] == kinds["f16", "nt"] >= 100
@@ -57,18 +57,18 @@ def test_the_problems_are_those_of_the_suite_and_of_models() -> None:
 
 
 def test_an_early_end_leaves_all_precisions_and_sizes() -> None:
-    first = wisdom_problems.problems()[:100]
+    first = shipped_problems.problems()[:100]
     assert {one.compute for one in first} == {"f32", "tf32", "f16", "bf16"}
     assert len({one.m for one in first if one.layout == "nt"}) >= 2
 
 
 def test_a_twin_follows_its_problem() -> None:
-    layers = [one for one in wisdom_problems.problems() if one.layout == "nt"]
+    layers = [one for one in shipped_problems.problems() if one.layout == "nt"]
     assert layers[1] == replace(layers[0], compute="f16")
 
 
 def test_only_some_precisions() -> None:
-    assert {one.compute for one in wisdom_problems.problems(["tf32"])} == {"tf32"}
+    assert {one.compute for one in shipped_problems.problems(["tf32"])} == {"tf32"}
 
 
 # What is made of it
@@ -105,7 +105,7 @@ def test_no_problem_begins_that_would_end_too_late(tmp_path: Path) -> None:
 def test_a_problem_without_a_result_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wisdom, "problems", lambda _: [Problem(8, 8, 8), PROBLEM])
+    monkeypatch.setattr(shipped, "problems", lambda _: [Problem(8, 8, 8), PROBLEM])
     done = run(tmp_path / "made.json")
     assert (done.exit_code, "no result: 8x8x8:f32:nn" in done.output) == (1, True)
     assert len(bundle.loads((tmp_path / "made.json").read_bytes()).records) == 1
@@ -125,14 +125,14 @@ def test_recorded_trials_are_guesses_and_no_records(tmp_path: Path) -> None:
 
 
 def test_a_recording_gives_its_ten_fastest() -> None:
-    record = wisdom.record_of(sample_recording.recorded())
+    record = shipped.record_of(sample_recording.recorded())
     assert record is not None
     times = [entry.measurement.time_us for entry in record.entries]
     assert (record.entries[0].config, len(times), times) == (FASTEST, 10, sorted(times))
 
 
 def test_a_recording_without_times_gives_none() -> None:
-    assert wisdom.record_of(replace(sample_recording.recorded(), rows=())) is None
+    assert shipped.record_of(replace(sample_recording.recorded(), rows=())) is None
 
 
 # Processes that stay
@@ -160,7 +160,7 @@ def test_the_next_problem_is_measured_by_the_same_processes(
 
     monkeypatch.setattr(targets, "opened", opening)
     with ExitStack() as stack:
-        places = wisdom.Places("gpu", stack)
+        places = shipped.Places("gpu", stack)
         first, second = (places.target(Problem(8, 8, size)) for size in (8, 16))
         assert (first, len(opened), opened[0].turned) == (second, 1, [Problem(8, 8, 16)])
         places.end()
@@ -169,7 +169,7 @@ def test_the_next_problem_is_measured_by_the_same_processes(
 
 def test_nothing_is_current_before_a_problem_is_opened() -> None:
     with ExitStack() as stack, pytest.raises(RunnerError, match="nothing is open"):
-        _ = wisdom.Places("gpu", stack).current
+        _ = shipped.Places("gpu", stack).current
 
 
 # Shapes that are left out
@@ -218,7 +218,7 @@ def test_what_was_seen_becomes_what_is_expected(tmp_path: Path) -> None:
 
 def test_its_own_record_is_not_among_those_a_problem_is_looked_up_by(tmp_path: Path) -> None:
     one = Recording.load(next(recordings(tmp_path / "some").glob("128*")))
-    own = wisdom.record_of(one)
+    own = shipped.record_of(one)
     assert own is not None
     alone = left_out.row_of(one, {})
     assert left_out.row_of(one, {one.problem: own}).picked == alone.picked

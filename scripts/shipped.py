@@ -1,8 +1,8 @@
 """Tunes many problems on this machine's GPU and bundles what is recorded, to be shipped.
 
-    python scripts/wisdom.py --seconds 500 --each 3.5
+    python scripts/shipped.py --seconds 500 --each 3.5
 
-writes `autotune/data/wisdom/<device>.json`: the shapes of `suite.py` in every precision, and the
+writes `autotune/data/shipped/<device>.json`: the shapes of `suite.py` in every precision, and the
 linear layers of well-known models as PyTorch has them, `x @ W.T` (layout nt), for 1 to 8192 rows.
 
 The problems come in an order in which an early end leaves a useful set: suite and models by turns,
@@ -34,7 +34,7 @@ from typing import Annotated, Protocol, runtime_checkable
 import typer
 from rich.console import Console
 from rich.table import Table
-from wisdom_problems import problems
+from shipped_problems import problems
 
 from autotune import compiler, settings
 from autotune.errors import AutotuneError, RunnerError
@@ -70,11 +70,11 @@ def main(
     """Tunes and bundles; status 1 if a problem has no result."""
     began = monotonic()
     where = targets.resolve(device)
-    path = out or settings.wisdom_dir() / f"{where.slug}.json"
+    path = out or settings.shipped_dir() / f"{where.slug}.json"
     wanted = [one for one in problems(checked(computes)) if only in str(one)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         book = Book(path, Store(Path(name) / "store"), targets.here().source)
-        book.resume(known(trials), Path(name) / "wisdom")
+        book.resume(known(trials), Path(name) / "shipped")
         places = Places(device, stack, seed)
         failed, left = [], [one for one in wanted if again or not book.has(one)]
         SHOWN.print(f"{len(wanted) - len(left)} of {len(wanted)} problems are there already")
@@ -161,7 +161,7 @@ class Book:
         there = bundle.loads(self.path.read_bytes()).records if self.path.exists() else ()
         shipped = chain.from_iterable(
             bundle.loads(path.read_bytes()).records
-            for path in settings.wisdom_dir().glob("*.json")
+            for path in settings.shipped_dir().glob("*.json")
             if path != self.path
         )
         for record in there:
@@ -171,7 +171,7 @@ class Book:
         by_place = {(one.device, one.problem): one for one in (*shipped, *guesses, *there)}
         folder.mkdir(parents=True)
         (folder / "guesses.json").write_bytes(bundle.dumps(by_place.values()))
-        os.environ["AUTOTUNE_WISDOM_DIR"] = str(folder)
+        os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder)
 
     def has(self, problem: Problem) -> bool:
         """Whether it is recorded."""

@@ -1,0 +1,96 @@
+"""All records that serve a device: the user's store first, then the shipped ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from autotune.device import Device, same_architecture, same_model
+from autotune.problem import Problem
+from autotune.records import ranges, shipped
+from autotune.records.ranges import Range
+from autotune.records.record import Record
+from autotune.records.store import Store
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of the user's store and of the package, as look-ups take them.
+
+    A problem's record in the store stands before a shipped one, unless it is only predicted. What
+    the store holds of the same model under another name counts too.
+    """
+
+    store: Store
+
+    def load(self, device: Device, problem: Problem) -> Record | None:
+        """The record of the problem; None if there is none."""
+        own = self.store.load(device, problem)
+        if own is not None and own.evidence != "predicted":
+            return own
+        better = (found for found in self._elsewhere(device, problem) if found)
+        return next((found for found in better if found.evidence != "predicted"), own)
+
+    def records(self, device: Device) -> list[Record]:
+        """A record of every recorded problem on the device's model, by problem."""
+        return _first_of_each_problem(
+            self.store.records(device),
+            *(self.store.records(namesake) for namesake in self._namesakes(device)),
+            shipped.records(device),
+        )
+
+    def related(self, device: Device) -> list[Record]:
+        """A record of every problem recorded on other models of the architecture, by problem."""
+
+        def is_related(candidate: Device) -> bool:
+            return same_architecture(candidate, device) and not same_model(candidate, device)
+
+        return _first_of_each_problem(
+            *(self.store.records(found) for found in self._devices() if is_related(found)),
+            shipped.records_where(is_related),
+        )
+
+    def ranges(self, device: Device) -> tuple[Range, ...]:
+        """The tuned ranges of the device's model, the store's first."""
+        return (*ranges.load(self.store.root, device), *shipped.ranges(device))
+
+    def _elsewhere(self, device: Device, problem: Problem) -> Iterator[Record | None]:
+        """The problem's records under the device's other names, then the shipped one."""
+        for namesake in self._namesakes(device):
+            yield self.store.load(namesake, problem)
+        yield shipped.record(device, problem)
+
+    def _namesakes(self, device: Device) -> Iterator[Device]:
+        """Devices of the same model that the store has records of under another name."""
+        for candidate in self._devices():
+            if candidate.slug != device.slug and same_model(candidate, device):
+                yield candidate
+
+    def _devices(self) -> Iterator[Device]:
+        """The devices that the store has records of."""
+        for folder in sorted((self.store.root / Record.FOLDER).glob("*")):
+            read = (_device_in(path) for path in sorted(folder.glob("*.json")))
+            if (device := next(filter(None, read), None)) is not None:
+                yield device
+
+
+def _first_of_each_problem(*layers: Iterable[Record]) -> list[Record]:
+    """Each problem's record of the first layer that has more than a prediction, by problem."""
+    chosen: dict[Problem, Record] = {}
+    for record in (record for layer in layers for record in layer):
+        earlier = chosen.get(record.problem)
+        if earlier is None or (earlier.evidence == "predicted" and record.evidence != "predicted"):
+            chosen[record.problem] = record
+    return [chosen[problem] for problem in sorted(chosen)]
+
+
+@lru_cache(maxsize=256)
+def _device_in(path: Path) -> Device | None:
+    """The device in a record's file, which never changes; None if the file is unreadable."""
+    try:
+        return Device.from_json(json.loads(path.read_bytes())["device"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None  # reading the record itself warns

@@ -1,0 +1,239 @@
+"""The records and the quarantine under a directory, one JSON file for each record.
+
+    <root>/records/<device>/4096x4096x4096-f32-nn.json            measured
+    <root>/records/<device>/4096x4096x4096-f32-nn.replayed.json   from a recording
+    <root>/records/<device>/4096x4096x4096-f32-nn.predicted.json  from the cost model
+    <root>/kernels/<device>/transpose-4f0c27e1a95d8b36.json       a user kernel, measured
+    <root>/quarantine/<device>.jsonl                              candidates that crashed or hung
+
+A file that is not a readable record, or has a wrong checksum, counts as absent, with a warning. It
+is never lost: before a record replaces it, it is copied to `<file>.broken-<n>`. A record made with
+another driver, compiler or other kernel sources is copied to `<file>.superseded-<n>`. `merging`
+says how two records of one problem become one.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.device import Device
+from autotune.problem import Problem
+from autotune.problem.call import Call
+from autotune.records import codec, files
+from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
+from autotune.records.record import BEST_FIRST, KernelRecord, Record, TuningRecord
+from autotune.runners.base import Evidence
+
+MergeOutcome = Literal["new", "better", "equal", "passed over"]
+"""What a record of another store changed here: `new`, there was none; `better`, ours was improved
+or replaced; `equal`, nothing changed; `passed over`, ours stayed although its origin differs."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """The records and the quarantine under a directory, which need not exist yet.
+
+    Any number of processes may use it at once. Devices are told apart by their slug, so a record
+    serves every card of its model.
+    """
+
+    root: Path
+
+    def path(self, device: Device, problem: Problem, evidence: Evidence = "measured") -> Path:
+        """The file of a problem's record."""
+        return self._path(Record, device, problem.slug, evidence)
+
+    def save(self, record: R) -> R:
+        """Merges the record into the one on disk (see `merging.merge`) and returns the result.
+
+        Raises:
+            CacheError: if it cannot be written; the file on disk is then unchanged.
+        """
+        path = self._path_of(record)
+        with files.locked(path.parent):
+            old = self._previous(path, type(record))
+            merged = merge(old, record)
+            self._replace(path, old, merged)
+        return merged
+
+    def adopt(self, record: R, today: HasOrigin | None) -> MergeOutcome:
+        """Merges a record of another store into the one on disk (see `merging.reconcile`).
+
+        Args:
+            record: the record of the other store.
+            today: what this machine would measure with; None if unknown.
+
+        Raises:
+            CacheError: if it cannot be written; the file on disk is then unchanged.
+        """
+        path = self._path_of(record)
+        with files.locked(path.parent):
+            old = self._previous(path, type(record))
+            merged = merge(None, record) if old is None else reconcile(old, record, today)
+            if merged != old:
+                self._replace(path, old, merged)
+        if old is None or merged != old:
+            return "new" if old is None else "better"
+        return "equal" if comparable(old.provenance, record.provenance) else "passed over"
+
+    def withdraw(self, record: TuningRecord) -> Path:
+        """Sets a record's file aside so that nothing runs its configurations; returns the copy.
+
+        Raises:
+            CacheError: if the file cannot be read, copied or deleted.
+        """
+        path = self._path_of(record)
+        with files.locked(path.parent):
+            aside = files.copy_aside(path, "superseded")
+            files.delete(path)
+        return aside
+
+    def paths(self) -> Iterator[Path]:
+        """The files of all records, readable or not."""
+        for kind in (Record, KernelRecord):
+            yield from sorted((self.root / kind.FOLDER).glob("*/*.json"))
+
+    def read(self, path: Path) -> TuningRecord | None:
+        """The record in one of `paths`, None if the file is gone.
+
+        Raises:
+            ValueError: if the file is broken, or holds a record that belongs in another file.
+        """
+        return self._parse(path, KernelRecord if self._holds_kernel(path) else Record)
+
+    def load(
+        self, device: Device, problem: Problem, evidence: Evidence | None = None
+    ) -> Record | None:
+        """The problem's record with the best evidence (measured, replayed, predicted).
+
+        Args:
+            device: where the problem runs.
+            problem: the problem.
+            evidence: the only kind of evidence to load; None for the best.
+
+        Returns:
+            The record, None if there is none. A broken file is skipped with a warning.
+        """
+        kinds = BEST_FIRST if evidence is None else (evidence,)
+        paths = (self.path(device, problem, kind) for kind in kinds)
+        records = (self._read(path, Record) for path in paths)
+        return next((record for record in records if record is not None), None)
+
+    def kernel(self, device: Device, call: Call) -> KernelRecord | None:
+        """The record of a user kernel's call; None if there is none.
+
+        A broken file is skipped with a warning.
+        """
+        return self._read(self._path(KernelRecord, device, call.slug, "measured"), KernelRecord)
+
+    def records(self, device: Device) -> list[Record]:
+        """The record with the best evidence of every problem on the device, by problem."""
+        paths = (self.root / Record.FOLDER / device.slug).glob("*.json")
+        loaded = (self._read(path, Record) for path in paths)
+        records = [record for record in loaded if record is not None]
+        records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
+        best = {record.problem: record for record in records}
+        return [best[problem] for problem in sorted(best)]
+
+    def quarantine(self, device: Device, key: str, reason: str) -> None:
+        """Records at once that the candidate `key` crashed or hung on the device.
+
+        Raises:
+            CacheError: if it cannot be written.
+        """
+        path = self._quarantine_path(device)
+        with files.locked(path.parent):
+            files.append_line(path, json.dumps({"key": key, "reason": reason}).encode())
+
+    def quarantined(self, device: Device) -> dict[str, str]:
+        """The candidates in quarantine, each with the latest reason."""
+        path = self._quarantine_path(device)
+        try:
+            *lines, _torn = (_bytes(path) or b"").split(b"\n")
+        except ValueError as error:
+            _warn(f"{path}: passed over: {error}")
+            return {}
+        reasons: dict[str, str] = {}
+        for number, line in enumerate(lines, start=1):
+            fields = _fields(line)
+            if fields is None:
+                _warn(f"{path}: line {number} is broken and passed over")
+            else:
+                reasons[fields[0]] = fields[1]
+        return reasons
+
+    def _path(
+        self, kind: type[TuningRecord], device: Device, slug: str, evidence: Evidence
+    ) -> Path:
+        suffix = "" if evidence == "measured" else f".{evidence}"
+        return self.root / kind.FOLDER / device.slug / f"{slug}{suffix}.json"
+
+    def _path_of(self, record: TuningRecord) -> Path:
+        return self._path(type(record), record.device, record.slug, record.evidence)
+
+    def _quarantine_path(self, device: Device) -> Path:
+        return self.root / "quarantine" / f"{device.slug}.jsonl"
+
+    def _holds_kernel(self, path: Path) -> bool:
+        return path.is_relative_to(self.root / KernelRecord.FOLDER)
+
+    def _replace(self, path: Path, old: TuningRecord | None, new: TuningRecord) -> None:
+        """Writes the new record; an old one with another origin is kept beside it."""
+        if old is not None and not comparable(old.provenance, new.provenance):
+            files.copy_aside(path, "superseded")
+        files.write(path, codec.dumps(new))
+
+    def _read(self, path: Path, kind: type[R]) -> R | None:
+        """The record in the file; None if there is no file or, with a warning, a broken one."""
+        try:
+            return self._parse(path, kind)
+        except ValueError as error:
+            _warn(f"{path}: passed over: {error}")
+            return None
+
+    def _previous(self, path: Path, kind: type[R]) -> R | None:
+        """The record that is about to be replaced; a broken file is copied aside first."""
+        try:
+            return self._parse(path, kind)
+        except ValueError as error:
+            _warn(f"{path}: kept as {files.copy_aside(path, 'broken').name}: {error}")
+            return None
+
+    def _parse(self, path: Path, kind: type[R]) -> R | None:
+        """The record in the file, None if there is no file; ValueError if it is broken."""
+        text = _bytes(path)
+        if text is None:
+            return None
+        record = codec.loads(text)
+        if not isinstance(record, kind) or self._path_of(record) != path:
+            raise ValueError(f"holds {record.evidence} {record.title} of {record.device.name}")
+        return record
+
+
+def _fields(line: bytes) -> tuple[str, str] | None:
+    """Key and reason of a line of the quarantine; None if the line is broken."""
+    try:
+        data = json.loads(line)
+        return str(data["key"]), str(data["reason"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _bytes(path: Path) -> bytes | None:
+    """The content of the file, None if there is none; ValueError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+
+
+def _warn(message: str) -> None:
+    # All warnings come from this line, so the default filter shows each message once.
+    warnings.warn(message, stacklevel=1)
