@@ -111,13 +111,13 @@ def _promise(choice: NeighbourChoice) -> tuple[float, str]:
 
 
 def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: Device) -> Answer:
-    same_model = same_model(record.device, device)
-    where = "" if same_model else f" on {record.device.name}"
+    here = same_model(record.device, device)
+    where = "" if here else f" on {record.device.name}"
     return Answer(
         problem=problem,
         device=device,
         config=choice.config,
-        how="nearest" if same_model else "related",
+        how="nearest" if here else "related",
         evidence="predicted",
         record=record,
         time_us=choice.time_us,
@@ -128,9 +128,9 @@ def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: D
         ),
         # A related device's record is better than the model alone; by how much is not measured, as
         # no two related devices are recorded.
-        expected_loss=expected_loss("near" if same_model else "model", choice.deviation),
+        expected_loss=expected_loss("near" if here else "model", choice.deviation),
         # An epilogue or another output does not change how fast the vendor's library is.
-        vendor=same_model and record.vendor_wins and _same_gemm(record.problem, problem),
+        vendor=here and record.vendor_wins and _same_gemm(record.problem, problem),
     )
 
 
