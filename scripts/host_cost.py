@@ -8,7 +8,7 @@ queue of the GPU is drained before each round, so that no call waits for a place
 distribution over the rounds of microseconds a call; `rotating` takes another of 64 outputs each
 time.
 
-The bare launch is `cuLaunchKernel` of `cuda.bindings` with arguments that were packed beforehand.
+The bare launch is `cuLaunchKernel` of `cuda.bindings` with arguments packed beforehand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import autotune
-from autotune.driver.arguments import packed, resolved
+from autotune.driver.arguments import pack_arguments, resolve_arguments
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning, current
 
@@ -108,8 +108,8 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
         **{"alpha": 1.0, "beta": 0.0, "bias": 0, "workspace": 0, "counters": 0},
     }
     runtime = current().runtime
-    arguments = resolved(launch.arguments, values, runtime.driver.encode)
-    ready = packed([argument.type for argument in launch.arguments], arguments)
+    arguments = resolve_arguments(launch.arguments, values, runtime.driver.encode)
+    ready = pack_arguments([argument.type for argument in launch.arguments], arguments)
     program = runtime.program(launch.template, runtime.gpu(0).device)
     function = driver.CUfunction(runtime.gpu(0).kernel(program))
     shape = *launch.grid, *launch.block, launch.shared

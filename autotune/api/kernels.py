@@ -21,15 +21,15 @@ from autotune.user_kernels import (
     KernelTable,
     KernelTunable,
     UserKernel,
+    call_of,
     check_signature,
-    defined,
-    described,
-    placed,
-    table,
+    define_kernel,
+    occupancy_table,
+    source_folder,
     workload,
 )
 from autotune.user_kernels.definition import Predicate
-from autotune.user_kernels.geometry import Amount, Extents
+from autotune.user_kernels.geometry import Extents, SharedBytes
 from autotune.user_kernels.workload import Reference
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def tune_kernel(
     reference: Reference,
     grid: Extents,
     block: Extents,
-    shared: Amount = 0,
+    shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
     rtol: float | None = None,
@@ -112,7 +112,7 @@ def tune_kernel(
         CacheError: if the cache directory cannot be written.
         AutotuneError: if no configuration can run, or none works.
     """
-    kernel = defined(
+    kernel = define_kernel(
         *(source, name, parameters),
         constraints=constraints,
         grid=grid,
@@ -124,20 +124,20 @@ def tune_kernel(
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = workload(kernel.name, arguments, reference, rtol=rtol, atol=atol)
-    subject = KernelTunable(kernel, work.call, work.arguments)
-    index, where = targets.measuring(device, str(subject))
+    tunable = KernelTunable(kernel, work.call, work.arguments)
+    index, where = targets.measuring(device, str(tunable))
 
     from autotune import gpu
     from autotune.tuning.loop import tune
 
     with _compiling(kernel) as (compile, sources):
-        _check_arguments(subject, arguments, where.arch, sources)
+        _check_arguments(tunable, arguments, where.arch, sources)
         store = Store(settings.ensure(settings.cache_dir()))
         runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
         try:
-            origin = Origin(runner.driver, compiler.compiler_version(), _digest(subject, sources))
+            origin = Origin(runner.driver, compiler.compiler_version(), _digest(tunable, sources))
             return tune(
-                *(subject, runner, store, options),
+                *(tunable, runner, store, options),
                 compile=compile,
                 origin=origin,
                 observer=observer,
@@ -159,7 +159,7 @@ def best_kernel(name: str, arguments: Sequence[object], *, device: str = DEFAULT
         UsageError: for an argument or a device that is none.
         MissingError: without a GPU, if no other device is given.
     """
-    call = described(name.partition("<")[0].strip(), arguments)
+    call = call_of(name.partition("<")[0].strip(), arguments)
     where = targets.resolve(device)
     record = Store(settings.cache_dir()).kernel(where, call)
     if record is None:
@@ -174,7 +174,7 @@ def kernel_occupancy(
     *,
     block: Extents,
     grid: Extents = 1,
-    shared: Amount = 0,
+    shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
     device: str = DEFAULT,
@@ -190,7 +190,7 @@ def kernel_occupancy(
         UsageError: for arguments that are none, or an unknown device.
         MissingError: without a compiler; without a GPU, if no other device is given.
     """
-    kernel = defined(
+    kernel = define_kernel(
         *(source, name, parameters),
         constraints=constraints,
         grid=grid,
@@ -200,16 +200,16 @@ def kernel_occupancy(
     )
     where = targets.resolve(device)
     targets.check_compilable(where)
-    subject = KernelTunable(kernel, Call(kernel.name, ()))
+    tunable = KernelTunable(kernel, Call(kernel.name, ()))
     with _compiling(kernel) as (compile, _):
-        return table(subject, where, compile, jobs=jobs)
+        return occupancy_table(tunable, where, compile, jobs=jobs)
 
 
 @contextmanager
 def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Path]]:
     """What compiles instances of the kernel, and the folder of its source."""
     cache = settings.cache_dir()
-    with placed(kernel) as folder:
+    with source_folder(kernel) as folder:
         yield (
             partial(compiler.compile, cache=cache, sources=folder, includes=kernel.includes),
             folder,
@@ -217,15 +217,17 @@ def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Path]]:
 
 
 def _check_arguments(
-    subject: KernelTunable, arguments: Sequence[object], arch: str, folder: Path
+    tunable: KernelTunable, arguments: Sequence[object], arch: str, folder: Path
 ) -> None:
     """Asks the first configuration that breaks no constraint what it takes."""
-    first = next((config for config, held in subject.choices if not isinstance(held, str)), None)
+    first = next(
+        (config for config, held in tunable.combinations if not isinstance(held, str)), None
+    )
     if first is not None:
-        check_signature(subject.kernel, first, arguments, arch, folder)
+        check_signature(tunable.kernel, first, arguments, arch, folder)
 
 
-def _digest(subject: KernelTunable, folder: Path) -> str:
-    kernel = subject.kernel
+def _digest(tunable: KernelTunable, folder: Path) -> str:
+    kernel = tunable.kernel
     sources = compiler.source_hash(kernel.file, directory=folder, includes=kernel.includes)
-    return subject.digest(sources)
+    return tunable.digest(sources)

@@ -10,7 +10,7 @@ from autotune.problem import Problem, compute_of
 from autotune.targets import local
 
 if TYPE_CHECKING:
-    from autotune.runtime.bound_gemm import Array
+    from autotune.runtime.matmul import Array
 
 
 def matmul(

@@ -1,1 +1,1 @@
-"""What Python hands to the CUDA driver: attributes, entry points, arguments, tensor maps."""
+"""What Python exchanges with the CUDA driver: attributes, entry points, arguments, tensor maps."""

@@ -1,4 +1,4 @@
-"""The arguments of a launch in memory, as the driver takes them: an array of pointers."""
+"""Packs the arguments of a launch into memory, with the array of pointers the driver takes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from autotune.driver.tensor_maps import ALIGNMENT, BYTES
 from autotune.families.plan import Argument, ArgumentType, TensorMap
 
 Values = Mapping[str, float]
-"""What the words among a plan's arguments stand for: `a`, `lda`, `alpha` and so on."""
+"""The values of the symbols in a plan: `a`, `lda`, `alpha` and so on."""
 Encode = Callable[[TensorMap, Values], bytes]
+"""Encodes a tensor map for these values."""
 
-# Arguments lie as in a struct; tensor maps in front come at multiples of 64.
+# Arguments lie as in a C struct. Tensor maps come first, at multiples of 64 bytes.
 FORMATS: Mapping[ArgumentType, str] = {
     "tensor_map": f"{BYTES}s",
     **{"pointer": "P", "f32": "f", "f64": "d"},
@@ -25,12 +26,12 @@ FORMATS: Mapping[ArgumentType, str] = {
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Arguments at places of their own, for as long as this lives.
+class PackedArguments:
+    """Arguments in memory, valid for as long as this object lives.
 
     Attributes:
-        pointers: to each argument, in order.
-        memory: where they are.
+        pointers: pointers to the arguments, in order.
+        memory: the arguments themselves.
     """
 
     pointers: ctypes.Array[ctypes.c_void_p]
@@ -38,31 +39,33 @@ class Packed:
 
     @property
     def address(self) -> int:
-        """Of the first pointer."""
+        """The address of the array of pointers."""
         return ctypes.addressof(self.pointers)
 
 
-def resolved(
+def resolve_arguments(
     arguments: Sequence[Argument], values: Values, encode: Encode
 ) -> list[int | float | bytes]:
-    """The values of arguments, with `values` for their words.
+    """The arguments with their symbols replaced by values.
 
     Raises:
         RunnerError: if a tensor map cannot be encoded.
     """
-    found: list[int | float | bytes] = []
+    resolved: list[int | float | bytes] = []
     for argument in arguments:
         value = argument.value
         if isinstance(value, TensorMap):
-            found.append(encode(value, values))
+            resolved.append(encode(value, values))
         else:
-            found.append(values[value] if isinstance(value, str) else value)
-    return found
+            resolved.append(values[value] if isinstance(value, str) else value)
+    return resolved
 
 
-def packed(types: Sequence[ArgumentType], values: Sequence[int | float | bytes]) -> Packed:
-    """Values of these types in memory, tensor maps, which come first, at multiples of 64."""
-    formats = [FORMATS[one] for one in types]
+def pack_arguments(
+    types: Sequence[ArgumentType], values: Sequence[int | float | bytes]
+) -> PackedArguments:
+    """Values of these types, packed. Tensor maps come first, at multiples of 64 bytes."""
+    formats = [FORMATS[type] for type in types]
     layout = "@" + "".join(formats)
     memory = ctypes.create_string_buffer(struct.calcsize(layout) + ALIGNMENT)
     first = -ctypes.addressof(memory) % ALIGNMENT
@@ -70,4 +73,4 @@ def packed(types: Sequence[ArgumentType], values: Sequence[int | float | bytes])
     ends = (struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats)))
     base = ctypes.addressof(memory) + first
     starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
-    return Packed((ctypes.c_void_p * len(formats))(*starts), memory)
+    return PackedArguments((ctypes.c_void_p * len(formats))(*starts), memory)

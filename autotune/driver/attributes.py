@@ -1,4 +1,4 @@
-"""What the driver says of a GPU, as a `Device`."""
+"""The attributes of a GPU that the driver reports, and the `Device` they describe."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ NAMES: tuple[str, ...] = (
 def describe(name: str, memory_bytes: int, values: Mapping[str, int]) -> Device:
     """The device with these values of the attributes in `NAMES`, in the driver's units.
 
-    Clocks come in kHz, the bus width in bits. Memory is clocked on both edges, so the peak
-    bandwidth is 2 x memory clock x bus width / 8 (bytes a second); the peak in fp32 is
+    Clocks are in kHz, the bus width in bits. Memory transfers on both clock edges, so the peak
+    bandwidth is 2 x memory clock x bus width / 8 (bytes/s). The fp32 peak is
     SMs x lanes x 2 x SM clock (FLOP/s).
     """
     capability = values["COMPUTE_CAPABILITY_MAJOR"], values["COMPUTE_CAPABILITY_MINOR"]

@@ -1,4 +1,4 @@
-"""Functions of the CUDA driver by their address, to be called through `ctypes`."""
+"""Addresses of functions of the CUDA driver, for calls through `ctypes`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def entry_point(cuda: Any, name: str, since: int) -> int:
     Args:
         cuda: `cuda.bindings.driver` or a stand-in.
         name: as `cuda.h` has it, without a version.
-        since: the CUDA version that brought the wanted form of it, such as 12000.
+        since: the CUDA version that introduced this form of it, such as 12000.
 
     Raises:
-        RunnerError: if the driver has none.
+        RunnerError: if the driver does not have it.
     """
     status, function, *_ = cuda.cuGetProcAddress(name.encode(), since, 0)
     if status or not function:

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from hashlib import sha256
 
 from autotune.compiler import Program
-from autotune.export.library import ExportedGemm, Fallback, Library
+from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 from autotune.version import __version__
 
 SCHEMA = 1
 
 
-def document(library: Library, pieces: Mapping[str, str]) -> dict[str, object]:
+def document(library: ExportedLibrary, pieces: Mapping[str, str]) -> dict[str, object]:
     """All of a library but the machine code; `pieces` are the names of files with a kernel of their
     own, by the program's key."""
     return {
@@ -77,7 +77,7 @@ def _product(product: ExportedGemm) -> dict[str, object]:
     }
 
 
-def _fallback(fallback: Fallback) -> dict[str, object]:
+def _fallback(fallback: FallbackKernel) -> dict[str, object]:
     general, problem = fallback.general, fallback.general.problem
     launch = _launch(general.launch, fallback.program)
     del launch["grid"]

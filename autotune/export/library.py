@@ -48,7 +48,7 @@ class ExportedGemm:
 
 
 @dataclass(frozen=True)
-class Fallback:
+class FallbackKernel:
     """A general kernel, compiled for a compute capability."""
 
     general: General
@@ -57,7 +57,7 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class Library:
+class ExportedLibrary:
     """All that an export holds.
 
     Attributes:
@@ -70,7 +70,7 @@ class Library:
     name: str
     devices: tuple[Device, ...]
     products: tuple[ExportedGemm, ...]
-    fallbacks: tuple[Fallback, ...]
+    fallbacks: tuple[FallbackKernel, ...]
 
     @property
     def programs(self) -> dict[str, Program]:
@@ -103,7 +103,7 @@ def gather(
     build: Build,
     *,
     fallback: bool = True,
-) -> Library:
+) -> ExportedLibrary:
     """Looks up and compiles all that an export holds.
 
     Args:
@@ -121,7 +121,7 @@ def gather(
     problems, devices = sorted(set(problems)), list(dict.fromkeys(devices))
     products = [_product(one, where, find, build) for where in devices for one in problems]
     fallbacks = _fallbacks(problems, devices, build) if fallback else ()
-    return Library(name, tuple(devices), tuple(products), tuple(fallbacks))
+    return ExportedLibrary(name, tuple(devices), tuple(products), tuple(fallbacks))
 
 
 def _product(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:
@@ -136,15 +136,15 @@ def _product(problem: Problem, device: Device, find: Find, build: Build) -> Expo
 
 def _fallbacks(
     problems: Iterable[Problem], devices: Iterable[Device], build: Build
-) -> Iterable[Fallback]:
-    done: dict[tuple[tuple[int, int], Problem, Alignment], Fallback] = {}
+) -> Iterable[FallbackKernel]:
+    done: dict[tuple[tuple[int, int], Problem, Alignment], FallbackKernel] = {}
     for device in devices:
         for problem in problems:
             for general in generals(problem, device):
                 key = device.compute_capability, general.problem, general.alignment
                 if key not in done:
                     program = _built(general.launch.template, device.arch, build)
-                    done[key] = Fallback(general, device.compute_capability, program)
+                    done[key] = FallbackKernel(general, device.compute_capability, program)
     return done.values()
 
 

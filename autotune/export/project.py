@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-from autotune.export.library import Library
+from autotune.export.library import ExportedLibrary
 from autotune.export.readme import readme
 from autotune.export.tables import shapes, tables
 from autotune.version import __version__
@@ -13,7 +13,7 @@ from autotune.version import __version__
 _TEMPLATE_NAME = "gemm"
 
 
-def project(library: Library) -> dict[str, bytes]:
+def project(library: ExportedLibrary) -> dict[str, bytes]:
     """The text of every file by its name."""
     name = library.name
     files = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.export.library import Library
+from autotune.export.library import ExportedLibrary
 from autotune.version import __version__
 
 _TEXT = """\
@@ -59,7 +59,7 @@ records, `predicted` from a model. Times are of the tuning run.
 """
 
 
-def readme(library: Library) -> str:
+def readme(library: ExportedLibrary) -> str:
     """How to build and use the library, and where its kernels are from."""
     programs = library.programs.values()
     return _TEXT.format(
@@ -73,7 +73,7 @@ def readme(library: Library) -> str:
     )
 
 
-def _products(library: Library) -> str:
+def _products(library: ExportedLibrary) -> str:
     lines = ["| product | GPU | from | time | kernel |", "|---|---|---|---|---|"]
     for product in library.products:
         answer = product.answer
@@ -86,7 +86,7 @@ def _products(library: Library) -> str:
     return "\n".join(lines)
 
 
-def _generals(library: Library) -> list[str]:
+def _generals(library: ExportedLibrary) -> list[str]:
     lines = []
     for one in library.fallbacks:
         general, kind = one.general, one.general.problem

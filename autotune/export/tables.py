@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from autotune.compiler import Program
 from autotune.driver import tensor_maps
-from autotune.export.library import ExportedGemm, Fallback, Library
+from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.families.plan import Argument, Launch, TensorMap
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, TENSOR_MAP_TYPES, Problem
 
@@ -28,21 +28,21 @@ def kind(problem: Problem) -> int:
     return number * len(OUTPUTS) + OUTPUTS.index(problem.output)
 
 
-def tables(library: Library) -> str:
+def tables(library: ExportedLibrary) -> str:
     """All tables as C."""
-    return _Tables(library).text()
+    return _TableWriter(library).text()
 
 
-def shapes(library: Library) -> str:
+def shapes(library: ExportedLibrary) -> str:
     """The exported problems, for the example."""
     problems = dict.fromkeys(product.problem for product in library.products)
     return _table("Shape", "SHAPES", map(_shape, problems))
 
 
-class _Tables:
+class _TableWriter:
     """Collects what the tables refer to by number while plans are written down."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: ExportedLibrary) -> None:
         self._library = library
         self._numbers = {key: number for number, key in enumerate(library.programs)}
         self._maps: dict[TensorMap, int] = {}
@@ -113,7 +113,7 @@ class _Tables:
             f"{_string(str(plan.config))}, {_string(product.answer.how)}}}"
         )
 
-    def _general(self, fallback: Fallback) -> str:
+    def _general(self, fallback: FallbackKernel) -> str:
         general, align = fallback.general, fallback.general.alignment
         first = len(self._launches)
         self._add(general.launch, fallback.program, (0, 0, 0), general.tile)

@@ -12,7 +12,7 @@ from autotune.errors import RunnerError
 from autotune.gpu.operands import GUARD
 from autotune.gpu.session import Session
 from autotune.runners.base import Failure
-from autotune.user_kernels.comparison import Comparison, compared
+from autotune.user_kernels.comparison import Comparison, compare
 from autotune.user_kernels.workload import Buffer, Workload
 
 PATTERN = 0xA5
@@ -64,7 +64,7 @@ class Slot:
         if self._right is not None and np.array_equal(found, self._right[0]):
             return self._right[1]  # as candidates mostly agree to the last bit
         array = found.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
-        comparison = compared(array, self.buffer.expected)
+        comparison = compare(array, self.buffer.expected)
         if comparison.wrong:
             return Failure("verify", f"{where}: wrong result: {self._difference(comparison)}")
         self._right = found.copy(), comparison

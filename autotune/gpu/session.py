@@ -11,7 +11,7 @@ from typing import Any
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.driver import attributes, tensor_maps
-from autotune.driver.arguments import FORMATS, Values, resolved
+from autotune.driver.arguments import FORMATS, Values, resolve_arguments
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.tensor_map_launches import MappedKernel
@@ -183,7 +183,9 @@ class Session:
 
         def bound(values: Values) -> Run:
             steps = [
-                kernel.step(launch.grid, launch.block, resolved(launch.arguments, values, _encode))
+                kernel.step(
+                    launch.grid, launch.block, resolve_arguments(launch.arguments, values, _encode)
+                )
                 for kernel, launch in zip(kernels, launches, strict=True)
             ]
 
@@ -251,7 +253,7 @@ def checked(answer: tuple[Any, ...]) -> Any:
 def _encode(one: TensorMap, values: Values) -> bytes:
     from cuda.bindings import driver
 
-    return tensor_maps.Encoder(driver)(one, values)
+    return tensor_maps.TensorMapEncoder(driver)(one, values)
 
 
 def _device(cuda: Any, index: int) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.driver.arguments import packed
+from autotune.driver.arguments import pack_arguments
 from autotune.families.plan import ArgumentType
 
 Dim3 = tuple[int, int, int]
@@ -60,7 +60,7 @@ class MappedKernel:
         self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
     ) -> Callable[[], None]:
         """What puts one launch on the stream, each time it is called."""
-        given = packed(self.types, arguments)
+        given = pack_arguments(self.types, arguments)
         handle = int(self.stream.handle)
 
         def enqueue() -> None:

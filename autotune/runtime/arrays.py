@@ -1,4 +1,4 @@
-"""What an operand must look like: its shape, type and strides against the kernels' rules."""
+"""Checks operands: their shapes, types and strides against the rules of the kernels."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, Problem
 
 TYPES: Mapping[str, str] = {row.dtype: row.name for row in ELEMENT_TYPES.values()}
-"""Names of the element types by dtype, as the array libraries name it."""
+"""The element types of the kernels, by their names in the array libraries."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An array as any framework can describe it, without its address.
+    """An array in terms that any framework can provide, without its address.
 
     Attributes:
         name: what messages call it: `A`, `B`, `out` or `bias`.
-        shape: its sizes.
-        strides: distances between neighbours along each axis, in elements.
+        shape: its size along each axis.
+        strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
         ordinal: the CUDA device that holds it; None if it is not on one.
         read_only: whether it must not be written.
-        recorded: whether its framework would have to differentiate through the product.
+        recorded: whether its framework would have to differentiate through the matmul.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Window:
-    """The memory of an operand: `rows` of `columns` elements, `leading` elements apart, and `count`
-    such matrices, `stride` elements apart; elements of `element_bytes`."""
+class MatrixMemory:
+    """Where the elements of an operand lie: `rows` rows of `columns` elements, `leading` elements
+    apart, in `count` such matrices, `stride` elements apart."""
 
     rows: int
     columns: int
@@ -50,12 +50,12 @@ class Window:
 
     @property
     def extent(self) -> int:
-        """Bytes from its first element to the end of its last."""
+        """Bytes from the start of the first element to the end of the last."""
         return ((self.count - 1) * self.stride + self._matrix) * self.element_bytes
 
     @property
     def width(self) -> int:
-        """Bytes of a row."""
+        """Bytes in a row."""
         return self.columns * self.element_bytes
 
     @property
@@ -66,12 +66,12 @@ class Window:
     @property
     def disjoint(self) -> bool:
         """Whether the matrices share no element: each ends before the next begins, or their rows
-        take turns."""
-        turns = (self.count - 1) * self.stride + self.columns <= self.leading
+        interleave."""
+        interleaved = (self.count - 1) * self.stride + self.columns <= self.leading
         return (
             self.count == 1
             or self._matrix <= self.stride
-            or (self.columns <= self.stride and turns)
+            or (self.columns <= self.stride and interleaved)
         )
 
     @property
@@ -80,11 +80,11 @@ class Window:
 
 
 def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
-    """The device that holds an operand which the kernels could take, whatever its strides.
+    """The device that holds an operand, checked in all but its strides.
 
     Raises:
-        ArrayError: for an array that is empty, on the CPU, of a type that is none of `TYPES` or
-            not of one of the numbers of `dimensions`.
+        ArrayError: for an array that is empty, on the CPU, of a type not in `TYPES`, or whose
+            number of dimensions is not in `dimensions`.
     """
     name = operand.name
     if 0 in operand.shape:
@@ -93,8 +93,8 @@ def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
     if operand.dtype not in TYPES:
         *dtypes, last = TYPES
-        known = f"{', '.join(dtypes)} and {last}"
-        raise ArrayError(f"{name} is {operand.dtype}; the kernels take {known}: convert it")
+        types = f"{', '.join(dtypes)} and {last}"
+        raise ArrayError(f"{name} is {operand.dtype}; the kernels take {types}: convert it")
     if len(operand.shape) not in dimensions:
         wanted = "a vector" if dimensions == (1,) else "a matrix or a batch of them"
         raise ArrayError(
@@ -102,35 +102,35 @@ def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
         )
     if operand.recorded:
         raise ArrayError(
-            f"{name} requires a gradient, which the product does not record; "
+            f"{name} requires a gradient, which autotune.matmul does not record; "
             "give .detach() or work under torch.no_grad()"
         )
     return operand.ordinal
 
 
-def window(operand: Operand, layout: str | None = None) -> tuple[str, Window]:
-    """How an operand lies in memory: `n`, row by row, or `t`, column by column.
+def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixMemory]:
+    """How an operand is stored, `n` row by row or `t` column by column, and where it lies.
 
-    An axis of size 1 has no stride that matters, and a batch of stride 0 is one matrix. Where both
-    are possible, `layout` decides, and `n` if it is None.
+    The stride of an axis of size 1 does not matter, and a batch of stride 0 is one matrix. Where
+    both ways fit, `layout` decides; without it the answer is `n`.
 
     Raises:
-        ArrayError: if its strides are neither, or not as `layout` asks.
+        ArrayError: if the strides fit neither way, or not the one that `layout` asks for.
     """
     (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
     rest = (
         *((count, stride) if count > 1 and stride else (1, 0)),
-        ELEMENT_TYPES[TYPES[operand.dtype]].bytes,
+        _bytes(operand.dtype),
     )
     stored = {
-        "n": _window(rows, columns, row_stride, column_stride, rest),
-        "t": _window(columns, rows, column_stride, row_stride, rest),
+        "n": _memory_of(rows, columns, row_stride, column_stride, rest),
+        "t": _memory_of(columns, rows, column_stride, row_stride, rest),
     }
     for letter in layout or "nt":
-        found = stored[letter]
-        if found is not None:
-            return letter, found
+        memory = stored[letter]
+        if memory is not None:
+            return letter, memory
     wanted = {"n": "row-major", "t": "the transpose of a row-major matrix"}
     raise ArrayError(
         f"{operand.name} of shape {operand.shape} has strides {operand.strides}; it must be "
@@ -147,26 +147,28 @@ def problem_of(
     layout: str | None = None,
     epilogue: str = "none",
 ) -> Problem:
-    """The problem that operands pose; with `layout` they must lie as it says.
+    """The problem that operands pose. With a `layout` they have to be stored that way.
 
-    One matrix is multiplied by each of a batch. Without a `compute` it is that of their type. An
-    `out` may be fp32 where A and B are of 16 bits.
+    A single matrix is multiplied with each of a batch. Without a `compute` their type decides it.
+    `out` may be fp32 where A and B have 16 bits.
 
     Raises:
-        ArrayError: if A and B are not matrices of one type on one device that fit each other, or
-            their type or that of `out` is not one that the product can have.
+        ArrayError: if A and B do not fit each other, differ in type or device, or if their type or
+            that of `out` is not supported.
         ProblemError: for an unknown compute or epilogue, or too large a batch.
     """
-    batch = _fitting(a, b)
+    batch = _common_batch(a, b)
     (m, k), n = a.shape[-2:], b.shape[-1]
     letters = layout or (None, None)
-    stored = "".join(window(one, letter)[0] for one, letter in zip((a, b), letters, strict=True))
-    own = TYPES[a.dtype]
-    problem = Problem(m, n, k, compute or own, stored, batch, epilogue, _output(a, out))
-    if problem.operand_type != own:
+    stored = "".join(
+        memory_of(matrix, letter)[0] for matrix, letter in zip((a, b), letters, strict=True)
+    )
+    type = TYPES[a.dtype]
+    problem = Problem(m, n, k, compute or type, stored, batch, epilogue, _output(a, out))
+    if problem.operand_type != type:
         raise ArrayError(
             f"A and B are {a.dtype}; {compute} multiplies {problem.precision.operand.dtype}: "
-            f"convert them or give compute={own!r}"
+            f"convert them or give compute={type!r}"
         )
     return problem
 
@@ -176,18 +178,18 @@ def sizes(problem: Problem) -> tuple[int, int, int]:
     return problem.element_bytes, problem.element_bytes, problem.output_bytes
 
 
-def product_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
-    """The shape of the product of two operands: with a batch if one of them has such an axis."""
+def result_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
+    """The shape of the result of two operands: with a batch axis if one of them has one."""
     batch = (problem.batch,) if 3 in (len(a.shape), len(b.shape)) else ()
     return *batch, problem.m, problem.n
 
 
-def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> Window:
-    """The memory of an output that a product of a shape on a device can be written to.
+def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemory:
+    """Where an output of a shape lies on a device, checked.
 
     Raises:
-        ArrayError: if it is not writable, row-major, of the right shape and there, or if matrices
-            of a batch overlap.
+        ArrayError: if it is not writable, not row-major, of another shape or on another device, or
+            if the matrices of a batch overlap.
     """
     home = check(out)
     if home != ordinal:
@@ -196,7 +198,7 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> Window:
         raise ArrayError(f"out is {out.shape}; the product is {shape}")
     if out.read_only:
         raise ArrayError("out is read-only; give a writable array")
-    memory = window(out, "n")[1]
+    memory = memory_of(out, "n")[1]
     if not memory.disjoint or (len(shape) == 3 and memory.count != shape[0]):
         raise ArrayError(
             f"out of shape {out.shape} has strides {out.strides}, so that its matrices overlap; "
@@ -205,11 +207,11 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> Window:
     return memory
 
 
-def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> Window:
-    """The memory of a bias for the `n` columns of a product of type `dtype` on a device.
+def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
+    """Where a bias for `n` columns of type `dtype` lies on a device, checked.
 
     Raises:
-        ArrayError: if it is not a vector of n neighbouring elements of that type there.
+        ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
     home = check(bias, (1,))
     if bias.dtype != dtype:
@@ -220,23 +222,23 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> Window:
         raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and bias.strides != (1,):
         raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
-    return Window(1, n, n, element_bytes=_bytes(dtype))
+    return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
 
 
-def overlap(address: int, memory: Window, other: int, other_memory: Window) -> bool:
+def overlap(address: int, memory: MatrixMemory, other: int, other_memory: MatrixMemory) -> bool:
     """Whether two operands share an element.
 
-    Column ranges of one matrix interleave without sharing any; where nothing is known of how rows
-    lie to each other, operands count as shared as soon as their extents do.
+    Column ranges of one matrix interleave without sharing any. Where the rows of two operands have
+    no common period, the operands count as overlapping as soon as their extents do.
     """
     if other < address:
         address, memory, other, other_memory = other, other_memory, address, memory
     if other >= address + memory.extent:
         return False
-    # All rows of both begin at one of two places in a matrix whose rows are so long.
+    # Modulo this period, all rows of an operand start at the same place.
     period = gcd(*memory.pitches, *other_memory.pitches)
-    place = (other - address) % period
-    return place < memory.width or place + other_memory.width > period
+    distance = (other - address) % period
+    return distance < memory.width or distance + other_memory.width > period
 
 
 def _bytes(dtype: str) -> int:
@@ -244,8 +246,8 @@ def _bytes(dtype: str) -> int:
     return ELEMENT_TYPES[TYPES[dtype]].bytes
 
 
-def _fitting(a: Operand, b: Operand) -> int:
-    """The batch of two operands that can be multiplied."""
+def _common_batch(a: Operand, b: Operand) -> int:
+    """The batch of two operands, which have to fit each other."""
     homes = check(a), check(b)
     if homes[0] != homes[1]:
         raise ArrayError(f"A is on CUDA device {homes[0]}, B on {homes[1]}; move one of them")
@@ -254,7 +256,7 @@ def _fitting(a: Operand, b: Operand) -> int:
     k, inner = a.shape[-1], b.shape[-2]
     if k != inner:
         raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
-    counts = [one.shape[0] if len(one.shape) == 3 else 1 for one in (a, b)]
+    counts = [matrix.shape[0] if len(matrix.shape) == 3 else 1 for matrix in (a, b)]
     if counts[0] != counts[1] and 1 not in counts:
         raise ArrayError(
             f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
@@ -263,7 +265,7 @@ def _fitting(a: Operand, b: Operand) -> int:
 
 
 def _output(a: Operand, out: Operand | None) -> str:
-    """The output of a problem whose product goes to `out`."""
+    """The `output` of a problem whose result goes to `out`."""
     if out is None:
         return "same"
     check(out)
@@ -273,14 +275,14 @@ def _output(a: Operand, out: Operand | None) -> str:
     return "same" if out.dtype == a.dtype else "f32"
 
 
-def _window(
+def _memory_of(
     rows: int, columns: int, row_stride: int, column_stride: int, rest: tuple[int, int, int]
-) -> Window | None:
-    """Rows of neighbouring elements that do not overlap, if the strides describe such.
+) -> MatrixMemory | None:
+    """Rows of adjacent elements that do not overlap; None if the strides describe anything else.
 
-    `rest` is the count and the stride of a batch and the bytes of an element.
+    `rest` is the count and stride of a batch, and the bytes of an element.
     """
     leading = row_stride if rows > 1 else columns
     if (column_stride == 1 or columns == 1) and columns <= leading and rest[1] >= 0:
-        return Window(rows, columns, leading, *rest)
+        return MatrixMemory(rows, columns, leading, *rest)
     return None

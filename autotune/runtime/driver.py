@@ -1,4 +1,4 @@
-"""The CUDA driver, as far as launching needs it, through `cuda.bindings`."""
+"""The functions of the CUDA driver that launching needs, through `cuda.bindings`."""
 
 from __future__ import annotations
 
@@ -12,43 +12,42 @@ from typing import Any
 from autotune.device import Device
 from autotune.driver import attributes
 from autotune.driver.entry_points import entry_point
-from autotune.driver.tensor_maps import Encoder
+from autotune.driver.tensor_maps import TensorMapEncoder
 from autotune.errors import MissingError, RunnerError
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
-# CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and how many.
+# CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and their number.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
 
 
 def configuration(
     grid: Sequence[int], block: Sequence[int], shared: int, stream: int
 ) -> ctypes.Array[ctypes.c_char]:
-    """How a kernel is launched, as `Driver.launch` takes it; never changed, so that threads may
+    """The launch configuration that `Driver.launch` takes. Nothing changes it later, so threads may
     share it."""
     packed = _CONFIGURATION.pack(*grid, *block, shared, stream, 0, 0)
     return ctypes.create_string_buffer(packed, len(packed))
 
 
 class Driver:
-    """The driver's calls with their status checked.
+    """Calls of the driver, with their status checked.
 
-    Kernels are loaded as libraries, which belong to no context: the driver puts them into
-    whichever context they are launched in, the primary one of PyTorch and CuPy or another of
-    PyCUDA.
+    Kernels are loaded as libraries, which belong to no context: the driver loads them into the
+    context of each launch, be it the primary one of PyTorch and CuPy or PyCUDA's own.
 
     Args:
         bindings: `cuda.bindings.driver`, initialised, or a stand-in with its functions.
 
     Attributes:
-        context: `cuCtxGetId` itself: of 0 it gives a status and the id of the current context.
-        homes: the devices of the contexts that were met, by their ids.
+        context: `cuCtxGetId` itself; for 0 it returns a status and the id of the current context.
+        devices: the device of each context seen so far, by the id of the context.
     """
 
     def __init__(self, bindings: Any) -> None:
         self._cuda = bindings
         self.context: Callable[[int], tuple[Any, Any]] = bindings.cuCtxGetId
-        # Ids are never used again, unlike the addresses of contexts.
-        self.homes: dict[Any, int] = {}
+        # By id, as the driver reuses addresses of contexts but never ids.
+        self.devices: dict[Any, int] = {}
         self._primaries: dict[int, Any] = {}
 
     @classmethod
@@ -103,26 +102,26 @@ class Driver:
     def current(self) -> int | None:
         """The device of the calling thread's current context; None if there is none."""
         status, context = self.context(0)
-        return None if status else self._home(context)
+        return None if status else self._device_of(context)
 
     def context_on(self, ordinal: int) -> int | None:
         """The id of the current context if it is on the device, else None."""
         status, context = self.context(0)
         if status:
             return None
-        home = self.homes.get(context)
-        if home is None:
-            home = self._home(context)
-        return context if home == ordinal else None
+        device = self.devices.get(context)
+        if device is None:
+            device = self._device_of(context)
+        return context if device == ordinal else None
 
     @contextmanager
     def entered(self, ordinal: int) -> Iterator[None]:
-        """Makes the device's primary context current for a while."""
+        """Makes the device's primary context current within a `with` block."""
         primary = self._primaries.get(ordinal)
         if primary is None:
             device = self._call(self._cuda.cuDeviceGet, ordinal)
             primary = self._call(self._cuda.cuDevicePrimaryCtxRetain, device)
-            # Retained for good: kernels and scratch memory live in it.
+            # Never released: kernels and scratch memory live in it.
             self._primaries[ordinal] = primary
         self._call(self._cuda.cuCtxPushCurrent, primary)
         try:
@@ -131,8 +130,8 @@ class Driver:
             self._call(self._cuda.cuCtxPopCurrent)
 
     def load_kernel(self, cubin: bytes, symbol: str, ordinal: int, dynamic_shared: int) -> int:
-        """The handle of a kernel of a cubin, allowed that many bytes of dynamic shared memory a
-        block.
+        """The handle of a kernel in a cubin, which may use that many bytes of dynamic shared memory
+        a block.
 
         Raises:
             RunnerError: if the device cannot run it.
@@ -144,7 +143,7 @@ class Driver:
             device = self._call(cuda.cuDeviceGet, ordinal)
             limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call(cuda.cuKernelSetAttribute, limit, dynamic_shared, kernel, device)
-            # Loading is lazy otherwise, and the first launch may be inside a graph capture.
+            # Otherwise the first launch would load it, and that may be inside a graph capture.
             self._call(cuda.cuKernelGetFunction, kernel)
         return int(kernel)
 
@@ -152,31 +151,32 @@ class Driver:
     def entry_points(self) -> tuple[int, int]:
         """The addresses of `cuCtxGetId` and `cuLaunchKernelEx`."""
         functions = ("cuCtxGetId", 12000), ("cuLaunchKernelEx", 11080)
-        identify, launch = (entry_point(self._cuda, *one) for one in functions)
+        identify, launch = (entry_point(self._cuda, *function) for function in functions)
         return identify, launch
 
     @cached_property
     def launch(self) -> Callable[[Any, int, int, None], int]:
-        """`cuLaunchKernelEx` itself, as a wrapper would cost as much again: of a `configuration`, a
-        kernel, the address of its arguments' addresses and None. It gives the status."""
+        """`cuLaunchKernelEx` itself, as a wrapper would cost as much again. It takes a
+        `configuration`, a kernel, the address of its array of argument pointers and None, and
+        returns the status."""
         return _LAUNCH(self.entry_points[1])
 
     @cached_property
-    def encode(self) -> Encoder:
-        """What encodes tensor maps.
+    def encode(self) -> TensorMapEncoder:
+        """The encoder of tensor maps.
 
         Raises:
-            RunnerError: if the driver knows none.
+            RunnerError: if the driver does not have it.
         """
-        return Encoder(self._cuda)
+        return TensorMapEncoder(self._cuda)
 
     def allocate(self, size: int) -> int:
-        """The address of `size` new bytes in the current context, also during a capture."""
+        """The address of `size` new bytes in the current context; allowed during a capture."""
         with self._relaxed():
             return int(self._call(self._cuda.cuMemAlloc, size))
 
     def clear(self, address: int, words: int, stream: int) -> None:
-        """Enqueues the zeroing of that many 32-bit words; a capture takes it into its graph."""
+        """Enqueues the zeroing of that many 32-bit words; a capture records it in its graph."""
         self._call(self._cuda.cuMemsetD32Async, address, 0, words, stream)
 
     def capture(self, stream: int) -> int:
@@ -187,23 +187,23 @@ class Driver:
 
     def failed(self, function: str, status: Any) -> RunnerError:
         """The error of a call that gave `status`."""
-        known = self._cuda.CUresult(status)
-        _, text = self._cuda.cuGetErrorString(known)
-        return RunnerError(f"{function} gave {known.name}: {(text or b'').decode()}")
+        result = self._cuda.CUresult(status)
+        _, text = self._cuda.cuGetErrorString(result)
+        return RunnerError(f"{function} gave {result.name}: {(text or b'').decode()}")
 
-    def _home(self, context: int) -> int:
-        """The device of the current context, whose id is given."""
-        return self.homes.setdefault(context, int(self._call(self._cuda.cuCtxGetDevice)))
+    def _device_of(self, context: int) -> int:
+        """The device of the current context, which has that id."""
+        return self.devices.setdefault(context, int(self._call(self._cuda.cuCtxGetDevice)))
 
     @contextmanager
     def _relaxed(self) -> Iterator[None]:
-        """Lets the thread allocate and load while it captures a graph; neither is captured."""
+        """Lets the thread allocate and load during a graph capture, which records neither."""
         mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        old = self._call(self._cuda.cuThreadExchangeStreamCaptureMode, mode)
+        previous = self._call(self._cuda.cuThreadExchangeStreamCaptureMode, mode)
         try:
             yield
         finally:
-            self._call(self._cuda.cuThreadExchangeStreamCaptureMode, old)
+            self._call(self._cuda.cuThreadExchangeStreamCaptureMode, previous)
 
     def _call(self, function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
         status, *values = function(*arguments)

@@ -1,4 +1,4 @@
-"""Launch plans, loaded on a GPU and ready to be enqueued."""
+"""Launch plans with their kernels loaded on a GPU, and gemms bound to addresses."""
 
 from __future__ import annotations
 
@@ -9,31 +9,42 @@ from functools import partial
 from typing import NamedTuple
 
 from autotune.compiler import Program
-from autotune.driver.arguments import Packed, Values, packed, resolved
+from autotune.driver.arguments import PackedArguments, Values, pack_arguments, resolve_arguments
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 
 Enqueue = Callable[[int], None]
-"""Puts something on the stream of that handle."""
+"""Enqueues something on the stream of that handle."""
 
 
-class Direct(NamedTuple):
-    """A launch that needs nothing but a stream: a configuration, in which that is put, a kernel and
-    the address of its arguments' addresses, and what lies there."""
+class SingleLaunch(NamedTuple):
+    """A launch that is complete but for the stream, which goes into its configuration.
+
+    Attributes:
+        configuration: grid, block, shared memory and stream.
+        kernel: the handle of the kernel.
+        parameters: the address of its array of argument pointers.
+        arguments: the memory behind `parameters`, kept alive.
+    """
 
     configuration: ctypes.Array[ctypes.c_char]
     kernel: int | None
     parameters: int | None
-    arguments: Packed | None
+    arguments: PackedArguments | None
 
 
-class Placed(NamedTuple):
-    """A product of operands at their places on a device: what enqueues it, and, if it is one launch
-    without scratch memory, that."""
+class BoundGemm(NamedTuple):
+    """A gemm bound to the addresses of its operands on a device.
+
+    Attributes:
+        ordinal: the device.
+        enqueue: enqueues all its launches.
+        single: its launch, if it is a single one without scratch memory.
+    """
 
     ordinal: int
     enqueue: Enqueue
-    direct: Direct | None
+    single: SingleLaunch | None
 
 
 _SUPPLIED = (
@@ -44,13 +55,13 @@ _STREAM_PER_THREAD = 2
 
 
 class Gpu:
-    """One GPU: its kernels, its scratch memory, and the lock of whoever uses that.
+    """One GPU: its loaded kernels, its scratch memory and the lock that guards this memory.
 
-    Scratch memory, a workspace and counters, is kept for each stream, where one product ends before
-    the next begins, and apart for each captured graph, which may later run beside its stream. It
-    grows in powers of two and is never freed: work that is queued or captured may still use it, and
-    all that was outgrown is together smaller than what replaced it. Counters are zeroed when they
-    are allocated; each product leaves them zero.
+    Scratch memory is a workspace and counters. Each stream has its own, as one gemm on a stream
+    ends before the next begins; each captured graph has its own too, as it may later run beside
+    its stream. Scratch memory grows in powers of two and is never freed: queued or captured work
+    may still use it, and all outgrown blocks together are smaller than the block that replaced
+    them. Counters are zeroed when they are allocated, and each gemm leaves them zero.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
@@ -63,8 +74,8 @@ class Gpu:
         self._counters: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def kernel(self, program: Program) -> int:
-        """The handle of the program's kernel, loaded once; it may use all the shared memory there
-        is.
+        """The handle of the program's kernel, loaded once. It may use all the shared memory of a
+        block.
 
         Raises:
             RunnerError: if the GPU cannot run it.
@@ -82,85 +93,84 @@ class Gpu:
         return kernel
 
     def scratch(self, context: int, stream: int, size: int, words: int) -> tuple[int, int]:
-        """The addresses of at least `size` bytes of workspace and of `words` counters for the work
-        now queued on a stream; 0 for what none is asked of.
+        """The addresses of a workspace of at least `size` bytes and of at least `words` counters,
+        for work enqueued on a stream now; 0 for a size of 0.
 
-        Called with the lock held and the context current.
+        The caller holds the lock, and the context is current.
         """
         thread = threading.get_ident() if stream == _STREAM_PER_THREAD else 0
-        place = (context, stream, thread, self.driver.capture(stream))
-        workspace, held = self._workspaces.get(place, (0, 0))
-        if held < size:
-            held = _power_of_two(size)
-            workspace = self.driver.allocate(held)
-            self._workspaces[place] = workspace, held
-        counters, zeros = self._counters.get(place, (0, 0))
+        user = (context, stream, thread, self.driver.capture(stream))
+        workspace, capacity = self._workspaces.get(user, (0, 0))
+        if capacity < size:
+            capacity = _power_of_two(size)
+            workspace = self.driver.allocate(capacity)
+            self._workspaces[user] = workspace, capacity
+        counters, zeros = self._counters.get(user, (0, 0))
         if zeros < words:
             zeros = _power_of_two(words)
             counters = self.driver.allocate(4 * zeros)
             self.driver.clear(counters, zeros, stream)
-            self._counters[place] = counters, zeros
+            self._counters[user] = counters, zeros
         return workspace, counters
 
 
 class Executable:
-    """A plan whose kernels are loaded on a GPU. May be used by several threads."""
+    """A launch plan whose kernels are loaded on a GPU. Safe to share between threads."""
 
     def __init__(self, gpu: Gpu, plan: LaunchPlan, programs: Sequence[Program]) -> None:
         self.plan = plan
         self._gpu = gpu
-        self._kernels = tuple(
-            _Kernel(gpu.driver, gpu.kernel(program), launch)
+        self._launches = tuple(
+            _LoadedLaunch(gpu.driver, gpu.kernel(program), launch)
             for program, launch in zip(programs, plan.launches, strict=True)
         )
 
-    def bound(
+    def bind(
         self,
         addresses: tuple[int, int, int, int],
         leading: tuple[int, int, int],
         strides: tuple[int, int, int],
         alpha: float,
         beta: float,
-    ) -> Placed:
-        """The plan for operands at their places; what enqueues it neither waits nor, once the
-        stream is known, allocates, and may be used by several threads.
+    ) -> BoundGemm:
+        """The plan bound to operands. Enqueueing it does not wait, and allocates at most at the
+        first use of a stream; several threads may do so.
 
         Args:
-            addresses: of A, B, C and the bias; 0 for no bias.
-            leading: dimensions of A, B and C, in elements.
-            strides: from one A, B and C of a batch to the next, in elements.
+            addresses: addresses of A, B, C and the bias; 0 for no bias.
+            leading: leading dimensions of A, B and C, in elements.
+            strides: distances from one A, B and C of a batch to the next, in elements.
             alpha: factor of A B.
-            beta: factor of C, which is not read if it is 0.
+            beta: factor of C, which is not read if this is 0.
 
         Raises:
-            RunnerError: for operands that the plan's bulk copies cannot read; and, from what is
-                returned, if the driver refuses the launch.
+            RunnerError: for operands that the plan's tensor maps cannot describe; and, when the
+                result is enqueued, if the driver refuses a launch.
         """
         driver, ordinal = self._gpu.driver, self._gpu.ordinal
-        if driver.context_on(ordinal) is None:  # tensor maps are encoded for the current one
+        if driver.context_on(ordinal) is None:  # tensor maps need a current context
             with driver.entered(ordinal):
-                return self.bound(addresses, leading, strides, alpha, beta)
+                return self.bind(addresses, leading, strides, alpha, beta)
         supplied = (*addresses, *leading, *strides, alpha, beta)
-        # Launches may name scratch memory that the plan has none of.
+        # Launches may name scratch memory even where the plan needs none.
         values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
         if self.plan.workspace or self.plan.counters:
-            return Placed(ordinal, self._in_scratch(values), None)
-        bound = [kernel.bound(values) for kernel in self._kernels]
+            return BoundGemm(ordinal, self._in_scratch(values), None)
+        bound = [launch.bind(values) for launch in self._launches]
         starts = [start for start, _ in bound]
         if len(bound) > 1:
-            return Placed(ordinal, self._at_home(partial(_each, starts)), None)
-        return Placed(ordinal, self._at_home(starts[0]), bound[0][1])
+            return BoundGemm(ordinal, self._in_context(partial(_start_all, starts)), None)
+        return BoundGemm(ordinal, self._in_context(starts[0]), bound[0][1])
 
-    def _at_home(self, start: Enqueue) -> Enqueue:
+    def _in_context(self, start: Enqueue) -> Enqueue:
         """`start`, with a context of the GPU current."""
-        # Closures, since they are the innermost steps of every product: their variables are read
-        # faster than attributes.
+        # A closure, as every call ends here: its variables are read faster than attributes.
         driver, ordinal = self._gpu.driver, self._gpu.ordinal
-        current, homes = driver.context, driver.homes
+        current, devices = driver.context, driver.devices
 
         def enqueue(stream: int) -> None:
             _, context = current(0)
-            if homes.get(context) == ordinal or driver.context_on(ordinal) is not None:
+            if devices.get(context) == ordinal or driver.context_on(ordinal) is not None:
                 start(stream)
             else:
                 with driver.entered(ordinal):
@@ -169,64 +179,66 @@ class Executable:
         return enqueue
 
     def _in_scratch(self, values: Values) -> Enqueue:
-        """All launches in scratch memory of the stream, with their arguments for each such place.
+        """All launches, bound once for each piece of scratch memory that a stream gets.
 
-        The launches of two products that use the same must not mix.
+        The lock keeps the launches of two gemms that share scratch memory from mixing.
         """
         gpu, plan = self._gpu, self.plan
-        known: dict[tuple[int, int], list[Enqueue]] = {}
+        bound: dict[tuple[int, int], list[Enqueue]] = {}
 
         def start(stream: int) -> None:
             with gpu.lock:
                 context = gpu.driver.context_on(gpu.ordinal) or 0
-                place = gpu.scratch(context, stream, plan.workspace, plan.counters)
-                starts = known.get(place)
+                scratch = gpu.scratch(context, stream, plan.workspace, plan.counters)
+                starts = bound.get(scratch)
                 if starts is None:
-                    workspace, counters = place
-                    given = {**values, "workspace": workspace, "counters": counters}
-                    starts = known[place] = [kernel.bound(given)[0] for kernel in self._kernels]
-                _each(starts, stream)
+                    workspace, counters = scratch
+                    complete = {**values, "workspace": workspace, "counters": counters}
+                    starts = [launch.bind(complete)[0] for launch in self._launches]
+                    bound[scratch] = starts
+                _start_all(starts, stream)
 
-        return self._at_home(start)
+        return self._in_context(start)
 
 
-class _Kernel:
-    """One launch of a plan, loaded."""
+class _LoadedLaunch:
+    """One launch of a plan, with its kernel loaded."""
 
     def __init__(self, driver: Driver, handle: int, launch: Launch) -> None:
         self._driver, self._handle, self._launch = driver, handle, launch
         self._types = [argument.type for argument in launch.arguments]
         self._configurations: dict[int, ctypes.Array[ctypes.c_char]] = {}
 
-    def bound(self, values: Values) -> tuple[Enqueue, Direct]:
-        """What puts the launch with these values on a stream, and the launch."""
-        arguments = resolved(self._launch.arguments, values, self._encoded)
-        given = packed(self._types, arguments)
-        handle, at, driver = self._handle, given.address, self._driver
-        launch, configurations, configured = driver.launch, self._configurations, self._configured
+    def bind(self, values: Values) -> tuple[Enqueue, SingleLaunch]:
+        """What enqueues the launch with these values, and the launch itself."""
+        arguments = resolve_arguments(self._launch.arguments, values, self._encode)
+        packed = pack_arguments(self._types, arguments)
+        handle, address, driver = self._handle, packed.address, self._driver
+        launch, configurations, configure = driver.launch, self._configurations, self._configure
 
-        def start(stream: int, _: Packed = given) -> None:  # held while its address is used
-            status = launch(configurations.get(stream) or configured(stream), handle, at, None)
+        # The default argument keeps the memory behind `address` alive.
+        def start(stream: int, _: PackedArguments = packed) -> None:
+            status = launch(configurations.get(stream) or configure(stream), handle, address, None)
             if status:
                 raise driver.failed("cuLaunchKernelEx", status)
 
         shape = self._launch.grid, self._launch.block, self._launch.shared
-        return start, Direct(configuration(*shape, 0), handle, at, given)
+        return start, SingleLaunch(configuration(*shape, 0), handle, address, packed)
 
-    def _configured(self, stream: int) -> ctypes.Array[ctypes.c_char]:
-        one = self._launch
-        found = configuration(one.grid, one.block, one.shared, stream)
-        return self._configurations.setdefault(stream, found)
+    def _configure(self, stream: int) -> ctypes.Array[ctypes.c_char]:
+        launch = self._launch
+        configured = configuration(launch.grid, launch.block, launch.shared, stream)
+        return self._configurations.setdefault(stream, configured)
 
-    def _encoded(self, one: TensorMap, values: Values) -> bytes:
-        return self._driver.encode(one, values)
+    def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
+        return self._driver.encode(tensor_map, values)
 
 
-def _each(starts: Sequence[Enqueue], stream: int) -> None:
+def _start_all(starts: Sequence[Enqueue], stream: int) -> None:
     for start in starts:
         start(stream)
 
 
 def _power_of_two(size: int) -> int:
-    """The smallest that is at least `size`."""
+    """The smallest power of two that is at least `size`."""
     return 1 << (size - 1).bit_length()

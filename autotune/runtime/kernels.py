@@ -1,4 +1,4 @@
-"""Products of one problem, with its kernels chosen and loaded."""
+"""The kernel of one problem, with its configuration chosen and loaded."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
-from autotune.runtime.arrays import Window
-from autotune.runtime.bound_gemm import KEPT_CALLS, BoundGemm, Four, Operands
+from autotune.runtime.arrays import MatrixMemory
 from autotune.runtime.executable import Enqueue, Executable
+from autotune.runtime.matmul import KEPT_CALLS, Addresses, Matmul, Operands
 from autotune.runtime.state import Runtime
 
-Some = tuple[int | None, int | None, int | None]
-"""Of A, B and C, as far as they are given."""
+OptionalSteps = tuple[int | None, int | None, int | None]
+"""Leading dimensions or strides of A, B and C; None: without gaps."""
 
 
-class Kernel(BoundGemm):
-    """The product of one problem on one GPU, with its configuration chosen and loaded.
+class Kernel(Matmul):
+    """The kernel of one problem on one GPU, with its configuration chosen and loaded.
 
     Attributes:
-        problem: what it computes.
-        config: the configuration that runs, also if the problem is tuned again meanwhile.
-        how: where that is from (see `lookup.Answer`).
+        problem: the problem it computes.
+        config: the configuration it runs, even if the problem is tuned again later.
+        how: how that configuration was found (see `lookup.Answer`).
         plan: its launches for operands without gaps.
     """
 
@@ -38,7 +38,7 @@ class Kernel(BoundGemm):
         self.how: How = answer.how
         self._wide = problem.output_type == "f32"
         self._ordinal = ordinal
-        self._raw: dict[Any, Enqueue] = {}
+        self._launches: dict[Any, Enqueue] = {}
         self.plan = self._aligned(Alignment.dense(problem)).plan
 
     def bind(
@@ -50,18 +50,18 @@ class Kernel(BoundGemm):
         beta: float = 0.0,
         bias: Any = None,
     ) -> Callable[[], None]:
-        """The product of these arrays as a call without arguments, which enqueues it on the
-        caller's current stream each time and looks at nothing else any more.
+        """The kernel bound to these arrays: a function without arguments, which enqueues the gemm
+        on the caller's current stream and checks nothing.
 
-        It keeps the arrays alive; what they hold may change, where and how they lie must not.
+        It keeps the arrays alive. Their contents may change; address, shape and strides must not.
 
         Raises:
-            ArrayError: as a call with them.
+            ArrayError: as a call with these arrays.
         """
         kept = a, b, out, bias
-        placed = self._found(kept, (alpha, beta, None, None, False, bias is None))
-        assert placed is not None  # without the vendor's library
-        enqueue, ordinal = placed.enqueue, placed.ordinal
+        gemm = self._find(kept, (alpha, beta, None, None, False, bias is None))
+        assert gemm is not None  # as the vendor's library is never used
+        enqueue, ordinal = gemm.enqueue, gemm.ordinal
         stream = self.runtime.framework(a, "A").stream
 
         def bound() -> None:
@@ -86,46 +86,53 @@ class Kernel(BoundGemm):
         beta: float = 0.0,
         bias: int = 0,
     ) -> None:
-        """Enqueues the product of matrices at addresses on a stream, which are taken on trust.
+        """Enqueues the gemm of matrices at addresses on a stream. Only alignment and strides are
+        checked; the addresses are trusted.
 
-        Leading dimensions, and strides from one matrix of a batch to the next, are in elements;
-        without gaps if they are not given. A stride of 0 for A or B is one matrix for all. `bias`
-        is the address of n elements if the problem has one, else 0.
+        Leading dimensions, and strides from one matrix of a batch to the next, are in elements; by
+        default there are no gaps. A stride of 0 for A or B is one matrix for the whole batch.
+        `bias` is the address of n elements if the problem has one, else 0.
 
         Raises:
-            ArrayError: for a leading dimension shorter than a row, an odd address, or a bias that
-                the problem has none of, or the reverse.
+            ArrayError: for a leading dimension shorter than a row, a misaligned address, a missing
+                bias, or one that the problem does not have.
             RunnerError: if the driver refuses the launch.
         """
         key = a, b, c, bias, alpha, beta, lda, ldb, ldc, stride_a, stride_b, stride_c
-        enqueue = self._raw.get(key)
+        enqueue = self._launches.get(key)
         if enqueue is None:
             steps = (lda, ldb, ldc), (stride_a, stride_b, stride_c)
-            if len(self._raw) >= KEPT_CALLS:
-                self._raw.clear()
-            enqueue = self._raw[key] = self._at((a, b, c, bias), *steps, alpha, beta)
+            if len(self._launches) >= KEPT_CALLS:
+                self._launches.clear()
+            enqueue = self._bind_at((a, b, c, bias), *steps, alpha, beta)
+            self._launches[key] = enqueue
         enqueue(stream)
 
-    def _at(
-        self, addresses: Four, pitches: Some, steps: Some, alpha: float, beta: float
+    def _bind_at(
+        self,
+        addresses: Addresses,
+        pitches: OptionalSteps,
+        steps: OptionalSteps,
+        alpha: float,
+        beta: float,
     ) -> Enqueue:
-        """What enqueues the product of matrices at addresses."""
-        leading = _given(pitches, self.problem.leading_dimensions)
+        """What enqueues the gemm of matrices at addresses."""
+        leading = _or_default(pitches, self.problem.leading_dimensions)
         rows = self.problem.stored_rows
         dense = rows[0] * leading[0], rows[1] * leading[1], rows[2] * leading[2]
         single = self.problem.batch == 1
-        strides = (0, 0, 0) if single else _given(steps, dense)
-        self._check(addresses, leading, strides)
+        strides = (0, 0, 0) if single else _or_default(steps, dense)
+        self._check_launch(addresses, leading, strides)
         alignment = Alignment.of(leading, addresses[:3], arrays.sizes(self.problem), strides)
-        return self._aligned(alignment).bound(addresses, leading, strides, alpha, beta).enqueue
+        return self._aligned(alignment).bind(addresses, leading, strides, alpha, beta).enqueue
 
-    def _check(
+    def _check_launch(
         self,
-        addresses: Four,
+        addresses: Addresses,
         leading: tuple[int, int, int],
         strides: tuple[int, int, int],
     ) -> None:
-        """Refuses what the problem's kernels must not get."""
+        """Refuses operands that the problem's kernels would misread."""
         problem, sizes = self.problem, arrays.sizes(self.problem)
         least = problem.leading_dimensions
         for name, ld, shortest, address, size in zip(
@@ -136,7 +143,7 @@ class Kernel(BoundGemm):
                     f"{name} at {address:#x} has leading dimension {ld}; it takes {shortest} or "
                     f"more, and an address that is a multiple of {size}"
                 )
-        memory = Window(problem.m, problem.n, leading[2], problem.batch, strides[2])
+        memory = MatrixMemory(problem.m, problem.n, leading[2], problem.batch, strides[2])
         if min(strides) < 0 or not memory.disjoint:
             raise ArrayError(
                 f"strides {strides} of A, B and C: none may be negative, and the {problem.batch} "
@@ -154,15 +161,15 @@ class Kernel(BoundGemm):
         return epilogue_of(has_bias, activation or self.problem.activation)
 
     def _problem(self, operands: Operands, epilogue: str, compute: str | None) -> Problem:
-        own, home = self.problem, operands[0].ordinal
+        own, ordinal = self.problem, operands[0].ordinal
         problem = arrays.problem_of(
             *operands, compute=compute or own.compute, layout=own.layout, epilogue=epilogue
         )
         if problem != own:
             raise ArrayError(f"the operands make a product {problem}; this kernel is for {own}")
-        if home != self._ordinal:
+        if ordinal != self._ordinal:
             raise ArrayError(
-                f"A is on CUDA device {home}; this kernel is for device {self._ordinal}"
+                f"A is on CUDA device {ordinal}; this kernel is for device {self._ordinal}"
             )
         return problem
 
@@ -170,16 +177,15 @@ class Kernel(BoundGemm):
         return self.config
 
     def _vendor(self, problem: Problem, ordinal: int) -> bool:  # noqa: ARG002
-        """Never: it is the tuned kernel that was asked for."""
+        """Never: the caller asked for the tuned kernel."""
         return False
 
     def _aligned(self, alignment: Alignment) -> Executable:
         return self.runtime.executable(self.config, self.problem, self._ordinal, alignment)
 
 
-def _given(values: Some, otherwise: tuple[int, int, int]) -> tuple[int, int, int]:
+def _or_default(values: OptionalSteps, defaults: tuple[int, int, int]) -> tuple[int, int, int]:
     a, b, c = (
-        default if value is None else value
-        for value, default in zip(values, otherwise, strict=True)
+        default if value is None else value for value, default in zip(values, defaults, strict=True)
     )
     return a, b, c

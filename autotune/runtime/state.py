@@ -1,4 +1,4 @@
-"""What stays loaded between calls: GPUs, answers and executables."""
+"""The runtime state: everything that stays loaded between calls."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 Compile = Callable[[Template, str], Program | CompileFailure]
 Tuner = Callable[[Problem, Device], object]
 
-# How an answer comes about that a tuning stands behind.
+# Answers that come from tuning this very problem or a range around it.
 TUNED = ("exact", "range")
 
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 class UntunedWarning(UserWarning):
-    """A product runs with a configuration that was not tuned for its shape."""
+    """A shape runs with a configuration that was not tuned for it."""
 
 
 class Runtime:
-    """All that stays loaded between calls: GPUs, answers and executables. May be shared by threads.
+    """Everything that stays loaded between calls: GPUs, answers of the look-up, and executables.
+
+    Threads may share it.
 
     Args:
         driver: the CUDA driver.
-        find: the best that is known for a problem on a device.
-        plan: the launches of a configuration.
-        build: compiles a template for an architecture, or fetches it compiled.
+        find: looks up the best configuration known for a problem on a device.
+        plan: returns the launches of a configuration.
+        build: compiles a template for an architecture, or fetches it from the cache.
     """
 
     def __init__(self, driver: Driver, find: Find, plan: Plan, build: Compile) -> None:
@@ -63,10 +65,10 @@ class Runtime:
     def framework(self, array: Any, name: str) -> Framework:
         """The library that an array is from (see `framework_of`)."""
         kind = type(array)
-        known = self._frameworks.get(kind)
-        if known is None:
-            known = self._frameworks[kind] = framework_of(array, name, self.driver.ordinal)
-        return known
+        framework = self._frameworks.get(kind)
+        if framework is None:
+            framework = self._frameworks[kind] = framework_of(array, name, self.driver.ordinal)
+        return framework
 
     def gpu(self, ordinal: int) -> Gpu:
         """A GPU of this machine by its number."""
@@ -76,7 +78,7 @@ class Runtime:
             return self._gpus[ordinal]
 
     def resolve(self, problem: Problem, ordinal: int) -> Answer:
-        """What to run for a problem.
+        """The configuration to run for a problem, looked up once.
 
         Raises:
             NotFoundError: if no kernel can run it.
@@ -92,7 +94,7 @@ class Runtime:
             return answer
 
     def answer(self, problem: Problem, ordinal: int) -> Answer:
-        """What to run for a problem, with a warning, once, if it was not tuned."""
+        """The configuration to run for a problem; warns once if it is not tuned."""
         with self._lock:
             answer = self.resolve(problem, ordinal)
             if answer.how not in TUNED and (problem, ordinal) not in self._warned:
@@ -103,62 +105,62 @@ class Runtime:
     def executable(
         self, config: Config, problem: Problem, ordinal: int, alignment: Alignment
     ) -> Executable:
-        """A configuration, compiled and loaded.
+        """The launch plan of a configuration, compiled and loaded.
 
         Raises:
             AutotuneError: if it does not compile.
             RunnerError: if the GPU cannot load it.
         """
         key = config, problem, ordinal, alignment
-        known = self._executables.get(key)
-        if known is not None:
-            return known
+        executable = self._executables.get(key)
+        if executable is not None:
+            return executable
         with self._lock:
-            known = self._executables.get(key)
-            if known is None:
+            executable = self._executables.get(key)
+            if executable is None:
                 gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
-                programs = [self.program(one.template, gpu.device) for one in plan.launches]
-                known = self._executables[key] = Executable(gpu, plan, programs)
-            return known
+                programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+                executable = self._executables[key] = Executable(gpu, plan, programs)
+            return executable
 
     def warm(self, problems: Iterable[Problem], ordinal: int, jobs: int) -> tuple[Answer, ...]:
-        """Loads what products of these problems take, on operands without gaps: looked up one by
-        one, compiled by so many threads.
+        """Looks problems up one by one, compiles their kernels for operands without gaps in `jobs`
+        threads, and loads them.
 
         Raises:
-            AutotuneError: if no kernel can run one of them, or it does not compile.
+            AutotuneError: if no kernel can run a problem, or a kernel does not compile.
         """
         answers = tuple(self.answer(problem, ordinal) for problem in problems)
         plans: dict[tuple[Config, Problem, int, Alignment], LaunchPlan] = {}
-        for one in answers:
-            dense = Alignment.dense(one.problem)
-            key = one.config, one.problem, ordinal, dense
+        for answer in answers:
+            dense = Alignment.dense(answer.problem)
+            key = answer.config, answer.problem, ordinal, dense
             if key not in self._executables:
-                plans[key] = self._plan(one.config, one.problem, dense)
+                plans[key] = self._plan(answer.config, answer.problem, dense)
         gpu = self.gpu(ordinal)
         templates = {launch.template: None for plan in plans.values() for launch in plan.launches}
         with ThreadPoolExecutor(jobs) as pool:
-            compiled = pool.map(lambda one: self.program(one, gpu.device), templates)
+            compiled = pool.map(lambda template: self.program(template, gpu.device), templates)
             programs = dict(zip(templates, compiled, strict=True))
         with self._lock:
             for key, plan in plans.items():
                 if key not in self._executables:
-                    theirs = [programs[launch.template] for launch in plan.launches]
-                    self._executables[key] = Executable(gpu, plan, theirs)
+                    loaded = [programs[launch.template] for launch in plan.launches]
+                    self._executables[key] = Executable(gpu, plan, loaded)
         return answers
 
     def forget(self, problem: Problem) -> None:
-        """Looks the problem up again when it is next asked for, because it was tuned since."""
+        """Looks the problem up again when it is next needed, because it has been tuned since."""
         with self._lock:
             for key in [key for key in self._answers if key[0] == problem]:
                 del self._answers[key]
 
     def describe(self, array: Any, name: str) -> Operand:
-        """An array in the terms of the checks."""
+        """An array in the terms of `arrays.check`."""
         return self.framework(array, name).describe(array, name)
 
     def program(self, template: Template, device: Device) -> Program:
-        """A template, compiled for a device.
+        """A template compiled for a device.
 
         Raises:
             AutotuneError: if it does not compile.
@@ -172,7 +174,7 @@ class Runtime:
 
 
 def _stack_level() -> int:
-    """How many frames up the caller of the package is, for `warnings.warn`."""
+    """How many frames up the package's caller is, for `warnings.warn`."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

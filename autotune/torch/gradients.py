@@ -25,11 +25,11 @@ def _recorded(
         with torch._C._AutoDispatchBelowAutograd():
             return torch.ops.autotune.mm.default(a, b, bias, activation, compute)
     if activation == "gelu":
-        return ACTIVATIONS[activation](_Product.apply(a, b, bias, None, compute))
-    return _Product.apply(a, b, bias, activation, compute)
+        return ACTIVATIONS[activation](_GemmFunction.apply(a, b, bias, None, compute))
+    return _GemmFunction.apply(a, b, bias, activation, compute)
 
 
-class _Product(torch.autograd.Function):  # type: ignore[misc]
+class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
     """`a b + bias`, or relu of that."""
 
     @staticmethod

@@ -55,7 +55,7 @@ def readable(tensor: Any, name: str) -> Any:
     dtype = str(tensor.dtype).removeprefix("torch.")
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     try:
-        arrays.window(arrays.Operand(name, shape, strides, dtype, tensor.device.index))
+        arrays.memory_of(arrays.Operand(name, shape, strides, dtype, tensor.device.index))
     except ArrayError:
         return tensor.contiguous()
     return tensor

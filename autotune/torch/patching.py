@@ -104,7 +104,7 @@ def unpatch(model: nn.Module) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _LayerGroup:
     """Linear layers of one shape, in one place.
 
     `obstacle` is why no kernel can serve them, if none can.
@@ -116,7 +116,7 @@ class _Group:
     obstacle: str | None
 
 
-def _groups(model: nn.Module) -> list[_Group]:
+def _groups(model: nn.Module) -> list[_LayerGroup]:
     """The linear layers of a model by shape, type and place, in the order of the first of each."""
     found: dict[Any, list[tuple[str, nn.Linear]]] = {}
     for name, module in model.named_modules():
@@ -126,7 +126,7 @@ def _groups(model: nn.Module) -> list[_Group]:
             key = *kind, _ordinal(weight), _obstacle(weight)
             found.setdefault(key, []).append((name, module))
     return [
-        _Group(
+        _LayerGroup(
             Layer(tuple(name for name, _ in members), *kind),
             ordinal or 0,
             tuple(module for _, module in members),
@@ -169,7 +169,7 @@ def _numbers(rows: int | Iterable[int] | None) -> tuple[int, ...] | None:
 
 
 def _tuned(
-    group: _Group, rows: Iterable[int], known: LayerRecords, options: Options, console: Console
+    group: _LayerGroup, rows: Iterable[int], known: LayerRecords, options: Options, console: Console
 ) -> bool:
     """Tunes what is not recorded of the layers; whether there was anything."""
     missing = [group.layer.problems(m)[0] for m in rows if known.answer(group.layer, m) is None]

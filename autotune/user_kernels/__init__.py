@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.user_kernels.definition import UserKernel, defined, placed
+from autotune.user_kernels.definition import UserKernel, define_kernel, source_folder
 from autotune.user_kernels.signature import check_signature
-from autotune.user_kernels.table import KernelRow, KernelTable, table
+from autotune.user_kernels.table import KernelRow, KernelTable, occupancy_table
 from autotune.user_kernels.tunable import KernelTunable
-from autotune.user_kernels.workload import Workload, described, workload
+from autotune.user_kernels.workload import Workload, call_of, workload
 
 __all__ = [
     "KernelRow",
@@ -14,10 +14,10 @@ __all__ = [
     "KernelTunable",
     "UserKernel",
     "Workload",
+    "call_of",
     "check_signature",
-    "defined",
-    "described",
-    "placed",
-    "table",
+    "define_kernel",
+    "occupancy_table",
+    "source_folder",
     "workload",
 ]

@@ -14,7 +14,7 @@ CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
+class ExpectedArray:
     """What an array has to hold: each element within `atol + rtol |value|` of its value.
 
     Infinities, and with both at 0 all numbers, have to be the same.
@@ -50,7 +50,7 @@ class Comparison:
     square: float
 
 
-def compared(found: NDArray[Any], expected: Expected) -> Comparison:
+def compare(found: NDArray[Any], expected: ExpectedArray) -> Comparison:
     """Compares arrays of one shape, in double precision."""
     flat, wanted = found.reshape(-1), expected.values.reshape(-1)
     wrong, error, difference, square = 0, 0.0, 0.0, 0.0
@@ -74,7 +74,7 @@ def compared(found: NDArray[Any], expected: Expected) -> Comparison:
 
 
 def _errors(
-    found: NDArray[Any], wanted: NDArray[Any], expected: Expected
+    found: NDArray[Any], wanted: NDArray[Any], expected: ExpectedArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """The absolute errors, what they may be, and which are more than that."""
     wide = np.complex128 if "c" in (found.dtype.kind, wanted.dtype.kind) else np.float64

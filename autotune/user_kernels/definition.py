@@ -16,9 +16,9 @@ from typing import SupportsIndex
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template
-from autotune.user_kernels.geometry import Amount, Chosen, Extents
+from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
 
-Predicate = Callable[[Chosen], object]
+Predicate = Callable[[ParameterValues], object]
 """Whether the values of the parameters go together."""
 
 # The search keeps which value a configuration has in a byte, and looks at all configurations.
@@ -56,7 +56,7 @@ class UserKernel:
     constraints: Mapping[str, Predicate]
     grid: Extents
     block: Extents
-    shared: Amount
+    shared: SharedBytes
 
     @property
     def family(self) -> str:
@@ -75,7 +75,7 @@ class UserKernel:
         return Template(self.file, self.name, tuple(taken), form=self.form)
 
 
-def defined(
+def define_kernel(
     source: str | Path,
     name: str,
     parameters: Mapping[str, Sequence[int]],
@@ -83,7 +83,7 @@ def defined(
     constraints: Mapping[str, Predicate] | None,
     grid: Extents,
     block: Extents,
-    shared: Amount,
+    shared: SharedBytes,
     include: Sequence[str | Path],
 ) -> UserKernel:
     """The kernel that the arguments of `tune_kernel` define.
@@ -118,7 +118,7 @@ def defined(
 
 
 @contextmanager
-def placed(kernel: UserKernel) -> Iterator[Path]:
+def source_folder(kernel: UserKernel) -> Iterator[Path]:
     """A folder with the source in it, which stays as it was read whatever becomes of the file."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         Path(folder, kernel.file).write_text(kernel.text, encoding="utf-8")

@@ -14,12 +14,12 @@ from autotune.device import Device
 from autotune.errors import UsageError
 from autotune.families.config import Config
 
-Chosen = Mapping[str, int]
+ParameterValues = Mapping[str, int]
 """The value of each parameter."""
 Extent = SupportsIndex | Sequence[SupportsIndex]
 """Along x, along x and y, or along x, y and z."""
-Extents = Extent | Callable[[Chosen], Extent]
-Amount = SupportsIndex | Callable[[Chosen], SupportsIndex]
+Extents = Extent | Callable[[ParameterValues], Extent]
+SharedBytes = SupportsIndex | Callable[[ParameterValues], SupportsIndex]
 
 # CUDA programming guide, technical specifications: of compute capability 3.0 and newer.
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
@@ -35,7 +35,7 @@ class Geometry:
     shared: int
 
 
-def geometry_of(grid: Extents, block: Extents, shared: Amount, config: Config) -> Geometry:
+def geometry_of(grid: Extents, block: Extents, shared: SharedBytes, config: Config) -> Geometry:
     """The geometry that a configuration asks for.
 
     Raises:
@@ -44,11 +44,11 @@ def geometry_of(grid: Extents, block: Extents, shared: Amount, config: Config) -
     return Geometry(
         _extents("grid", grid, config),
         _extents("block", block, config),
-        _size("shared", asked("shared", shared, config), config),
+        _size("shared", evaluate("shared", shared, config), config),
     )
 
 
-def asked(what: str, given: object, config: Config) -> object:
+def evaluate(what: str, given: object, config: Config) -> object:
     """What a function of the parameters returns, or the constant that stands in its place.
 
     Raises:
@@ -94,7 +94,7 @@ def _times(sizes: Sequence[int]) -> str:
 
 
 def _extents(what: str, given: Extents, config: Config) -> tuple[int, int, int]:
-    found = asked(what, given, config)
+    found = evaluate(what, given, config)
     sizes = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else [found]
     if not 1 <= len(sizes) <= 3:
         raise UsageError(

@@ -18,7 +18,7 @@ OTHER, FLOATING, WHOLE, POINTER = range(4)
 WORDS = {OTHER: "a value", FLOATING: "a floating-point number", WHOLE: "a whole number"}
 
 # A type that is declared and not defined: the compiler says which one it misses, and so tells what
-# the parameters are, in numbers of four parts (see `Taken`).
+# the parameters are, in numbers of four parts (see `ParameterType`).
 QUESTION = """
 namespace autotune_signature {{
 template <typename T> struct Plain {{ static const int kind = 0, size = sizeof(T); }};
@@ -33,14 +33,14 @@ AUTOTUNE_PLAIN(signed char, 2) AUTOTUNE_PLAIN(unsigned char, 2) AUTOTUNE_PLAIN(s
 AUTOTUNE_PLAIN(unsigned short, 2) AUTOTUNE_PLAIN(int, 2) AUTOTUNE_PLAIN(unsigned, 2)
 AUTOTUNE_PLAIN(long, 2) AUTOTUNE_PLAIN(unsigned long, 2) AUTOTUNE_PLAIN(long long, 2)
 AUTOTUNE_PLAIN(unsigned long long, 2)
-template <typename T> struct Taken {{
+template <typename T> struct ParameterType {{
     static const long long facts = Plain<T>::kind * 1000000LL + Plain<T>::size;
 }};
-template <typename T> struct Taken<T*> {{
+template <typename T> struct ParameterType<T*> {{
     static const long long facts = 3000000LL + Plain<T>::kind * 100000LL + Plain<T>::size;
 }};
 template <long long... Facts> struct Signature;
-template <typename... P> Signature<Taken<P>::facts...> of(void (*)(P...));
+template <typename... P> Signature<ParameterType<P>::facts...> of(void (*)(P...));
 static const int size = sizeof(of(&{expression}));
 }}
 """
@@ -48,7 +48,7 @@ _ANSWER = re.compile(r"autotune_signature::Signature<([^>]*)>")
 
 
 @dataclass(frozen=True)
-class Taken:
+class ParameterType:
     """A parameter of a kernel: its kind and size in bytes, or of a pointer what it points to."""
 
     pointer: bool
@@ -56,7 +56,7 @@ class Taken:
     size: int
 
     @classmethod
-    def of(cls, facts: int) -> Taken:
+    def of(cls, facts: int) -> ParameterType:
         """Reads the number of a parameter."""
         first, rest = divmod(facts, 1_000_000)
         return cls(True, *divmod(rest, 100_000)) if first == POINTER else cls(False, first, rest)
@@ -79,7 +79,7 @@ def check_signature(
         UsageError: for another number of arguments, or another type of one of them.
         MissingError: without a compiler.
     """
-    taken = _taken(kernel, config, arch, folder)
+    taken = _parameter_types(kernel, config, arch, folder)
     if taken is None:
         return
     if len(taken) != len(arguments):
@@ -97,7 +97,9 @@ def check_signature(
             )
 
 
-def _taken(kernel: UserKernel, config: Config, arch: str, folder: Path) -> list[Taken] | None:
+def _parameter_types(
+    kernel: UserKernel, config: Config, arch: str, folder: Path
+) -> list[ParameterType] | None:
     template = kernel.template(config)
     question = QUESTION.format(expression=template.expression)
     asking = f"signature-of-{kernel.file}"
@@ -108,10 +110,10 @@ def _taken(kernel: UserKernel, config: Config, arch: str, folder: Path) -> list[
     match = _ANSWER.search(answer.log)
     if match is None:
         return None
-    return [Taken.of(int(facts)) for facts in re.findall(r"-?\d+", match[1])]
+    return [ParameterType.of(int(facts)) for facts in re.findall(r"-?\d+", match[1])]
 
 
-def _fits(given: np.ndarray | np.generic, taken: Taken) -> bool:
+def _fits(given: np.ndarray | np.generic, taken: ParameterType) -> bool:
     """Whether the kernel can take a NumPy array or number there; what it may read in it besides
     what NumPy has, such as vectors and structures, is left to it."""
     size, kind = given.dtype.itemsize, FLOATING if given.dtype.kind in "fc" else WHOLE

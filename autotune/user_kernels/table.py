@@ -54,8 +54,8 @@ class KernelTable:
         return "\n".join([title, *(_line(one, widths) for one in cells), *_fallen(self.rows)])
 
 
-def table(
-    subject: KernelTunable,
+def occupancy_table(
+    tunable: KernelTunable,
     device: Device,
     compile: Compile,
     *,
@@ -64,7 +64,7 @@ def table(
     """Compiles every configuration that the device can launch.
 
     Args:
-        subject: whose configurations.
+        tunable: whose configurations.
         device: where they would run.
         compile: makes a program of a template for an architecture.
         jobs: threads that compile; None takes one for each core but one.
@@ -76,16 +76,16 @@ def table(
 
     def row(one: tuple[Config, Rejection | None]) -> KernelRow:
         config, why = one
-        return KernelRow(config, why) if why else _compiled(config, subject, device, compile)
+        return KernelRow(config, why) if why else _compiled(config, tunable, device, compile)
 
     with ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile") as pool:
-        return KernelTable(device, tuple(pool.map(row, subject.rejected(device))))
+        return KernelTable(device, tuple(pool.map(row, tunable.rejected(device))))
 
 
 def _compiled(
-    config: Config, subject: KernelTunable, device: Device, compile: Compile
+    config: Config, tunable: KernelTunable, device: Device, compile: Compile
 ) -> KernelRow:
-    launch = subject.plan(config).main
+    launch = tunable.plan(config).main
     program = compile(launch.template, device.arch)
     if isinstance(program, CompileFailure):
         return KernelRow(config, Rejection("compile", program.reason))

@@ -21,12 +21,12 @@ from autotune.records import Entry, KernelRecord, Provenance, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
 from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
-from autotune.user_kernels.geometry import Geometry, asked, geometry_of, rejection
+from autotune.user_kernels.geometry import Geometry, evaluate, geometry_of, rejection
 
 # Registers of a kernel that is not compiled yet: a guess that fits any block.
 UNKNOWN = 32
 
-Choice = tuple[Config, Geometry | str]
+Combination = tuple[Config, Geometry | str]
 """A configuration with its geometry, or the reason of the constraint that it breaks."""
 
 
@@ -56,13 +56,13 @@ class KernelTunable:
         return self.kernel.family
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:
+    def combinations(self) -> tuple[Combination, ...]:
         """Every combination of the parameters' values.
 
         Raises:
             UsageError: if a constraint, or what gives the geometry, fails.
         """
-        return tuple(self._choices())
+        return tuple(self._combinations())
 
     def digest(self, sources: str) -> str:
         """A hash of what times depend on besides the device: `sources`, a hash of the source with
@@ -73,7 +73,7 @@ class KernelTunable:
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
         """Every combination, and why it cannot run on a device."""
-        for config, held in self.choices:
+        for config, held in self.combinations:
             if isinstance(held, str):
                 yield config, Rejection(held, "a constraint is not fulfilled")
             else:
@@ -150,17 +150,17 @@ class KernelTunable:
         """The record of the call."""
         return KernelRecord(device, evidence, tuple(entries), baseline, provenance, self.call)
 
-    def _choices(self) -> Iterator[Choice]:
+    def _combinations(self) -> Iterator[Combination]:
         kernel = self.kernel
         for config in kernel.combinations():
             broken = (
                 reason
                 for reason, predicate in kernel.constraints.items()
-                if not asked(f"constraint {reason!r}", predicate, config)
+                if not evaluate(f"constraint {reason!r}", predicate, config)
             )
             reason = next(broken, None)
             held = reason or geometry_of(kernel.grid, kernel.block, kernel.shared, config)
             yield config, held
 
     def _launchable(self) -> Iterator[tuple[Config, Geometry]]:
-        return ((one, held) for one, held in self.choices if not isinstance(held, str))
+        return ((one, held) for one, held in self.combinations if not isinstance(held, str))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from autotune.errors import UsageError
 from autotune.families.plan import Argument, ArgumentType
 from autotune.problem.call import Call
-from autotune.user_kernels.comparison import Expected
+from autotune.user_kernels.comparison import ExpectedArray
 
 Array = NDArray[Any]
 Reference = Callable[..., Sequence[Any]]
@@ -49,7 +49,7 @@ class Buffer:
 
     place: int
     before: Array
-    expected: Expected | None
+    expected: ExpectedArray | None
     written: bool = False
 
     @property
@@ -86,7 +86,7 @@ def name_of(place: int) -> str:
     return f"argument {place}"
 
 
-def described(name: str, arguments: Sequence[object]) -> Call:
+def call_of(name: str, arguments: Sequence[object]) -> Call:
     """The call of a kernel with these arguments.
 
     Raises:
@@ -95,11 +95,11 @@ def described(name: str, arguments: Sequence[object]) -> Call:
     return Call(name, tuple(_text(place, one) for place, one in enumerate(arguments)))
 
 
-def passed(arguments: Sequence[object]) -> tuple[Argument, ...]:
+def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:
     """The arguments as a plan has them.
 
     Raises:
-        UsageError: as `described`.
+        UsageError: as `call_of`.
     """
     return tuple(_argument(place, one) for place, one in enumerate(arguments))
 
@@ -127,7 +127,7 @@ def workload(
     Raises:
         UsageError: for arguments, expectations or tolerances that are none.
     """
-    call, plain = described(name, arguments), passed(arguments)
+    call, plain = call_of(name, arguments), launch_arguments(arguments)
     for what, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"{what} is {value!r}; give a number of at least 0")
@@ -203,7 +203,7 @@ def _referred(reference: Reference, arguments: Sequence[object]) -> list[Any]:
 
 def _expected(
     place: int, found: object, argument: object, rtol: float | None, atol: float | None
-) -> Expected:
+) -> ExpectedArray:
     """What the reference expects at a place, checked."""
     values = np.array(found)
     if not isinstance(argument, np.ndarray) or values.shape != argument.shape:
@@ -226,7 +226,7 @@ def _expected(
     if atol is None:
         sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
         atol = share * float(sizes.mean()) if sizes.size else 0.0
-    return Expected(_bytes(np.ascontiguousarray(values)), share, atol)
+    return ExpectedArray(_bytes(np.ascontiguousarray(values)), share, atol)
 
 
 def _bytes(array: Array) -> Array:

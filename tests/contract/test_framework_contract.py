@@ -12,7 +12,7 @@ from support.fake_frameworks import CuPyArray, FakeCuPy, FakePyCuda, FakeTorch, 
 from support.fake_frameworks import Interface as InterfaceArray
 
 from autotune.runtime.frameworks import Framework
-from autotune.runtime.frameworks.interfaces import DLPack, Interface, PyCuda
+from autotune.runtime.frameworks.interfaces import CudaArrayInterface, DLPack, PyCuda
 from autotune.runtime.frameworks.libraries import CuPy, Torch
 from autotune.testing import FrameworkContract
 from autotune.testing.framework import MakeArray
@@ -86,7 +86,7 @@ class TestArrayInterface(FakeMemoryContract):
 
     @pytest.fixture
     def framework(self, ordinal: Callable[[int], int | None]) -> Framework:
-        return Interface(ordinal)
+        return CudaArrayInterface(ordinal)
 
     def wrap(self, host: Any) -> Any:
         return InterfaceArray(host)

@@ -12,7 +12,7 @@ from support import exported_library
 from support.exported_library import C11, CXX17, STRICT, environment_of
 from support.paths import ROOT
 
-from autotune.export import Library, write_library
+from autotune.export import ExportedLibrary, write_library
 from autotune.families.config import Config
 from autotune.problem import Problem
 
@@ -32,12 +32,12 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def library() -> Library:
+def library() -> ExportedLibrary:
     return exported_library.library_of(CONFIGS, name="gemm")
 
 
 @pytest.fixture(scope="module")
-def folder(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(library: ExportedLibrary, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported project with a fake driver beside it."""
     place = tmp_path_factory.mktemp("project")
     write_library(library, place, "c")

@@ -14,7 +14,7 @@ from support.launch_recorder import general_of, launched_by_python
 from support.sample_records import H100
 
 from autotune.device import Device, find
-from autotune.export import Library, gather
+from autotune.export import ExportedLibrary, gather
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, TensorMap
@@ -25,12 +25,12 @@ SMALL = Problem(64, 48, 40)
 
 
 @pytest.fixture(scope="module")
-def library() -> Library:
+def library() -> ExportedLibrary:
     return exported_library.library_of(exported_library.tuned())
 
 
 @pytest.fixture(scope="module")
-def built(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(library: ExportedLibrary, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return exported_library.built(
         tmp_path_factory.mktemp("export"), library, "-O1", "-fsanitize=address,undefined"
     )
@@ -76,7 +76,9 @@ def made(built: Built, calls: Sequence[Call]) -> list[Outcome]:
     return outcomes
 
 
-def test_exported_shapes_launch_what_python_launches(built: Built, library: Library) -> None:
+def test_exported_shapes_launch_what_python_launches(
+    built: Built, library: ExportedLibrary
+) -> None:
     plans = {one.problem: one.plan for one in library.products}
     calls = exact_calls()
     assert len(calls) > 150
@@ -87,7 +89,7 @@ def test_exported_shapes_launch_what_python_launches(built: Built, library: Libr
 
 
 def test_other_shapes_launch_the_general_kernel_as_python_does(
-    built: Built, library: Library
+    built: Built, library: ExportedLibrary
 ) -> None:
     calls = other_calls()
     assert len(calls) > 80
@@ -97,7 +99,9 @@ def test_other_shapes_launch_the_general_kernel_as_python_does(
         assert (outcome.status, outcome.launches) == (0, expected), call
 
 
-def test_the_tuned_plans_cover_copies_counters_batches_and_tensor_maps(library: Library) -> None:
+def test_the_tuned_plans_cover_copies_counters_batches_and_tensor_maps(
+    library: ExportedLibrary,
+) -> None:
     plans = [one.plan for one in library.products]
     maps = [
         argument
@@ -113,7 +117,7 @@ def test_the_tuned_plans_cover_copies_counters_batches_and_tensor_maps(library: 
 
 
 def test_the_choice_names_the_configuration_and_the_workspace(
-    built: Built, library: Library
+    built: Built, library: ExportedLibrary
 ) -> None:
     lines = [Call(one.problem, a=0, b=0, c=0).line("choose") for one in library.products]
     _, outcomes = built.run(lines)
@@ -138,20 +142,20 @@ def _counted() -> Problem:
     return next(one for one, plan in plans if plan.counters and plan.workspace)
 
 
-def test_a_new_workspace_has_its_counters_zeroed(built: Built, library: Library) -> None:
+def test_a_new_workspace_has_its_counters_zeroed(built: Built, library: ExportedLibrary) -> None:
     outcome = built.call(Call(_counted(), stream=9), "prepare")
     words = counter_bytes(library) // 4
     assert (outcome.status, outcome.lines) == (0, (f"memset {WORKSPACE} 0 {words} 0x9",))
 
 
-def test_a_warm_library_loads_nothing_more(built: Built, library: Library) -> None:
+def test_a_warm_library_loads_nothing_more(built: Built, library: ExportedLibrary) -> None:
     _, (warm, *others) = built.run([Call(SMALL).line("warm"), *(c.line() for c in exact_calls())])
     assert (warm.status, warm.count("load")) == (0, len(library.programs))
     assert [one.count("load") + one.count("shared") for one in others] == [0] * len(others)
 
 
 def test_a_kernel_is_allowed_the_most_shared_memory_that_a_launch_asks_for(
-    built: Built, library: Library
+    built: Built, library: ExportedLibrary
 ) -> None:
     most: dict[str, int] = {}
     for launch, program in library.launches:

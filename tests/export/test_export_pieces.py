@@ -17,7 +17,7 @@ from support.sample_records import H100
 from autotune import compiler
 from autotune.compiler import Program
 from autotune.device import Device
-from autotune.export import Library, gather, write_library
+from autotune.export import ExportedLibrary, gather, write_library
 from autotune.export.source import specialised
 from autotune.families import registry
 from autotune.families.config import Config
@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def library(cache: Path) -> Library:
+def library(cache: Path) -> ExportedLibrary:
     """The kernels of one small product, compiled, without general ones."""
 
     def find(problem: Problem, device: Device) -> Answer:
@@ -107,7 +107,7 @@ def test_a_source_needs_no_header_and_names_every_argument(problem: Problem) -> 
             assert f"\nconstexpr int {name} = {value};\n" in text
 
 
-def test_ptx_holds_the_kernel(library: Library, tmp_path: Path) -> None:
+def test_ptx_holds_the_kernel(library: ExportedLibrary, tmp_path: Path) -> None:
     write_library(library, tmp_path, "ptx")
     (program,) = library.programs.values()
     (file,) = tmp_path.glob("*.ptx")
@@ -116,14 +116,14 @@ def test_ptx_holds_the_kernel(library: Library, tmp_path: Path) -> None:
     assert ".target sm_90" in text
 
 
-def test_a_cubin_is_the_programs_own(library: Library, tmp_path: Path) -> None:
+def test_a_cubin_is_the_programs_own(library: ExportedLibrary, tmp_path: Path) -> None:
     write_library(library, tmp_path, "cubin")
     (program,) = library.programs.values()
     (file,) = tmp_path.glob("*.cubin")
     assert (file.read_bytes(), file.name) == (program.cubin, "lib-naive-0-sm_90.cubin")
 
 
-def test_compiled_kernels_are_loaded_as_they_are(library: Library, tmp_path: Path) -> None:
+def test_compiled_kernels_are_loaded_as_they_are(library: ExportedLibrary, tmp_path: Path) -> None:
     outcome = exported_library.built(tmp_path, library, *STRICT[:4]).call(
         exported_library.Call(SMALL)
     )

@@ -15,7 +15,7 @@ from support import exported_library
 
 from autotune import compiler
 from autotune.device import Device
-from autotune.export import Library, gather, write_library
+from autotune.export import ExportedLibrary, gather, write_library
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
@@ -62,7 +62,7 @@ class Built:
 
     folder: Path
     shared: Any
-    library: Library
+    library: ExportedLibrary
 
     def call(self, function: str, *arguments: Any) -> None:
         """Calls a function, which has to succeed."""

@@ -20,8 +20,8 @@ from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.bound_gemm import BoundGemm
 from autotune.runtime.driver import Driver
+from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
 SHAPES = [(1, 1, 1), (1, 65, 33), (65, 1, 33), (33, 65, 1), (64, 64, 64), (127, 129, 131)]
@@ -48,7 +48,7 @@ def test_products_are_right(
         if space.rejection(config, problem, device) is None:
             a, b, out = (_random(torch, *one) for one in ((m, k), (k, n), (m, n)))
             rest = -0.5 * out.double()
-            BoundGemm(runs(config))(a, b, out, 0.75, -0.5)
+            Matmul(runs(config))(a, b, out, 0.75, -0.5)
             excess[config] = excess_of(out, a, b, 0.75, rest)
     assert len(excess) >= 2
     assert max(excess.values()) <= 0
@@ -67,7 +67,7 @@ def test_views_are_right(
     a, b = view(layout[0], 65, 129), view(layout[1], 129, 70)
     memory = _random(torch, 66, 75)
     before = memory.clone()
-    BoundGemm(runs(config))(a, b, memory[1:, 3:73])
+    Matmul(runs(config))(a, b, memory[1:, 3:73])
     assert excess_of(memory[1:, 3:73], a, b) <= 0
     memory[1:, 3:73] = before[1:, 3:73]
     assert torch.equal(memory, before)
@@ -77,7 +77,7 @@ def test_out_is_allocated_by_pytorch_and_beta_0_reads_nothing(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
     a, b = _random(torch, 65, 33), _random(torch, 33, 70)
-    product = BoundGemm(runs(SIMT))
+    product = Matmul(runs(SIMT))
     assert excess_of(product(a, b), a, b) <= 0
     poisoned = torch.full((65, 70), float("nan"), device="cuda")
     assert excess_of(product(a, b, poisoned), a, b) <= 0
@@ -87,7 +87,7 @@ def test_out_is_allocated_by_pytorch_and_beta_0_reads_nothing(
 def test_the_product_waits_for_the_current_stream(
     torch: Any, runs: Callable[[Config], Runtime], config: Config
 ) -> None:
-    product = BoundGemm(runs(config))
+    product = Matmul(runs(config))
     a, b, out = (_random(torch, 256, 256) for _ in range(3))
     product(a, b, out)
     torch.cuda.synchronize()
@@ -103,7 +103,7 @@ def test_the_product_waits_for_the_current_stream(
 def test_streams_in_threads_do_not_disturb_each_other(
     torch: Any, runs: Callable[[Config], Runtime], config: Config
 ) -> None:
-    product = BoundGemm(runs(config))
+    product = Matmul(runs(config))
     excesses = []
 
     def work() -> None:
@@ -160,26 +160,26 @@ def test_the_current_device_stays_current(torch: Any, runs: Callable[[Config], R
         pytest.skip("one GPU only")
     a, b = (torch.randn(64, 64, device="cuda:1") for _ in range(2))
     torch.cuda.set_device(0)
-    out: Any = BoundGemm(runs(SIMT))(a, b)
+    out: Any = Matmul(runs(SIMT))(a, b)
     assert (out.device.index, torch.cuda.current_device()) == (1, 0)
     assert excess_of(out, a, b) <= 0
 
 
 def test_tensors_on_the_cpu_are_refused(torch: Any, runs: Callable[[Config], Runtime]) -> None:
     with pytest.raises(ArrayError, match="A is on the CPU"):
-        BoundGemm(runs(SIMT))(torch.zeros(3, 3), torch.zeros(3, 3))
+        Matmul(runs(SIMT))(torch.zeros(3, 3), torch.zeros(3, 3))
 
 
 def test_other_types_are_refused(torch: Any, runs: Callable[[Config], Runtime]) -> None:
     wide = torch.zeros(3, 3, device="cuda", dtype=torch.float64)
     with pytest.raises(ArrayError, match="A is float64; the kernels take float32, float16 and"):
-        BoundGemm(runs(SIMT))(wide, wide)
+        Matmul(runs(SIMT))(wide, wide)
 
 
 def test_gradients_are_refused_but_parameters_are_not(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
-    product, a = BoundGemm(runs(SIMT)), _random(torch, 64, 64)
+    product, a = Matmul(runs(SIMT)), _random(torch, 64, 64)
     weight = torch.nn.Parameter(_random(torch, 64, 64))
     with torch.no_grad():
         assert excess_of(product(a, weight), a, weight) <= 0
@@ -212,7 +212,7 @@ def test_cupy_arrays_on_cupys_stream(runs: Callable[[Config], Runtime]) -> None:
     a, b = (cupy.random.standard_normal((130, 130), dtype=cupy.float32) for _ in range(2))
     with cupy.cuda.Stream(non_blocking=True):
         a = a * 2
-        out: Any = BoundGemm(runs(SPLIT))(a, b.T)
+        out: Any = Matmul(runs(SPLIT))(a, b.T)
         error = cupy.abs(out - a.astype("f8") @ b.T.astype("f8")).max()
         assert float(error) < 1e-3
     assert isinstance(out, cupy.ndarray)
@@ -223,9 +223,9 @@ import numpy as np
 import {context}
 from pycuda import gpuarray
 from autotune.runtime.driver import Driver
-from autotune.runtime.product import BoundGemm
+from autotune.runtime.matmul import Matmul
 from runtime_gpu import SPLIT, runtime_of
-product = BoundGemm(runtime_of(Driver.load(), None, SPLIT))
+product = Matmul(runtime_of(Driver.load(), None, SPLIT))
 a, b = (np.random.standard_normal((130, 130)).astype(np.float32) for _ in "ab")
 out = product(gpuarray.to_gpu(a), gpuarray.to_gpu(b))
 assert isinstance(out, gpuarray.GPUArray)
@@ -255,7 +255,7 @@ def test_arrays_of_numba_like_libraries(torch: Any, runs: Callable[[Config], Run
 
     a, b, out = (_random(torch, 65, 65) for _ in range(3))
     torch.cuda.synchronize()
-    BoundGemm(runs(SIMT))(Interface(a), Interface(b), Interface(out))
+    Matmul(runs(SIMT))(Interface(a), Interface(b), Interface(out))
     torch.cuda.synchronize()
     assert excess_of(out, a, b) <= 0
 
@@ -269,7 +269,7 @@ def test_memory_of_the_cpu_behind_an_interface_is_refused(
             self.__cuda_array_interface__ = self.host.__array_interface__
 
     with pytest.raises(ArrayError, match="A is on the CPU"):
-        BoundGemm(runs(SIMT))(Interface(), Interface(), Interface())
+        Matmul(runs(SIMT))(Interface(), Interface(), Interface())
 
 
 def test_the_probed_device_is_pycudas(driver: Driver) -> None:

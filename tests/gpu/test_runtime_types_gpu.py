@@ -16,8 +16,8 @@ from autotune.errors import ArrayError
 from autotune.families.config import Value
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.bound_gemm import BoundGemm
 from autotune.runtime.driver import Driver
+from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
 TENSOR_CORES = ("wgmma", "mma")
@@ -56,7 +56,7 @@ def test_products_are_right(
     m, n, k = shape
     a, b, out = (_random(torch, compute, *one) for one in ((m, k), (k, n), (m, n)))
     rest = -0.5 * out.double()
-    BoundGemm(draws(family))(a, b, out, 0.75, -0.5, compute=compute)
+    Matmul(draws(family))(a, b, out, 0.75, -0.5, compute=compute)
     assert excess_of(out, a, b, 0.75, rest, compute) <= 0
 
 
@@ -72,7 +72,7 @@ def test_views_are_right(torch: Any, draws: Draws, family: str, layout: str, com
     a, b = view(layout[0], 65, 129), view(layout[1], 129, 70)
     memory = _random(torch, compute, 66, 75)
     before = memory.clone()
-    BoundGemm(draws(family))(a, b, memory[1:, 3:73], compute=compute)
+    Matmul(draws(family))(a, b, memory[1:, 3:73], compute=compute)
     assert excess_of(memory[1:, 3:73], a, b, compute=compute) <= 0
     memory[1:, 3:73] = before[1:, 3:73]
     assert torch.equal(memory, before)
@@ -88,7 +88,7 @@ def test_out_and_bias_may_be_fp32(
     a, b = _random(torch, compute, m, k), _random(torch, compute, k, n)
     bias = torch.randn(n, device="cuda")
     out = torch.full((m, n), float("nan"), device="cuda")
-    BoundGemm(draws(family))(a, b, out, bias=bias)
+    Matmul(draws(family))(a, b, out, bias=bias)
     assert excess_of(out, a, b, 1, bias.double(), compute) <= 0
 
 
@@ -106,7 +106,7 @@ def test_out_is_allocated_in_the_type_of_the_kernel(torch: Any, draws: Draws, fa
 @pytest.mark.parametrize("compute", ["bf16", "tf32"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
 def test_batches_are_right(torch: Any, draws: Draws, family: str, compute: str) -> None:
-    product, (m, n, k) = BoundGemm(draws(family)), ODD
+    product, (m, n, k) = Matmul(draws(family)), ODD
     a, b = _random(torch, compute, 5, m, k), _random(torch, compute, 5, k, n)
     one = _random(torch, compute, k, n)
     separate: Any = product(a, b, compute=compute)
@@ -136,7 +136,7 @@ def test_other_addresses_are_followed(
 
 @pytest.mark.parametrize("family", TENSOR_CORES)
 def test_one_address_may_hold_other_shapes(torch: Any, draws: Draws, family: str) -> None:
-    product, memory = BoundGemm(draws(family)), _random(torch, "bf16", 256 * 128)
+    product, memory = Matmul(draws(family)), _random(torch, "bf16", 256 * 128)
     for rows, columns in ((256, 128), (128, 256), (64, 512), (256, 128)):
         a, b = memory.view(rows, columns), _random(torch, "bf16", columns, 72)
         out: Any = product(a, b)
@@ -178,7 +178,7 @@ def test_products_are_captured_in_graphs(
 def test_streams_in_threads_do_not_disturb_each_other(
     torch: Any, draws: Draws, family: str, values: dict[str, Value]
 ) -> None:
-    product = BoundGemm(draws(family, **values))
+    product = Matmul(draws(family, **values))
     excesses = []
 
     def work() -> None:
@@ -218,14 +218,14 @@ def test_a_thread_without_a_context_is_served(
 def test_operands_of_two_types_are_refused(torch: Any, draws: Draws) -> None:
     a, b = _random(torch, "bf16", 8, 8), _random(torch, "f16", 8, 8)
     with pytest.raises(ArrayError, match="float16"):
-        BoundGemm(draws("mma"))(a, b)
+        Matmul(draws("mma"))(a, b)
 
 
 @pytest.mark.parametrize("compute", ["f16", "tf32"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
 def test_cupy_arrays_on_cupys_stream(draws: Draws, family: str, compute: str) -> None:
     cupy = pytest.importorskip("cupy")
-    product, dtype = BoundGemm(draws(family)), STORED[compute]
+    product, dtype = Matmul(draws(family)), STORED[compute]
     a, b = (cupy.random.standard_normal((130, 131), dtype=cupy.float32) for _ in range(2))
     with cupy.cuda.Stream(non_blocking=True):
         a, b = (a * 2).astype(dtype), b.astype(dtype)
@@ -243,9 +243,9 @@ import numpy as np
 import {context}
 from pycuda import gpuarray
 from autotune.runtime.driver import Driver
-from autotune.runtime.product import BoundGemm
+from autotune.runtime.matmul import Matmul
 from runtime_gpu import drawn
-product = BoundGemm(drawn(Driver.load(), Path({cache!r}), {family!r}, {{}}))
+product = Matmul(drawn(Driver.load(), Path({cache!r}), {family!r}, {{}}))
 a, b = (np.random.standard_normal((131, 131)).astype(np.float16) for _ in "ab")
 out = product(gpuarray.to_gpu(a), gpuarray.to_gpu(b))
 assert isinstance(out, gpuarray.GPUArray)

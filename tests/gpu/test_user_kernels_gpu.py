@@ -28,7 +28,7 @@ from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare
-from autotune.user_kernels import KernelTunable, Workload, defined, placed, workload
+from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
 
 FAULTS = (
     *("none", "wrong element", "nan", "unwritten element", "writes before", "writes behind"),
@@ -109,14 +109,14 @@ def candidates(
 ) -> list[Candidate]:
     """Every configuration of a kernel, compiled."""
     given: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **more}
-    kernel = defined(source, name, values, constraints=None, include=(), **given)
-    subject = KernelTunable(kernel, work.call, work.arguments)
+    kernel = define_kernel(source, name, values, constraints=None, include=(), **given)
+    tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # knows the device, and measures nothing
     made: list[Candidate] = []
-    with placed(kernel) as folder:
+    with source_folder(kernel) as folder:
         for config in kernel.combinations():
             found = prepare(
-                subject.plan(config),
+                tunable.plan(config),
                 runner,
                 lambda template, arch: compiler.compile(
                     template, arch, cache=None, sources=folder, includes=()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from autotune.compiler import Program
 from autotune.device import Device
 from autotune.driver.arguments import FORMATS
-from autotune.export import Library, gather, write_library
+from autotune.export import ExportedLibrary, gather, write_library
 from autotune.families import plan
 from autotune.families.config import Config
 from autotune.families.plan import Template
@@ -63,7 +63,7 @@ def fake_build(template: Template, arch: str) -> Program:
 
 def library_of(
     configs: Mapping[Problem, Config], devices: Sequence[Device] = (H100,), name: str = "lib"
-) -> Library:
+) -> ExportedLibrary:
     """The library of problems with given configurations."""
 
     def find(problem: Problem, device: Device) -> Answer:
@@ -162,7 +162,7 @@ class Built:
 
     folder: Path
     program: Path
-    library: Library
+    library: ExportedLibrary
 
     def run(
         self, lines: Iterable[str], words: Sequence[str] = (), **environment: str
@@ -205,7 +205,7 @@ def environment_of(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
-def fake_driver(folder: Path, library: Library) -> None:
+def fake_driver(folder: Path, library: ExportedLibrary) -> None:
     """Builds the fake driver below a folder, with what it has to know of a library's kernels."""
     (folder / "driver").mkdir()
     source, driver = TESTS / "export" / "fake_driver.c", folder / "driver" / "libcuda.so.1"
@@ -220,7 +220,7 @@ def fake_driver(folder: Path, library: Library) -> None:
     (folder / "driver" / "kernels").write_text("".join(f"{row}\n" for row in rows))
 
 
-def built(folder: Path, library: Library, *flags: str) -> Built:
+def built(folder: Path, library: ExportedLibrary, *flags: str) -> Built:
     """Writes a library, and builds it with its caller and the fake driver."""
     write_library(library, folder, "c")
     fake_driver(folder, library)
@@ -232,7 +232,7 @@ def built(folder: Path, library: Library, *flags: str) -> Built:
     return Built(folder, program, library)
 
 
-def counter_bytes(library: Library) -> int:
+def counter_bytes(library: ExportedLibrary) -> int:
     """Where the rest of a workspace begins behind the counters."""
     return -(-4 * library.counters // 256) * 256
 

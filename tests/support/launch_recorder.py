@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.device import Device
 from autotune.driver.arguments import FORMATS
-from autotune.export import Library
+from autotune.export import ExportedLibrary
 from autotune.export.general import General
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
@@ -29,7 +29,7 @@ class Recorder(FakeCuda):
     """Writes down launches with the bytes of their arguments, and encodes tensor maps as the fake
     driver in C does."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: ExportedLibrary) -> None:
         super().__init__()
         self.raw: list[Launch] = []
         self._sizes = {
@@ -93,7 +93,9 @@ def _encode(
     return 0
 
 
-def launched_by_python(library: Library, call: Call, config: Config, plan: LaunchPlan) -> list[Any]:
+def launched_by_python(
+    library: ExportedLibrary, call: Call, config: Config, plan: LaunchPlan
+) -> list[Any]:
     """What the run time launches for a call, with a plan."""
     cuda = Recorder(library)
     cuda.make_context(0)
@@ -119,7 +121,7 @@ def launched_by_python(library: Library, call: Call, config: Config, plan: Launc
     ]
 
 
-def general_of(library: Library, call: Call) -> General:
+def general_of(library: ExportedLibrary, call: Call) -> General:
     """The first general kernel that the operands of a call allow."""
     problem = call.problem
     dense = zip(call.leading, problem.leading_dimensions, strict=True)

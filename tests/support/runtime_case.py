@@ -16,8 +16,8 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.families.shared.conventions import type_arguments
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
-from autotune.runtime.bound_gemm import BoundGemm
 from autotune.runtime.driver import Driver
+from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 from support.fake_driver import FakeCuda, Matrix
 from support.fake_frameworks import Interface
@@ -45,7 +45,7 @@ class Case:
 
     def __post_init__(self) -> None:
         self.runtime = Runtime(Driver(self.cuda), self._find, self._plan, self._build)
-        self.product = BoundGemm(self.runtime)
+        self.matmul = Matmul(self.runtime)
 
     def matrix(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Matrix:
         """Random memory of a device."""

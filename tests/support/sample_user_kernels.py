@@ -11,7 +11,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
-from autotune.user_kernels import KernelTunable, UserKernel, Workload, defined, workload
+from autotune.user_kernels import KernelTunable, UserKernel, Workload, define_kernel, workload
 from support.sample_records import H100
 
 SAXPY = """
@@ -41,7 +41,7 @@ def kernel(**changes: Any) -> UserKernel:
         "shared": 0,
         "include": (),
     }
-    return defined(**given | changes)
+    return define_kernel(**given | changes)
 
 
 def arguments() -> list[Any]:
@@ -66,7 +66,7 @@ def work(**changes: Any) -> Workload:
     return workload(**given)
 
 
-def subject(**changes: Any) -> KernelTunable:
+def tunable(**changes: Any) -> KernelTunable:
     """The kernel and its call, as the loop sees them."""
     call = work()
     return KernelTunable(kernel(**changes), call.call, call.arguments)

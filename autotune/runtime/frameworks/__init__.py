@@ -1,50 +1,6 @@
-"""The array libraries: how each one's arrays are read and made, and its current stream.
+"""The array libraries: how to read and make their arrays, and their current stream."""
 
-None of them is imported here. An array can only come from a library that the caller has
-imported, so each is taken from `sys.modules`.
-"""
+from autotune.runtime.frameworks.base import Framework, GemmCall
+from autotune.runtime.frameworks.detection import framework_of
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Callable
-from typing import Any
-
-from autotune.errors import ArrayError
-from autotune.runtime.frameworks.base import Framework, Given
-from autotune.runtime.frameworks.interfaces import DLPack, Interface, PyCuda, dlpack_ordinal
-from autotune.runtime.frameworks.libraries import CuPy, Torch
-
-__all__ = ["Framework", "Given", "framework_of"]
-
-
-def framework_of(array: Any, name: str, ordinal: Callable[[int], int | None]) -> Framework:
-    """The library that an array is from.
-
-    Args:
-        array: anything.
-        name: what messages call it.
-        ordinal: gives the device that holds an address.
-
-    Raises:
-        ArrayError: if it is not an array on a GPU.
-    """
-    if _is(array, "torch", "Tensor"):
-        return Torch(sys.modules["torch"])
-    if _is(array, "cupy", "ndarray"):
-        return CuPy(sys.modules["cupy"])
-    if _is(array, "pycuda.gpuarray", "GPUArray"):
-        return PyCuda(sys.modules["pycuda.gpuarray"], ordinal)
-    if hasattr(array, "__cuda_array_interface__"):
-        return Interface(ordinal)
-    if hasattr(array, "__dlpack_device__") and dlpack_ordinal(array) is not None:
-        return DLPack()
-    kind = f"{type(array).__module__}.{type(array).__qualname__}"
-    raise ArrayError(
-        f"{name} is a {kind}, which is not on a CUDA device; give an array of PyTorch, CuPy, "
-        "PyCUDA or another with __cuda_array_interface__ or DLPack"
-    )
-
-
-def _is(array: Any, module: str, kind: str) -> bool:
-    return isinstance(array, getattr(sys.modules.get(module), kind, ()))
+__all__ = ["Framework", "GemmCall", "framework_of"]

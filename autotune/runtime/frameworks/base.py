@@ -1,4 +1,4 @@
-"""What the run time asks of an array library."""
+"""The interface that the runtime needs from an array library."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from autotune.runtime.arrays import Operand
 class Framework(Protocol):
     """One array library.
 
-    `read` is made for every array of every call and so gives no more than has to be looked at:
-    the address, and a signature in the library's own terms. Two arrays with the same signature
-    have the same description by `describe`.
+    `read` runs for every array of every call, so it returns only the address and a signature in
+    the library's own terms. Two arrays with the same signature have the same description by
+    `describe`.
     """
 
     def read(self, array: Any) -> tuple[int, Hashable]: ...
 
     def describe(self, array: Any, name: str) -> Operand: ...
 
-    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
-        """Whether it would have to differentiate through a product of its arrays."""
+    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
+        """Whether the library would have to differentiate through a matmul of these arrays."""
         ...
 
     def exports(self, kind: type) -> bool:
-        """Whether all that a product depends on can be read of such arrays through the DLPack C
-        exchange API, if they have one, besides `records`."""
+        """Whether the DLPack C exchange API, if arrays of this type have it, tells everything that
+        a matmul depends on besides `records_gradient`."""
         ...
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:
@@ -37,26 +37,26 @@ class Framework(Protocol):
         ...
 
     def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
-        """A new row-major array beside another, of its type, or fp32 if it is to be `wide`."""
+        """A new row-major array on the device of `like`, in its type, or in fp32 if `wide`."""
         ...
 
-    def multiply(self, product: Given) -> bool:
-        """Enqueues a product by the vendor's library, if the framework has it as fast and as
-        accurate as `gpu.baseline` timed it; else false, and nothing was done."""
+    def vendor_gemm(self, call: GemmCall) -> bool:
+        """Enqueues a gemm by the vendor's library, if the framework offers it as fast and as
+        accurate as `gpu.baseline` timed it. Otherwise returns False and does nothing."""
         ...
 
 
 @dataclass(frozen=True)
-class Given:
-    """A product of arrays of one framework: `out = act(alpha a b + beta out + bias)`.
+class GemmCall:
+    """A gemm of arrays of one framework: `out = act(alpha a b + beta out + bias)`.
 
     Attributes:
-        problem: what it is; its layout says how a and b lie.
+        problem: its sizes and precision; the layout says how a and b are stored.
         a: (m, k) or (batch, m, k).
         b: (k, n) or (batch, k, n).
         out: (m, n) or (batch, m, n).
-        alpha: factor of the product.
-        beta: factor of what `out` holds.
+        alpha: factor of a b.
+        beta: factor of the previous contents of `out`.
         bias: (n,) or None.
     """
 
@@ -75,11 +75,11 @@ class Given:
         return not scaled and self.problem.epilogue == "none"
 
 
-def elements(strides: Sequence[int], itemsize: int, name: str) -> tuple[int, ...]:
-    """Strides in elements of those in bytes.
+def in_elements(strides: Sequence[int], itemsize: int, name: str) -> tuple[int, ...]:
+    """Strides in elements, from strides in bytes.
 
     Raises:
-        ArrayError: if they are no whole elements; `name` is what it calls the array.
+        ArrayError: if a stride is not a whole number of elements; it calls the array `name`.
     """
     if any(stride % itemsize for stride in strides):
         raise ArrayError(

@@ -1,4 +1,4 @@
-"""Arrays that are known by what they offer: `__cuda_array_interface__` or DLPack."""
+"""Arrays that are recognised by the protocol they offer: `__cuda_array_interface__` or DLPack."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from autotune.errors import ArrayError
 from autotune.runtime.arrays import Operand
-from autotune.runtime.frameworks.base import Given, dense, elements
+from autotune.runtime.frameworks.base import GemmCall, dense, in_elements
 
-# NumPy's array interface has no letter for bfloat16, so that such an array cannot be told there.
+# NumPy's array interface has no letter for bfloat16, so it cannot describe such an array.
 _KINDS = {"<f4": "float32", "<f2": "float16"}
-# As dlpack.h numbers kDLCUDA and kDLCUDAManaged, and as it names streams.
+# dlpack.h: the device types kDLCUDA and kDLCUDAManaged, and the number of the legacy stream.
 _DLPACK_CUDA = (2, 13)
 _LEGACY_STREAM = 1
 
 
-class Interface:
+class CudaArrayInterface:
     """Anything with version 2 or 3 of `__cuda_array_interface__`.
 
     It cannot make arrays. Its stream is the one that an operand names, else the legacy default
@@ -27,31 +27,34 @@ class Interface:
         self._ordinal = ordinal
 
     def read(self, array: Any) -> tuple[int, Hashable]:
-        seen = array.__cuda_array_interface__
-        address, read_only = seen["data"]
-        masked = seen.get("mask") is not None
-        layout = seen["shape"], seen.get("strides"), seen["typestr"]
+        interface = array.__cuda_array_interface__
+        address, read_only = interface["data"]
+        masked = interface.get("mask") is not None
+        layout = interface["shape"], interface.get("strides"), interface["typestr"]
         return address, (*layout, read_only, masked, self._ordinal(address))
 
     def describe(self, array: Any, name: str) -> Operand:
-        seen = array.__cuda_array_interface__
-        if seen.get("mask") is not None:
+        interface = array.__cuda_array_interface__
+        if interface.get("mask") is not None:
             raise ArrayError(f"{name} has a mask, which the kernels ignore; fill it in first")
-        shape, kind, (address, read_only) = tuple(seen["shape"]), seen["typestr"], seen["data"]
-        in_bytes = seen.get("strides")
-        strides = elements(in_bytes, int(kind[2:]), name) if in_bytes else dense(shape)
+        shape, kind = tuple(interface["shape"]), interface["typestr"]
+        address, read_only = interface["data"]
+        in_bytes = interface.get("strides")
+        strides = in_elements(in_bytes, int(kind[2:]), name) if in_bytes else dense(shape)
         dtype = _KINDS.get(kind, kind)
         return Operand(name, shape, strides, dtype, self._ordinal(address), read_only)
 
-    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
+    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
         return False
 
     def exports(self, kind: type) -> bool:  # noqa: ARG002
         return False
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
-        seen = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)
-        handles = {handle for one in seen if (handle := one.get("stream")) is not None}
+        interfaces = (getattr(array, "__cuda_array_interface__", {}) for array in arrays)
+        handles = {
+            handle for interface in interfaces if (handle := interface.get("stream")) is not None
+        }
         if len(handles) > 1:
             raise ArrayError(
                 f"the operands are on different streams {sorted(handles)}; bring them onto one"
@@ -61,11 +64,11 @@ class Interface:
     def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:  # noqa: ARG002
         raise ArrayError(f"{type(like).__qualname__} cannot be allocated here; give out={shape}")
 
-    def multiply(self, product: Given) -> bool:  # noqa: ARG002
+    def vendor_gemm(self, call: GemmCall) -> bool:  # noqa: ARG002
         return False
 
 
-class PyCuda(Interface):
+class PyCuda(CudaArrayInterface):
     """PyCUDA's GPUArray, which has no current stream: everything is on the default stream."""
 
     def __init__(self, gpuarray: Any, ordinal: Callable[[int], int | None]) -> None:
@@ -77,34 +80,34 @@ class PyCuda(Interface):
         return self._gpuarray.empty(shape, dtype=dtype, allocator=like.allocator)
 
 
-class DLPack(Interface):
-    """Anything else with DLPack: read on the legacy default stream, and never allocated here."""
+class DLPack(CudaArrayInterface):
+    """Any other array with DLPack: read on the legacy default stream, and never allocated here."""
 
     def __init__(self) -> None:
         super().__init__(lambda _: None)
 
     def read(self, array: Any) -> tuple[int, Hashable]:
-        seen = _viewed(array)
-        layout = seen.shape, seen.strides, str(seen.dtype)
-        return seen.ptr, (*layout, seen.readonly, dlpack_ordinal(array))
+        view = _view(array)
+        layout = view.shape, view.strides, str(view.dtype)
+        return view.ptr, (*layout, view.readonly, dlpack_ordinal(array))
 
     def describe(self, array: Any, name: str) -> Operand:
-        seen, ordinal = _viewed(array), dlpack_ordinal(array)
-        strides = seen.strides or dense(seen.shape)
-        return Operand(name, seen.shape, strides, str(seen.dtype), ordinal, seen.readonly)
+        view, ordinal = _view(array), dlpack_ordinal(array)
+        strides = view.strides or dense(view.shape)
+        return Operand(name, view.shape, strides, str(view.dtype), ordinal, view.readonly)
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return 0
 
 
-def _viewed(array: Any) -> Any:
-    """An array with DLPack, its producer's work ordered before the legacy default stream's."""
+def _view(array: Any) -> Any:
+    """A view of an array with DLPack; pending work on it precedes the legacy default stream's."""
     from cuda.core.utils import StridedMemoryView
 
     return StridedMemoryView.from_dlpack(array, stream_ptr=_LEGACY_STREAM)
 
 
 def dlpack_ordinal(array: Any) -> int | None:
-    """The CUDA device that holds an array with DLPack; None if none does."""
+    """The CUDA device that holds an array with DLPack; None if it is not on one."""
     kind, ordinal = array.__dlpack_device__()
     return int(ordinal) if int(kind) in _DLPACK_CUDA else None

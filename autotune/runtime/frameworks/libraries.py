@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune import settings
 from autotune.runtime.arrays import Operand
-from autotune.runtime.frameworks.base import Given, elements
+from autotune.runtime.frameworks.base import GemmCall, in_elements
 
 
 class Torch:
@@ -15,15 +15,15 @@ class Torch:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._records = torch.is_grad_enabled
-        # The documented way makes a Stream object, which takes longer than a launch.
+        self._grad_enabled = torch.is_grad_enabled
+        # The documented function makes a Stream object, which takes longer than a launch.
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._stream: Callable[[int], int] = raw or (
             lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream
         )
 
     def read(self, array: Any) -> tuple[int, Hashable]:
-        recorded = array.requires_grad and self._records()
+        recorded = array.requires_grad and self._grad_enabled()
         return array.data_ptr(), (array.shape, array.stride(), array.dtype, array.device, recorded)
 
     def describe(self, array: Any, name: str) -> Operand:
@@ -34,12 +34,12 @@ class Torch:
             tuple(array.stride()),
             str(array.dtype).removeprefix("torch."),
             device.index if device.type == "cuda" else None,
-            recorded=array.requires_grad and self._records(),
+            recorded=array.requires_grad and self._grad_enabled(),
         )
 
-    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
-        # Some may be of another library, or None. Spelled out: it is asked at every call.
-        return self._records() and (
+    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:
+        # An operand may be None or of another library. Written out because every call runs this.
+        return self._grad_enabled() and (
             getattr(a, "requires_grad", False)
             or getattr(b, "requires_grad", False)
             or getattr(out, "requires_grad", False)
@@ -47,36 +47,39 @@ class Torch:
         )
 
     def exports(self, kind: type) -> bool:
-        # Of other subclasses the memory may be no tensor's.
+        # The memory of other subclasses may not be a plain tensor's.
         return kind in (self._torch.Tensor, self._torch.nn.Parameter)
 
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return self._stream(ordinal)
 
     def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
-        # The type as a word would cost another microsecond.
+        # Passing the type by name would cost another microsecond.
         return like.new_empty(shape, dtype=self._torch.float32) if wide else like.new_empty(shape)
 
-    def multiply(self, product: Given) -> bool:
-        torch, problem, bias = self._torch, product.problem, product.bias
-        if problem.output != "same" or (product.beta and bias is not None):
+    def vendor_gemm(self, call: GemmCall) -> bool:
+        torch, problem, bias = self._torch, call.problem, call.bias
+        if problem.output != "same" or (call.beta and bias is not None):
             return False
-        # TF32 is a setting of the process; other threads may rely on it as it is.
+        # TF32 is a setting of the process, which other threads may rely on: never change it here.
         vendor = problem.precision.vendor
         if vendor is None or (
             problem.operand_type == "f32" and tf32_allowed(torch) != (vendor == "tf32")
         ):
             return False
-        a, b, out = product.a, product.b, product.out
+        a, b, out = call.a, call.b, call.out
         batched = out.dim() == 3
         if batched:
-            a, b = (one if one.dim() == 3 else one.expand(len(out), -1, -1) for one in (a, b))
-        if product.alpha == 1 and product.beta == 0 and bias is None:
+            a, b = (
+                matrix if matrix.dim() == 3 else matrix.expand(len(out), -1, -1)
+                for matrix in (a, b)
+            )
+        if call.alpha == 1 and call.beta == 0 and bias is None:
             (torch.bmm if batched else torch.mm)(a, b, out=out)
         else:
-            added, beta = (out, product.beta) if bias is None else (bias, 1)
-            multiply = torch.baddbmm if batched else torch.addmm
-            multiply(added, a, b, beta=beta, alpha=product.alpha, out=out)
+            added, beta = (out, call.beta) if bias is None else (bias, 1)
+            scaled_gemm = torch.baddbmm if batched else torch.addmm
+            scaled_gemm(added, a, b, beta=beta, alpha=call.alpha, out=out)
         if problem.activation is not None:
             activate = torch.relu_ if problem.activation == "relu" else torch.ops.aten.gelu_
             activate(out)
@@ -84,10 +87,10 @@ class Torch:
 
 
 def tf32_allowed(torch: Any) -> bool:
-    """Whether PyTorch's settings let float32 products on GPUs be made in tf32."""
+    """Whether PyTorch's settings allow tf32 for float32 matmuls on GPUs."""
     settings = torch.backends.cuda.matmul
     try:
-        # Which asks for the other raises once both have been set (2.9 and later).
+        # From 2.9 on, reading the old setting raises once both have been set.
         return bool(settings.fp32_precision == "tf32")
     except AttributeError:
         return bool(settings.allow_tf32)
@@ -105,10 +108,10 @@ class CuPy:
         return data.ptr, (array.shape, array.strides, array.dtype, data.device_id)
 
     def describe(self, array: Any, name: str) -> Operand:
-        strides = elements(array.strides, array.dtype.itemsize, name)
+        strides = in_elements(array.strides, array.dtype.itemsize, name)
         return Operand(name, array.shape, strides, array.dtype.name, array.data.device_id)
 
-    def records(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
+    def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
         return False
 
     def exports(self, kind: type) -> bool:
@@ -121,10 +124,10 @@ class CuPy:
         with like.device:
             return self._cupy.empty(shape, dtype=self._cupy.float32 if wide else like.dtype)
 
-    def multiply(self, product: Given) -> bool:
-        problem = product.problem
+    def vendor_gemm(self, call: GemmCall) -> bool:
+        problem = call.problem
         served = problem.precision.cupy and problem.output == "same"
-        if not served or not product.plain or settings.cupy_tf32():
+        if not served or not call.plain or settings.cupy_tf32():
             return False
-        self._cupy.matmul(product.a, product.b, out=product.out)
+        self._cupy.matmul(call.a, call.b, out=call.out)
         return True

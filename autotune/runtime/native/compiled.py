@@ -1,4 +1,4 @@
-"""`calls.c`, compiled once by the machine's C compiler, and which arrays it can read."""
+"""Compiles `calls.c` once with the machine's C compiler, and finds the arrays that it can read."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ COMPILER_SECONDS = 60.0
 
 _CAPSULE, _MAJOR = b"dlpack_exchange_api", 1
 _METH_FASTCALL = 0x0080
-# What it needs of the interpreter, all of Python's stable ABI.
+# The functions of the interpreter that `calls.c` needs, all of them in Python's stable ABI.
 _FUNCTIONS = (
     *("PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLong", "PyLong_FromLong", "PyObject_Type"),
     *("Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread"),
 )
 
 
-class Api(ctypes.Structure):
-    """DLPackExchangeAPI of dlpack.h 1.2, which begins with its version."""
+class ExchangeApi(ctypes.Structure):
+    """DLPackExchangeAPI of dlpack.h 1.2, which starts with its version."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -45,25 +45,25 @@ class Api(ctypes.Structure):
     )
 
 
-def exchange_api(kind: type) -> Api | None:
-    """The DLPack C exchange API of a type of arrays; None if it has none that can be used."""
+def exchange_api(kind: type) -> ExchangeApi | None:
+    """The DLPack C exchange API of a type of arrays; None without one that `calls.c` can use."""
     capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
     address = ctypes.pythonapi.PyCapsule_GetPointer
     address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     try:
-        found = Api.from_address(address(capsule, _CAPSULE))
+        api = ExchangeApi.from_address(address(capsule, _CAPSULE))
     except ValueError:
         return None
-    return found if found.major == _MAJOR and found.read and found.work_stream else None
+    return api if api.major == _MAJOR and api.read and api.work_stream else None
 
 
-class _Python(ctypes.Structure):
+class _PythonFunctions(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, "launched", "unknown"))
 
 
-class _Method(ctypes.Structure):
+class _MethodDefinition(ctypes.Structure):
     """PyMethodDef."""
 
     _fields_ = (
@@ -76,31 +76,31 @@ class _Method(ctypes.Structure):
 
 @dataclass(frozen=True)
 class NativeLibrary:
-    """The compiled part, whose functions keep the interpreter's lock.
+    """The compiled `calls.c`. Calling its functions keeps the interpreter's lock.
 
     Attributes:
-        functions: by their names in `calls.c`.
-        method: how Python calls `autotune_call`.
+        functions: named as in `calls.c`.
+        method: the definition of `autotune_call` for Python.
     """
 
     functions: ctypes.PyDLL
-    method: _Method
+    method: _MethodDefinition
 
     def caller(self, table: int) -> Callable[..., Any]:
-        """`autotune_call` on the table at an address, as a function of Python's own: through
-        `ctypes` a call takes longer than all that it does."""
+        """`autotune_call` on the table at an address, as a built-in function of Python: `ctypes`
+        would take longer to call it than it takes to run."""
         new = ctypes.pythonapi.PyCFunction_NewEx
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        made: Callable[..., Any] = new(ctypes.addressof(self.method), table, None)
-        return made
+        function: Callable[..., Any] = new(ctypes.addressof(self.method), table, None)
+        return function
 
 
 @lru_cache(maxsize=1)
 def library() -> NativeLibrary | None:
-    """The compiled part; None where it cannot be had."""
+    """The compiled `calls.c`; None without a C compiler that works or without the GIL."""
     compiler = settings.c_compiler()
-    if compiler is None or not _locked():
+    if compiler is None or not _has_gil():
         return None
     source = resources.files(__package__).joinpath("calls.c").read_bytes()
     key = sha256(b"\0".join((source, *map(str.encode, FLAGS), os.fsencode(compiler)))).hexdigest()
@@ -108,13 +108,13 @@ def library() -> NativeLibrary | None:
     try:
         if not path.exists():
             _compile(compiler, source, path)
-        return _loaded(path)
+        return _load(path)
     except (OSError, CacheError, subprocess.SubprocessError):
         return None
 
 
-def _locked() -> bool:
-    """Whether this is a CPython with an interpreter's lock, under which the tables are."""
+def _has_gil() -> bool:
+    """Whether this is a CPython with the global interpreter lock, which guards the tables."""
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)
     return sys.implementation.name == "cpython" and bool(enabled())
 
@@ -122,32 +122,35 @@ def _locked() -> bool:
 def _compile(compiler: Path, source: bytes, path: Path) -> None:
     settings.ensure(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        command = [str(compiler), *FLAGS, "-x", "c", "-o", str(made), "-"]
+        library_path = Path(folder) / path.name
+        command = [str(compiler), *FLAGS, "-x", "c", "-o", str(library_path), "-"]
         subprocess.run(
             command, input=source, capture_output=True, check=True, timeout=COMPILER_SECONDS
         )
-        made.replace(path)
+        library_path.replace(path)
 
 
-def _loaded(path: Path) -> NativeLibrary:
-    found = ctypes.PyDLL(str(path))
+def _load(path: Path) -> NativeLibrary:
+    library = ctypes.PyDLL(str(path))
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     arrays = (ctypes.py_object,) * 4
-    found.autotune_table.restype, found.autotune_table.argtypes = pointer, (pointer,)
-    found.autotune_free.argtypes = (pointer,)
-    found.autotune_kind.restype, found.autotune_kind.argtypes = None, (pointer, ctypes.py_object)
-    found.autotune_home.restype = None
-    found.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, number)
-    found.autotune_keep.argtypes = (
+    library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)
+    library.autotune_free.argtypes = (pointer,)
+    library.autotune_kind.restype, library.autotune_kind.argtypes = (
+        None,
+        (pointer, ctypes.py_object),
+    )
+    library.autotune_home.restype = None
+    library.autotune_home.argtypes = (pointer, ctypes.c_ulonglong, number)
+    library.autotune_keep.argtypes = (
         *(pointer, *arrays, ctypes.c_uint64, number),
         *(pointer, pointer, pointer),
     )
     functions = (_address(getattr(ctypes.pythonapi, name)) for name in _FUNCTIONS)
     # In CPython an object's id is its address.
-    found.autotune_python(ctypes.byref(_Python(*functions, id(True), id(None))))
-    method = _Method(b"call", _address(found.autotune_call), _METH_FASTCALL, None)
-    return NativeLibrary(found, method)
+    library.autotune_python(ctypes.byref(_PythonFunctions(*functions, id(True), id(None))))
+    method = _MethodDefinition(b"call", _address(library.autotune_call), _METH_FASTCALL, None)
+    return NativeLibrary(library, method)
 
 
 def _address(function: Any) -> int | None:

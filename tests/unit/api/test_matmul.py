@@ -25,7 +25,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     """A run time whose shapes cuBLAS was measured to be the faster for."""
     case = Case(config=TYPED, vendor=True)
     case.cuda.make_context()
-    monkeypatch.setattr(runtime, "current", lambda: case.product)
+    monkeypatch.setattr(runtime, "current", lambda: case.matmul)
     return case
 
 

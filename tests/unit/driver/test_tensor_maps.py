@@ -11,7 +11,7 @@ import pytest
 from support.fake_encoder import WORD_1, Encoded, FakeEncoder
 
 from autotune.driver import tensor_maps
-from autotune.driver.tensor_maps import Encoder
+from autotune.driver.tensor_maps import TensorMapEncoder
 from autotune.errors import RunnerError
 from autotune.families.plan import Argument, TensorMap
 from autotune.problem import TENSOR_MAP_TYPES
@@ -37,7 +37,7 @@ def fake() -> FakeEncoder:
 
 
 def test_a_tensor_map_is_encoded_in_bytes_for_where_it_lies(fake: FakeEncoder) -> None:
-    Encoder(fake)(A, VALUES)
+    TensorMapEncoder(fake)(A, VALUES)
     assert fake.calls == [
         Encoded(
             type=9,
@@ -56,7 +56,7 @@ def test_a_tensor_map_is_encoded_in_bytes_for_where_it_lies(fake: FakeEncoder) -
 
 
 def test_the_encoding_is_what_the_driver_wrote(fake: FakeEncoder) -> None:
-    encoded = Encoder(fake)(A, VALUES)
+    encoded = TensorMapEncoder(fake)(A, VALUES)
     assert encoded == struct.pack("<QQ", 0, WORD_1).ljust(128, b"\x5a")
 
 
@@ -64,14 +64,14 @@ def test_the_encoding_is_what_the_driver_wrote(fake: FakeEncoder) -> None:
 def test_one_matrix_for_all_has_one_in_the_third_extent(
     fake: FakeEncoder, stride: int, batch: int
 ) -> None:
-    Encoder(fake)(replace(A, batch=batch), VALUES | {"stride_a": stride})
+    TensorMapEncoder(fake)(replace(A, batch=batch), VALUES | {"stride_a": stride})
     assert fake.calls[0].extents == (4096, 512, 1)
     assert fake.calls[0].strides == (2 * 4104, 2 * 4104 * 512)
 
 
 def test_a_copy_in_the_workspace_has_steps_of_its_own(fake: FakeEncoder) -> None:
     copied = replace(A, base="workspace", type="f32", pitch=64, stride=64 * 512, box=(32, 8))
-    Encoder(fake)(replace(copied, columns=61), {"workspace": 256})
+    TensorMapEncoder(fake)(replace(copied, columns=61), {"workspace": 256})
     assert fake.calls[0].strides == (4 * 64, 4 * 64 * 512)
     assert fake.calls[0].extents == (61, 512, 3)
 
@@ -81,7 +81,9 @@ def test_below_128_kib_a_bit_that_drivers_set_by_mistake_is_cleared(
     fake: FakeEncoder, columns: int, cleared: bool
 ) -> None:
     # 1023 rows of 128 bytes and one of `columns`.
-    encoded = Encoder(fake)(replace(A, columns=columns, rows=1024, batch=1), VALUES | {"lda": 64})
+    encoded = TensorMapEncoder(fake)(
+        replace(A, columns=columns, rows=1024, batch=1), VALUES | {"lda": 64}
+    )
     (word,) = struct.unpack_from("<Q", encoded, 8)
     assert word == (WORD_1 & ~(1 << 21) if cleared else WORD_1)
 
@@ -123,26 +125,26 @@ def test_what_the_driver_would_refuse_is_refused_with_the_reason(
     fake: FakeEncoder, changed: dict[str, Any], values: dict[str, float], reason: str
 ) -> None:
     with pytest.raises(RunnerError, match=f"tensor map of a: .*{reason}"):
-        Encoder(fake)(replace(A, **changed), VALUES | values)
+        TensorMapEncoder(fake)(replace(A, **changed), VALUES | values)
     assert fake.calls == []
 
 
 @pytest.mark.parametrize("changed", [{"box": (256, 256), "swizzle": 0}, {"rows": 2**32}])
 def test_limits_themselves_are_allowed(fake: FakeEncoder, changed: dict[str, Any]) -> None:
-    Encoder(fake)(replace(A, batch=1, **changed), VALUES | {"lda": 8})
+    TensorMapEncoder(fake)(replace(A, batch=1, **changed), VALUES | {"lda": 8})
     assert len(fake.calls) == 1
 
 
 def test_what_the_driver_refuses_all_the_same_names_its_status(fake: FakeEncoder) -> None:
     fake.status = 1
     with pytest.raises(RunnerError, match="cuTensorMapEncodeTiled gave 1 for TensorMap"):
-        Encoder(fake)(A, VALUES)
+        TensorMapEncoder(fake)(A, VALUES)
 
 
 @pytest.mark.parametrize("answer", [(0, 0, 1), (0, None, 1), (500, None, None)])
 def test_a_driver_without_tensor_maps_says_so(answer: tuple[Any, ...]) -> None:
     with pytest.raises(RunnerError, match="has no cuTensorMapEncodeTiled; update it"):
-        Encoder(SimpleNamespace(cuGetProcAddress=lambda *_: answer))
+        TensorMapEncoder(SimpleNamespace(cuGetProcAddress=lambda *_: answer))
 
 
 def test_a_session_passes_tensor_maps_by_value(
@@ -159,7 +161,7 @@ def test_a_session_passes_tensor_maps_by_value(
         Argument("i32", 7),
         Argument("f32", "alpha"),
     )
-    encoded, *others = arguments.resolved(given, VALUES, session._encode)
+    encoded, *others = arguments.resolve_arguments(given, VALUES, session._encode)
     assert isinstance(encoded, bytes)
     assert others == [4096, 7, 0.5]
     packed = struct.pack("".join(arguments.FORMATS[one.type] for one in given), encoded, *others)

@@ -14,9 +14,9 @@ from support.sample_records import H100
 
 from autotune.compiler import CompileFailure
 from autotune.errors import AutotuneError, NotFoundError, UsageError
-from autotune.export import FORMATS, Library, gather, write, write_library
+from autotune.export import FORMATS, ExportedLibrary, gather, write, write_library
+from autotune.export.files import replace_files
 from autotune.export.names import check_name
-from autotune.export.names import write as write_files
 from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 from autotune.problem import Problem
@@ -26,16 +26,16 @@ SMALL = Problem(64, 48, 40)
 
 
 @pytest.fixture(scope="module")
-def library() -> Library:
+def library() -> ExportedLibrary:
     return exported_library.library_of(exported_library.tuned())
 
 
 @pytest.fixture
-def small() -> Library:
+def small() -> ExportedLibrary:
     return exported_library.library_of({SMALL: NAIVE})
 
 
-def document(library: Library, folder: Path, format: str = "json") -> Any:
+def document(library: ExportedLibrary, folder: Path, format: str = "json") -> Any:
     write_library(library, folder, format)
     return json.loads((folder / f"{library.name}.json").read_text())
 
@@ -47,7 +47,7 @@ def read_argument(data: Any) -> Argument:
     return Argument(data["type"], value)
 
 
-def read_plan(data: Any, library: Library, config: Config) -> LaunchPlan:
+def read_plan(data: Any, library: ExportedLibrary, config: Config) -> LaunchPlan:
     """A plan back from its JSON, with the templates of the library's programs."""
     launches = tuple(
         Launch(
@@ -62,7 +62,9 @@ def read_plan(data: Any, library: Library, config: Config) -> LaunchPlan:
     return LaunchPlan(config, launches, data["workspace"], data["counters"], data["product"])
 
 
-def test_the_json_holds_the_whole_plan_of_every_product(library: Library, tmp_path: Path) -> None:
+def test_the_json_holds_the_whole_plan_of_every_product(
+    library: ExportedLibrary, tmp_path: Path
+) -> None:
     data = document(library, tmp_path)
     read = {
         one["problem"]: read_plan(one["plan"], library, Config.parse(one["config"]))
@@ -71,7 +73,7 @@ def test_the_json_holds_the_whole_plan_of_every_product(library: Library, tmp_pa
     assert read == {str(one.problem): one.plan for one in library.products}
 
 
-def test_the_json_names_every_file_with_its_hash(small: Library, tmp_path: Path) -> None:
+def test_the_json_names_every_file_with_its_hash(small: ExportedLibrary, tmp_path: Path) -> None:
     files = document(small, tmp_path, "c")["files"]
     found = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
     del found["lib.json"]
@@ -79,7 +81,9 @@ def test_the_json_names_every_file_with_its_hash(small: Library, tmp_path: Path)
     assert set(files) == {"lib.h", "lib.c", "main.c", "CMakeLists.txt", "lib.pc.in", "README.md"}
 
 
-def test_the_json_says_what_a_kernel_was_compiled_from(small: Library, tmp_path: Path) -> None:
+def test_the_json_says_what_a_kernel_was_compiled_from(
+    small: ExportedLibrary, tmp_path: Path
+) -> None:
     kernel, *_ = document(small, tmp_path)["kernels"]
     program, *_ = small.programs.values()
     assert kernel["template"] == dict(program.template.arguments)
@@ -87,14 +91,14 @@ def test_the_json_says_what_a_kernel_was_compiled_from(small: Library, tmp_path:
     assert kernel["sha256"] == sha256(program.cubin).hexdigest()
 
 
-def test_cubins_lie_beside_the_plans_that_name_them(small: Library, tmp_path: Path) -> None:
+def test_cubins_lie_beside_the_plans_that_name_them(small: ExportedLibrary, tmp_path: Path) -> None:
     kernels = {one["key"]: one for one in document(small, tmp_path, "cubin")["kernels"]}
     (program,) = small.products[0].programs
     file = tmp_path / kernels[program.key]["file"]
     assert (file.suffix, file.read_bytes()) == (".cubin", program.cubin)
 
 
-def test_the_readme_says_where_each_kernel_is_from(small: Library, tmp_path: Path) -> None:
+def test_the_readme_says_where_each_kernel_is_from(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     text = (tmp_path / "README.md").read_text()
     assert f"| `{SMALL}` | {H100.name} | exact | 10 us (measured) | `{NAIVE}` |" in text
@@ -121,11 +125,11 @@ def test_a_name_that_is_no_identifier_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["../lib.c", "/etc/lib.c", "a/b", "..", "."])
 def test_a_file_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="is no name of a file in"):
-        write_files(tmp_path, "lib.json", {name: b""})
+        replace_files(tmp_path, "lib.json", {name: b""})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_replaces_what_it_left(small: Library, tmp_path: Path) -> None:
+def test_an_export_replaces_what_it_left(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     first = (tmp_path / "lib.c").read_text()
     other = exported_library.library_of({replace(SMALL, k=41): NAIVE})
@@ -134,14 +138,18 @@ def test_an_export_replaces_what_it_left(small: Library, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["lib.c", "README.md", "CMakeLists.txt"])
-def test_a_file_of_somebody_else_is_not_replaced(small: Library, tmp_path: Path, name: str) -> None:
+def test_a_file_of_somebody_else_is_not_replaced(
+    small: ExportedLibrary, tmp_path: Path, name: str
+) -> None:
     (tmp_path / name).write_text("mine")
     with pytest.raises(AutotuneError, match=f"{name} is not as an export left it"):
         write_library(small, tmp_path, "c")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_that_was_changed_since_is_not_replaced(small: Library, tmp_path: Path) -> None:
+def test_a_file_that_was_changed_since_is_not_replaced(
+    small: ExportedLibrary, tmp_path: Path
+) -> None:
     write_library(small, tmp_path, "c")
     with (tmp_path / "main.c").open("a") as file:
         file.write("/* mine */")
@@ -151,13 +159,15 @@ def test_a_file_that_was_changed_since_is_not_replaced(small: Library, tmp_path:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"files": 3}', '{"files": []}'])
-def test_another_json_file_is_not_replaced(small: Library, tmp_path: Path, text: str) -> None:
+def test_another_json_file_is_not_replaced(
+    small: ExportedLibrary, tmp_path: Path, text: str
+) -> None:
     (tmp_path / "lib.json").write_text(text)
     with pytest.raises(AutotuneError, match=r"lib\.json is not as an export left it"):
         write_library(small, tmp_path, "json")
 
 
-def test_a_link_is_not_followed_out_of_the_folder(small: Library, tmp_path: Path) -> None:
+def test_a_link_is_not_followed_out_of_the_folder(small: ExportedLibrary, tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "folder"
     outside.write_text("precious")
     folder.mkdir()
@@ -167,14 +177,14 @@ def test_a_link_is_not_followed_out_of_the_folder(small: Library, tmp_path: Path
     assert outside.read_text() == "precious"
 
 
-def test_a_folder_that_is_a_file_is_refused(small: Library, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_refused(small: ExportedLibrary, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AutotuneError, match=r"cannot write to .*give another folder"):
         write_library(small, tmp_path / "file", "c")
 
 
 def test_nothing_is_left_behind_if_a_file_cannot_be_written(
-    small: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: ExportedLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_self: Path, target: Path) -> Path:
         raise OSError(28, "No space left on device", str(target))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_kernel_session import F4, Error, FakeSession, FakeTimer, Kernel, Pointers, right
-from support.sample_user_kernels import N, arguments, subject, work
+from support.sample_user_kernels import N, arguments, tunable, work
 
 from autotune.errors import RunnerError
 from autotune.families.config import Config
@@ -63,7 +63,7 @@ KERNELS: Mapping[str, Kernel] = {
 
 def candidate(act: str) -> Candidate:
     config = Config.of("saxpy", {"act": act})
-    plan = subject().plan(Config.of("saxpy", {"THREADS": 32, "EACH": 1}))
+    plan = tunable().plan(Config.of("saxpy", {"THREADS": 32, "EACH": 1}))
     return Candidate(config, plan, (), Resources(32, 32, 0))
 
 

@@ -44,21 +44,21 @@ def _transposed(matrix: Matrix) -> Interface:
 
 def test_the_product_is_written_to_out_which_is_returned(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
-    assert case.product(a, b, out) is out
+    assert case.matmul(a, b, out) is out
     assert _close(out.host, a.host @ b.host)
 
 
 def test_alpha_scales_the_product_and_beta_what_out_held(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     held = out.host.copy()
-    case.product(a, b, out, alpha=2.0, beta=-0.5)
+    case.matmul(a, b, out, alpha=2.0, beta=-0.5)
     assert _close(out.host, 2 * (a.host @ b.host) - 0.5 * held)
 
 
 def test_beta_0_does_not_read_out(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     out.host[:] = np.nan
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
 
 
@@ -67,7 +67,7 @@ def test_transposed_views_are_taken_as_they_lie(case: Case, layout: str) -> None
     a = case.array(5, 3) if layout[0] == "n" else _transposed(case.matrix(3, 5))
     b = case.array(3, 7) if layout[1] == "n" else _transposed(case.matrix(7, 3))
     out = case.array(5, 7)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
     assert case.found == [Problem(5, 7, 3, layout=layout)]
 
@@ -76,7 +76,7 @@ def test_rows_may_have_gaps(case: Case) -> None:
     a, b = case.matrix(5, 10)[:, 2:5], case.matrix(3, 9)[:, 1:8]
     out = case.matrix(5, 20)
     beyond = out[:, 7:].copy()
-    case.product(Interface(a), Interface(b), Interface(out[:, :7]))
+    case.matmul(Interface(a), Interface(b), Interface(out[:, :7]))
     assert _close(out[:, :7], a @ b)
     assert np.array_equal(out[:, 7:], beyond)
 
@@ -94,14 +94,14 @@ def test_an_axis_of_size_1_may_have_any_stride(case: Case, shape: tuple[int, int
         return Interface(host, strides=strides)
 
     a, b, out = odd(m, k), odd(k, n), odd(m, n)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
 
 
 def test_split_k_adds_up_in_the_workspace(case: Case) -> None:
     case.config = SPLIT
     a, b, out = case.operands(5, 7, 64)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
 
 
@@ -109,7 +109,7 @@ def test_split_k_adds_up_in_the_workspace(case: Case) -> None:
 
 
 def test_a_launch_is_the_plans(case: Case) -> None:
-    case.product(*case.operands(33, 70, 3))
+    case.matmul(*case.operands(33, 70, 3))
     (launch,) = case.cuda.launches
     (planned,) = case.plans[0].launches
     assert (launch.kernel, launch.grid, launch.block, launch.shared) == (
@@ -120,14 +120,14 @@ def test_a_launch_is_the_plans(case: Case) -> None:
 def test_arguments_are_addresses_leading_dimensions_and_sizes(case: Case) -> None:
     a, b = case.matrix(5, 10)[:, :3], case.matrix(3, 7)
     out = case.matrix(5, 8)[:, :7]
-    case.product(Interface(a), Interface(b), Interface(out), alpha=2.0, beta=0.5)
+    case.matmul(Interface(a), Interface(b), Interface(out), alpha=2.0, beta=0.5)
     assert case.cuda.launches[0].arguments == (
         a.ctypes.data, 10, b.ctypes.data, 7, out.ctypes.data, 8, 5, 7, 3, 2.0, 0.5, None, 0, 0, 0
     )  # fmt: skip
 
 
 def test_kernels_may_take_all_dynamic_shared_memory_but_their_static(case: Case) -> None:
-    case.product(*case.operands(5, 7, 3))
+    case.matmul(*case.operands(5, 7, 3))
     assert list(case.cuda.limits.values()) == [232448 - 1024]
 
 
@@ -135,7 +135,7 @@ def test_the_plan_is_made_for_the_alignment_of_the_arrays(case: Case) -> None:
     memory = case.cuda.hold(np.empty(4 * 8 + 8, np.float32))
     first = (-memory.ctypes.data // 4) % 4
     odd = memory[first + 1 : first + 33].reshape(4, 8)
-    case.product(case.array(4, 4), case.array(4, 8), Interface(odd))
+    case.matmul(case.array(4, 4), case.array(4, 8), Interface(odd))
     assert case.alignments[0].c == 1
 
 
@@ -145,7 +145,7 @@ def test_other_alignment_is_another_executable(case: Case) -> None:
     a, b = case.array(4, 4), case.array(4, 8)
     for offset in (0, 1, 0, 1):
         out = memory[first + offset : first + offset + 32].reshape(4, 8)
-        case.product(a, b, Interface(out))
+        case.matmul(a, b, Interface(out))
     assert [alignment.c for alignment in case.alignments] == [4, 1]
 
 
@@ -155,8 +155,8 @@ def test_other_alignment_is_another_executable(case: Case) -> None:
 def test_a_warm_call_only_asks_for_the_context_and_launches(case: Case, torch: FakeTorch) -> None:
     case.cuda.make_context()
     a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(5, 7, 3))
-    case.product(a, b, out)
-    assert case.calls(lambda: case.product(a, b, out)) == ["cuCtxGetId", "cuLaunchKernelEx"]
+    case.matmul(a, b, out)
+    assert case.calls(lambda: case.matmul(a, b, out)) == ["cuCtxGetId", "cuLaunchKernelEx"]
 
 
 def test_a_warm_call_with_a_workspace_only_asks_whether_it_is_captured(case: Case) -> None:
@@ -172,16 +172,16 @@ def test_a_warm_call_with_a_workspace_only_asks_whether_it_is_captured(case: Cas
 
 
 def test_new_arrays_of_a_known_look_are_not_looked_up_or_compiled_again(case: Case) -> None:
-    case.product(*case.operands(4, 8, 16))
+    case.matmul(*case.operands(4, 8, 16))
     known = len(case.found), len(case.built), len(case.plans)
     for _ in range(3):
-        case.product(*case.operands(4, 8, 16))
+        case.matmul(*case.operands(4, 8, 16))
     assert (len(case.found), len(case.built)) == known[:2]
 
 
 def test_shapes_that_share_a_kernel_load_it_once(case: Case) -> None:
-    case.product(*case.operands(4, 8, 16))
-    loads = case.calls(lambda: case.product(*case.operands(5, 9, 17)))
+    case.matmul(*case.operands(4, 8, 16))
+    loads = case.calls(lambda: case.matmul(*case.operands(5, 9, 17)))
     assert "cuLibraryLoadData" not in loads
 
 
@@ -194,7 +194,7 @@ def test_threads_share_a_kernel(case: Case) -> None:
             a, b, out = (Interface(np.random.rand(8, 8).astype(np.float32)) for _ in range(3))
             for one in (a, b, out):
                 case.cuda.hold(one.host)
-            case.product(a, b, out)
+            case.matmul(a, b, out)
             results.append(_close(out.host, a.host @ b.host))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -211,7 +211,7 @@ def test_threads_share_a_kernel(case: Case) -> None:
 def test_an_exact_record_is_used_silently(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        case.product(*case.operands(5, 7, 3))
+        case.matmul(*case.operands(5, 7, 3))
 
 
 @pytest.mark.parametrize("how", ["nearest", "predicted"])
@@ -219,8 +219,8 @@ def test_an_untuned_shape_says_once_what_to_type(case: Case, how: Any) -> None:
     case.how = how
 
     def act() -> None:
-        case.product(*case.operands(5, 7, 3))
-        case.product(*case.operands(5, 7, 3))
+        case.matmul(*case.operands(5, 7, 3))
+        case.matmul(*case.operands(5, 7, 3))
         Kernel(case.runtime, Problem(5, 7, 3), 0)
 
     with pytest.warns(UntunedWarning, match="autotune tune 5x7x3") as said:
@@ -231,7 +231,7 @@ def test_an_untuned_shape_says_once_what_to_type(case: Case, how: Any) -> None:
 def test_the_warning_points_at_the_caller(case: Case) -> None:
     case.how = "nearest"
     with pytest.warns(UntunedWarning) as said:
-        case.product(*case.operands(5, 7, 3))
+        case.matmul(*case.operands(5, 7, 3))
     assert said[0].filename == __file__
 
 
@@ -239,7 +239,7 @@ def test_each_shape_is_warned_of(case: Case) -> None:
     case.how = "nearest"
     for shape in ((5, 7, 3), (5, 7, 4)):
         with pytest.warns(UntunedWarning, match=str(Problem(*shape))):
-            case.product(*case.operands(*shape))
+            case.matmul(*case.operands(*shape))
 
 
 def test_a_tuner_is_called_for_an_untuned_shape_and_its_result_used(case: Case) -> None:
@@ -253,37 +253,37 @@ def test_a_tuner_is_called_for_an_untuned_shape_and_its_result_used(case: Case) 
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        case.product.tune(a, b, tuner)
-        case.product.tune(a, b, tuner)
-        case.product(a, b, out)
+        case.matmul.tune(a, b, tuner)
+        case.matmul.tune(a, b, tuner)
+        case.matmul(a, b, out)
     assert tuned == [(Problem(5, 7, 64), "NVIDIA H100 80GB HBM3")]
     assert case.plans[-1].config == SPLIT
 
 
 def test_what_was_bound_before_tuning_is_forgotten(case: Case) -> None:
     operands = case.operands(5, 7, 64)
-    case.product(*operands)
+    case.matmul(*operands)
     case.config = SPLIT
-    case.product.forget(Problem(5, 7, 64))
-    case.product(*operands)
+    case.matmul.forget(Problem(5, 7, 64))
+    case.matmul(*operands)
     assert case.plans[-1].config == SPLIT
 
 
 def test_a_problem_that_nothing_can_run(case: Case) -> None:
     case.config = None
     with pytest.raises(NotFoundError, match="no kernel can run 5x7x3:f32:nn on NVIDIA H100"):
-        case.product(*case.operands(5, 7, 3))
+        case.matmul(*case.operands(5, 7, 3))
 
 
 def test_a_kernel_that_does_not_compile(case: Case) -> None:
     case.reason = "error: too many registers"
     with pytest.raises(AutotuneError, match=r"naive<1, 0, 0, 0> does not compile for sm_90: error"):
-        case.product(*case.operands(5, 7, 3))
+        case.matmul(*case.operands(5, 7, 3))
 
 
 def test_a_launch_that_the_driver_refuses(case: Case) -> None:
     operands = case.operands(5, 7, 3)
-    case.product(*operands)
+    case.matmul(*operands)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(RunnerError, match="cuLaunchKernelEx gave CUDA_ERROR_INVALID_VALUE"):
-        case.product(*operands)
+        case.matmul(*operands)

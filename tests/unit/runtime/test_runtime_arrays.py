@@ -12,7 +12,7 @@ from support.fake_frameworks import Interface
 from support.runtime_case import Case
 
 from autotune.errors import ArrayError
-from autotune.runtime.arrays import Window, overlap
+from autotune.runtime.arrays import MatrixMemory, overlap
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def case() -> Case:
 def refused(case: Case, a: Any, b: Any, out: Any = None, beta: float = 0.0) -> str:
     """The message, which is one line, and nothing was launched."""
     with pytest.raises(ArrayError) as error:
-        case.product(a, b, out, 1.0, beta)
+        case.matmul(a, b, out, 1.0, beta)
     assert case.cuda.launches == []
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -166,7 +166,7 @@ def test_out_that_begins_inside_an_input(case: Case) -> None:
 
 def test_overlap_is_found_at_warm_calls_too(case: Case) -> None:
     a, b, out = case.operands(4, 4, 4)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     case.cuda.launches.clear()
     assert "overlaps B at" in refused(case, a, b, b)
 
@@ -174,18 +174,18 @@ def test_overlap_is_found_at_warm_calls_too(case: Case) -> None:
 def test_out_may_be_other_columns_of_an_inputs_memory(case: Case) -> None:
     memory = case.matrix(3, 8)
     a, b, out = memory[:, :3], case.array(3, 4), memory[:, 4:]
-    case.product(Interface(a), b, Interface(out))
+    case.matmul(Interface(a), b, Interface(out))
     assert np.allclose(out, a @ b.host, atol=1e-5)
 
 
 windows = st.builds(
-    lambda rows, columns, gap, *rest: Window(rows, columns, columns + gap, *rest),
+    lambda rows, columns, gap, *rest: MatrixMemory(rows, columns, columns + gap, *rest),
     st.integers(1, 5), st.integers(1, 5), st.integers(0, 6), st.integers(1, 3), st.integers(1, 40),
     st.sampled_from((2, 4)),
 )  # fmt: skip
 
 
-def occupied(address: int, window: Window) -> list[int]:
+def occupied(address: int, window: MatrixMemory) -> list[int]:
     """The bytes of every element."""
     return [
         address + size * (matrix * window.stride + row * window.leading + column) + byte
@@ -198,18 +198,20 @@ def occupied(address: int, window: Window) -> list[int]:
 
 
 @given(st.integers(0, 120), windows, st.integers(0, 120), windows)
-def test_an_overlap_is_never_missed(at: int, one: Window, other_at: int, other: Window) -> None:
+def test_an_overlap_is_never_missed(
+    at: int, one: MatrixMemory, other_at: int, other: MatrixMemory
+) -> None:
     shared = {*occupied(2 * at, one)} & {*occupied(2 * other_at, other)}
     assert overlap(2 * at, one, 2 * other_at, other) or not shared
 
 
 @given(windows)
-def test_the_extent_of_matrices_ends_behind_their_last_element(window: Window) -> None:
+def test_the_extent_of_matrices_ends_behind_their_last_element(window: MatrixMemory) -> None:
     assert window.extent == max(occupied(0, window)) + 1
 
 
 @given(windows)
-def test_matrices_that_share_an_element_are_never_disjoint(window: Window) -> None:
+def test_matrices_that_share_an_element_are_never_disjoint(window: MatrixMemory) -> None:
     shared = occupied(0, window)
     assert not window.disjoint or len(set(shared)) == len(shared)
 
@@ -217,11 +219,11 @@ def test_matrices_that_share_an_element_are_never_disjoint(window: Window) -> No
 @pytest.mark.parametrize(
     "window",
     [
-        pytest.param(Window(5, 7, 8, 3, 39), id="one behind the other"),
-        pytest.param(Window(5, 7, 24, 3, 8), id="rows that take turns"),
+        pytest.param(MatrixMemory(5, 7, 8, 3, 39), id="one behind the other"),
+        pytest.param(MatrixMemory(5, 7, 24, 3, 8), id="rows that take turns"),
     ],
 )
-def test_matrices_without_a_gap_to_spare_are_disjoint(window: Window) -> None:
+def test_matrices_without_a_gap_to_spare_are_disjoint(window: MatrixMemory) -> None:
     assert window.disjoint
 
 
@@ -231,6 +233,6 @@ def test_side_by_side_columns_are_apart(
 ) -> None:
     leading = left + right + gap
     first, second = (
-        Window(rows, columns, leading, element_bytes=size) for columns in (left, right)
+        MatrixMemory(rows, columns, leading, element_bytes=size) for columns in (left, right)
     )
     assert not overlap(0, first, size * left, second)

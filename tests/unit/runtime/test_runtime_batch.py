@@ -31,7 +31,7 @@ def _close(result: Matrix, expected: Matrix) -> bool:
 def _refused(case: Case, *operands: Any, **given: Any) -> str:
     """The message, which is one line, and nothing was launched."""
     with pytest.raises(ArrayError) as error:
-        case.product(*operands, **given)
+        case.matmul(*operands, **given)
     assert case.cuda.launches == []
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -42,7 +42,7 @@ def _refused(case: Case, *operands: Any, **given: Any) -> str:
 
 def test_matrices_of_a_batch_are_multiplied_in_pairs(case: Case) -> None:
     a, b, out = case.array(4, 5, 3), case.array(4, 3, 7), case.array(4, 5, 7)
-    assert case.product(a, b, out) is out
+    assert case.matmul(a, b, out) is out
     assert _close(out.host, a.host @ b.host)
     assert case.found == [Problem(5, 7, 3, batch=4)]
 
@@ -50,28 +50,28 @@ def test_matrices_of_a_batch_are_multiplied_in_pairs(case: Case) -> None:
 @pytest.mark.parametrize("shapes", [((4, 5, 3), (3, 7)), ((5, 3), (4, 3, 7))], ids=str)
 def test_one_matrix_is_multiplied_by_each_of_a_batch(case: Case, shapes: Any) -> None:
     a, b, out = (case.array(*shape) for shape in (*shapes, (4, 5, 7)))
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
 
 
 def test_a_repeated_matrix_is_one_matrix(case: Case) -> None:
     repeated = np.broadcast_to(case.matrix(5, 3), (4, 5, 3))
     b, out = case.array(4, 3, 7), case.array(4, 5, 7)
-    case.product(Interface(repeated), b, out)
+    case.matmul(Interface(repeated), b, out)
     assert _close(out.host, repeated @ b.host)
     assert case.cuda.launches[0].arguments[-3:] == (0, 21, 35)
 
 
 def test_a_batch_of_one_matrix_keeps_its_axis(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((1, 5, 3), (3, 7)))
-    out: Any = case.product(a, b)
+    out: Any = case.matmul(a, b)
     assert _close(out.host, a.host @ b.host)
     assert case.found == [Problem(5, 7, 3)]
 
 
 def test_out_is_allocated_with_the_batch(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((4, 5, 3), (3, 7)))
-    out: Any = case.product(a, b)
+    out: Any = case.matmul(a, b)
     assert _close(out.host, a.host @ b.host)
 
 
@@ -80,7 +80,7 @@ def test_batches_of_transposed_views_are_taken_as_they_lie(case: Case, layout: s
     a = case.matrix(4, 5, 3) if layout[0] == "n" else case.matrix(4, 3, 5).swapaxes(1, 2)
     b = case.matrix(4, 3, 7) if layout[1] == "n" else case.matrix(4, 7, 3).swapaxes(1, 2)
     out = case.array(4, 5, 7)
-    case.product(Interface(a), Interface(b), out)
+    case.matmul(Interface(a), Interface(b), out)
     assert _close(out.host, a @ b)
     assert case.found == [Problem(5, 7, 3, layout=layout, batch=4)]
 
@@ -88,21 +88,21 @@ def test_batches_of_transposed_views_are_taken_as_they_lie(case: Case, layout: s
 def test_matrices_may_lie_apart(case: Case) -> None:
     a, b, out = case.matrix(8, 6, 3)[::2, :5], case.matrix(4, 3, 7), case.matrix(4, 6, 9)
     held = out.copy()
-    case.product(Interface(a), Interface(b), Interface(out[:, 1:, 2:]))
+    case.matmul(Interface(a), Interface(b), Interface(out[:, 1:, 2:]))
     held[:, 1:, 2:] = a @ b
     assert _close(out, held)
 
 
 def test_the_rows_of_matrices_may_take_turns(case: Case) -> None:
     a, b, out = case.matrix(5, 4, 3), case.matrix(3, 7), case.matrix(5, 4, 7)
-    case.product(Interface(a.swapaxes(0, 1)), Interface(b), Interface(out.swapaxes(0, 1)))
+    case.matmul(Interface(a.swapaxes(0, 1)), Interface(b), Interface(out.swapaxes(0, 1)))
     assert _close(out, a @ b)
 
 
 def test_the_plan_counts_on_no_more_than_the_strides_allow(case: Case) -> None:
     a = case.matrix(3, 5, 4)[:, :4]
     b = as_strided(case.matrix(3 * 17), (3, 4, 4), (4 * 17, 16, 4))
-    case.product(Interface(a), Interface(b), case.array(3, 4, 4))
+    case.matmul(Interface(a), Interface(b), case.array(3, 4, 4))
     assert (case.alignments[0].a, case.alignments[0].b) == (4, 1)
 
 
@@ -136,7 +136,7 @@ def test_an_out_between_the_matrices_of_an_input(case: Case) -> None:
     memory = case.matrix(4, 5, 12)
     a, b, out = memory[:, :, :3], case.matrix(4, 3, 7), memory[:, :, 4:11]
     expected = a @ b
-    case.product(Interface(a), Interface(b), Interface(out))
+    case.matmul(Interface(a), Interface(b), Interface(out))
     assert _close(out, expected)
 
 
@@ -172,13 +172,13 @@ def test_bias_and_activation_come_last(case: Case, biased: bool, activation: str
     a, b, out = case.operands(5, 7, 3)
     bias = case.array(7) if biased else None
     expected = 2 * (a.host @ b.host) + 0.5 * out.host + (bias.host if bias else 0)
-    case.product(a, b, out, 2.0, 0.5, bias, activation)
+    case.matmul(a, b, out, 2.0, 0.5, bias, activation)
     assert _close(out.host, _activated(expected, activation))
 
 
 def test_a_bias_is_shared_by_the_batch(case: Case) -> None:
     a, b, out, bias = case.array(4, 5, 3), case.array(3, 7), case.array(4, 5, 7), case.array(7)
-    case.product(a, b, out, bias=bias, activation="relu")
+    case.matmul(a, b, out, bias=bias, activation="relu")
     assert _close(out.host, np.maximum(a.host @ b.host + bias.host, 0))
     assert case.found == [Problem(5, 7, 3, batch=4, epilogue="bias_relu")]
 
@@ -186,7 +186,7 @@ def test_a_bias_is_shared_by_the_batch(case: Case) -> None:
 def test_epilogues_are_problems_of_their_own(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     for activation in (None, "relu", None, "relu"):
-        case.product(a, b, out, activation=activation)
+        case.matmul(a, b, out, activation=activation)
     assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, epilogue="relu")]
 
 
@@ -199,13 +199,13 @@ def test_a_tuner_is_called_for_the_epilogue(case: Case) -> None:
         tuned.append(problem)
 
     a, b, _ = case.operands(5, 7, 3)
-    case.product.tune(a, b, tuner, case.array(7), "gelu")
+    case.matmul.tune(a, b, tuner, case.array(7), "gelu")
     assert tuned == [Problem(5, 7, 3, epilogue="bias_gelu")]
 
 
 def test_an_unknown_activation(case: Case) -> None:
     with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu or"):
-        case.product(*case.operands(5, 7, 3), activation="tanh")
+        case.matmul(*case.operands(5, 7, 3), activation="tanh")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_kernel_computes_its_problem(case: Case) -> None:
 def test_a_kernel_is_ready_when_it_is_made(case: Case) -> None:
     Kernel(case.runtime, Problem(4, 8, 16), 0)
     built = len(case.built)
-    case.product(*case.operands(4, 8, 16))
+    case.matmul(*case.operands(4, 8, 16))
     assert (built, len(case.built)) == (1, 1)
 
 
@@ -132,4 +132,4 @@ def test_a_kernel_keeps_the_arguments_of_so_many_launches_and_no_more(
         a, b, out = case.operands(5, 7, 3)
         kernel.launch(*(one.host.ctypes.data for one in (a, b, out)))
         assert _close(out.host, a.host @ b.host)
-    assert len(kernel._raw) == 1
+    assert len(kernel._launches) == 1

@@ -18,9 +18,9 @@ from support.runtime_case import SPLIT, TYPED, Case
 from autotune.errors import ArrayError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
-from autotune.runtime.executable import Placed
+from autotune.runtime.executable import BoundGemm
 from autotune.runtime.native import compiled as native
-from autotune.runtime.native.calls import Calls
+from autotune.runtime.native.cache import CallCache
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -66,15 +66,15 @@ def close(result: Matrix, expected: Matrix) -> bool:
 
 def prepared(case: Case) -> list[Any]:
     """The keys of what was found in Python."""
-    return list(case.product._calls)
+    return list(case.matmul._bound)
 
 
 def test_a_warm_call_is_launched_without_python(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
-    case.product(a, b, out)
-    case.product._calls.clear()
+    case.matmul(a, b, out)
+    case.matmul._bound.clear()
     a.host[:] += 1
-    calls = case.calls(lambda: case.product(a, b, out))
+    calls = case.calls(lambda: case.matmul(a, b, out))
     assert calls == ["cuCtxGetId", "cuLaunchKernelEx"]
     assert close(out.host, a.host @ b.host)
     assert prepared(case) == []
@@ -83,7 +83,7 @@ def test_a_warm_call_is_launched_without_python(case: Case, torch: FakeTorch) ->
 def test_the_launch_is_the_same(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     for _ in range(2):
-        case.product(a, b, out, 2.0, 0.5)
+        case.matmul(a, b, out, 2.0, 0.5)
     first, second = case.cuda.launches
     assert first == second
 
@@ -92,9 +92,9 @@ def test_it_is_on_the_librarys_current_stream(
     case: Case, torch: FakeTorch, exchange: Exchange
 ) -> None:
     given = operands(case, torch)
-    case.product(*given)
+    case.matmul(*given)
     exchange.stream = 33
-    case.product(*given)
+    case.matmul(*given)
     assert [one.stream for one in case.cuda.launches] == [0, 33]
 
 
@@ -112,24 +112,24 @@ def test_whatever_else_differs_is_another_call(
     case: Case, torch: FakeTorch, other: dict[str, Any]
 ) -> None:
     given = operands(case, torch)
-    case.product(*given)
-    case.product(*given, **other)
+    case.matmul(*given)
+    case.matmul(*given, **other)
     assert len(prepared(case)) == 2
 
 
 def test_another_address_is_another_call(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     other = torch.on("cuda:0", case.matrix(5, 7))
-    case.product(a, b, other)
+    case.matmul(a, b, other)
     assert close(other.host, a.host @ b.host)
 
 
 def test_other_strides_at_the_same_address_are_another_call(case: Case, torch: FakeTorch) -> None:
     a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(4, 4, 4))
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     turned = torch.on("cuda:0", a.host.T)
-    case.product(turned, b, out)
+    case.matmul(turned, b, out)
     assert close(out.host, a.host.T @ b.host)
 
 
@@ -138,9 +138,9 @@ def test_another_type_at_the_same_address_is_another_call(case: Case, torch: Fak
     memory.append(case.matrix(8, 8, dtype="float16"))
     a, out, b = memory
     halves: Any = [torch.on("cuda:0", one) for one in (a, b, out)]
-    case.product(*halves)
+    case.matmul(*halves)
     floats: Any = [torch.on("cuda:0", one.view(np.float32)) for one in (a, b[:4], out)]
-    case.product(*floats)
+    case.matmul(*floats)
     assert [str(one) for one in case.found] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
 
 
@@ -148,7 +148,7 @@ def test_a_bias_is_one_of_the_arrays(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     one, other = (torch.on("cuda:0", case.matrix(7)) for _ in "ab")
     for bias in (one, None, other, one):
-        case.product(a, b, out, bias=bias)
+        case.matmul(a, b, out, bias=bias)
         added = 0 if bias is None else bias.host
         assert close(out.host, a.host @ b.host + added)
     assert len(prepared(case)) == 3
@@ -157,9 +157,9 @@ def test_a_bias_is_one_of_the_arrays(case: Case, torch: FakeTorch) -> None:
 def test_parameters_and_tensors_go_together(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     weight = Parameter(b.host)
-    case.product(a, weight, out)
-    case.product._calls.clear()
-    case.product(a, weight, out)
+    case.matmul(a, weight, out)
+    case.matmul._bound.clear()
+    case.matmul(a, weight, out)
     assert prepared(case) == []
 
 
@@ -167,10 +167,10 @@ def test_arrays_that_record_gradients_are_refused_also_when_the_call_is_known(
     case: Case, torch: FakeTorch
 ) -> None:
     a, b, out = operands(case, torch)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     torch.records, a.requires_grad = True, True
     with pytest.raises(ArrayError, match="A requires a gradient"):
-        case.product(a, b, out)
+        case.matmul(a, b, out)
 
 
 def test_what_takes_scratch_memory_is_found_by_machine_code_and_enqueued_by_python(
@@ -178,10 +178,10 @@ def test_what_takes_scratch_memory_is_found_by_machine_code_and_enqueued_by_pyth
 ) -> None:
     case.config = SPLIT
     a, b, out = operands(case, torch, 4, 8, 16)
-    case.product(a, b, out)
-    case.product._calls.clear()
+    case.matmul(a, b, out)
+    case.matmul._bound.clear()
     torch.current = 5
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert close(out.host, a.host @ b.host)
     assert (prepared(case), case.cuda.launches[-1].stream) == ([], 5)
 
@@ -190,9 +190,9 @@ def test_a_thread_whose_context_is_elsewhere_enters_the_devices(
     case: Case, torch: FakeTorch
 ) -> None:
     given = operands(case, torch)
-    case.product(*given)
+    case.matmul(*given)
     case.cuda.make_context(1)
-    case.product(*given)
+    case.matmul(*given)
     assert [one.context for one in case.cuda.launches] == [1000, 100]
 
 
@@ -201,22 +201,22 @@ def test_a_kernel_has_calls_of_its_own(case: Case, torch: FakeTorch) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
     for _ in range(2):
         kernel(*given)
-    assert (len(kernel._calls), prepared(case)) == (1, [])
+    assert (len(kernel._bound), prepared(case)) == (1, [])
 
 
 def test_a_launch_that_the_driver_refuses(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
-    case.product(*given)
+    case.matmul(*given)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(RunnerError, match="cuLaunchKernelEx gave CUDA_ERROR_INVALID_VALUE"):
-        case.product(*given)
+        case.matmul(*given)
 
 
 def test_what_was_tuned_since_is_looked_up_again(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
-    case.product(*given)
-    case.product.forget(Problem(5, 7, 3))
-    case.product(*given)
+    case.matmul(*given)
+    case.matmul.forget(Problem(5, 7, 3))
+    case.matmul(*given)
     assert len(case.found) == 2
 
 
@@ -226,35 +226,35 @@ def test_arrays_that_are_not_exported_are_read_in_python(
     exchange.refuses = True
     a, b, out = operands(case, torch)
     for _ in range(2):
-        case.product(a, b, out)
+        case.matmul(a, b, out)
     assert close(out.host, a.host @ b.host)
 
 
 def test_what_goes_wrong_is_said_by_python(case: Case, torch: FakeTorch) -> None:
     a, _, _ = operands(case, torch)
     with pytest.raises(ArrayError, match="the inner sizes 3 and 5 differ"):
-        case.product(a, a)
+        case.matmul(a, a)
 
 
 def test_more_calls_than_a_table_takes(case: Case, torch: FakeTorch) -> None:
     a, b, _ = operands(case, torch, 1, 1, 1)
     memory = case.cuda.hold(np.zeros((5000, 1, 1), np.float32))
     for place in memory:
-        case.product(a, b, torch.on("cuda:0", place))
+        case.matmul(a, b, torch.on("cuda:0", place))
     assert np.all(memory == a.host @ b.host)
-    (calls,) = case.product._native._apis.values()
-    assert len(calls._table.placed) == 5000 - 4096
+    (calls,) = case.matmul._native._caches.values()
+    assert len(calls._table.bound) == 5000 - 4096
 
 
 def test_a_call_that_machine_code_has_forgotten_is_known_to_it_again(
     case: Case, torch: FakeTorch
 ) -> None:
     given = operands(case, torch)
-    case.product(*given)
-    case.product._native.forget()
-    case.product(*given)
-    case.product._calls.clear()
-    case.product(*given)
+    case.matmul(*given)
+    case.matmul._native.forget()
+    case.matmul(*given)
+    case.matmul._bound.clear()
+    case.matmul(*given)
     assert prepared(case) == []
 
 
@@ -264,9 +264,9 @@ def test_a_call_that_machine_code_has_forgotten_is_known_to_it_again(
 def unserved(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     for _ in range(2):
-        case.product(a, b, out)
+        case.matmul(a, b, out)
     assert close(out.host, a.host @ b.host)
-    assert case.product._native._apis == {}
+    assert case.matmul._native._caches == {}
 
 
 @pytest.mark.parametrize("compiler", ["", "/bin/false", "/nowhere/cc"])
@@ -330,19 +330,19 @@ def test_torchs_own_tensors_are_read(case: Case, library: Any) -> None:
     torch = pytest.importorskip("torch", minversion="2.10")
     api = native.exchange_api(torch.Tensor)
     assert api is not None
-    calls = Calls(library, api, case.runtime.framework(torch.ones(1), "A"), case.runtime.driver)
+    calls = CallCache(library, api, case.runtime.framework(torch.ones(1), "A"), case.runtime.driver)
     a, b, out = torch.ones(3, 4), torch.ones(4, 5).t().contiguous().t(), torch.ones(3, 5)
     enqueued: list[int] = []
-    placed = Placed(0, enqueued.append, None)
+    bound = BoundGemm(0, enqueued.append, None)
     calls.serve(torch.Tensor)
-    calls.keep(a, b, out, None, (1.0,), placed)
-    assert calls.made(a, b, out, None, (1.0,)) is placed
-    assert calls.made(a, b.contiguous(), out, None, (1.0,)) is False
+    calls.keep(a, b, out, None, (1.0,), bound)
+    assert calls.repeat(a, b, out, None, (1.0,)) is bound
+    assert calls.repeat(a, b.contiguous(), out, None, (1.0,)) is False
 
 
 def test_arrays_of_two_libraries_are_found_in_python(case: Case, torch: FakeTorch) -> None:
     torch.records = True
     a, b, out = operands(case, torch)
     for _ in range(2):
-        case.product(a, b, Interface(out.host))
+        case.matmul(a, b, Interface(out.host))
     assert close(out.host, a.host @ b.host)

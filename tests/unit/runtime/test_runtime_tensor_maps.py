@@ -83,7 +83,7 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
 
 def bound(product: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
     addresses = a, *ADDRESSES[1:]
-    return product.bound(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0).enqueue
+    return product.bind(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0).enqueue
 
 
 def run(product: Executable, a: int = ADDRESSES[0]) -> None:

@@ -64,7 +64,7 @@ def _product(a: Any, b: Any) -> Any:
 def _refused(case: Case, *operands: Any, **given: Any) -> str:
     """The message, which is one line, and nothing was launched."""
     with pytest.raises(ArrayError) as error:
-        case.product(*operands, **given)
+        case.matmul(*operands, **given)
     assert case.cuda.launches == []
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -78,7 +78,7 @@ def test_the_type_of_the_operands_is_the_precision(
     case: Case, torch: FakeTorch, dtype: str
 ) -> None:
     a, b, out = _tensors(case, torch, dtype, dtype, dtype)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert case.found == [Problem(5, 7, 3, COMPUTES[dtype])]
     assert _close(out.host, _product(a, b))
 
@@ -88,7 +88,7 @@ def test_an_output_that_is_allocated_has_the_type_of_the_operands(
     case: Case, torch: FakeTorch, dtype: str
 ) -> None:
     a, b = _tensors(case, torch, dtype, dtype)
-    out: Any = case.product(a, b)
+    out: Any = case.matmul(a, b)
     assert out.dtype == a.dtype
     assert _close(out.host, _product(a, b))
 
@@ -97,7 +97,7 @@ def test_an_output_that_is_allocated_has_the_type_of_the_operands(
 def test_an_output_of_fp32_is_not_rounded(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out, bias = _tensors(case, torch, dtype, dtype, "float32", "float32")
     held = out.host.copy()
-    case.product(a, b, out, 2.0, 0.5, bias)
+    case.matmul(a, b, out, 2.0, 0.5, bias)
     assert _close(out.host, 2 * _product(a, b) + 0.5 * held + bias.host)
     assert case.found == [Problem(5, 7, 3, COMPUTES[dtype], epilogue="bias", output="f32")]
 
@@ -105,22 +105,22 @@ def test_an_output_of_fp32_is_not_rounded(case: Case, torch: FakeTorch, dtype: s
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_bias_has_the_type_of_the_output(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out, bias = _tensors(case, torch, *[dtype] * 4)
-    case.product(a, b, out, bias=bias)
+    case.matmul(a, b, out, bias=bias)
     assert _close(out.host, _product(a, b) + decoded(bias.host))
 
 
 def test_a_batch_of_halves_goes_from_matrix_to_matrix(case: Case) -> None:
     shapes = (4, 5, 3), (3, 7), (4, 5, 7)
     a, b, out = (case.array(*shape, dtype="float16") for shape in shapes)
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert _close(out.host, _product(a, b))
 
 
 @pytest.mark.parametrize("compute", ["tf32", "tf32x3"])
 def test_fp32_operands_can_be_multiplied_faster(case: Case, compute: str) -> None:
     a, b, out = case.operands(5, 7, 3)
-    case.product(a, b, out)
-    case.product(a, b, out, compute=compute)
+    case.matmul(a, b, out)
+    case.matmul(a, b, out, compute=compute)
     assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, compute)]
 
 
@@ -131,7 +131,7 @@ def test_the_plan_counts_on_vectors_of_16_bytes_of_each_operand(
     memory = case.cuda.hold(np.empty(80, np.float32))
     first = -memory.ctypes.data // 4 % 4
     out = torch.on("cuda:0", memory[first : first + 64].reshape(8, 8))
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     found = case.alignments[0]
     most = (min(8, (one.data_ptr() & -one.data_ptr()) // 2) for one in (a, b))
     assert (found.a, found.b, found.c) == (*most, 4)
@@ -141,9 +141,9 @@ def test_a_tuner_is_called_for_the_precision_and_the_output(case: Case, torch: F
     case.how = "nearest"
     tuned: list[Problem] = []
     a, b, out = _tensors(case, torch, "float16", "float16", "float32")
-    case.product.tune(a, b, lambda problem, _: tuned.append(problem), out=out)
+    case.matmul.tune(a, b, lambda problem, _: tuned.append(problem), out=out)
     a, b, out = _tensors(case, torch, *["float32"] * 3)
-    case.product.tune(a, b, lambda problem, _: tuned.append(problem), compute="tf32", out=out)
+    case.matmul.tune(a, b, lambda problem, _: tuned.append(problem), compute="tf32", out=out)
     assert tuned == [Problem(5, 7, 3, "f16", output="f32"), Problem(5, 7, 3, "tf32")]
 
 
@@ -153,7 +153,8 @@ def test_a_tuner_is_called_for_the_precision_and_the_output(case: Case, torch: F
 @pytest.fixture
 def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`autotune.matmul`, which runs on the case's GPU."""
-    monkeypatch.setattr(runtime, "current", lambda: case.product)
+    for module in (runtime, runtime.process):
+        monkeypatch.setattr(module, "current", lambda: case.matmul)
     return public_matmul
 
 
@@ -227,7 +228,7 @@ def test_a_precision_of_another_type(case: Case, torch: FakeTorch) -> None:
 def test_an_output_over_an_input_of_other_elements(case: Case, torch: FakeTorch) -> None:
     memory, halves = case.matrix(64), case.matrix(8, 8, dtype="float16")
     a, b = (torch.on("cuda:0", one) for one in (_halves(memory[:16]).reshape(4, 8), halves))
-    case.product(a, b, torch.on("cuda:0", memory[16:48].reshape(4, 8)))
+    case.matmul(a, b, torch.on("cuda:0", memory[16:48].reshape(4, 8)))
     case.cuda.launches.clear()
     said = _refused(case, a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
     assert "overlaps A at" in said
@@ -246,7 +247,7 @@ def test_cupy_allocates_the_type_of_the_operands(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", FakeCuPy(case.cuda))
     a, b = (CuPyArray(case.matrix(*shape, dtype=dtype)) for shape in ((5, 3), (3, 7)))
-    out: Any = case.product(a, b)
+    out: Any = case.matmul(a, b)
     assert out.dtype == a.dtype
     assert _close(out.host, _product(a, b))
 
@@ -259,7 +260,7 @@ def pycuda(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("pycuda")
 def test_pycuda_allocates_fp16(case: Case) -> None:
     a, b = (GPUArray(case.matrix(*shape, dtype="float16")) for shape in ((5, 3), (3, 7)))
-    out: Any = case.product(a, b)
+    out: Any = case.matmul(a, b)
     assert out.dtype == np.float16
     assert _close(out.host, _product(a, b))
 

@@ -22,14 +22,14 @@ SHAPES = Problem(5, 7, 3), Problem(4, 8, 16)
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     case = Case()
     case.cuda.make_context()
-    monkeypatch.setattr(runtime, "current", lambda: case.product)
+    monkeypatch.setattr(runtime.process, "current", lambda: case.matmul)
     return case
 
 
 def test_the_first_product_of_a_warm_shape_compiles_and_loads_nothing(case: Case) -> None:
     runtime.warmup(SHAPES)
     before = len(case.built), len(case.found)
-    calls = case.calls(lambda: case.product(*case.operands(5, 7, 3)))
+    calls = case.calls(lambda: case.matmul(*case.operands(5, 7, 3)))
     assert (len(case.built), len(case.found)) == before
     assert "cuLibraryLoadData" not in calls
 
@@ -78,7 +78,7 @@ def test_the_device_is_that_of_the_current_context(case: Case) -> None:
     case.cuda.make_context(1)
     runtime.warmup(["5x7x3"])
     a, b, out = (case.array(*shape, ordinal=1) for shape in ((5, 3), (3, 7), (5, 7)))
-    case.product(a, b, out)
+    case.matmul(a, b, out)
     assert len(case.built) == 1
 
 

@@ -21,8 +21,8 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.user_kernels import KernelTunable, UserKernel, defined, placed
-from autotune.user_kernels.comparison import compared
+from autotune.user_kernels import KernelTunable, UserKernel, define_kernel, source_folder
+from autotune.user_kernels.comparison import compare
 from autotune.user_kernels.workload import Workload, workload
 
 H100 = autotune.device.find("h100")
@@ -40,7 +40,7 @@ DEFINITION = ("source", "name", "parameters", "constraints", "block", "shared")
 
 def kernel_of(given: Mapping[str, Any]) -> UserKernel:
     definition = {name: given[name] for name in DEFINITION}
-    return defined(**definition, grid=given.get("grid", 1), include=())
+    return define_kernel(**definition, grid=given.get("grid", 1), include=())
 
 
 class Asked(Exception):
@@ -60,9 +60,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, example: Callable[..., object]) -> di
     return found
 
 
-def case_of(subject: KernelTunable, work: Workload, config: Config) -> Case:
+def case_of(tunable: KernelTunable, work: Workload, config: Config) -> Case:
     """The launch of a configuration, with the input as A and the output as C."""
-    (launch,) = subject.plan(config).launches
+    (launch,) = tunable.plan(config).launches
     names = {buffer.name: "ac"[n] for n, buffer in enumerate(work.buffers)}
     arguments = [
         replace(one, value=names.get(str(one.value), one.value)) for one in launch.arguments
@@ -79,15 +79,15 @@ def ran(given: Mapping[str, Any], values: Sequence[Mapping[str, int]], directory
     """Runs configurations on the CPU and compares with the example's reference."""
     kernel = kernel_of(given)
     work = workload(kernel.name, given["arguments"], given["reference"], rtol=None, atol=None)
-    subject = KernelTunable(kernel, work.call, work.arguments)
+    tunable = KernelTunable(kernel, work.call, work.arguments)
     configs = [Config.of(kernel.family, one) for one in values]
     expected = work.buffers[1].expected
     assert expected is not None
     assert work.buffers[1].written
-    with placed(kernel) as folder:
+    with source_folder(kernel) as folder:
         program: Program = build(map(kernel.template, configs), directory, sources=folder)
-        results = run(program, [case_of(subject, work, config) for config in configs])
-    assert [compared(found, expected).wrong for found in results] == [0] * len(configs)
+        results = run(program, [case_of(tunable, work, config) for config in configs])
+    assert [compare(found, expected).wrong for found in results] == [0] * len(configs)
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.sample_records import H100
-from support.sample_user_kernels import kernel, subject
+from support.sample_user_kernels import kernel, tunable
 
 from autotune.errors import UsageError
 from autotune.families.config import Config
-from autotune.user_kernels import placed
+from autotune.user_kernels import source_folder
 from autotune.user_kernels.geometry import Geometry, rejection
 
 P = {"TILE": (8, 16), "ROWS": (1,)}
@@ -95,7 +95,7 @@ def test_a_source_stays_as_it_was_read(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text("// one\n")
     mine = kernel(source=tmp_path / "mine.cu")
     (tmp_path / "mine.cu").write_text("// two\n")
-    with placed(mine) as folder:
+    with source_folder(mine) as folder:
         assert (folder / "mine.cu").read_text() == "// one\n"
     assert not folder.exists()
 
@@ -115,7 +115,7 @@ def test_a_source_stays_as_it_was_read(tmp_path: Path) -> None:
 )
 def test_a_grid_is_a_number_or_up_to_three(extent: Any, grid: tuple[int, int, int]) -> None:
     config = Config.of("saxpy", {"THREADS": 32, "EACH": 2})
-    (launch,) = subject(grid=extent).plan(config).launches
+    (launch,) = tunable(grid=extent).plan(config).launches
     assert (launch.grid, launch.block, launch.shared) == (grid, (32, 1, 1), 0)
 
 
@@ -137,7 +137,7 @@ def test_a_grid_is_a_number_or_up_to_three(extent: Any, grid: tuple[int, int, in
 )
 def test_a_geometry_that_is_none_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        _ = subject(**changes).choices
+        _ = tunable(**changes).combinations
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from support.sample_user_kernels import arguments, kernel
 
 from autotune.errors import UsageError
-from autotune.user_kernels import check_signature, placed
+from autotune.user_kernels import check_signature, source_folder
 
 MANY = """
 namespace my {
@@ -32,7 +32,7 @@ TAKEN: list[Any] = [
 def check(given: list[Any], **changes: Any) -> None:
     asked = kernel(**changes)
     config = next(asked.combinations())
-    with placed(asked) as folder:
+    with source_folder(asked) as folder:
         check_signature(asked, config, given, "sm_90", folder)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.fake_runner import ORIGIN, compiled, program
 from support.sample_records import H100
-from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kernel, subject
+from support.sample_user_kernels import EACH, LEGAL, THREADS, KernelRunner, kernel, tunable
 
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, UsageError
@@ -18,15 +18,15 @@ from autotune.records import KernelRecord, Store
 from autotune.runners.base import Failure
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.loop import Options, tune
-from autotune.user_kernels import KernelTunable, table
+from autotune.user_kernels import KernelTunable, occupancy_table
 
-SUBJECT = subject()
+TUNABLE = tunable()
 
 
 def go(
     runner: KernelRunner,
     store: Store,
-    what: KernelTunable = SUBJECT,
+    what: KernelTunable = TUNABLE,
     compile: Compile = compiled,
     **options: Any,
 ) -> KernelRecord:
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Store:
 def test_the_fastest_is_found_and_recorded(store: Store) -> None:
     record = go(KernelRunner(), store)
     assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
-    assert store.kernel(H100, SUBJECT.call) == record
+    assert store.kernel(H100, TUNABLE.call) == record
 
 
 def test_the_record_says_what_it_is_of(store: Store) -> None:
@@ -65,7 +65,7 @@ def test_every_legal_configuration_is_tried_once(store: Store) -> None:
 
 
 def test_the_others_are_counted_by_reason() -> None:
-    there = SUBJECT.candidates(KernelRunner(), lambda _: False, survey=None)
+    there = TUNABLE.candidates(KernelRunner(), lambda _: False, survey=None)
     assert there.rejected == {"threads": 3, "enough threads": 1}
 
 
@@ -110,7 +110,7 @@ def test_too_many_registers_fall_with_the_numbers(store: Store) -> None:
 
 
 def test_without_candidates_the_reasons_are_told_with_an_example(store: Store) -> None:
-    what = subject(block=(64, 32), constraints={"big": lambda p: p["EACH"] > 1})
+    what = tunable(block=(64, 32), constraints={"big": lambda p: p["EACH"] > 1})
     with pytest.raises(AutotuneError) as raised:
         go(KernelRunner(), store, what)
     assert str(raised.value) == (
@@ -137,36 +137,36 @@ def test_problems_and_kernels_do_not_meet_in_the_store(store: Store) -> None:
     ],
 )
 def test_what_times_depend_on_is_in_the_digest(changes: dict[str, Any]) -> None:
-    assert subject(**changes).digest("a") != SUBJECT.digest("a")
+    assert tunable(**changes).digest("a") != TUNABLE.digest("a")
 
 
 def test_the_digest_is_of_the_sources_the_call_and_the_geometry_alone() -> None:
-    assert subject(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
-        SUBJECT.digest("a")
+    assert tunable(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
+        TUNABLE.digest("a")
     )
     other = KernelTunable(kernel(), Call("saxpy", ()))
-    assert len({SUBJECT.digest("a"), SUBJECT.digest("b"), other.digest("a")}) == 3
+    assert len({TUNABLE.digest("a"), TUNABLE.digest("b"), other.digest("a")}) == 3
 
 
 def test_a_constraint_that_rejects_spares_the_geometry() -> None:
-    one = subject(
+    one = tunable(
         constraints={"more": lambda p: p["EACH"] > 1}, shared=lambda p: 8 // (p["EACH"] - 1)
     )
-    assert len(one.choices) == 15
+    assert len(one.combinations) == 15
 
 
 # The table
 
 
 def test_a_table_has_a_row_for_each_combination() -> None:
-    shown = table(SUBJECT, H100, compiled)
-    assert [row.config for row in shown.rows] == list(SUBJECT.kernel.combinations())
+    shown = occupancy_table(TUNABLE, H100, compiled)
+    assert [row.config for row in shown.rows] == list(TUNABLE.kernel.combinations())
     reasons = [row.rejection.reason for row in shown.rows if row.rejection]
     assert reasons == ["enough threads", *["threads"] * 3]
 
 
 def test_a_row_says_what_is_taken_and_what_limits() -> None:
-    row = table(SUBJECT, H100, compiled).rows[6]
+    row = occupancy_table(TUNABLE, H100, compiled).rows[6]
     assert str(row.config) == "saxpy:THREADS=128,EACH=1"
     assert row.resources == Resources(128, 32, 16, local=0, barriers=1)
     assert row.occupancy is not None
@@ -177,7 +177,7 @@ def test_what_does_not_compile_is_in_the_table_with_the_error() -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "saxpy.cu(4): error: expected a ;", "")
 
-    row = table(SUBJECT, H100, broken).rows[0]
+    row = occupancy_table(TUNABLE, H100, broken).rows[0]
     assert str(row.rejection) == "compile: saxpy.cu(4): error: expected a ;"
 
 
@@ -185,14 +185,14 @@ def test_what_fits_no_sm_is_in_the_table_with_the_numbers() -> None:
     def greedy(template: Template, arch: str) -> Program:
         return program(template, arch, registers=300)
 
-    row = table(SUBJECT, H100, greedy).rows[0]
+    row = occupancy_table(TUNABLE, H100, greedy).rows[0]
     assert str(row.rejection) == (
         "registers: no block fits an SM: 300 registers a thread, 16 bytes of shared memory"
     )
 
 
 def test_the_text_of_a_table_leaves_out_what_cannot_run() -> None:
-    lines = str(table(SUBJECT, H100, compiled)).splitlines()
+    lines = str(occupancy_table(TUNABLE, H100, compiled)).splitlines()
     assert lines[0] == "NVIDIA H100 80GB HBM3; registers as compiled for sm_90"
     assert lines[1].split() == [
         *("THREADS", "EACH", "threads", "regs", "shared", "local", "blocks", "occupancy"),
@@ -208,4 +208,4 @@ def test_the_text_of_a_table_leaves_out_what_cannot_run() -> None:
 
 def test_a_table_of_a_geometry_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="block of"):
-        table(subject(block=lambda _: "many"), H100, compiled)
+        occupancy_table(tunable(block=lambda _: "many"), H100, compiled)

@@ -14,9 +14,9 @@ from support.sample_user_kernels import arguments, work
 from autotune.errors import UsageError
 from autotune.families.plan import Argument
 from autotune.problem.call import Call
-from autotune.user_kernels import comparison, described
-from autotune.user_kernels.comparison import Expected, compared
-from autotune.user_kernels.workload import Workload, passed
+from autotune.user_kernels import call_of, comparison
+from autotune.user_kernels.comparison import ExpectedArray, compare
+from autotune.user_kernels.workload import Workload, launch_arguments
 
 F4 = np.float32
 
@@ -36,17 +36,17 @@ def of(given: list[Any], computes: Callable[..., Any], **tolerances: float | Non
 
 def test_a_call_says_types_shapes_and_numbers() -> None:
     text = "saxpy(float32[1000], float32[1000], float32=2.5, int32=1000)"
-    assert str(described("saxpy", arguments())) == text
+    assert str(call_of("saxpy", arguments())) == text
 
 
 def test_contents_of_arrays_make_no_difference_to_the_call() -> None:
     one, two = arguments(), arguments()
     two[0][:] = 7
-    assert described("k", one) == described("k", two)
+    assert call_of("k", one) == call_of("k", two)
 
 
 def test_numbers_make_a_difference() -> None:
-    slugs = {described("k", [np.int32(size)]).slug for size in (1, 2)}
+    slugs = {call_of("k", [np.int32(size)]).slug for size in (1, 2)}
     assert len(slugs) == 2
 
 
@@ -67,7 +67,7 @@ def test_a_slug_is_part_of_a_file_name() -> None:
     ],
 )
 def test_numbers_are_passed_by_value_and_arrays_by_address(number: Any, argument: Argument) -> None:
-    assert passed([number]) == (argument,)
+    assert launch_arguments([number]) == (argument,)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_numbers_are_passed_by_value_and_arrays_by_address(number: Any, argument
 )
 def test_what_is_no_argument_is_refused(argument: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        described("k", [argument])
+        call_of("k", [argument])
 
 
 # What the reference says
@@ -220,7 +220,7 @@ def test_given_tolerances_stand() -> None:
 
 
 def test_errors_within_the_tolerance_are_none() -> None:
-    found = compared(np.array([1.05, 2.0]), Expected(np.array([1.0, 2.0]), 0.1, 0.0))
+    found = compare(np.array([1.05, 2.0]), ExpectedArray(np.array([1.0, 2.0]), 0.1, 0.0))
     assert [found.wrong, found.error, found.allowed] == pytest.approx([0, 0.05, 0.1])
 
 
@@ -228,36 +228,36 @@ def test_the_worst_is_shown_with_its_place() -> None:
     wanted = np.arange(6.0).reshape(2, 3)
     found = wanted.copy()
     found[1, 2] = 5.5
-    one = compared(found, Expected(wanted, 0.0, 0.1))
+    one = compare(found, ExpectedArray(wanted, 0.0, 0.1))
     assert (one.wrong, one.place, one.found, one.wanted) == (1, (1, 2), 5.5, 5.0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_is_wrong(value: float) -> None:
-    one = compared(np.array([1.0, value]), Expected(np.array([1.0, 1.0]), 1e3, 1e3))
+    one = compare(np.array([1.0, value]), ExpectedArray(np.array([1.0, 1.0]), 1e3, 1e3))
     assert (one.wrong, one.place) == (1, (1,))
 
 
 def test_an_infinity_has_to_be_the_same() -> None:
     wanted = np.array([np.inf, np.inf, -np.inf])
-    one = compared(np.array([np.inf, 1e300, np.inf]), Expected(wanted, 0.1, 0.1))
+    one = compare(np.array([np.inf, 1e300, np.inf]), ExpectedArray(wanted, 0.1, 0.1))
     assert (one.wrong, one.place) == (2, (1,))
 
 
 def test_large_whole_numbers_are_compared_exactly() -> None:
     wanted = np.array([2**62])
-    assert compared(wanted + 1, Expected(wanted, 0.0, 0.0)).wrong == 1
+    assert compare(wanted + 1, ExpectedArray(wanted, 0.0, 0.0)).wrong == 1
 
 
 def test_complex_numbers_are_off_by_their_distance() -> None:
-    one = compared(np.array([3 + 4j]), Expected(np.array([0j]), 0.0, 5.0))
+    one = compare(np.array([3 + 4j]), ExpectedArray(np.array([0j]), 0.0, 5.0))
     assert (one.wrong, one.error) == (0, 5.0)
 
 
 def test_norms_are_of_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "CHUNK", 3)
     wanted = np.arange(1.0, 8.0)
-    one = compared(wanted + 0.5, Expected(wanted, 1.0, 1.0))
+    one = compare(wanted + 0.5, ExpectedArray(wanted, 1.0, 1.0))
     assert (one.difference, one.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
 
 
@@ -266,7 +266,7 @@ def test_what_lies_behind_the_first_chunk_is_looked_at(monkeypatch: pytest.Monke
     wanted = np.zeros(8)
     found = wanted.copy()
     found[7] = 1
-    one = compared(found, Expected(wanted, 0.0, 0.5))
+    one = compare(found, ExpectedArray(wanted, 0.0, 0.5))
     assert (one.wrong, one.place, one.allowed) == (1, (7,), 0.5)
 
 
@@ -275,5 +275,5 @@ def test_the_call_holds_the_reference_in_its_own_precision() -> None:
     assert y.expected is not None
     assert y.expected.values.dtype == np.float64
     y32, x32 = arguments()[:2]
-    one = compared(np.asarray(2.5 * x32 + y32, F4), y.expected)
+    one = compare(np.asarray(2.5 * x32 + y32, F4), y.expected)
     assert (one.wrong, 0 < one.error < 1e-6) == (0, True)

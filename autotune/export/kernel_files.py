@@ -1,4 +1,4 @@
-"""Single kernels as files: machine code, PTX or a source, with the launch plans in JSON beside."""
+"""Single kernels as files: machine code, PTX or a source of their own."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Callable
 from autotune import compiler
 from autotune.compiler import Program
 from autotune.errors import AutotuneError
-from autotune.export.library import Library
+from autotune.export.library import ExportedLibrary
 from autotune.export.source import specialised
 from autotune.families.plan import Launch
 
-Made = Callable[[Launch, Program, str], bytes]
+Content = Callable[[Launch, Program, str], bytes]
 
 
-def pieces(library: Library, form: str) -> dict[str, tuple[str, bytes]]:
-    """The name and the content of a file for each kernel of a library, by the program's key.
+def kernel_files(library: ExportedLibrary, format: str) -> dict[str, tuple[str, bytes]]:
+    """The file name and content of each kernel of a library, by the key of its program.
 
     Raises:
-        AutotuneError: if a kernel cannot be made into PTX.
+        AutotuneError: if a kernel does not compile to PTX.
     """
-    made = _MAKERS[form]
-    found: dict[str, tuple[str, bytes]] = {}
+    content = _CONTENT[format]
+    files: dict[str, tuple[str, bytes]] = {}
     for product in library.products:
         title = f"{product.problem} on {product.device.name}"
         for launch, program in zip(product.plan.launches, product.programs, strict=True):
-            if program.key not in found:
-                file = f"{library.name}-{program.template.kernel}-{len(found)}-{program.arch}"
-                found[program.key] = f"{file}.{form}", made(launch, program, title)
-    return found
+            if program.key not in files:
+                stem = f"{library.name}-{program.template.kernel}-{len(files)}-{program.arch}"
+                files[program.key] = f"{stem}.{format}", content(launch, program, title)
+    return files
 
 
 def _cubin(launch: Launch, program: Program, title: str) -> bytes:
@@ -50,5 +50,5 @@ def _cu(launch: Launch, program: Program, title: str) -> bytes:
     return specialised(launch, program, title).encode()
 
 
-_MAKERS: dict[str, Made] = {"cubin": _cubin, "ptx": _ptx, "cu": _cu}
-FORMS = tuple(_MAKERS)
+_CONTENT: dict[str, Content] = {"cubin": _cubin, "ptx": _ptx, "cu": _cu}
+KERNEL_FORMATS = tuple(_CONTENT)

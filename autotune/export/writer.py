@@ -1,0 +1,127 @@
+"""Writes exports: the formats, and the way from shapes and devices to files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from autotune import compiler, settings
+from autotune.errors import UsageError
+from autotune.export.document import document
+from autotune.export.files import replace_files
+from autotune.export.kernel_files import KERNEL_FORMATS, kernel_files
+from autotune.export.library import ExportedLibrary, gather
+from autotune.export.names import check_name
+from autotune.export.project import project
+from autotune.lookup.lookup import lookup
+from autotune.problem import Problem, compute_of
+from autotune.records import Store
+from autotune.targets import targets
+
+FORMATS = ("c", *KERNEL_FORMATS, "json")
+
+
+@dataclass(frozen=True)
+class WrittenExport:
+    """An export on disk.
+
+    Attributes:
+        library: the exported kernels and plans.
+        files: their paths.
+    """
+
+    library: ExportedLibrary
+    files: tuple[Path, ...]
+
+
+def write(
+    shapes: Sequence[str | Problem],
+    directory: Path | str,
+    name: str = "gemm",
+    *,
+    compute: str = "f32",
+    layout: str = "nn",
+    batch: int = 1,
+    epilogue: str = "none",
+    output: str = "same",
+    accuracy: str = "exact",
+    devices: Sequence[str] = (targets.DEFAULT,),
+    format: str = "c",
+) -> WrittenExport:
+    """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
+    were tuned, taken from other shapes or predicted. Needs no GPU if the devices are named.
+
+    Args:
+        shapes: such as `4096x4096x4096` or `512x512x64:bf16:batch=8`; `compute` and the five
+            arguments after it complete a text that leaves them out.
+        directory: the folder of the files; created if it does not exist.
+        name: a C identifier, for the library, its functions and its files.
+        compute, layout, batch, epilogue, output, accuracy: those of shapes that do not say.
+        devices: the GPUs to export for, named as for `tune`.
+        format: `c`, a library with all kernels in it and general ones for other shapes; `cubin`,
+            `ptx` or `cu`, a file for each kernel and `NAME.json`; `json`, that file alone.
+
+    Raises:
+        UsageError: for an invalid shape, device, format or name.
+        NotFoundError: if no kernel can run one of the shapes.
+        AutotuneError: if a kernel does not compile, the folder cannot be written, or it holds
+            files of the same names that no export wrote or that changed since.
+    """
+    if not shapes or not devices:
+        raise UsageError("an export without shapes or devices; give at least one of each")
+    defaults = compute_of(compute, accuracy), layout, batch, epilogue, output
+    problems = [
+        shape if isinstance(shape, Problem) else _parse(shape, *defaults) for shape in shapes
+    ]
+    check_name(name)
+    check_format(format)
+    resolved = [targets.resolve(device) for device in devices]
+    for device in resolved:
+        targets.check_compilable(device)
+    cache = settings.cache_dir()
+    library = gather(
+        name,
+        problems,
+        resolved,
+        partial(lookup, store=Store(cache)),
+        partial(compiler.compile, cache=cache),
+        fallback=format == "c",
+    )
+    return WrittenExport(library, write_library(library, Path(directory), format))
+
+
+def _parse(text: str, compute: str, layout: str, batch: int, epilogue: str, output: str) -> Problem:
+    return Problem.parse(
+        text, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
+    )
+
+
+def check_format(format: str) -> None:
+    """Refuses a format that is not one of `FORMATS`.
+
+    Raises:
+        UsageError: with the formats that exist.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"unknown format {format!r}; give one of {', '.join(FORMATS)}")
+
+
+def write_library(library: ExportedLibrary, directory: Path, format: str) -> tuple[Path, ...]:
+    """Writes a library to a directory, with its plans and the SHA-256 of every file in `NAME.json`.
+
+    Raises:
+        AutotuneError: as `write`.
+    """
+    check_name(library.name)
+    check_format(format)
+    kernels = kernel_files(library, format) if format in KERNEL_FORMATS else {}
+    files = project(library) if format == "c" else dict(kernels.values())
+    data = document(library, {key: file for key, (file, _) in kernels.items()})
+    data["files"] = {file: sha256(content).hexdigest() for file, content in files.items()}
+    manifest = f"{library.name}.json"
+    text = json.dumps(data, indent=1, allow_nan=False).encode() + b"\n"
+    return replace_files(directory, manifest, {**files, manifest: text})
