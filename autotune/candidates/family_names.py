@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.problem import Problem
 
@@ -13,8 +14,11 @@ def families_of(family: str, problem: Problem) -> tuple[str, ...]:
     """The kernel families that a name stands for: itself, or those of `auto`.
 
     Raises:
-        ConfigError: if there is no such family, or it does not serve the problem's compute.
+        ConfigError: if there is no such family, or none that serves the problem's compute.
     """
     if family == AUTO:
-        return registry.tuned(problem)
+        names = registry.tuned(problem)
+        if not names:
+            raise ConfigError(f"no kernel family computes {problem.compute}; give another compute")
+        return names
     return (registry.serving(family, problem).name,)

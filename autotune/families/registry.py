@@ -44,9 +44,8 @@ def serving(name: str, problem: Problem) -> Family:
     family = find(name)
     if problem.compute not in family.computes:
         able = [one.name for one in FAMILIES.values() if problem.compute in one.computes]
-        raise ConfigError(
-            f"{name} does not compute {problem.compute}; give one of {', '.join(able)}"
-        )
+        hint = f"give one of {', '.join(able)}" if able else "no kernel family does"
+        raise ConfigError(f"{name} does not compute {problem.compute}; {hint}")
     return family
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from support.served_precisions import SERVED
+
+from autotune.problem import EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ CASES = tuple(
         ),
         _GAPS[i % len(_GAPS)],
     )
-    for compute in COMPUTES
+    for compute in SERVED
     for i, shape in enumerate(SHAPES)
 )
 
@@ -85,12 +87,12 @@ BATCHED = tuple(
         ),
         *_APART[i % len(_APART)],
     )
-    for compute in COMPUTES
+    for compute in SERVED
     for i, (m, n, k, batch) in enumerate(_BATCHES)
 )
 FINISHED = tuple(
     Case(Problem(*shape, compute, layout, epilogue=epilogue, output=output), gaps)
-    for compute in COMPUTES
+    for compute in SERVED
     for epilogue in EPILOGUES[1:]
     for shape, layout, output, gaps in (
         ((129, 257, 65), "nn", "same", (0, 0, 0)),

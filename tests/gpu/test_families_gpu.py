@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gpu_candidates import MANY, Made, candidate, library, plan_of, serving, with_values
 from gpu_cases import BATCHED, CASES, FINISHED, Case
+from support.served_precisions import SERVED
 
 from autotune.device import Device
 from autotune.families.config import Config, Value
@@ -16,7 +17,7 @@ from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.occupancy import occupancy
-from autotune.problem import COMPUTES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem import LAYOUTS, OUTPUTS, Problem
 from autotune.runners.base import Candidate
 
 Library = dict[tuple[Case, str], Made]
@@ -109,7 +110,7 @@ def made(session: Session, programs: Path) -> Library:
     return library(ALL, session.device, programs)
 
 
-@pytest.mark.parametrize("compute", COMPUTES)
+@pytest.mark.parametrize("compute", SERVED)
 def test_there_are_sixty_shapes_in_every_layout_and_output(compute: str) -> None:
     problems = [case.problem for case in CASES if case.problem.compute == compute]
     outputs = {*OUTPUTS} if compute in ("f16", "bf16") else {"same"}

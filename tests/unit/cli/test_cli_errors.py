@@ -15,12 +15,13 @@ from autotune import gpu, runtime
 from autotune.compiler import nvcc, nvrtc
 from autotune.errors import MissingError
 from autotune.gpu import session
+from autotune.problem import PRECISIONS
 from autotune.records import Store
 from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 EPILOGUES = "none, bias, relu, bias_relu, gelu, bias_gelu"
-COMPUTES = "f32, tf32, tf32x3, f16, bf16"
+COMPUTES = ", ".join(PRECISIONS)
 PARTS = f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, batch=8 or out=f32"
 
 

@@ -91,10 +91,10 @@ def test_below_128_kib_a_bit_that_drivers_set_by_mistake_is_cleared(
 def test_names_of_types_and_swizzles_have_the_values_of_the_driver() -> None:
     cuda = pytest.importorskip("cuda.bindings.driver")
     types, swizzles = cuda.CUtensorMapDataType, cuda.CUtensorMapSwizzle
-    names = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16", "tf32": "TFLOAT32"}
-    assert {
-        ours: int(getattr(types, f"CU_TENSOR_MAP_DATA_TYPE_{name}")) for ours, name in names.items()
-    } == {row.name: row.number for row in TENSOR_MAP_TYPES.values()}
+    words = {"f": "FLOAT", "bf": "BFLOAT", "tf": "TFLOAT", "u": "UINT"}
+    for name, row in TENSOR_MAP_TYPES.items():
+        word, bits = words[name.rstrip("0123456789")], name.lstrip("bftu")
+        assert row.number == int(getattr(types, f"CU_TENSOR_MAP_DATA_TYPE_{word}{bits}"))
     assert {
         width: int(getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{name}"))
         for width, name in ((0, "NONE"), (32, "32B"), (64, "64B"), (128, "128B"))

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_records import H100
+from support.served_precisions import SERVED
 
 from autotune import device
 from autotune.candidates import space
 from autotune.export.general import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template
-from autotune.problem import COMPUTES, LAYOUTS, Problem
+from autotune.problem import LAYOUTS, Problem
 
 A100, T4 = device.find("a100"), device.find("t4")
 SIZES = st.integers(1, 5000)
@@ -37,7 +38,7 @@ def planned(general: General, problem: Problem) -> LaunchPlan:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 9), compute=st.sampled_from(COMPUTES),
+    m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 9), compute=st.sampled_from(SERVED),
     layout=st.sampled_from(LAYOUTS), epilogue=st.sampled_from(["none", "bias_gelu"]),
     output=st.sampled_from(["same", "f32"]),
 )  # fmt: skip
@@ -51,9 +52,7 @@ def test_any_shape_has_the_plan_of_the_family(
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    m=SIZES, n=SIZES, k=SIZES, compute=st.sampled_from(COMPUTES), layout=st.sampled_from(LAYOUTS)
-)
+@given(m=SIZES, n=SIZES, k=SIZES, compute=st.sampled_from(SERVED), layout=st.sampled_from(LAYOUTS))
 def test_rows_of_whole_vectors_have_the_plan_of_the_family(
     m: int, n: int, k: int, compute: str, layout: str
 ) -> None:
@@ -82,7 +81,7 @@ def test_a_grid_bounds_what_is_served() -> None:
 
 
 @pytest.mark.parametrize("where", [H100, A100], ids=lambda one: one.name)
-@pytest.mark.parametrize("compute", COMPUTES)
+@pytest.mark.parametrize("compute", SERVED)
 def test_the_configurations_are_legal(where: device.Device, compute: str) -> None:
     for problem in (Problem(1000, 1000, 1000, compute), Problem(1001, 1001, 1001, compute)):
         wide, narrow = generals(problem, where)

@@ -13,10 +13,11 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from support.fake_session import FakeSession
 from support.host_cases import numbers, stored
+from support.served_precisions import SERVED
 
 from autotune.gpu.operands import GUARD, Matrix, Operands
 from autotune.gpu.vendor_library import baseline
-from autotune.problem import COMPUTES, ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
+from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
 
 Array = NDArray[Any]
@@ -140,7 +141,7 @@ def test_the_vendor_computes_16_bits(compute: str, output: str, batch: int, epil
     assert run(problem) <= library_tolerance(problem)
 
 
-@pytest.mark.parametrize("compute", COMPUTES)
+@pytest.mark.parametrize("compute", SERVED)
 def test_the_vendor_may_use_tf32_for_tf32_alone(
     monkeypatch: pytest.MonkeyPatch, compute: str
 ) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import find
-from autotune.errors import ProblemError
+from autotune.errors import ConfigError, ProblemError
 from autotune.families import registry
 from autotune.problem import (
     COMPUTES,
@@ -110,3 +111,9 @@ def test_near_selects_the_precision_of_the_row(compute: str, near: str | None) -
         return
     with pytest.raises(ProblemError, match=f"accuracy near is for compute f32, not {compute}; "):
         compute_of(compute, "near")
+
+
+def test_a_precision_without_kernels_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "tuned", lambda _: ())
+    with pytest.raises(ConfigError, match="no kernel family computes f16; give another compute"):
+        families_of(AUTO, Problem(4, 4, 4, "f16"))
