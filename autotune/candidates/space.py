@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from operator import itemgetter
 
 from autotune.device import Device
 from autotune.families import registry
-from autotune.families.base import Rule
 from autotune.families.config import Config, Value
+from autotune.families.rules import BoundRule
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
 # Values with their names, as a configuration holds them.
 Params = tuple[tuple[str, Value], ...]
@@ -50,9 +52,9 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
     kind = registry.serving(family, problem)
-    tree = _Tree(kind.domain(problem, device), kind.rules(problem, device))
+    tree = _Tree(kind.domain(problem, device), kind.bound_rules(problem, device))
     configs = tuple(Config(kind.name, params) for params in tree.legal())
-    return Space(configs, dict(tree.rejected.most_common()))
+    return Space(configs, dict(Counter(tree.rejected).most_common()))
 
 
 def rejection(config: Config, problem: Problem, device: Device) -> Rejection | None:
@@ -70,8 +72,8 @@ def rejection(config: Config, problem: Problem, device: Device) -> Rejection | N
         if value not in domain[name]:
             allowed = ", ".join(map(str, domain[name]))
             return Rejection("value", f"{name}={value} is none of {allowed}")
-    for rule in kind.rules(problem, device):
-        detail = rule.check(values)
+    for rule in kind.bound_rules(problem, device):
+        detail = rule.check([values[name] for name in rule.needs])
         if detail is not None:
             return Rejection(rule.reason, detail)
     return None
@@ -82,7 +84,7 @@ def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
 
     The step does not beat with parameters of 2, 3 or 4 values, which would show one value only.
     """
-    step = max(1, -(-len(configs) // most))
+    step = max(1, ceil_div(len(configs), most))
     while step > 1 and (step % 2 == 0 or step % 3 == 0):
         step += 1
     return configs[::step]
@@ -91,23 +93,23 @@ def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
 class _Tree:
     """Every combination of a domain, one level for each parameter.
 
+    What may follow on a level depends only on those values chosen above it that rules from there
+    on read. Branches with the same such values are walked once.
+
     Attributes:
-        rejected: how many of those that `legal` went by fell to which reason.
+        rejected: how many combinations that `legal` passed over fell to which reason.
     """
 
-    def __init__(self, domain: Mapping[str, tuple[Value, ...]], rules: Sequence[Rule]) -> None:
-        self.rejected: Counter[str] = Counter()
-        self._names, self._choices = tuple(domain), tuple(domain.values())
-        self._checks: list[list[Rule]] = [[] for _ in domain]
+    def __init__(
+        self, domain: Mapping[str, tuple[Value, ...]], rules: Sequence[BoundRule]
+    ) -> None:
+        self.rejected: dict[str, int] = {}
+        self._chosen: list[Value] = []
+        names = tuple(domain)
+        checks: list[list[BoundRule]] = [[] for _ in names]
         for rule in rules:
-            self._checks[max(map(self._names.index, rule.needs))].append(rule)
-        self._sizes = [prod(map(len, self._choices[level + 1 :])) for level in range(len(domain))]
-        # What a level lets through, and what a whole branch holds, follow from these alone.
-        self._decides = [self._needed(level, level) for level in range(len(domain))]
-        self._reads = [self._needed(level, len(domain)) for level in range(len(domain))]
-        self._broken: dict[tuple[object, ...], list[str | None]] = {}
-        self._chosen: dict[str, Value] = {}
-        self._known: dict[tuple[object, ...], tuple[list[Params], Counter[str]]] = {}
+            checks[max(map(names.index, rule.needs))].append(rule)
+        self._levels = [_Level(level, domain, checks) for level in range(len(names))]
 
     def legal(self) -> list[Params]:
         """The legal combinations, in order."""
@@ -115,51 +117,117 @@ class _Tree:
         self._collect(0, (), found)
         return found
 
-    def _collect(self, level: int, chosen: Params, found: list[Params]) -> None:
-        if level == len(self._names) or len(self._reads[level]) < level:
+    def _collect(self, level: int, prefix: Params, found: list[Params]) -> None:
+        """Appends what follows `prefix`, which holds what is chosen above `level`."""
+        if level == len(self._levels) or self._levels[level].shared:
             ends, rejected = self._branch(level)
-            found += map(chosen.__add__, ends)
-            for reason, count in rejected.items():
-                self.rejected[reason] += count
-        else:  # no other branch holds the same
-            for pair in self._allowed(level, self.rejected):
-                self._collect(level + 1, (*chosen, pair), found)
+            found += map(prefix.__add__, ends)
+            _count(self.rejected, rejected)
+            return
+        here, chosen = self._levels[level], self._chosen
+        for pair, reason in here.options(chosen):
+            if reason is not None:
+                self.rejected[reason] = self.rejected.get(reason, 0) + here.size
+                continue
+            chosen.append(pair[1])
+            self._collect(level + 1, (*prefix, pair), found)
+            chosen.pop()
 
-    def _branch(self, level: int) -> tuple[list[Params], Counter[str]]:
-        """What may follow what is chosen above `level`, and what falls; both are kept."""
-        if level == len(self._names):
-            return [()], Counter()
-        key = (level, *map(self._chosen.__getitem__, self._reads[level]))
-        if key not in self._known:
-            ends, rejected = list[Params](), Counter[str]()
-            for pair in self._allowed(level, rejected):
-                below, fallen = self._branch(level + 1)
-                ends += map((pair,).__add__, below)
-                for reason, count in fallen.items():
-                    rejected[reason] += count
-            self._known[key] = ends, rejected
-        return self._known[key]
+    def _branch(self, level: int) -> _Branch:
+        """What may follow on what is chosen above `level`, and what falls; both are kept."""
+        if level == len(self._levels):
+            return _END
+        here, chosen = self._levels[level], self._chosen
+        key = here.read(chosen)
+        if (branch := here.branches.get(key)) is not None:
+            return branch
+        ends, rejected = list[Params](), dict[str, int]()
+        for pair, reason in here.options(chosen):
+            if reason is not None:
+                rejected[reason] = rejected.get(reason, 0) + here.size
+                continue
+            chosen.append(pair[1])
+            below, fallen = self._branch(level + 1)
+            chosen.pop()
+            ends += map((pair,).__add__, below)
+            _count(rejected, fallen)
+        here.branches[key] = ends, rejected
+        return ends, rejected
 
-    def _allowed(self, level: int, rejected: Counter[str]) -> Iterator[tuple[str, Value]]:
-        """Chooses each value in turn; one that breaks a rule counts for all below it."""
-        name = self._names[level]
-        key = (level, *map(self._chosen.__getitem__, self._decides[level]))
-        if key not in self._broken:
-            self._broken[key] = [self._first_broken(level, value) for value in self._choices[level]]
-        for value, reason in zip(self._choices[level], self._broken[key], strict=True):
-            if reason is None:
-                self._chosen[name] = value
-                yield name, value
-            else:
-                rejected[reason] += self._sizes[level]
 
-    def _first_broken(self, level: int, value: Value) -> str | None:
-        self._chosen[self._names[level]] = value
-        broken = (rule for rule in self._checks[level] if rule.check(self._chosen) is not None)
-        return next((rule.reason for rule in broken), None)
+_Branch = tuple[list[Params], dict[str, int]]
+_END: _Branch = ([()], {})
 
-    def _needed(self, level: int, last: int) -> list[str]:
-        """The parameters above `level` that the rules of the levels from it to `last` read."""
-        checks = self._checks[level : last + 1]
-        needed = {name for rules in checks for rule in rules for name in rule.needs}
-        return [name for name in self._names[:level] if name in needed]
+
+class _Level:
+    """One parameter of a tree and the rules that it completes.
+
+    Attributes:
+        size: combinations below each value.
+        shared: whether several branches above may hold the same.
+        read: picks the values chosen above that decide what a branch from here on holds.
+        branches: branches by what `read` picks.
+    """
+
+    def __init__(
+        self, level: int, domain: Mapping[str, tuple[Value, ...]], checks: Sequence[list[BoundRule]]
+    ) -> None:
+        names = tuple(domain)
+        self.size = prod(map(len, list(domain.values())[level + 1 :]))
+        reads = _needed(names[:level], checks[level:])
+        self.shared = len(reads) < level
+        self.read = _picker(reads)
+        self.branches: dict[object, _Branch] = {}
+        self._pairs = [(names[level], value) for value in domain[names[level]]]
+        self._decide = _picker(_needed(names[:level], checks[level : level + 1]))
+        self._options: dict[object, list[tuple[tuple[str, Value], str | None]]] = {}
+        self._rules = [_KeptRule(rule, names) for rule in checks[level]]
+
+    def options(self, chosen: list[Value]) -> list[tuple[tuple[str, Value], str | None]]:
+        """Each value, named, with the reason for which the first broken rule rejects it."""
+        key = self._decide(chosen)
+        if (options := self._options.get(key)) is None:
+            options = [(pair, self._broken([*chosen, pair[1]])) for pair in self._pairs]
+            self._options[key] = options
+        return options
+
+    def _broken(self, chosen: list[Value]) -> str | None:
+        for rule in self._rules:
+            if rule.breaks(chosen):
+                return rule.reason
+        return None
+
+
+class _KeptRule:
+    """A rule that keeps its verdicts: several branches ask for the same values."""
+
+    def __init__(self, rule: BoundRule, names: Sequence[str]) -> None:
+        self.reason = rule.reason
+        self._check = rule.check
+        self._read = _picker([names.index(name) for name in rule.needs])
+        self._verdicts: dict[tuple[Value, ...], bool] = {}
+
+    def breaks(self, chosen: Sequence[Value]) -> bool:
+        """Whether the chosen values break the rule."""
+        values = self._read(chosen)
+        if (verdict := self._verdicts.get(values)) is None:
+            verdict = self._verdicts[values] = self._check(values) is not None
+        return verdict
+
+
+def _needed(names: Sequence[str], checks: Sequence[Sequence[BoundRule]]) -> list[int]:
+    """Which of the parameters the rules read, as indexes."""
+    needed = {name for rules in checks for rule in rules for name in rule.needs}
+    return [index for index, name in enumerate(names) if name in needed]
+
+
+def _picker(indexes: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Value, ...]]:
+    """A function that picks the values at the indexes as a tuple."""
+    if len(indexes) > 1:
+        return itemgetter(*indexes)
+    return lambda chosen: tuple(chosen[index] for index in indexes)
+
+
+def _count(counts: dict[str, int], more: Mapping[str, int]) -> None:
+    for reason, count in more.items():
+        counts[reason] = counts.get(reason, 0) + count

@@ -9,7 +9,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.mma.terms import COPY_BYTES
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan
-from autotune.families.shared.conventions import LARGEST_GRID_X
+from autotune.families.shared.launch_limits import LARGEST_GRID_X
 from autotune.problem import Problem
 from autotune.problem.precision import F32
 

@@ -1,34 +1,21 @@
-"""What a kernel family is: its parameters, its rules and the launches it plans."""
+"""A kernel family: its parameters, its rules, its cost and the launches it plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Generic, NamedTuple, TypeVar
 
 from autotune.device import Device
+from autotune.errors import ConfigError
+from autotune.families import parameters
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
+from autotune.families.rules import BoundRule, Rule, Views
 from autotune.problem import Problem
 
-# Chosen parameters; each family knows the types of its own.
-Params = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One reason for which a candidate is illegal, checked before compilation.
-
-    Attributes:
-        reason: a short name that rejections are counted under, such as `shared memory`.
-        needs: the parameters that the check reads; it is made as soon as all are chosen.
-        check: takes the chosen values and returns None if they are fine, else what is wrong
-            with its numbers, such as `needs 294912 bytes a block, H100 allows 232448`.
-    """
-
-    reason: str
-    needs: tuple[str, ...]
-    check: Callable[[Params], str | None]
+P = TypeVar("P")
 
 
 class Work(NamedTuple):
@@ -86,28 +73,77 @@ class Work(NamedTuple):
         return self.rows, self.columns
 
 
-class Family(Protocol):
-    """A kernel family. Implementations hold no state.
+@dataclass(frozen=True)
+class Family(Generic[P]):
+    """A kernel family: what it declares, and functions of its decoded parameters.
 
-    `computes` are those of `Problem.compute` that it serves: nothing else is asked of it. `domain`
-    gives the parameters and their possible values in the order in which they are chosen; `rules`
-    the reasons to reject a combination; `estimate` the resources of a configuration before
-    compilation (registers are a guess, the rest is exact); `work` what the cost model reads; `plan`
-    the launches. A configuration that breaks no rule has a plan for every alignment.
+    A configuration that breaks no rule has a plan for every alignment.
+
+    Attributes:
+        name: the word before the colon of a configuration's text.
+        params: the frozen dataclass of its parameters (see `parameters`).
+        sources: the files of `cuda_src/` that its launches are compiled from.
+        precisions: the values of `Problem.compute` that it serves.
+        order: its place among the families, from the plainest to the fastest.
+        rules: the reasons to reject a combination of parameters, cheapest first.
+        resources: what a configuration takes of an SM, before compilation: registers are a guess,
+            the rest is exact.
+        block_work: what the blocks of a configuration do, for the cost model.
+        launch_plan: the launches of a configuration on operands of an alignment.
+        tensor_cores: whether it computes on tensor cores.
+        search_order: its place among those that `--family auto` tries; None leaves it out.
+        on_ladder: whether the ladder shows it.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    params: type[P]
+    sources: tuple[str, ...]
+    precisions: tuple[str, ...]
+    order: int
+    rules: tuple[Rule, ...]
+    resources: Callable[[P], Resources]
+    block_work: Callable[[P, Problem], Work]
+    launch_plan: Callable[[Config, P, Problem, Alignment], LaunchPlan]
+    tensor_cores: bool = False
+    search_order: int | None = None
+    on_ladder: bool = False
 
-    @property
-    def computes(self) -> tuple[str, ...]: ...
+    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
+        """The values of each parameter, in the order in which they are chosen."""
+        return parameters.domain(self.params, problem, device)
 
-    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]: ...
+    def bound_rules(self, problem: Problem, device: Device) -> tuple[BoundRule, ...]:
+        """The rules for one problem on one device."""
+        views: Views = {}
+        return tuple(rule.bind(problem, device, views) for rule in self.rules)
 
-    def rules(self, problem: Problem, device: Device) -> tuple[Rule, ...]: ...
+    def decode(self, config: Config) -> P:
+        """The typed parameters of a configuration of this family.
 
-    def estimate(self, config: Config) -> Resources: ...
+        Raises:
+            ConfigError: if a parameter is missing or unknown.
+        """
+        values = dict(config.params)
+        if values.keys() != self._names:
+            wrong = ", ".join(sorted(values.keys() ^ self._names))
+            raise ConfigError(f"{config}: missing or unknown: {wrong}")
+        # The cost model decodes some 10^5 configurations; a frozen __init__ takes five times this.
+        params = object.__new__(self.params)
+        params.__dict__.update(values)
+        return params
 
-    def work(self, config: Config, problem: Problem) -> Work: ...
+    def estimate(self, config: Config) -> Resources:
+        """What a configuration takes of an SM, before compilation."""
+        return self.resources(self.decode(config))
 
-    def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan: ...
+    def work(self, config: Config, problem: Problem) -> Work:
+        """What the blocks of a configuration do, for the cost model."""
+        return self.block_work(self.decode(config), problem)
+
+    def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
+        """The launches of a configuration on operands of an alignment."""
+        return self.launch_plan(config, self.decode(config), problem, alignment)
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(parameters.names(self.params))

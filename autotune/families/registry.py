@@ -1,30 +1,38 @@
-"""The kernel families, by name, and the launches of a configuration of any of them."""
+"""The kernel families, by name, and the launches of a configuration of any of them.
+
+A folder of `families/` whose package has `FAMILIES` is registered by being there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
 
+from autotune import families
 from autotune.errors import ConfigError
 from autotune.families.base import Family
 from autotune.families.config import Config
-from autotune.families.gemv.family import GEMV
-from autotune.families.mma.family import MMA
 from autotune.families.plan import Alignment, LaunchPlan
-from autotune.families.simt.family import SIMT
-from autotune.families.textbook.naive import NAIVE
-from autotune.families.textbook.tiled import TILED
-from autotune.families.wgmma.family import WGMMA
 from autotune.problem import Problem
 
-FAMILIES: Mapping[str, Family] = {
-    family.name: family for family in (NAIVE, TILED, SIMT, GEMV, MMA, WGMMA)
+
+def _declared() -> Iterator[Family[Any]]:
+    """The families that the folders beside this module declare."""
+    for module in iter_modules(families.__path__, f"{families.__name__}."):
+        if module.ispkg:
+            yield from getattr(import_module(module.name), "FAMILIES", ())
+
+
+FAMILIES: Mapping[str, Family[Any]] = {
+    family.name: family
+    for family in sorted(_declared(), key=lambda family: (family.order, family.name))
 }
-
-SEARCHED = ("wgmma", "mma", "simt", "gemv")
-"""The families that a search chooses from unless it is told otherwise, where they serve."""
+"""All families, from the plainest to the fastest."""
 
 
-def find(name: str) -> Family:
+def find(name: str) -> Family[Any]:
     """The family of that name.
 
     Raises:
@@ -35,30 +43,54 @@ def find(name: str) -> Family:
     return FAMILIES[name]
 
 
-def serving(name: str, problem: Problem) -> Family:
-    """The family of that name, which has to serve the problem's compute.
+def serving(name: str, problem: Problem) -> Family[Any]:
+    """The family of that name, which has to serve the problem's precision.
 
     Raises:
         ConfigError: if there is none, or it does not; the message lists those that do.
     """
     family = find(name)
-    if problem.compute not in family.computes:
-        able = [one.name for one in FAMILIES.values() if problem.compute in one.computes]
+    if problem.compute not in family.precisions:
+        able = [other.name for other in FAMILIES.values() if problem.compute in other.precisions]
         hint = f"give one of {', '.join(able)}" if able else "no kernel family does"
         raise ConfigError(f"{name} does not compute {problem.compute}; {hint}")
     return family
 
 
+def searched() -> tuple[str, ...]:
+    """The families that a search tries unless it is told otherwise, in its order."""
+    ranked = sorted(
+        (family.search_order, name)
+        for name, family in FAMILIES.items()
+        if family.search_order is not None
+    )
+    return tuple(name for _, name in ranked)
+
+
 def tuned(problem: Problem) -> tuple[str, ...]:
-    """The families that a search on the problem chooses from unless it is told otherwise."""
-    return tuple(name for name in SEARCHED if problem.compute in FAMILIES[name].computes)
+    """The families that a search on the problem tries unless it is told otherwise."""
+    return tuple(name for name in searched() if problem.compute in FAMILIES[name].precisions)
+
+
+def on_ladder(problem: Problem) -> tuple[str, ...]:
+    """The families on tensor cores that the ladder shows for a problem."""
+    return tuple(
+        name
+        for name, family in FAMILIES.items()
+        if family.on_ladder and family.tensor_cores and problem.compute in family.precisions
+    )
+
+
+def kernel_sources() -> tuple[str, ...]:
+    """The CUDA files that launches of all families are compiled from, in alphabetical order."""
+    return tuple(sorted({source for family in FAMILIES.values() for source in family.sources}))
 
 
 def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -> LaunchPlan:
     """The launches of a legal configuration; by default for operands without gaps.
 
     Raises:
-        ConfigError: if there is no such family, or it does not serve the problem's compute.
+        ConfigError: if there is no such family, or it does not serve the problem's precision.
     """
     return serving(config.family, problem).plan(
         config, problem, alignment or Alignment.dense(problem)

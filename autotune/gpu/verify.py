@@ -16,7 +16,7 @@ from autotune.compiler import CompileFailure, Program, compile
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.families.plan import ArgumentType, Template
-from autotune.families.shared.conventions import epilogue, transposes, type_arguments
+from autotune.families.shared.arguments import epilogue, transposes, type_arguments
 from autotune.gpu.operands import Matrix, Operands
 from autotune.gpu.session import LoadedKernel, Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem

@@ -18,7 +18,7 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
-from autotune.families.shared.conventions import operands
+from autotune.families.shared.arguments import operands
 from autotune.problem import Problem
 from autotune.runners.base import Candidate
 

@@ -12,7 +12,7 @@ from support.host_cuda import HOST, Program, build, check, run
 
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.conventions import operands
+from autotune.families.shared.arguments import operands
 from autotune.problem import Problem
 
 OUTSIDE = "AddressSanitizer: use-after-poison"

@@ -21,7 +21,8 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
-from autotune.families.shared.conventions import along_k, operands
+from autotune.families.shared.arguments import operands
+from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
 NAN = "error nan"

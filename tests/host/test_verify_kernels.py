@@ -16,7 +16,7 @@ from autotune import compiler
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.conventions import epilogue, transposes, type_arguments
+from autotune.families.shared.arguments import epilogue, transposes, type_arguments
 from autotune.gpu import operands
 from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
 from autotune.problem import EPILOGUES, LAYOUTS, Problem

@@ -13,7 +13,7 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.conventions import type_arguments
+from autotune.families.shared.arguments import type_arguments
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
 from autotune.runtime.driver import Driver

@@ -1,1 +1,5 @@
 """One pass over the larger operand, for few rows or columns of C."""
+
+from autotune.families.gemv.family import GEMV
+
+FAMILIES = (GEMV,)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
 from autotune.families.gemv.rules import (
     ROWS,
@@ -19,7 +20,9 @@ from autotune.families.gemv.rules import (
     strips,
 )
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
-from autotune.families.shared.conventions import CUDA_CORES, along_k, operands, variants
+from autotune.families.shared.arguments import operands, variants
+from autotune.families.shared.layout import along_k
+from autotune.families.shared.precisions import CUDA_CORES
 from autotune.problem import Problem
 
 SPLITS = (
@@ -119,7 +122,9 @@ class Gemv:
         return LaunchPlan(config, (launch,), _workspace(p, form), counters)
 
 
-GEMV = Gemv()
+GEMV = adapted(
+    Gemv(), sources=("gemv.cu",), order=30, search_order=3, tensor_cores=False
+)
 
 
 def _gathers(p: Params) -> float:

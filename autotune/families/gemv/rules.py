@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
-from autotune.families.shared.conventions import along_k, grid_fault, threads_fault
+from autotune.families.legacy import Params, Rule
+from autotune.families.shared.launch_limits import grid_fault, threads_fault
+from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
 ROWS = (1, 2, 4, 8, 16)

@@ -1,1 +1,5 @@
 """Tensor cores through registers (mma.sync)."""
+
+from autotune.families.mma.family import MMA
+
+FAMILIES = (MMA,)

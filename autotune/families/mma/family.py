@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
 from autotune.families.mma import launches
 from autotune.families.mma.k_sharing import SPLITS
@@ -85,4 +86,6 @@ class Mma:
         return launches.plan(config, problem, alignment)
 
 
-MMA = Mma()
+MMA = adapted(
+    Mma(), sources=("mma.cu", "pack.cu"), order=40, search_order=1, tensor_cores=True
+)

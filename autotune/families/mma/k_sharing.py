@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
+from autotune.families.legacy import Params, Rule
 from autotune.families.mma.terms import (
     element_bytes,
     form_of,
@@ -15,7 +15,9 @@ from autotune.families.mma.terms import (
     tiles,
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
-from autotune.families.shared import limits
+from autotune.families.shared.k_sharing import fuller, last_block_fault
+from autotune.families.shared.tiles import order_fault
+from autotune.families.shared.workspace import workspace_fault
 from autotune.families.shared.packing import copy
 from autotune.problem import Problem
 
@@ -60,7 +62,7 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    if limits.fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
+    if fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
 
@@ -74,7 +76,7 @@ def _goes_into(problem: Problem, p: Params, splits: int) -> bool:
 
 
 def _last_block_fault(p: Params) -> str | None:
-    return None if p["split_k"] == 1 else limits.last_block_fault(_last_read(p, p["split_k"]))
+    return None if p["split_k"] == 1 else last_block_fault(_last_read(p, p["split_k"]))
 
 
 def _last_read(p: Params, splits: int) -> int:
@@ -94,7 +96,7 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
         for splits in SPLITS
         if splits >= 2 * p["split_k"]
         and _goes_into(problem, p, splits)
-        and limits.last_block_fault(_last_read(p, splits)) is None
+        and last_block_fault(_last_read(p, splits)) is None
     )
     if terms < LONG_SHARE or not any(more):
         return None
@@ -118,13 +120,13 @@ def _pack_fault(problem: Problem, p: Params) -> str | None:
 
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
     copies = sum(copy(problem, name).bytes for name in "ab" if packed(p, name))
-    return limits.workspace_fault(partial_bytes(p, problem) + copies, device)
+    return workspace_fault(partial_bytes(p, problem) + copies, device)
 
 
 def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
     form = form_of(p, problem)
     rows, columns = -(-form.m // p["bm"]), -(-form.n // p["bn"])
-    return limits.order_fault(rows, columns, p["group"], GROUPED_TILES, device)
+    return order_fault(rows, columns, p["group"], GROUPED_TILES, device)
 
 
 def _store_fault(problem: Problem, p: Params) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.families.base import Params
+from autotune.families.legacy import Params
 from autotune.families.config import Config
 from autotune.families.mma.terms import (
     form_of,
@@ -19,7 +19,7 @@ from autotune.families.mma.terms import (
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
-from autotune.families.shared.conventions import epilogue, operands, transposes, type_arguments
+from autotune.families.shared.arguments import epilogue, operands, transposes, type_arguments
 from autotune.problem import Problem
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
+from autotune.families.legacy import Params, Rule
 from autotune.families.mma import k_sharing
 from autotune.families.mma.terms import (
     ASYNC_CAPABILITY,
@@ -23,8 +23,8 @@ from autotune.families.mma.terms import (
     vector,
 )
 from autotune.families.plan import Alignment
-from autotune.families.shared import limits
-from autotune.families.shared.conventions import grid_fault
+from autotune.families.shared.launch_limits import register_budget, shared_fault
+from autotune.families.shared.launch_limits import grid_fault
 from autotune.problem import Problem
 
 TURING = 7, 5
@@ -245,8 +245,8 @@ def _guess(problem: Problem, p: Params) -> int:
 
 
 def _shared_fault(device: Device, p: Params) -> str | None:
-    return limits.shared_fault(shared_bytes(p), p["min_blocks"], device)
+    return shared_fault(shared_bytes(p), p["min_blocks"], device)
 
 
 def _register_budget(device: Device, p: Params) -> int:
-    return limits.register_budget(p["min_blocks"], thread_count(p), device)
+    return register_budget(p["min_blocks"], thread_count(p), device)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from autotune.families.base import Params
+from autotune.families.legacy import Params
 from autotune.families.plan import Alignment
-from autotune.families.shared.conventions import along_k
+from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
 PACKS = ("none", "a", "b", "ab")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.families.base import Params, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params
 from autotune.families.mma.terms import (
     block_count,
     element_bytes,
@@ -15,7 +16,7 @@ from autotune.families.mma.terms import (
     vector,
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
-from autotune.families.shared.conventions import along_k
+from autotune.families.shared.layout import along_k
 from autotune.families.shared.packing import copy
 from autotune.problem import Problem
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
-from autotune.families.shared.conventions import LARGEST_GRID_X, along_k
+from autotune.families.shared.launch_limits import LARGEST_GRID_X
+from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
 THREADS, STEPS, SIDE = 256, 2, 32  # as in pack.cu

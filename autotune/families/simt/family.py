@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
-from autotune.families.shared.conventions import CUDA_CORES
+from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.simt import launches
 from autotune.families.simt.rules import rules
 from autotune.families.simt.terms import (
@@ -90,4 +91,6 @@ class Simt:
         return launches.plan(config, problem, alignment)
 
 
-SIMT = Simt()
+SIMT = adapted(
+    Simt(), sources=("simt.cu", "pack.cu", "split_k.cu"), order=20, search_order=2, tensor_cores=False
+)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
-from autotune.families.shared import limits
-from autotune.families.shared.conventions import along_k
+from autotune.families.legacy import Params, Rule
+from autotune.families.shared.k_sharing import fill, fuller, last_block_fault
+from autotune.families.shared.tiles import order_fault
+from autotune.families.shared.workspace import workspace_fault
+from autotune.families.shared.layout import along_k
 from autotune.families.simt.terms import packed_floats, partial_floats, tiles
 from autotune.problem import Problem
 
@@ -62,7 +64,7 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    if limits.fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
+    if fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
 
@@ -77,7 +79,7 @@ def _reduction_fault(p: Params) -> str | None:
 def _last_block_fault(p: Params) -> str | None:
     if p["reduction"] != "fused":
         return None
-    return limits.last_block_fault(4 * p["split_k"] * p["bm"] * p["bn"])
+    return last_block_fault(4 * p["split_k"] * p["bm"] * p["bn"])
 
 
 def _workers_fault(problem: Problem, p: Params) -> str | None:
@@ -94,7 +96,7 @@ def _stream_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if workers == 0:
         return None
     count, steps = tiles(p, problem), -(-problem.k // p["bk"])
-    if limits.fill(count, device.sms) > FULL_WAVES:
+    if fill(count, device.sms) > FULL_WAVES:
         return f"{count} tiles keep {device.sms} SMs busy as they are"
     if count * steps < 4 * workers:
         return f"{count} tiles of {steps} steps leave {workers} workers less than 4 each"
@@ -124,9 +126,9 @@ def _pack_fault(problem: Problem, p: Params) -> str | None:
 
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
     floats = partial_floats(p, problem) + packed_floats(p, problem)
-    return limits.workspace_fault(problem.element_bytes * floats, device)
+    return workspace_fault(problem.element_bytes * floats, device)
 
 
 def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
     rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    return limits.order_fault(rows, columns, p["group"], GROUPED_WAVES, device)
+    return order_fault(rows, columns, p["group"], GROUPED_WAVES, device)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.families.base import Params
+from autotune.families.legacy import Params
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
-from autotune.families.shared.conventions import along_k, epilogue, operands
+from autotune.families.shared.arguments import epilogue, operands
+from autotune.families.shared.layout import along_k
 from autotune.families.simt.terms import (
     ORDERS,
     REDUCTIONS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
-from autotune.families.shared import limits
-from autotune.families.shared.conventions import grid_fault
+from autotune.families.legacy import Params, Rule
+from autotune.families.shared.launch_limits import LARGEST_THREAD_REGISTERS, register_budget, shared_fault
+from autotune.families.shared.launch_limits import grid_fault
 from autotune.families.simt import k_sharing
 from autotune.families.simt.terms import register_estimate, shared_bytes, thread_count, tiles
 from autotune.problem import Problem
@@ -166,7 +166,7 @@ def _bounds_fault(device: Device, p: Params) -> str | None:
     if p["tm"] * p["tn"] < PLAIN_SUMS or p["slices"] > 1:
         return f"{p['tm']}x{p['tn']} sums in {p['slices']} slices need no bound"
     guess, budget = register_estimate(p), _register_budget(device, p)
-    if min(2 * guess, limits.LARGEST_THREAD_REGISTERS) > budget:
+    if min(2 * guess, LARGEST_THREAD_REGISTERS) > budget:
         return None
     blocks, threads = p["min_blocks"], thread_count(p)
     return f"{blocks} blocks of {threads} threads leave {budget} registers; about {guess} are taken"
@@ -194,8 +194,8 @@ def _resident_fault(device: Device, p: Params) -> str | None:
 
 
 def _shared_fault(device: Device, p: Params) -> str | None:
-    return limits.shared_fault(shared_bytes(p), p["min_blocks"], device)
+    return shared_fault(shared_bytes(p), p["min_blocks"], device)
 
 
 def _register_budget(device: Device, p: Params) -> int:
-    return limits.register_budget(p["min_blocks"], thread_count(p), device)
+    return register_budget(p["min_blocks"], thread_count(p), device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from autotune.families.base import Params
+from autotune.families.legacy import Params
 from autotune.problem import Problem
 
 COPIES = ("staged", "async")

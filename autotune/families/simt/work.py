@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import gcd
 
-from autotune.families.base import Params, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params
 from autotune.families.plan import Alignment
-from autotune.families.shared.conventions import along_k
+from autotune.families.shared.layout import along_k
 from autotune.families.simt.terms import (
     block_count,
     packed,

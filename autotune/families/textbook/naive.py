@@ -1,106 +1,114 @@
-"""One thread an element of C, straight from global memory (`cuda_src/naive.cu`)."""
+"""The naive kernel: one thread computes one element of C from global memory (`cuda_src/naive.cu`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule, Work
-from autotune.families.config import Config, Value
+from autotune.families.base import Family, Work
+from autotune.families.config import Config
+from autotune.families.parameters import values
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
-from autotune.families.shared.conventions import (
-    CUDA_CORES,
-    along_k,
-    grid_fault,
-    operands,
-    square_tiles,
-    threads_fault,
-    variants,
-)
+from autotune.families.rules import Rule
+from autotune.families.shared.arguments import operands, variants
+from autotune.families.shared.launch_limits import grid_fault, threads_fault
+from autotune.families.shared.layout import along_k
+from autotune.families.shared.precisions import CUDA_CORES
+from autotune.families.shared.tiles import tile_count
 from autotune.problem import Problem
 
-MAPPINGS = ("coalesced", "uncoalesced")
-BLOCKS = (8, 16, 32)
+WARP = 32
 STEPS = 4
-"""Steps of K whose loads the compiler sends off together."""
+"""Steps of K whose loads the compiler issues together."""
 REGISTERS = 32
 """Registers a thread: what NVRTC 13.5 gives most instances on sm_80, 90, 100 (elsewhere to 62)."""
 
 
 @dataclass(frozen=True)
-class Naive:
-    """`block` is the side of the square thread block; `mapping` says along which dimension of C
-    neighbouring threads lie: N (`coalesced`) or M (`uncoalesced`)."""
+class NaiveParams:
+    """Parameters of the naive kernel.
+
+    Attributes:
+        mapping: the dimension of C along which neighbouring threads lie: N (`coalesced`) or M
+            (`uncoalesced`).
+        block: side of the square thread block.
+    """
+
+    mapping: Literal["coalesced", "uncoalesced"] = field(
+        metadata=values("coalesced", "uncoalesced")
+    )
+    block: int = field(metadata=values(8, 16, 32))
 
     @property
-    def name(self) -> str:
-        return "naive"
-
-    @property
-    def computes(self) -> tuple[str, ...]:
-        return CUDA_CORES
-
-    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
-        """Every value of every parameter."""
-        del problem, device
-        return {"mapping": MAPPINGS, "block": BLOCKS}
-
-    def rules(self, problem: Problem, device: Device) -> tuple[Rule, ...]:
-        """The reasons to reject a combination on `device`."""
-
-        def threads(p: Params) -> str | None:
-            return threads_fault(p["block"] ** 2, device)
-
-        def grid(p: Params) -> str | None:
-            return grid_fault(square_tiles(problem, p["block"]))
-
-        return Rule("threads", ("block",), threads), Rule("grid", ("block",), grid)
-
-    def estimate(self, config: Config) -> Resources:
-        """Threads, and a guess of the registers; no shared memory."""
-        return Resources(config.integer("block") ** 2, REGISTERS, shared=0)
-
-    def work(self, config: Config, problem: Problem) -> Work:
-        """What one block does: a load of each operand for one multiply-add. A turn is `STEPS`.
-
-        The L1 cache serves a load line by line: a warp reads as many of A as it has rows, or of a
-        transposed B as it has columns.
-        """
-        side = config.integer("block")
-        across, along = 32 // side, side
-        rows, columns = (across, along) if _coalesced(config) else (along, across)
-        lines_a = rows if along_k(problem, "a") else 1
-        lines_b = columns if along_k(problem, "b") else 1
-        warps = side**2 // 32
-        return Work(
-            blocks=square_tiles(problem, side) * problem.batch,
-            rows=side,
-            columns=side,
-            warps=warps,
-            turns=problem.k / STEPS,
-            issue=warps * STEPS,
-            shared=warps * STEPS * (lines_a + lines_b),
-            bytes=2 * side * STEPS * problem.element_bytes,
-            traits=("naive",),
-        )
-
-    def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-        """One launch with one block for each block x block elements of each C."""
-        del alignment  # elements are loaded one by one
-        side = config.integer("block")
-        coalesced = "COALESCED", int(_coalesced(config))
-        launch = Launch(
-            template=Template("naive.cu", "naive", (coalesced, *variants(problem))),
-            grid=(square_tiles(problem, side), 1, problem.batch),
-            block=(side, side, 1),
-            shared=0,
-            arguments=operands(problem),
-        )
-        return LaunchPlan(config, (launch,))
+    def coalesced(self) -> bool:
+        """Whether neighbouring threads store neighbouring elements of a row."""
+        return self.mapping == "coalesced"
 
 
-NAIVE = Naive()
+def threads_rule(block: int, device: Device) -> str | None:
+    """The device allows a block of so many threads."""
+    return threads_fault(block**2, device)
 
 
-def _coalesced(config: Config) -> bool:
-    return config.values["mapping"] == "coalesced"
+def grid_rule(block: int, problem: Problem) -> str | None:
+    """A grid has a block for each tile."""
+    return grid_fault(tile_count(problem, block, block))
+
+
+def resources(p: NaiveParams) -> Resources:
+    """Threads, and a guess of the registers; no shared memory."""
+    return Resources(p.block**2, REGISTERS, shared=0)
+
+
+def work(p: NaiveParams, problem: Problem) -> Work:
+    """The work of a block: two loads for each multiply-add; an iteration is `STEPS` steps of K.
+
+    The L1 cache serves a load line by line: a warp reads as many lines of A as it has rows, and of
+    a transposed B as it has columns.
+    """
+    across, along = WARP // p.block, p.block
+    rows, columns = (across, along) if p.coalesced else (along, across)
+    lines_a = rows if along_k(problem, "a") else 1
+    lines_b = columns if along_k(problem, "b") else 1
+    warps = p.block**2 // WARP
+    return Work(
+        blocks=tile_count(problem, p.block, p.block) * problem.batch,
+        rows=p.block,
+        columns=p.block,
+        warps=warps,
+        turns=problem.k / STEPS,
+        issue=warps * STEPS,
+        shared=warps * STEPS * (lines_a + lines_b),
+        bytes=2 * p.block * STEPS * problem.element_bytes,
+        traits=("naive",),
+    )
+
+
+def plan(config: Config, p: NaiveParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """One launch with one block for each block x block elements of each C."""
+    del alignment  # elements are loaded one by one
+    launch = Launch(
+        template=Template(
+            "naive.cu", "naive", (("COALESCED", int(p.coalesced)), *variants(problem))
+        ),
+        grid=(tile_count(problem, p.block, p.block), 1, problem.batch),
+        block=(p.block, p.block, 1),
+        shared=0,
+        arguments=operands(problem),
+    )
+    return LaunchPlan(config, (launch,))
+
+
+NAIVE = Family(
+    name="naive",
+    params=NaiveParams,
+    sources=("naive.cu",),
+    precisions=CUDA_CORES,
+    order=0,
+    rules=(Rule("threads", threads_rule), Rule("grid", grid_rule)),
+    resources=resources,
+    block_work=work,
+    launch_plan=plan,
+    on_ladder=True,
+)

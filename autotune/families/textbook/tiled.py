@@ -1,27 +1,41 @@
-"""Square TILE_WIDTH tiles in shared memory, as in the texts (`cuda_src/tiled.cu`)."""
+"""The tiled kernel: square TILE_WIDTH tiles in shared memory, as in the textbooks
+(`cuda_src/tiled.cu`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.device import Device
 from autotune.errors import DeviceError
-from autotune.families.base import Params, Rule, Work
-from autotune.families.config import Config, Value
+from autotune.families.base import Family, Work
+from autotune.families.config import Config
+from autotune.families.parameters import values
 from autotune.families.plan import Alignment, Launch, LaunchPlan, Resources, Template
-from autotune.families.shared.conventions import (
-    CUDA_CORES,
-    grid_fault,
-    operands,
-    square_tiles,
-    threads_fault,
-    variants,
-)
+from autotune.families.rules import Rule
+from autotune.families.shared.arguments import operands, variants
+from autotune.families.shared.launch_limits import grid_fault, threads_fault
+from autotune.families.shared.precisions import CUDA_CORES
+from autotune.families.shared.tiles import tile_count
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
 TILE_WIDTHS = tuple(range(4, 33))
 REGISTERS = 32
 """Registers a thread: what NVRTC 13.5 gives most instances on sm_80, 90, 100 (elsewhere to 62)."""
+
+
+@dataclass(frozen=True)
+class TiledParams:
+    """Parameters of the tiled kernel.
+
+    Attributes:
+        tile_width: side of the tiles, and of the thread block.
+        specialized: 1 for a kernel compiled for its `tile_width`, 0 for the one kernel of all
+            widths, which reads the width from its launch.
+    """
+
+    tile_width: int = field(metadata=values(*TILE_WIDTHS))
+    specialized: int = field(metadata=values(1, 0))
 
 
 def shared_bytes(tile_width: int) -> int:
@@ -36,7 +50,7 @@ def widest(device: Device) -> int:
         DeviceError: if not even the narrowest tile fits.
     """
     for width in reversed(TILE_WIDTHS):
-        if threads_fault(width**2, device) is None and _shared_fault(width, device) is None:
+        if threads_rule(width, device) is None and shared_rule(width, device) is None:
             return width
     raise DeviceError(
         f"no tile fits {device.name}: {TILE_WIDTHS[0]}x{TILE_WIDTHS[0]} needs "
@@ -45,88 +59,80 @@ def widest(device: Device) -> int:
     )
 
 
-@dataclass(frozen=True)
-class Tiled:
-    """`specialized` is 1 for a kernel compiled for its `tile_width`, 0 for the one kernel of all
-    widths, which reads the width from its launch."""
-
-    @property
-    def name(self) -> str:
-        return "tiled"
-
-    @property
-    def computes(self) -> tuple[str, ...]:
-        return CUDA_CORES
-
-    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
-        """Every value of every parameter."""
-        del problem, device
-        return {"tile_width": TILE_WIDTHS, "specialized": (1, 0)}
-
-    def rules(self, problem: Problem, device: Device) -> tuple[Rule, ...]:
-        """The reasons to reject a combination on `device`."""
-
-        def threads(p: Params) -> str | None:
-            return threads_fault(p["tile_width"] ** 2, device)
-
-        def shared(p: Params) -> str | None:
-            return _shared_fault(p["tile_width"], device)
-
-        def grid(p: Params) -> str | None:
-            return grid_fault(square_tiles(problem, p["tile_width"]))
-
-        needs = ("tile_width",)
-        return (
-            Rule("threads", needs, threads),
-            Rule("shared memory", needs, shared),
-            Rule("grid", needs, grid),
-        )
-
-    def estimate(self, config: Config) -> Resources:
-        """Threads, shared memory and a guess of the registers."""
-        width = config.integer("tile_width")
-        return Resources(width**2, REGISTERS, shared_bytes(width))
-
-    def work(self, config: Config, problem: Problem) -> Work:
-        """What one block does: two loads from shared memory a multiply-add, of which a known width
-        lets the compiler read four values of A at once, and about 24 instructions a turn, which
-        is a tile."""
-        width = config.integer("tile_width")
-        warps = -(-(width**2) // 32)
-        loads = 1.25 if config.integer("specialized") else 2.0
-        return Work(
-            blocks=square_tiles(problem, width) * problem.batch,
-            rows=width,
-            columns=width,
-            warps=warps,
-            turns=-(-problem.k // width),
-            issue=warps * (width * (1 + loads) + 24),
-            shared=warps * width * loads,
-            waits=1,
-            bytes=2 * width**2 * problem.element_bytes,
-            traits=("tiled",),
-        )
-
-    def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-        """One launch with one block for each tile of each C."""
-        del alignment  # elements are loaded one by one
-        width = config.integer("tile_width")
-        compiled_width = "TILE_WIDTH", width if config.integer("specialized") else 0
-        launch = Launch(
-            template=Template("tiled.cu", "tiled", (compiled_width, *variants(problem))),
-            grid=(square_tiles(problem, width), 1, problem.batch),
-            block=(width, width, 1),
-            shared=shared_bytes(width),
-            arguments=operands(problem),
-        )
-        return LaunchPlan(config, (launch,))
+def threads_rule(tile_width: int, device: Device) -> str | None:
+    """The device allows a block of so many threads."""
+    return threads_fault(tile_width**2, device)
 
 
-TILED = Tiled()
-
-
-def _shared_fault(tile_width: int, device: Device) -> str | None:
+def shared_rule(tile_width: int, device: Device) -> str | None:
+    """Both tiles fit the shared memory that a block gets without asking."""
     needed = shared_bytes(tile_width)
     if needed <= device.shared_per_block:
         return None
     return f"needs {needed} bytes a block, {device.name} allows {device.shared_per_block}"
+
+
+def grid_rule(tile_width: int, problem: Problem) -> str | None:
+    """A grid has a block for each tile."""
+    return grid_fault(tile_count(problem, tile_width, tile_width))
+
+
+def resources(p: TiledParams) -> Resources:
+    """Threads, shared memory and a guess of the registers."""
+    return Resources(p.tile_width**2, REGISTERS, shared_bytes(p.tile_width))
+
+
+def work(p: TiledParams, problem: Problem) -> Work:
+    """The work of a block; an iteration is a tile of K.
+
+    A multiply-add takes two loads from shared memory; where the width is compiled in, the compiler
+    reads four values of A at once. About 24 more instructions go into each iteration.
+    """
+    width = p.tile_width
+    warps = ceil_div(width**2, 32)
+    loads = 1.25 if p.specialized else 2.0
+    return Work(
+        blocks=tile_count(problem, width, width) * problem.batch,
+        rows=width,
+        columns=width,
+        warps=warps,
+        turns=ceil_div(problem.k, width),
+        issue=warps * (width * (1 + loads) + 24),
+        shared=warps * width * loads,
+        waits=1,
+        bytes=2 * width**2 * problem.element_bytes,
+        traits=("tiled",),
+    )
+
+
+def plan(config: Config, p: TiledParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """One launch with one block for each tile of each C."""
+    del alignment  # elements are loaded one by one
+    width = p.tile_width
+    compiled_width = "TILE_WIDTH", width if p.specialized else 0
+    launch = Launch(
+        template=Template("tiled.cu", "tiled", (compiled_width, *variants(problem))),
+        grid=(tile_count(problem, width, width), 1, problem.batch),
+        block=(width, width, 1),
+        shared=shared_bytes(width),
+        arguments=operands(problem),
+    )
+    return LaunchPlan(config, (launch,))
+
+
+TILED = Family(
+    name="tiled",
+    params=TiledParams,
+    sources=("tiled.cu",),
+    precisions=CUDA_CORES,
+    order=10,
+    rules=(
+        Rule("threads", threads_rule),
+        Rule("shared memory", shared_rule),
+        Rule("grid", grid_rule),
+    ),
+    resources=resources,
+    block_work=work,
+    launch_plan=plan,
+    on_ladder=True,
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.families.wgmma import launches, tile_choice
@@ -105,4 +106,6 @@ class Wgmma:
         return launches.plan(config, problem, alignment)
 
 
-WGMMA = Wgmma()
+WGMMA = adapted(
+    Wgmma(), sources=("wgmma.cu", "pack.cu"), order=50, search_order=0, tensor_cores=True
+)

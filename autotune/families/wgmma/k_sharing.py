@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
+from autotune.families.legacy import Params, Rule
 from autotune.families.plan import Alignment
-from autotune.families.shared import limits, packing
+from autotune.families.shared import packing
+from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES, fill, fuller, last_block_fault
+from autotune.families.shared.tiles import order_fault
+from autotune.families.shared.workspace import workspace_fault
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.terms import (
     SPAN,
@@ -129,7 +132,7 @@ def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
     blocks, sms = tiles(p, problem) * problem.batch, device.sms
     if blocks * (splits - 1) < p["min_blocks"] * sms and blocks < sms:
         return None
-    if limits.fuller(blocks, splits, sms, FULLER) and blocks * splits <= FEW_WAVES * sms:
+    if fuller(blocks, splits, sms, FULLER) and blocks * splits <= FEW_WAVES * sms:
         return None
     return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
 
@@ -139,7 +142,7 @@ def _reduction_fault(p: Params) -> str | None:
     if (outer > 1) != (reduction == "fused"):
         return f"split_k={p['split_k']}, cluster={p['cluster']} with reduction={reduction}"
     read = 4 * outer * along_x * along_y // summers(p)
-    return None if outer == 1 else limits.last_block_fault(read)
+    return None if outer == 1 else last_block_fault(read)
 
 
 def _workers_fault(problem: Problem, device: Device, p: Params) -> str | None:
@@ -168,7 +171,7 @@ def _stream_fault(problem: Problem, device: Device, p: Params) -> str | None:
     if problem.batch > 1 or p["cluster"] != "1x1" or p["schedule"] == "pingpong":
         return f"a line of batch={problem.batch}, cluster={p['cluster']}, {p['schedule']}"
     count = tiles(p, problem)
-    if limits.fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
+    if fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
         return f"{count} tiles keep {device.sms} SMs busy as they are"
     if count * steps(p, problem) < SHARE_STEPS * p["workers"]:
         return f"{count} tiles leave {p['workers']} workers less than {SHARE_STEPS} blocks of K"
@@ -194,7 +197,7 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
     """Of many idle SMs some could have a share of a long K."""
     splits, (along_x, along_y) = p["split_k"], sides(p)
     count = tiles({**p, "cluster": "1x1"}, problem) * problem.batch * splits
-    more = 8 * outer_shares(p) * along_x * along_y <= limits.LAST_BLOCK_BYTES * summers(p)
+    more = 8 * outer_shares(p) * along_x * along_y <= LAST_BLOCK_BYTES * summers(p)
     if p["reduction"] == "stream" or 3 * count > device.sms or not more:
         return None
     if steps(p, problem) < 2 * SHARE_STEPS * LONG_SHARES * splits:
@@ -205,7 +208,7 @@ def _idle_fault(problem: Problem, device: Device, p: Params) -> str | None:
 def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
     dense = Alignment.dense(problem)
     needed = 4 * partial_floats(p, problem) + packed_bytes(p, problem, dense)
-    return limits.workspace_fault(needed, device)
+    return workspace_fault(needed, device)
 
 
 def packed_bytes(p: Params, problem: Problem, alignment: Alignment) -> int:
@@ -227,7 +230,7 @@ def packed_bytes(p: Params, problem: Problem, alignment: Alignment) -> int:
 def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
     group, (least, most) = p["group"], GROUPED_ROWS
     rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    fault = limits.order_fault(rows, columns, group, GROUPED_WAVES, device)
+    fault = order_fault(rows, columns, group, GROUPED_WAVES, device)
     if fault or group == 1 or least <= group * p["bm"] <= most:
         return fault
     return f"groups of {group * p['bm']} rows of C; {least} to {most} suit L2"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.families.base import Params
+from autotune.families.legacy import Params
 from autotune.families.config import Config
 from autotune.families.plan import (
     VECTOR_BYTES,
@@ -18,7 +18,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.families.shared import packing
-from autotune.families.shared.conventions import epilogue, operands, type_arguments
+from autotune.families.shared.arguments import epilogue, operands, type_arguments
 from autotune.families.wgmma.terms import (
     INSTRUCTION_ROWS,
     REDUCTIONS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from autotune.device import Device
-from autotune.families.base import Params, Rule
+from autotune.families.legacy import Params, Rule
 from autotune.families.plan import Alignment
-from autotune.families.shared.conventions import grid_fault
+from autotune.families.shared.launch_limits import grid_fault
 from autotune.families.wgmma import k_sharing, tile_choice
 from autotune.families.wgmma.terms import (
     GELU_REGISTERS,

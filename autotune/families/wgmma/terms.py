@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from autotune.families.base import Params
+from autotune.families.legacy import Params
 from autotune.families.plan import VECTOR_BYTES, Alignment
-from autotune.families.shared.conventions import along_k
+from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
 SCHEDULES = ("cooperative", "pingpong")

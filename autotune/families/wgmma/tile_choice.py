@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from autotune.device import Device
-from autotune.families.shared import limits
-from autotune.families.shared.conventions import along_k
+from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES
+from autotune.families.shared.layout import along_k
 from autotune.families.wgmma.terms import INSTRUCTION_ROWS, SPAN, rounded
 from autotune.problem import Problem
 
@@ -80,7 +80,7 @@ def _heights(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     if extent <= LARGEST_HEIGHT:
         whole = -(-across // INSTRUCTION_ROWS) * problem.batch
         terms = problem.k * problem.element_bytes // (SHARE_STEPS * SPAN)
-        alone = 8 * limits.LAST_BLOCK_BYTES // (4 * INSTRUCTION_ROWS * extent)
+        alone = 8 * LAST_BLOCK_BYTES // (4 * INSTRUCTION_ROWS * extent)
         # Where shares of K can keep the SMs busy, small tiles only read more.
         busy = whole * max(1, min(terms, alone)) >= device.sms
         parts = PARTS[:2] if busy else PARTS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.families.base import Params, Work
+from autotune.families.base import Work
+from autotune.families.legacy import Params
 from autotune.families.plan import Alignment
 from autotune.families.wgmma.k_sharing import packed_bytes
 from autotune.families.wgmma.terms import (

@@ -12,7 +12,7 @@ from autotune.compiler import Program, compile
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Launch
-from autotune.families.shared.conventions import CUDA_CORES
+from autotune.families.shared.precisions import CUDA_CORES
 from autotune.problem import Problem
 
 DEVICES = {

@@ -15,7 +15,7 @@ from autotune.families.base import Family
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Launch, LaunchPlan
 from autotune.families.registry import FAMILIES
-from autotune.families.shared.conventions import type_arguments
+from autotune.families.shared.arguments import type_arguments
 from autotune.families.textbook.naive import NAIVE
 from autotune.families.textbook.tiled import TILED, shared_bytes, widest
 from autotune.problem import Problem

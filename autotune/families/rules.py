@@ -1,0 +1,126 @@
+"""Rules: the reasons for which a combination of parameters is illegal.
+
+A rule is a function that returns None or says what is wrong. Its arguments say what it reads:
+
+- a parameter, by its name: `def fault(split_k: int) -> str | None`;
+- a view, by its annotation: a frozen dataclass of some of the parameters, with what follows from
+  them: `def fault(tile: Tile, stages: int) -> str | None`;
+- the `problem` and the `device`, by these names.
+
+The enumeration checks a rule as soon as all parameters that it needs are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from inspect import signature
+from operator import itemgetter
+from typing import Any
+
+from autotune.device import Device
+from autotune.families.config import Value
+from autotune.problem import Problem
+
+Check = Callable[..., str | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One reason to reject a candidate before it is compiled.
+
+    Attributes:
+        reason: a short name that rejections are counted under, such as `shared memory`.
+        check: returns None if the values are fine, else what is wrong with its numbers, such as
+            `needs 294912 bytes a block, H100 allows 232448`.
+    """
+
+    reason: str
+    check: Check
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The parameters that the check reads."""
+        read = (name for argument in _arguments(self.check) for name in argument.parameters)
+        return tuple(dict.fromkeys(read))
+
+    def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
+        """The rule for one problem on one device; `views` keeps the views it makes."""
+        needs = self.needs
+        context: dict[str, object] = {"problem": problem, "device": device}
+        readers = [
+            argument.reader(needs, context, views) for argument in _arguments(self.check)
+        ]
+
+        def check(chosen: Sequence[Value]) -> str | None:
+            return self.check(*[read(chosen) for read in readers])
+
+        return BoundRule(self.reason, needs, check)
+
+
+@dataclass(frozen=True)
+class BoundRule:
+    """A rule for one problem on one device.
+
+    Attributes:
+        reason: the rule's short name.
+        needs: the parameters that the check reads.
+        check: takes the values of these parameters in their order.
+    """
+
+    reason: str
+    needs: tuple[str, ...]
+    check: Callable[[Sequence[Value]], str | None]
+
+
+Views = dict[type[Any], dict[object, Any]]
+"""Views by their values: one object for the same values, so that what it has computed is kept."""
+
+_Reader = Callable[[Sequence[Value]], Any]
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of a check: a parameter, a view of several or the problem or the device."""
+
+    name: str
+    parameters: tuple[str, ...]
+    view: type[Any] | None = None
+
+    def reader(
+        self, needs: Sequence[str], context: dict[str, object], views: Views
+    ) -> _Reader:
+        """What makes the argument from the values of `needs`."""
+        if not self.parameters:
+            value = context[self.name]
+            return lambda _: value
+        pick = itemgetter(*map(needs.index, self.parameters))
+        return pick if self.view is None else self._view_reader(self.view, pick, views)
+
+    def _view_reader(self, view: type[Any], pick: Callable[[Any], Any], views: Views) -> _Reader:
+        made = views.setdefault(view, {})
+        single = len(self.parameters) == 1
+
+        def read(chosen: Sequence[Value]) -> Any:
+            key = pick(chosen)
+            if key not in made:
+                made[key] = view(key) if single else view(*key)
+            return made[key]
+
+        return read
+
+
+@cache
+def _arguments(check: Check) -> tuple[_Argument, ...]:
+    """What the arguments of a check stand for; a signature is read once."""
+    found = []
+    for name, parameter in signature(check, eval_str=True).parameters.items():
+        kind = parameter.annotation
+        if kind is Problem or kind is Device:
+            found.append(_Argument("problem" if kind is Problem else "device", ()))
+        elif is_dataclass(kind) and isinstance(kind, type):
+            found.append(_Argument(name, tuple(field.name for field in fields(kind)), kind))
+        else:
+            found.append(_Argument(name, (name,)))
+    return tuple(found)

@@ -1,0 +1,49 @@
+"""Kernel arguments and template arguments that the families share."""
+
+from __future__ import annotations
+
+from autotune.families.plan import Argument
+from autotune.families.shared.cuda_enums import EPILOGUE
+from autotune.problem import Problem
+
+
+def operands(problem: Problem) -> tuple[Argument, ...]:
+    """The arguments that every kernel which computes C takes first, in order."""
+    return (
+        Argument("pointer", "a"),
+        Argument("i64", "lda"),
+        Argument("pointer", "b"),
+        Argument("i64", "ldb"),
+        Argument("pointer", "c"),
+        Argument("i64", "ldc"),
+        Argument("i32", problem.m),
+        Argument("i32", problem.n),
+        Argument("i32", problem.k),
+        Argument("f32", "alpha"),
+        Argument("f32", "beta"),
+        Argument("pointer", "bias"),
+        Argument("i64", "stride_a"),
+        Argument("i64", "stride_b"),
+        Argument("i64", "stride_c"),
+    )
+
+
+def transposes(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The template arguments of the layout: 1 for an operand that is stored transposed."""
+    return ("TRANS_A", int(problem.layout[0] == "t")), ("TRANS_B", int(problem.layout[1] == "t"))
+
+
+def epilogue(problem: Problem) -> tuple[str, int]:
+    """The template argument of the epilogue."""
+    return "EPILOGUE", EPILOGUE.index(problem.epilogue)
+
+
+def type_arguments(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The template arguments of the types: TYPE of A and B, OUTPUT of C and the bias."""
+    types = (("TYPE", problem.precision.operand), ("OUTPUT", problem.output_element))
+    return tuple((name, element.number) for name, element in types)
+
+
+def variants(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """The template arguments of the layout and the epilogue."""
+    return *transposes(problem), epilogue(problem)

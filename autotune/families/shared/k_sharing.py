@@ -1,0 +1,26 @@
+"""Sharing K among blocks (split-K, stream-K): how it fills waves, and what it costs."""
+
+from __future__ import annotations
+
+from autotune.problem.integers import ceil_div
+
+LAST_BLOCK_BYTES = 2**19
+"""The most bytes that the last block of a tile may read alone: one SM takes about 5 us for them."""
+
+
+def fill(blocks: int, sms: int) -> float:
+    """The share of the SMs' time that is used if each wave gives every SM one block."""
+    return blocks / (ceil_div(blocks, sms) * sms)
+
+
+def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
+    """Whether so many shares of each block fill waves better than any smaller number."""
+    reached = fill(blocks * splits, sms)
+    return all(reached > margin * fill(blocks * less, sms) for less in range(1, splits))
+
+
+def last_block_fault(read: int) -> str | None:
+    """What is wrong with a last block that reads so many bytes of partial sums, if anything."""
+    if read <= LAST_BLOCK_BYTES:
+        return None
+    return f"the last block of a tile would read {read} bytes; {LAST_BLOCK_BYTES} at most"

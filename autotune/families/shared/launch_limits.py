@@ -1,0 +1,62 @@
+"""What a launch and its blocks may take of a device: threads, grid, shared memory, registers."""
+
+from __future__ import annotations
+
+from autotune.device import Device
+
+LARGEST_GRID_X, LARGEST_GRID_YZ = 2**31 - 1, 65535
+"""Blocks along x, and along y or z, of a grid (CUDA programming guide)."""
+LARGEST_THREAD_REGISTERS = 255
+ASYNC_CAPABILITY = 8, 0
+"""The least compute capability with cp.async, and with tensor cores for more than f16."""
+
+
+def threads_fault(threads: int, device: Device) -> str | None:
+    """What is wrong with a block of `threads` on the device, if anything."""
+    if threads <= device.threads_per_block:
+        return None
+    return f"needs {threads} threads a block, {device.name} allows {device.threads_per_block}"
+
+
+def grid_fault(blocks: int) -> str | None:
+    """What is wrong with a grid of `blocks` along x, if anything."""
+    if blocks <= LARGEST_GRID_X:
+        return None
+    return f"needs {blocks} blocks, a grid allows {LARGEST_GRID_X}"
+
+
+def shared_fault(needed: int, blocks: int, device: Device) -> str | None:
+    """What is wrong with so much shared memory a block, of which `blocks` are to be resident."""
+    most = device.shared_per_block_optin
+    if needed > most:
+        return f"needs {needed} bytes a block, {device.name} allows {most}"
+    resident = blocks * (needed + device.reserved_shared_per_block)
+    if resident <= device.shared_per_sm:
+        return None
+    return f"{blocks} blocks need {resident} bytes an SM of {device.shared_per_sm}"
+
+
+def register_budget(blocks: int, threads: int, device: Device) -> int:
+    """Registers a thread, in the allocation's steps of 8, that let `blocks` be resident."""
+    available = min(device.registers_per_sm // blocks, device.registers_per_block)
+    return min(LARGEST_THREAD_REGISTERS, available // threads // 8 * 8)
+
+
+def residency_fault(threads: int, device: Device) -> str | None:
+    """What is wrong with `threads` resident threads an SM, if anything."""
+    if threads <= device.threads_per_sm:
+        return None
+    return f"{threads} resident threads; {device.name} holds {device.threads_per_sm} an SM"
+
+
+def has_cp_async(device: Device) -> bool:
+    """Whether the device copies from global to shared memory asynchronously (cp.async)."""
+    return device.compute_capability >= ASYNC_CAPABILITY
+
+
+def cp_async_fault(device: Device) -> str | None:
+    """What is wrong with cp.async on the device, if anything."""
+    if has_cp_async(device):
+        return None
+    major, minor = device.compute_capability
+    return f"cp.async needs compute capability 8.0; {device.name} has {major}.{minor}"
