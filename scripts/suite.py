@@ -49,7 +49,7 @@ from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin, Recording
 from autotune.targets import targets
-from autotune.targets.targets import KERNEL_SOURCES, Target
+from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -119,7 +119,7 @@ def sheet_of(
     """The sheet of a compute, with the rows that its file has of today's kernels on the device."""
     known = results.ceilings(device, compute)
     most = results.Ceilings(flops or known.flops, copy or known.bytes)
-    sheet = Sheet(path, device.name, source_hash(*KERNEL_SOURCES), commit, most)
+    sheet = Sheet(path, device.name, source_hash(*registry.kernel_sources()), commit, most)
     sheet.resume()
     return sheet
 

@@ -100,9 +100,7 @@ class _Tree:
         rejected: how many combinations that `legal` passed over fell to which reason.
     """
 
-    def __init__(
-        self, domain: Mapping[str, tuple[Value, ...]], rules: Sequence[BoundRule]
-    ) -> None:
+    def __init__(self, domain: Mapping[str, tuple[Value, ...]], rules: Sequence[BoundRule]) -> None:
         self.rejected: dict[str, int] = {}
         self._chosen: list[Value] = []
         names = tuple(domain)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from autotune.device import Device
@@ -37,7 +36,6 @@ def values_from(function: ValuesFrom) -> Mapping[str, ValuesFrom]:
     return {_DOMAIN: function}
 
 
-@cache
 def names(params: type[Any]) -> tuple[str, ...]:
     """The parameters of a class, in the order in which it declares them itself."""
     return tuple(params.__annotations__)

@@ -49,9 +49,7 @@ class Rule:
         """The rule for one problem on one device; `views` keeps the views it makes."""
         needs = self.needs
         context: dict[str, object] = {"problem": problem, "device": device}
-        readers = [
-            argument.reader(needs, context, views) for argument in _arguments(self.check)
-        ]
+        readers = [argument.reader(needs, context, views) for argument in _arguments(self.check)]
 
         def check(chosen: Sequence[Value]) -> str | None:
             return self.check(*[read(chosen) for read in readers])
@@ -88,9 +86,7 @@ class _Argument:
     parameters: tuple[str, ...]
     view: type[Any] | None = None
 
-    def reader(
-        self, needs: Sequence[str], context: dict[str, object], views: Views
-    ) -> _Reader:
+    def reader(self, needs: Sequence[str], context: dict[str, object], views: Views) -> _Reader:
         """What makes the argument from the values of `needs`."""
         if not self.parameters:
             value = context[self.name]

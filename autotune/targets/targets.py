@@ -17,6 +17,7 @@ from autotune import device as devices
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
+from autotune.families import registry
 from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Runner
@@ -29,11 +30,6 @@ if TYPE_CHECKING:
 DEFAULT = "gpu"
 OLDEST = (7, 5)
 """The oldest compute capability that the compilers of CUDA 13 know."""
-
-KERNEL_SOURCES = (
-    *("gemv.cu", "mma.cu", "naive.cu", "pack.cu", "simt.cu", "split_k.cu", "tiled.cu"),
-    "wgmma.cu",
-)
 
 _REPLAY = "replay:"
 _GPU = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)
@@ -126,7 +122,7 @@ def here() -> Origin:
         compiler = compiler_version()
     except MissingError:
         compiler = ""
-    return Origin(local.driver_version(), compiler, source_hash(*KERNEL_SOURCES))
+    return Origin(local.driver_version(), compiler, source_hash(*registry.kernel_sources()))
 
 
 def measuring(spec: str, subject: str) -> tuple[int, Device]:
@@ -244,7 +240,7 @@ def _found(problem: Problem, spec: str, seed: int, stack: ExitStack) -> Target:
 def _origin(problem: Problem, device: Device, driver: str) -> Origin:
     check_memory(problem, device)
     check_compilable(device)
-    return Origin(driver, compiler_version(), source_hash(*KERNEL_SOURCES))
+    return Origin(driver, compiler_version(), source_hash(*registry.kernel_sources()))
 
 
 def _check_text(spec: object) -> None:

@@ -28,8 +28,6 @@ STEPS = {
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
 BEST = "simt, the best"
-# What follows fp32: the families that compute on tensor cores, in each of their precisions.
-ON_TENSOR_CORES = ("mma", "wgmma")
 # Configurations that the model chooses among where nothing is recorded.
 SURVEY = 3000
 
@@ -127,8 +125,7 @@ def precisions(problem: Problem) -> tuple[Problem, ...]:
 
 def _families(problem: Problem) -> dict[str, str]:
     """The families that compute a problem on tensor cores, by the names of their steps."""
-    serving = registry.tuned(problem)
-    return {f"{problem.compute}, {one}": one for one in ON_TENSOR_CORES if one in serving}
+    return {f"{problem.compute}, {name}": name for name in registry.on_ladder(problem)}
 
 
 def _recorded(problem: Problem, device: Device, family: str, store: Store) -> Config | None:

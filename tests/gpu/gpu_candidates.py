@@ -64,14 +64,14 @@ class Made:
 
 def serving(problem: Problem) -> list[str]:
     """The families that serve the problem's compute."""
-    return [one.name for one in registry.FAMILIES.values() if problem.compute in one.computes]
+    return [one.name for one in registry.FAMILIES.values() if problem.compute in one.precisions]
 
 
 def configs(case: Case, family: str, device: Device) -> Sequence[Config]:
     """Legal configurations of a case, those of other kinds first, and other ones for other cases.
 
     A family that serves fp32 has the same ones for all computes, which run the same kernels."""
-    if "f32" in registry.find(family).computes:
+    if "f32" in registry.find(family).precisions:
         case = replace(case, problem=replace(case.problem, compute="f32"))
     return _legal(case, family, device)
 

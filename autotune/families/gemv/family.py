@@ -7,7 +7,6 @@ from math import gcd
 
 from autotune.device import Device
 from autotune.families.base import Work
-from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
 from autotune.families.gemv.rules import (
     ROWS,
@@ -19,6 +18,7 @@ from autotune.families.gemv.rules import (
     shared_bytes,
     strips,
 )
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
 from autotune.families.shared.arguments import operands, variants
 from autotune.families.shared.layout import along_k
@@ -122,9 +122,7 @@ class Gemv:
         return LaunchPlan(config, (launch,), _workspace(p, form), counters)
 
 
-GEMV = adapted(
-    Gemv(), sources=("gemv.cu",), order=30, search_order=3, tensor_cores=False
-)
+GEMV = adapted(Gemv(), sources=("gemv.cu",), order=30, search_order=3, tensor_cores=False)
 
 
 def _gathers(p: Params) -> float:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from autotune.device import Device
 from autotune.families.base import Work
-from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.mma import launches
 from autotune.families.mma.k_sharing import SPLITS
 from autotune.families.mma.rules import rules
@@ -86,6 +86,4 @@ class Mma:
         return launches.plan(config, problem, alignment)
 
 
-MMA = adapted(
-    Mma(), sources=("mma.cu", "pack.cu"), order=40, search_order=1, tensor_cores=True
-)
+MMA = adapted(Mma(), sources=("mma.cu", "pack.cu"), order=40, search_order=1, tensor_cores=True)

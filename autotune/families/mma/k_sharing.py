@@ -16,9 +16,9 @@ from autotune.families.mma.terms import (
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.shared.k_sharing import fuller, last_block_fault
+from autotune.families.shared.packing import copy
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.shared.packing import copy
 from autotune.problem import Problem
 
 SPLIT_BLOCKS_A_SM = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.families.legacy import Params
 from autotune.families.config import Config
+from autotune.families.legacy import Params
 from autotune.families.mma.terms import (
     form_of,
     packed,

@@ -23,8 +23,7 @@ from autotune.families.mma.terms import (
     vector,
 )
 from autotune.families.plan import Alignment
-from autotune.families.shared.launch_limits import register_budget, shared_fault
-from autotune.families.shared.launch_limits import grid_fault
+from autotune.families.shared.launch_limits import grid_fault, register_budget, shared_fault
 from autotune.problem import Problem
 
 TURING = 7, 5
@@ -65,7 +64,7 @@ def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
         Rule("divisibility", ("bn", "wn"), partial(_warp_fault, "n")),
         Rule("warp shape", ("bm", "bn", "wm", "wn"), _shape_fault),
         Rule("warps", warps, partial(_warps_fault, device)),
-        Rule("slices", warps, partial(_slices_fault, problem, device)),
+        Rule("slices", ("swap", *warps), partial(_slices_fault, problem, device)),
         Rule("steps", buffers, _steps_fault),
         Rule("steps", buffers, partial(_depth_fault, problem)),
         Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from autotune.device import Device
 from autotune.families.base import Work
-from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.simt import launches
@@ -92,5 +92,9 @@ class Simt:
 
 
 SIMT = adapted(
-    Simt(), sources=("simt.cu", "pack.cu", "split_k.cu"), order=20, search_order=2, tensor_cores=False
+    Simt(),
+    sources=("simt.cu", "pack.cu", "split_k.cu"),
+    order=20,
+    search_order=2,
+    tensor_cores=False,
 )

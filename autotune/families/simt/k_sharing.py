@@ -7,9 +7,9 @@ from functools import partial
 from autotune.device import Device
 from autotune.families.legacy import Params, Rule
 from autotune.families.shared.k_sharing import fill, fuller, last_block_fault
+from autotune.families.shared.layout import along_k
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.shared.layout import along_k
 from autotune.families.simt.terms import packed_floats, partial_floats, tiles
 from autotune.problem import Problem
 

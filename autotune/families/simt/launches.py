@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.families.legacy import Params
 from autotune.families.config import Config
+from autotune.families.legacy import Params
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands

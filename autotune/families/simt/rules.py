@@ -6,8 +6,12 @@ from functools import partial
 
 from autotune.device import Device
 from autotune.families.legacy import Params, Rule
-from autotune.families.shared.launch_limits import LARGEST_THREAD_REGISTERS, register_budget, shared_fault
-from autotune.families.shared.launch_limits import grid_fault
+from autotune.families.shared.launch_limits import (
+    LARGEST_THREAD_REGISTERS,
+    grid_fault,
+    register_budget,
+    shared_fault,
+)
 from autotune.families.simt import k_sharing
 from autotune.families.simt.terms import register_estimate, shared_bytes, thread_count, tiles
 from autotune.problem import Problem

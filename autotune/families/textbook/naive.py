@@ -1,4 +1,4 @@
-"""The naive kernel: one thread computes one element of C from global memory (`cuda_src/naive.cu`)."""
+"""The naive kernel: a thread computes an element of C from global memory (`cuda_src/naive.cu`)."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from autotune.device import Device
 from autotune.families.base import Work
-from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.config import Config, Value
+from autotune.families.legacy import Params, Rule, adapted
 from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.families.wgmma import launches, tile_choice
 from autotune.families.wgmma.rules import rules

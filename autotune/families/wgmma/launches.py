@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.families.legacy import Params
 from autotune.families.config import Config
+from autotune.families.legacy import Params
 from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,

@@ -17,11 +17,12 @@ from autotune import gpu, settings
 from autotune.api import problems
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Evidence, Runner
-from autotune.targets import local, targets
+from autotune.targets import local
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import options_of
 
@@ -295,4 +296,4 @@ def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_kernel_source_is_in_the_hash() -> None:
     kernels = {path.name for path in settings.source_dir().glob("*.cu")} - {"verify.cu"}
-    assert set(targets.KERNEL_SOURCES) == kernels
+    assert set(registry.kernel_sources()) == kernels

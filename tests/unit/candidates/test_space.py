@@ -8,10 +8,10 @@ from autotune.candidates import space
 from autotune.device import find
 from autotune.errors import ConfigError
 from autotune.families import registry
-from autotune.families.base import Rule
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.families.registry import FAMILIES
+from autotune.families.rules import BoundRule
 from autotune.problem import Problem
 
 H100 = find("h100")
@@ -34,7 +34,7 @@ def test_an_h100_has_thousands_of_configurations_at_4096() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_legal_and_rejected_add_up_to_all_combinations(family: str, problem: Problem) -> None:
-    problem = replace(problem, compute=registry.find(family).computes[0])
+    problem = replace(problem, compute=registry.find(family).precisions[0])
     found = space.feasible(problem, H100, family)
     everything = prod(map(len, registry.find(family).domain(problem, H100).values()))
     assert len(found.configs) + sum(found.rejected.values()) == everything
@@ -42,7 +42,7 @@ def test_legal_and_rejected_add_up_to_all_combinations(family: str, problem: Pro
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_enumeration_agrees_with_checking_one_by_one(family: str) -> None:
-    problem = Problem(37, 53, 71, registry.find(family).computes[0])
+    problem = Problem(37, 53, 71, registry.find(family).precisions[0])
     found = space.feasible(problem, H100, family).configs[::97]
     assert [space.rejection(config, problem, H100) for config in found] == [None] * len(found)
 
@@ -117,7 +117,7 @@ def test_an_unknown_family_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rules_need_parameters_that_exist(family: str) -> None:
     kind = registry.find(family)
-    rules: tuple[Rule, ...] = kind.rules(SQUARE, H100)
+    rules: tuple[BoundRule, ...] = kind.bound_rules(SQUARE, H100)
     needed = {name for rule in rules for name in rule.needs}
     assert needed <= set(kind.domain(SQUARE, H100))
 

@@ -70,7 +70,7 @@ def check(launches: Iterable[Launch], arch: str) -> None:
 @pytest.mark.parametrize("arch", DEVICES)
 @pytest.mark.parametrize(
     "family",
-    [family.name for family in registry.FAMILIES.values() if family.computes == CUDA_CORES],
+    [family.name for family in registry.FAMILIES.values() if family.precisions == CUDA_CORES],
 )
 def test_cuda_core_family_compiles(family: str, arch: str) -> None:
     problem, target = Problem(16, 64, 4096), device.find(DEVICES[arch])

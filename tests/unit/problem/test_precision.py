@@ -28,7 +28,7 @@ ROWS = [*PRECISIONS.values()]
 def served() -> Iterable[ElementType]:
     """The element types of precisions that a kernel family computes."""
     for family in registry.FAMILIES.values():
-        for name in family.computes:
+        for name in family.precisions:
             yield from (PRECISIONS[name].operand, *PRECISIONS[name].outputs)
 
 

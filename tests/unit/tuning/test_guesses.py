@@ -35,7 +35,7 @@ def candidate_configs(
 @pytest.fixture
 def two_families(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `auto` stand for two families."""
-    monkeypatch.setattr(registry, "SEARCHED", ("simt", "tiled"))
+    monkeypatch.setattr(registry, "searched", lambda: ("simt", "tiled"))
 
 
 def test_best_predicted_comes_first() -> None:

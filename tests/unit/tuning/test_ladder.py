@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from autotune.compiler import CompileFailure, Program
 from autotune.device import Device, find
 from autotune.errors import NotFoundError
 from autotune.families import registry
-from autotune.families.base import Rule
-from autotune.families.config import Config, Value
+from autotune.families.base import Family
+from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.families.rules import Rule
 from autotune.families.textbook.tiled import TILED
 from autotune.problem import Problem
 from autotune.records import Store
@@ -162,23 +163,20 @@ def test_the_table_loses_nothing_on_a_terminal_of_80_columns() -> None:
 # On tensor cores: the families are stand-ins, which plan what `tiled` does.
 
 
-@dataclass(frozen=True)
-class TensorCores:
-    """A family for tensor cores of some architectures."""
+def tensor_cores(name: str, oldest: tuple[int, int] = (8, 0)) -> Family[Any]:
+    """A family for tensor cores since some architecture."""
 
-    name: str
-    oldest: tuple[int, int] = (8, 0)
-    computes: tuple[str, ...] = ("tf32", "bf16")
+    def architecture(tile_width: int, device: Device) -> str | None:
+        del tile_width
+        return None if device.compute_capability >= oldest else f"needs {oldest}"
 
-    def domain(self, problem: Problem, device: Device) -> dict[str, tuple[Value, ...]]:
-        return TILED.domain(problem, device)
-
-    def rules(self, _problem: Problem, device: Device) -> tuple[Rule, ...]:
-        refused = None if device.compute_capability >= self.oldest else f"needs {self.oldest}"
-        return (Rule("architecture", ("tile_width",), lambda _: refused),)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(TILED, name)
+    return replace(
+        TILED,
+        name=name,
+        precisions=("tf32", "bf16"),
+        rules=(Rule("architecture", architecture),),
+        tensor_cores=True,
+    )
 
 
 def on(family: str, width: int) -> Config:
@@ -187,7 +185,7 @@ def on(family: str, width: int) -> Config:
 
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_ins = {"mma": TensorCores("mma"), "wgmma": TensorCores("wgmma", oldest=(9, 0))}
+    stand_ins = {"mma": tensor_cores("mma"), "wgmma": tensor_cores("wgmma", oldest=(9, 0))}
     known = {name: one for name, one in registry.FAMILIES.items() if name not in stand_ins}
     monkeypatch.setattr(registry, "FAMILIES", {**known, **stand_ins})
 
