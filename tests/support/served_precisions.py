@@ -6,6 +6,6 @@ from autotune.problem import COMPUTES
 SERVED = tuple(
     compute
     for compute in COMPUTES
-    if any(compute in family.computes for family in registry.FAMILIES.values())
+    if any(compute in family.precisions for family in registry.FAMILIES.values())
 )
 """Names of the precisions, in the order of their table."""
