@@ -1,6 +1,7 @@
-"""Kernels of the user's on a GPU: the examples, what verification catches, what arguments become.
+"""User kernels on a GPU: the examples, the faults that verification catches, argument passing.
 
-Faults of the kernel `faulty` are each caught for what they do, and the next candidate runs.
+The kernel `faulty` has one fault at a time. Each is caught under its own reason, and the next
+candidate still runs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from autotune.gpu.session import Session
 from autotune.problem import Problem
 from autotune.records import KernelRecord
 from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.estimates import tied
 from autotune.runners.predicted import PredictedRunner
 from autotune.tuning.evaluate import prepare
 from autotune.user_kernels import KernelTunable, Workload, define_kernel, source_folder, workload
@@ -92,47 +94,46 @@ def device() -> Device:
         pytest.skip(str(error))
 
 
-def doubled(out: NDArray[np.float32], given: NDArray[np.float32], n: np.int32) -> Sequence[Any]:
+def doubled(out: NDArray[np.float32], values: NDArray[np.float32], n: np.int32) -> Sequence[Any]:
     del out, n
-    return [2 * given, None, None]
+    return [2 * values, None, None]
 
 
 def faulty() -> Workload:
-    given = np.random.default_rng(0).standard_normal(N, np.float32)
-    return workload(
-        "faulty", [np.zeros_like(given), given, np.int32(N)], doubled, rtol=None, atol=None
-    )
+    values = np.random.default_rng(0).standard_normal(N, np.float32)
+    arguments = [np.zeros_like(values), values, np.int32(N)]
+    return workload("faulty", arguments, doubled, rtol=None, atol=None)
 
 
 def candidates(
     work: Workload, device: Device, source: str, name: str, values: dict[str, Any], **more: Any
 ) -> list[Candidate]:
     """Every configuration of a kernel, compiled."""
-    given: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **more}
-    kernel = define_kernel(source, name, values, constraints=None, include=(), **given)
+    geometry: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **more}
+    kernel = define_kernel(source, name, values, constraints=None, include=(), **geometry)
     tunable = KernelTunable(kernel, work.call, work.arguments)
-    runner = PredictedRunner(Problem(1, 1, 1), device)  # knows the device, and measures nothing
-    made: list[Candidate] = []
+    runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
+    prepared: list[Candidate] = []
     with source_folder(kernel) as folder:
         for config in kernel.combinations():
-            found = prepare(
+            outcome = prepare(
                 tunable.plan(config),
                 runner,
                 lambda template, arch: compiler.compile(
                     template, arch, cache=None, sources=folder, includes=()
                 ),
             )
-            assert isinstance(found, Candidate), f"{config}: {found}"
-            made.append(found)
-    return made
+            assert isinstance(outcome, Candidate), f"{config}: {outcome}"
+            prepared.append(outcome)
+    return prepared
 
 
 @pytest.fixture(scope="module")
 def broken(device: Device) -> dict[str, Candidate]:
-    """The faults, by name."""
+    """A candidate with each fault, by the name of the fault."""
     values = {"FAULT": range(len(FAULTS))}
-    made = candidates(faulty(), device, FAULTY, "faulty", values)
-    return dict(zip(FAULTS, made, strict=True))
+    compiled = candidates(faulty(), device, FAULTY, "faulty", values)
+    return dict(zip(FAULTS, compiled, strict=True))
 
 
 @pytest.fixture
@@ -142,15 +143,15 @@ def bench(session: Session) -> KernelBench:
 
 @pytest.fixture
 def runner(device: Device) -> Iterator[GpuRunner]:
-    del device  # asked for only to skip without one
+    del device  # requested only to skip without a GPU
     with ExitStack() as stack:
         opened = gpu.open_kernel_runner(faulty(), time_limit=5.0)
         stack.callback(opened.close)
         yield opened
 
 
-def verified(work: Workload, made: Candidate, session: Session) -> Measurement:
-    outcome = KernelBench(session, work).measure(made, None)
+def verified(work: Workload, candidate: Candidate, session: Session) -> Measurement:
+    outcome = KernelBench(session, work).measure(candidate, None)
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -158,8 +159,8 @@ def verified(work: Workload, made: Candidate, session: Session) -> Measurement:
 # The examples
 
 
-def checked(record: KernelRecord, trials: int) -> None:
-    """A record of so many trials, of what was measured."""
+def check_record(record: KernelRecord, trials: int) -> None:
+    """Asserts that a record has that many trials and a measured, verified best entry."""
     best = record.best.measurement
     assert (record.evidence, record.baseline, record.provenance.trials) == (
         "measured",
@@ -172,12 +173,12 @@ def checked(record: KernelRecord, trials: int) -> None:
     assert best.error <= best.tolerance
 
 
-def test_the_transposition_is_tuned_and_goes_on(device: Device) -> None:
+def test_second_tuning_of_the_transpose_continues_the_first(device: Device) -> None:
     del device
     first = transpose.tune(1000, 1500, trials=6)
     second = transpose.tune(1000, 1500, trials=12)
-    checked(first, 6)
-    checked(second, 12)
+    check_record(first, 6)
+    check_record(second, 12)
     assert second.provenance.source == first.provenance.source
     assert first.best.measurement.error == 0.0
 
@@ -185,10 +186,10 @@ def test_the_transposition_is_tuned_and_goes_on(device: Device) -> None:
 @pytest.mark.parametrize("points", [5, 9])
 def test_the_stencil_is_tuned(device: Device, points: int) -> None:
     del device
-    checked(stencil.tune(700, 1300, points, trials=10), 10)
+    check_record(stencil.tune(700, 1300, points, trials=10), 10)
 
 
-def test_tiles_that_fill_no_warp_are_the_slowest(device: Device) -> None:
+def test_exhaustive_search_times_every_tile(device: Device) -> None:
     del device
     matrix = np.random.default_rng(0).standard_normal((4096, 4096), np.float32)
     kernel = {**transpose.KERNEL, "parameters": {"TILE": (8, 32), "ROWS": (1, 8), "PAD": (1,)}}
@@ -199,14 +200,22 @@ def test_tiles_that_fill_no_warp_are_the_slowest(device: Device) -> None:
         reference=transpose.reference,
         sampler="exhaustive",
     )
-    times = {str(entry.config): entry.measurement.time_us for entry in record.entries}
-    assert next(iter(times)) == "transpose:TILE=32,ROWS=8,PAD=1"
-    assert list(times)[-1] == "transpose:TILE=8,ROWS=1,PAD=1"
-    # 128 MiB through at most 8 TB/s.
+    entries = {str(entry.config): entry for entry in record.entries}
+    times = {config: entry.measurement.time_us for config, entry in entries.items()}
+    assert set(times) == {
+        f"transpose:TILE={tile},ROWS={rows},PAD=1" for tile in (8, 32) for rows in (1, 8)
+    }
+    assert all(entry.measurement.error == 0.0 for entry in record.entries)
+    assert list(times.values()) == sorted(times.values())
+    # The best is the fastest, or a configuration that no measurement tells from the fastest.
+    assert tied(record.best.measurement, record.entries[0].measurement)
+    # Blocks of 8 threads read 32 bytes at a time and fill a quarter of a warp.
+    assert times["transpose:TILE=32,ROWS=8,PAD=1"] < times["transpose:TILE=8,ROWS=1,PAD=1"]
+    # 128 MiB at 8 TB/s or less.
     assert min(times.values()) > 16
 
 
-def test_what_was_tuned_is_found(device: Device) -> None:
+def test_best_kernel_finds_the_tuned_record(device: Device) -> None:
     del device
     record = transpose.tune(300, 200, trials=3)
     arguments = np.empty((300, 200), np.float32), np.empty((200, 300), np.float32)
@@ -217,7 +226,7 @@ def test_what_was_tuned_is_found(device: Device) -> None:
 # Verification
 
 
-def test_a_right_kernel_is_measured(bench: KernelBench, broken: dict[str, Candidate]) -> None:
+def test_correct_kernel_is_measured(bench: KernelBench, broken: dict[str, Candidate]) -> None:
     outcome = bench.measure(broken["none"], None)
     assert isinstance(outcome, Measurement)
     assert (outcome.error, outcome.relative_error) == (0.0, 0.0)
@@ -236,7 +245,7 @@ def test_a_right_kernel_is_measured(bench: KernelBench, broken: dict[str, Candid
         ("right once", "wrong result: 200 of 200 elements, such as nan"),
     ],
 )
-def test_a_wrong_kernel_fails_verification(
+def test_wrong_kernel_fails_verification(
     bench: KernelBench, broken: dict[str, Candidate], fault: str, reason: str
 ) -> None:
     outcome = bench.measure(broken[fault], None)
@@ -245,24 +254,30 @@ def test_a_wrong_kernel_fails_verification(
     assert isinstance(bench.measure(broken["none"], None), Measurement)
 
 
-def test_what_crashes_or_hangs_costs_itself_alone(
+def test_crash_or_hang_fails_one_candidate_only(
     runner: GpuRunner, broken: dict[str, Candidate]
 ) -> None:
     outcomes = [
         runner.measure(broken[fault], None)
         for fault in ("none", "illegal access", "none", "endless loop", "none")
     ]
-    stages = [one.stage if isinstance(one, Failure) else "fine" for one in outcomes]
+    stages = [outcome.stage if isinstance(outcome, Failure) else "fine" for outcome in outcomes]
     assert stages == ["fine", "crash", "fine", "timeout", "fine"]
 
 
-def test_leaders_are_timed_by_turns(runner: GpuRunner, broken: dict[str, Candidate]) -> None:
-    first, wrong, last = runner.rematch([broken[one] for one in ("none", "nan", "none")])
-    assert [type(one) for one in (first, wrong, last)] == [Measurement, Failure, Measurement]
+def test_rematch_times_the_correct_candidates(
+    runner: GpuRunner, broken: dict[str, Candidate]
+) -> None:
+    first, wrong, last = runner.rematch([broken[fault] for fault in ("none", "nan", "none")])
+    assert [type(outcome) for outcome in (first, wrong, last)] == [
+        Measurement,
+        Failure,
+        Measurement,
+    ]
     assert runner.baseline() is None
 
 
-def test_a_block_that_cuda_refuses_is_a_failure(
+def test_grid_that_cuda_refuses_fails_the_launch(
     bench: KernelBench, device: Device, broken: dict[str, Candidate]
 ) -> None:
     (refused,) = candidates(faulty(), device, FAULTY, "faulty", {"FAULT": (0,)}, grid=(1, 70000))
@@ -275,13 +290,13 @@ def test_a_block_that_cuda_refuses_is_a_failure(
 # Arguments
 
 
-def test_numbers_of_every_type_arrive(session: Session) -> None:
-    given = [
+def test_scalars_of_every_type_reach_the_kernel(session: Session) -> None:
+    scalars = [
         *(np.bool_(True), np.int8(-128), np.uint8(255), np.int16(-32768), np.uint16(65535)),
         *(np.int32(-(2**31)), np.uint32(2**32 - 1), np.int64(-(2**53)), np.uint64(2**53)),
         *(np.float16(1.5), np.float32(0.1), np.float64(0.1)),
     ]
-    values = [float(one) for one in given]
+    values = [float(scalar) for scalar in scalars]
     values[9] = float(np.float16(1.5).view(np.uint16))
     expected = np.array([*values, -7.0])
     out, array = np.zeros(len(expected)), np.array([3, -7], np.int16)
@@ -289,40 +304,42 @@ def test_numbers_of_every_type_arrive(session: Session) -> None:
     def reference(*arguments: Any) -> Sequence[Any]:
         return [expected, *[None] * (len(arguments) - 1)]
 
-    work = workload("types", [out, *given, array], reference, rtol=0.0, atol=0.0)
-    (made,) = candidates(work, session.device, TYPES, "types", {"N": (len(expected),)})
-    assert verified(work, made, session).error == 0.0
+    work = workload("types", [out, *scalars, array], reference, rtol=0.0, atol=0.0)
+    (candidate,) = candidates(work, session.device, TYPES, "types", {"N": (len(expected),)})
+    assert verified(work, candidate, session).error == 0.0
 
 
-def test_shared_memory_beyond_48_kb_is_opted_in(session: Session) -> None:
+def test_kernel_may_use_all_shared_memory_of_a_block(session: Session) -> None:
     most = session.device.shared_per_block_optin // 1024
     expected = np.array([most * 256 - 1], np.float32)
     work = workload("large", [np.zeros(1, np.float32)], lambda _: [expected], rtol=None, atol=None)
-    (made,) = candidates(work, session.device, LARGE, "large", {"KB": (most,)}, shared=most * 1024)
-    assert verified(work, made, session).error == 0.0
-    assert made.resources.shared == most * 1024
+    (candidate,) = candidates(
+        work, session.device, LARGE, "large", {"KB": (most,)}, shared=most * 1024
+    )
+    assert verified(work, candidate, session).error == 0.0
+    assert candidate.resources.shared == most * 1024
 
 
-def test_an_output_that_is_added_to_is_made_anew_for_each_run(session: Session) -> None:
+def test_accumulated_output_is_reset_before_each_run(session: Session) -> None:
     source = "__global__ void add(int* x) { atomicAdd(x + threadIdx.x, 1); }"
     work = workload("add", [np.arange(32, dtype=np.int32)], lambda x: [x + 1], rtol=None, atol=None)
-    (made,) = candidates(work, session.device, source, "add<>", {}, block=32)
-    verified(work, made, session)
+    (candidate,) = candidates(work, session.device, source, "add<>", {}, block=32)
+    verified(work, candidate, session)
 
 
-def test_occupancy_is_the_drivers(session: Session) -> None:
+def test_occupancy_matches_the_driver(session: Session) -> None:
     kernel = transpose.KERNEL
-    work = workload("transpose", *_transposition(), rtol=None, atol=None)
+    work = workload("transpose", *_transpose_call(), rtol=None, atol=None)
     values = {"TILE": (16, 32, 64), "ROWS": (4, 8, 16), "PAD": (1,)}
     geometry = {"block": kernel["block"], "shared": kernel["shared"]}
-    made = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
-    for one in made:
-        (program,), launch = one.programs, one.plan.main
-        assert session.resources(program, launch) == one.resources
-        resident = one.resources.occupancy(session.device).blocks_per_sm
+    compiled = candidates(work, session.device, kernel["source"], "transpose", values, **geometry)
+    for candidate in compiled:
+        (program,), launch = candidate.programs, candidate.plan.main
+        assert session.resources(program, launch) == candidate.resources
+        resident = candidate.resources.occupancy(session.device).blocks_per_sm
         assert session.resident_blocks(program, launch) == resident
 
 
-def _transposition() -> tuple[list[Any], Any]:
+def _transpose_call() -> tuple[list[Any], Any]:
     matrix = np.ones((64, 64), np.float32)
     return [matrix, matrix.copy(), np.int32(64), np.int32(64)], transpose.reference
