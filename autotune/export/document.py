@@ -1,4 +1,4 @@
-"""An export as JSON: what it holds, and the launch plan of each product."""
+"""An export as JSON: its kernels, and the launch plan of each gemm."""
 
 from __future__ import annotations
 
@@ -14,34 +14,37 @@ from autotune.version import __version__
 SCHEMA = 1
 
 
-def document(library: ExportedLibrary, pieces: Mapping[str, str]) -> dict[str, object]:
-    """All of a library but the machine code; `pieces` are the names of files with a kernel of their
-    own, by the program's key."""
+def document(library: ExportedLibrary, files: Mapping[str, str]) -> dict[str, object]:
+    """A library without its machine code. `files` has the names of the kernels' own files, by the
+    key of the program."""
     return {
         "schema": SCHEMA,
         "made_by": f"autotune {__version__}",
         "name": library.name,
         "counters": library.counters,
         "devices": [device.to_json() for device in library.devices],
-        "kernels": [_kernel(one, pieces.get(one.key)) for one in library.programs.values()],
-        "products": [_product(one) for one in library.products],
-        "general": [_fallback(one) for one in library.fallbacks],
+        "kernels": [
+            _kernel(program, files.get(program.key)) for program in library.programs.values()
+        ],
+        "products": [_product(product) for product in library.products],
+        "general": [_fallback(fallback) for fallback in library.fallbacks],
     }
 
 
 def plan_json(plan: LaunchPlan, programs: tuple[Program, ...]) -> dict[str, object]:
-    """A launch plan; each launch names the key of its kernel."""
+    """A launch plan, in which each launch names the key of its kernel."""
     return {
         "workspace": plan.workspace,
         "counters": plan.counters,
         "product": plan.product,
         "launches": [
-            _launch(one, program) for one, program in zip(plan.launches, programs, strict=True)
+            _launch(launch, program)
+            for launch, program in zip(plan.launches, programs, strict=True)
         ],
     }
 
 
-def _kernel(program: Program, piece: str | None) -> dict[str, object]:
+def _kernel(program: Program, file: str | None) -> dict[str, object]:
     template = program.template
     return {
         "key": program.key,
@@ -56,7 +59,7 @@ def _kernel(program: Program, piece: str | None) -> dict[str, object]:
         "barriers": program.barriers,
         "compiler": program.compiler,
         "sha256": sha256(program.cubin).hexdigest(),
-        **({} if piece is None else {"file": piece}),
+        **({} if file is None else {"file": file}),
     }
 
 
@@ -100,7 +103,9 @@ def _launch(launch: Launch, program: Program) -> dict[str, object]:
         "grid": list(launch.grid),
         "block": list(launch.block),
         "shared": launch.shared,
-        "arguments": [{"type": one.type, "value": _value(one)} for one in launch.arguments],
+        "arguments": [
+            {"type": argument.type, "value": _value(argument)} for argument in launch.arguments
+        ],
     }
 
 

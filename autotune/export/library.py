@@ -1,4 +1,4 @@
-"""What is exported: products with their plans and programs, and general kernels beside them."""
+"""The contents of an export: gemms with their plans and programs, and general kernels."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from autotune.lookup.answer import Answer
 from autotune.problem import Problem
 
 Find = Callable[[Problem, Device], Answer | None]
+"""Looks up the best configuration known for a problem on a device."""
 Build = Callable[[Template, str], Program | CompileFailure]
+"""Compiles a template for an architecture, or fetches it from the cache."""
 
 COUNTER_BYTES = 4
 
 
 @dataclass(frozen=True)
 class ExportedGemm:
-    """One problem on one device, ready to be launched.
+    """One problem on one device, with everything its launches need.
 
     Attributes:
-        answer: what runs, and why.
-        alignment: what the operands have to allow: that of operands without gaps.
+        answer: the configuration, and where it comes from.
+        alignment: the alignment that the plan expects, which is that of operands without gaps.
         plan: the launches.
-        programs: the program of each.
+        programs: the program of each launch.
     """
 
     answer: Answer
@@ -38,18 +40,21 @@ class ExportedGemm:
 
     @property
     def problem(self) -> Problem:
-        """What it computes."""
+        """The problem it computes."""
         return self.answer.problem
 
     @property
     def device(self) -> Device:
-        """What it was chosen for."""
+        """The device it was chosen for."""
         return self.answer.device
 
 
 @dataclass(frozen=True)
 class FallbackKernel:
-    """A general kernel, compiled for a compute capability."""
+    """A general kernel, compiled for a compute capability.
+
+    It serves shapes that were not exported.
+    """
 
     general: General
     compute_capability: tuple[int, int]
@@ -58,13 +63,14 @@ class FallbackKernel:
 
 @dataclass(frozen=True)
 class ExportedLibrary:
-    """All that an export holds.
+    """The contents of an export.
 
     Attributes:
-        name: of the library and its functions.
-        devices: that it was made for, in the order in which they were given.
-        products: by device in that order, then by sizes.
-        fallbacks: for each compute capability and kind of product, the more demanding one first.
+        name: the name of the library and the prefix of its functions.
+        devices: the devices to export for, in the order of the caller.
+        products: the exported gemms, by device in that order, then by size.
+        fallbacks: the general kernels for each compute capability and kind of gemm; of each kind,
+            the one that needs more alignment comes first.
     """
 
     name: str
@@ -75,23 +81,24 @@ class ExportedLibrary:
     @property
     def programs(self) -> dict[str, Program]:
         """Every program once, by its key."""
-        found = [program for product in self.products for program in product.programs]
-        found += [fallback.program for fallback in self.fallbacks]
-        return {program.key: program for program in found}
+        programs = [program for product in self.products for program in product.programs]
+        programs += [fallback.program for fallback in self.fallbacks]
+        return {program.key: program for program in programs}
 
     @property
     def launches(self) -> tuple[tuple[Launch, Program], ...]:
-        """Every launch, general ones too, with its program."""
-        own = (
+        """Every launch with its program, general kernels included."""
+        exported = (
             pair
             for product in self.products
             for pair in zip(product.plan.launches, product.programs, strict=True)
         )
-        return *own, *((one.general.launch, one.program) for one in self.fallbacks)
+        general = ((fallback.general.launch, fallback.program) for fallback in self.fallbacks)
+        return *exported, *general
 
     @property
     def counters(self) -> int:
-        """The 32-bit counters that any of the products needs; all share them."""
+        """Number of 32-bit counters, which all gemms share: the most that any of them needs."""
         return max((product.plan.counters for product in self.products), default=0)
 
 
@@ -104,51 +111,51 @@ def gather(
     *,
     fallback: bool = True,
 ) -> ExportedLibrary:
-    """Looks up and compiles all that an export holds.
+    """Looks up and compiles the contents of an export.
 
     Args:
-        name: of the library.
-        problems: what it computes fast.
-        devices: on which.
-        find: the best that is known for a problem on a device.
-        build: compiles a template for an architecture, or fetches it compiled.
-        fallback: whether general kernels for all other shapes belong to it.
+        name: the name of the library.
+        problems: the problems to export.
+        devices: the devices to export for.
+        find: looks up the best configuration known for a problem on a device.
+        build: compiles a template for an architecture, or fetches it from the cache.
+        fallback: whether to add general kernels for all other shapes.
 
     Raises:
         NotFoundError: if no kernel can run one of the problems.
-        AutotuneError: if one does not compile.
+        AutotuneError: if a kernel does not compile.
     """
     problems, devices = sorted(set(problems)), list(dict.fromkeys(devices))
-    products = [_product(one, where, find, build) for where in devices for one in problems]
+    products = [_export(problem, device, find, build) for device in devices for problem in problems]
     fallbacks = _fallbacks(problems, devices, build) if fallback else ()
     return ExportedLibrary(name, tuple(devices), tuple(products), tuple(fallbacks))
 
 
-def _product(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:
+def _export(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:
     answer = find(problem, device)
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {device.name}; leave it out")
     alignment = Alignment.dense(problem)
     plan = registry.plan(answer.config, problem, alignment)
-    programs = tuple(_built(one.template, device.arch, build) for one in plan.launches)
+    programs = tuple(_compile(launch.template, device.arch, build) for launch in plan.launches)
     return ExportedGemm(answer, alignment, plan, programs)
 
 
 def _fallbacks(
     problems: Iterable[Problem], devices: Iterable[Device], build: Build
 ) -> Iterable[FallbackKernel]:
-    done: dict[tuple[tuple[int, int], Problem, Alignment], FallbackKernel] = {}
+    fallbacks: dict[tuple[tuple[int, int], Problem, Alignment], FallbackKernel] = {}
     for device in devices:
         for problem in problems:
             for general in generals(problem, device):
                 key = device.compute_capability, general.problem, general.alignment
-                if key not in done:
-                    program = _built(general.launch.template, device.arch, build)
-                    done[key] = FallbackKernel(general, device.compute_capability, program)
-    return done.values()
+                if key not in fallbacks:
+                    program = _compile(general.launch.template, device.arch, build)
+                    fallbacks[key] = FallbackKernel(general, device.compute_capability, program)
+    return fallbacks.values()
 
 
-def _built(template: Template, arch: str, build: Build) -> Program:
+def _compile(template: Template, arch: str, build: Build) -> Program:
     built = build(template, arch)
     if isinstance(built, CompileFailure):
         raise AutotuneError(f"{template.expression} does not compile for {arch}: {built.reason}")

@@ -1,4 +1,4 @@
-"""The files of a C library: templates that are the library `gemm`, under the name asked for."""
+"""The files of a C library: the template library `gemm`, renamed and filled with tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TEMPLATE_NAME = "gemm"
 
 
 def project(library: ExportedLibrary) -> dict[str, bytes]:
-    """The text of every file by its name."""
+    """The content of every file, by its name."""
     name = library.name
     files = {
         f"{name}.h": _filled("gemm.h", name),
@@ -28,9 +28,10 @@ def project(library: ExportedLibrary) -> dict[str, bytes]:
 
 
 def _filled(template: str, name: str) -> str:
-    """A template with the library's name in the place of its own, as a word or its beginning."""
-    home = resources.files("autotune.export") / "templates" / template
-    text = home.read_text(encoding="utf-8")
+    """A template with `gemm` replaced by the library's name wherever a word is it or starts with
+    it and an underscore."""
+    source = resources.files("autotune.export") / "templates" / template
+    text = source.read_text(encoding="utf-8")
     text = text.replace("@VERSION@", __version__).replace("@NAME@", name)
     for own, new in ((_TEMPLATE_NAME, name), (_TEMPLATE_NAME.upper(), name.upper())):
         text = re.sub(rf"(?<![A-Za-z0-9_]){own}(?=_|(?![A-Za-z0-9_]))", new, text)

@@ -8,9 +8,9 @@ from autotune.version import __version__
 _TEXT = """\
 # {name}
 
-Tuned matrix products for CUDA, `C = act(alpha op(A) op(B) + beta C + bias)`, in C. Made by autotune
-{version}. The CUDA driver (12 or newer) is all that it needs, and is opened by the first call: the
-library builds and links where there is none.
+Tuned CUDA kernels for matrix multiplication, `C = act(alpha op(A) op(B) + beta C + bias)`, as a C
+library. Made by autotune {version}. It needs nothing but the CUDA driver (12 or newer), which the
+first call opens, so it builds and links on machines without a driver.
 
 ## Build
 
@@ -18,7 +18,7 @@ library builds and links where there is none.
     cmake -B build && cmake --build build                     # also installs: find_package({name}),
     cmake --install build --prefix WHERE                      # pkg-config {name}
 
-Link with `-ldl -lpthread`. `main.c` computes every product below on a GPU and compares it with the
+Link with `-ldl -lpthread`. `main.c` computes every shape below on a GPU and compares it with the
 CPU: `cc -std=c11 main.c {name}.c -ldl -lpthread -lm -o example && ./example`. With pkg-config, link
 a static library with `pkg-config --static`.
 
@@ -31,36 +31,36 @@ a static library with `pkg-config --static`.
     status = {name}_prepare_workspace(workspace, bytes, stream);  /* once for a workspace */
     status = {name}_matmul(&product, workspace, bytes, stream);
 
-`{name}.h` says the rest. A status that is not 0 has a text, `{name}_message(status)`. A context has
-to be current; with the run time API, `cudaFree(0)` makes the device's. `{name}_warm_up` loads all
-kernels, so that later products can be captured in graphs at once. Two products that may run at the
-same time need a workspace each.
+`{name}.h` documents the rest. `{name}_message(status)` explains a status other than 0. A context
+has to be current; with the runtime API, `cudaFree(0)` creates the device's. `{name}_warm_up` loads
+all kernels, so that a graph can capture even the first call of a shape. Two calls that may run at
+the same time need separate workspaces.
 
-A product runs the kernel that was chosen for its shape if there is one for the current GPU, by its
-name, else for one of its compute capability, and if the operands allow the vectors that it counts
-on, as operands without gaps at multiples of 16 bytes do. Everything else of the kinds below
-(compute, layout, epilogue and output) runs a general kernel, for any size, leading dimension and
-address of an element. `{name}_choose` says which.
+A call runs the kernel exported for its shape, if there is one for the current GPU by name or else
+for a GPU of the same compute capability. The operands have to allow the vectors that this kernel
+loads; operands without gaps at multiples of 16 bytes do. Every other call of the kinds below
+(compute, layout, epilogue and output) runs a general kernel, which takes any size, leading
+dimension and element-aligned address. `{name}_choose` tells which kernel runs.
 
-Each kernel is compared with its SHA-256 before it is loaded.
+Each kernel is checked against its SHA-256 before it is loaded.
 
-## What is in it
+## Contents
 
 {products}
 
-`exact` was tuned for the shape, on that GPU; `nearest`, `related` and `range` come from other
-records, `predicted` from a model. Times are of the tuning run.
+`exact` was tuned for the shape on that GPU; `nearest`, `related` and `range` come from other
+records, `predicted` from the cost model. Times were measured during tuning.
 
 | general kernel for | compute capability | operands | |
 |---|---|---|---|
 {generals}
 
-{kernels} kernels, {size} bytes of machine code, by {compilers}.
+{kernels} kernels, {size} bytes of machine code, compiled by {compilers}.
 """
 
 
 def readme(library: ExportedLibrary) -> str:
-    """How to build and use the library, and where its kernels are from."""
+    """The README: how to build and use the library, and where its kernels come from."""
     programs = library.programs.values()
     return _TEXT.format(
         name=library.name,
@@ -88,13 +88,13 @@ def _products(library: ExportedLibrary) -> str:
 
 def _generals(library: ExportedLibrary) -> list[str]:
     lines = []
-    for one in library.fallbacks:
-        general, kind = one.general, one.general.problem
+    for fallback in library.fallbacks:
+        general, kind = fallback.general, fallback.general.problem
         words = [kind.compute, kind.layout, kind.epilogue]
         words += [f"out={kind.output}"] if kind.output != "same" else []
         align = general.alignment
         whole = f"multiples of {align.a}, {align.b} and {align.c} elements"
         operands = "any" if max(align.a, align.b, align.c) == 1 else whole
-        capability = "{}.{}".format(*one.compute_capability)
+        capability = "{}.{}".format(*fallback.compute_capability)
         lines.append(f"| `{':'.join(words)}` | {capability} | {operands} | `{general.config}` |")
     return lines

@@ -1,4 +1,4 @@
-"""One instance of a kernel template as a source of its own, which needs no header."""
+"""A single instance of a kernel template as a source file that needs no header."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ INDENT = "    "
 
 
 def specialised(launch: Launch, program: Program, title: str) -> str:
-    """The kernel's source with each of its headers in place of their first mention, and behind it
-    the instance, with a constant for every template argument.
+    """The kernel's source with every header inlined where it is first included, followed by the
+    explicit instance, with a constant for each template argument.
 
     It compiles to the same machine code as the template.
 
     Args:
-        launch: of the kernel, for the comment on how to launch it.
+        launch: the launch of the kernel, which a comment describes.
         program: the compiled instance.
-        title: what it computes, in one line.
+        title: what the kernel computes, in one line.
 
     Raises:
         MissingError: if the installation has no CUDA sources.
@@ -34,13 +34,14 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
     """
     template, home = program.template, settings.source_dir()
     flat = _flat(home / template.source, home / "include", set())
-    # Qualifiers, launch bounds and parameters as they stand behind the template's own.
+    # The qualifiers, launch bounds and parameters that follow the template's own parameters.
     match = re.search(rf"__global__\s+void\b[^;{{}}]*?\b{template.kernel}\s*\(", flat)
     if match is None:
         raise ValueError(f"{template.source} has no kernel {template.kernel}")
     start = match.end() - 1
     parameters = [
-        " ".join(one.split()) for one in flat[start + 1 : _closing(flat, start)].split(",")
+        " ".join(parameter.split())
+        for parameter in flat[start + 1 : _closing(flat, start)].split(",")
     ]
     names = fill(
         ", ".join(name for name, _ in template.arguments),
@@ -59,7 +60,7 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
 
 
 def _flat(path: Path, folder: Path, seen: set[str]) -> str:
-    """A file with its headers in place; each once, as `#pragma once` says."""
+    """A file with its headers inlined, each once, as `#pragma once` demands."""
     text = _ONCE.sub("", path.read_text(encoding="utf-8"))
 
     def put(match: re.Match[str]) -> str:
@@ -74,7 +75,7 @@ def _flat(path: Path, folder: Path, seen: set[str]) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` closes."""
+    """The position of the bracket that closes the one at `start`."""
     depth = 0
     for at in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -84,15 +85,16 @@ def _closing(text: str, start: int) -> int:
 
 
 def _how(launch: Launch, program: Program, parameters: Sequence[str]) -> str:
-    grid, block = (" x ".join(map(str, one)) for one in (launch.grid, launch.block))
+    """The comment on how to compile and launch a kernel."""
+    grid, block = (" x ".join(map(str, size)) for size in (launch.grid, launch.block))
     lines = [
         f"Compile for {program.arch} (nvcc -std=c++17 -arch={program.arch}); its symbol is",
         f"{program.symbol}",
         f"Launch {grid} blocks of {block} threads with {launch.shared} bytes of dynamic shared",
         f"memory; it takes {program.registers} registers a thread. Arguments, in order:",
     ]
-    for parameter, one in zip(parameters, launch.arguments, strict=True):
-        value = one.value
+    for parameter, argument in zip(parameters, launch.arguments, strict=True):
+        value = argument.value
         if isinstance(value, TensorMap):
             value = f"tensor map of {value.base}, as the launch plan says"
         lines.append(f"    {parameter.rpartition(' ')[2]} = {value}")

@@ -1,4 +1,4 @@
-"""The tables of the C library: constants that say the same as the plans of Python."""
+"""The tables of the C library: the launch plans as C constants."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _WORDS_A_LINE = 5
 
 
 def kind(problem: Problem) -> int:
-    """Compute, layout, epilogue and output as one number, as gemm.c makes it."""
+    """Compute, layout, epilogue and output as one number, in the encoding of gemm.c."""
     number = COMPUTES.index(problem.compute) * len(LAYOUTS) + LAYOUTS.index(problem.layout)
     number = number * len(EPILOGUES) + EPILOGUES.index(problem.epilogue)
     return number * len(OUTPUTS) + OUTPUTS.index(problem.output)
 
 
 def tables(library: ExportedLibrary) -> str:
-    """All tables as C."""
+    """All tables, in C."""
     return _TableWriter(library).text()
 
 
 def shapes(library: ExportedLibrary) -> str:
-    """The exported problems, for the example."""
+    """The exported problems, as a table for the example program."""
     problems = dict.fromkeys(product.problem for product in library.products)
     return _table("Shape", "SHAPES", map(_shape, problems))
 
 
 class _TableWriter:
-    """Collects what the tables refer to by number while plans are written down."""
+    """Writes the tables, and numbers the maps, arguments and launches that plans refer to."""
 
     def __init__(self, library: ExportedLibrary) -> None:
         self._library = library
@@ -52,15 +52,15 @@ class _TableWriter:
     def text(self) -> str:
         library = self._library
         products = sorted(library.products, key=self._order)
-        plans = [self._plan(one) for one in products]
-        generals = [self._general(one) for one in library.fallbacks]
+        plans = [self._plan(product) for product in products]
+        generals = [self._general(fallback) for fallback in library.fallbacks]
         counts = {
             "DEVICE_COUNT": len(library.devices),
             "PLAN_COUNT": len(plans),
             "GENERAL_COUNT": len(generals),
             "COUNTER_COUNT": library.counters,
-            "ARGUMENT_LIMIT": max(len(one.arguments) for one, _ in library.launches),
-            "MAP_LIMIT": max(1, *(_map_count(one) for one, _ in library.launches)),
+            "ARGUMENT_LIMIT": max(len(launch.arguments) for launch, _ in library.launches),
+            "MAP_LIMIT": max(1, *(_map_count(launch) for launch, _ in library.launches)),
         }
         return "\n\n".join(
             (
@@ -68,7 +68,7 @@ class _TableWriter:
                 + ", ".join(f"{name} = {count}" for name, count in counts.items())
                 + " };",
                 _table("Device", "DEVICES", (self._device(n) for n in range(len(library.devices)))),
-                *(_cubin(n, one) for n, one in enumerate(library.programs.values())),
+                *(_cubin(n, program) for n, program in enumerate(library.programs.values())),
                 _table("Kernel", "KERNELS", map(self._kernel, library.programs.values())),
                 _table("Map", "MAPS", map(_map, self._maps)),
                 _table("Argument", "ARGUMENTS", self._arguments),
@@ -79,10 +79,11 @@ class _TableWriter:
         )
 
     def _order(self, product: ExportedGemm) -> tuple[int, ...]:
-        one = product.problem
-        return self._home(product), kind(one), one.m, one.n, one.k, one.batch
+        problem = product.problem
+        sizes = problem.m, problem.n, problem.k, problem.batch
+        return self._device_number(product), kind(problem), *sizes
 
-    def _home(self, product: ExportedGemm) -> int:
+    def _device_number(self, product: ExportedGemm) -> int:
         return self._library.devices.index(product.device)
 
     def _device(self, number: int) -> str:
@@ -92,7 +93,9 @@ class _TableWriter:
     def _kernel(self, program: Program) -> str:
         digest = ", ".join(f"0x{byte:02x}" for byte in sha256(program.cubin).digest())
         shared = max(
-            launch.shared for launch, one in self._library.launches if one.key == program.key
+            launch.shared
+            for launch, launched in self._library.launches
+            if launched.key == program.key
         )
         number = self._numbers[program.key]
         return (
@@ -101,14 +104,16 @@ class _TableWriter:
         )
 
     def _plan(self, product: ExportedGemm) -> str:
-        one, plan, align = product.problem, product.plan, product.alignment
+        problem, plan, align = product.problem, product.plan, product.alignment
         first = len(self._launches)
         for launch, program in zip(plan.launches, product.programs, strict=True):
             self._add(launch, program, launch.grid, (0, 0))
-        sizes = _numbers(self._home(product), one.m, one.n, one.k, one.batch, kind(one))
+        device = self._device_number(product)
+        sizes = problem.m, problem.n, problem.k, problem.batch
         counted = int(plan.counters > 0)
+        alignment = _numbers(align.a, align.b, align.c)
         return (
-            f"{{{sizes}, {{{_numbers(align.a, align.b, align.c)}}}, "
+            f"{{{_numbers(device, *sizes, kind(problem))}, {{{alignment}}}, "
             f"{_numbers(first, len(plan.launches), plan.workspace, counted)}, "
             f"{_string(str(plan.config))}, {_string(product.answer.how)}}}"
         )
@@ -117,13 +122,13 @@ class _TableWriter:
         general, align = fallback.general, fallback.general.alignment
         first = len(self._launches)
         self._add(general.launch, fallback.program, (0, 0, 0), general.tile)
-        home = next(
+        first_device = next(
             number
             for number, device in enumerate(self._library.devices)
             if device.compute_capability == fallback.compute_capability
         )
         return (
-            f"{{{_numbers(home, 0, 0, 0, 0, kind(general.problem))}, "
+            f"{{{_numbers(first_device, 0, 0, 0, 0, kind(general.problem))}, "
             f"{{{_numbers(align.a, align.b, align.c)}}}, {_numbers(first, 1, 0, 0)}, "
             f'{_string(str(general.config))}, "general"}}'
         )
@@ -132,16 +137,16 @@ class _TableWriter:
         self, launch: Launch, program: Program, grid: Sequence[int], tile: Sequence[int]
     ) -> None:
         first = len(self._arguments)
-        self._arguments += [self._argument(one) for one in launch.arguments]
+        self._arguments += [self._argument(argument) for argument in launch.arguments]
         self._launches.append(
             f"{{{self._numbers[program.key]}, {{{_numbers(*grid)}}}, "
             f"{{{_numbers(*launch.block)}}}, {launch.shared}, {{{_numbers(*tile)}}}, "
             f"{_numbers(first, len(launch.arguments))}}}"
         )
 
-    def _argument(self, one: Argument) -> str:
-        """Numbers are whole: `alpha` and `beta`, the only floats, are words."""
-        value = one.value
+    def _argument(self, argument: Argument) -> str:
+        """An argument. Its number is whole: the only floats, `alpha` and `beta`, are symbols."""
+        value = argument.value
         word = 0
         if isinstance(value, TensorMap):
             value = self._maps.setdefault(value, len(self._maps))
@@ -149,35 +154,37 @@ class _TableWriter:
             word, value = _WORDS.index(value), 0
         elif not isinstance(value, int):
             raise TypeError(f"a kernel takes the number {value!r}; C tables hold whole ones")
-        return f"{{{_numbers(_TYPES.index(one.type), word, value)}}}"
+        return f"{{{_numbers(_TYPES.index(argument.type), word, value)}}}"
 
 
-def _map(one: TensorMap) -> str:
+def _map(tensor_map: TensorMap) -> str:
     words, steps = [], []
-    for step in (one.pitch, one.stride):
+    for step in (tensor_map.pitch, tensor_map.stride):
         words.append(_WORDS.index(step) if isinstance(step, str) else 0)
         steps.append(0 if isinstance(step, str) else step)
-    kinds = _WORDS.index(one.base), TENSOR_MAP_TYPES[one.type].number, one.element_bytes
-    sizes = one.offset, one.columns, one.rows, one.batch, *steps
+    base, type = _WORDS.index(tensor_map.base), TENSOR_MAP_TYPES[tensor_map.type].number
+    kinds = base, type, tensor_map.element_bytes
+    sizes = tensor_map.columns, tensor_map.rows, tensor_map.batch
+    numbers = tensor_map.offset, *sizes, *steps
     return (
-        f"{{{_numbers(*kinds, tensor_maps.SWIZZLES[one.swizzle], *words, *sizes)}, "
-        f"{{{_numbers(*one.box)}}}}}"
+        f"{{{_numbers(*kinds, tensor_maps.SWIZZLES[tensor_map.swizzle], *words, *numbers)}, "
+        f"{{{_numbers(*tensor_map.box)}}}}}"
     )
 
 
 def _map_count(launch: Launch) -> int:
-    return sum(isinstance(one.value, TensorMap) for one in launch.arguments)
+    return sum(isinstance(argument.value, TensorMap) for argument in launch.arguments)
 
 
-def _shape(one: Problem) -> str:
-    words = one.compute, one.layout, one.epilogue, one.output
-    known = COMPUTES, LAYOUTS, EPILOGUES, OUTPUTS
-    places = (names.index(word) for word, names in zip(words, known, strict=True))
-    return f"{{{_numbers(one.m, one.n, one.k, one.batch, *places)}}}"
+def _shape(problem: Problem) -> str:
+    words = problem.compute, problem.layout, problem.epilogue, problem.output
+    enumerations = COMPUTES, LAYOUTS, EPILOGUES, OUTPUTS
+    values = (names.index(word) for word, names in zip(words, enumerations, strict=True))
+    return f"{{{_numbers(problem.m, problem.n, problem.k, problem.batch, *values)}}}"
 
 
 def _cubin(number: int, program: Program) -> str:
-    """Machine code in words of 8 bytes, first byte lowest, which also aligns it."""
+    """Machine code as little-endian words of 8 bytes, which also aligns it."""
     padded = program.cubin + bytes(-len(program.cubin) % _WORD_BYTES)
     words = [
         f"0x{int.from_bytes(padded[at : at + _WORD_BYTES], 'little'):x}"
@@ -191,7 +198,7 @@ def _cubin(number: int, program: Program) -> str:
 
 
 def _table(kind: str, name: str, rows: Iterable[str]) -> str:
-    """A constant array; C has none without elements, so that an empty one gets one of zeros."""
+    """A constant array. C has no empty arrays, so an empty one gets one element of zeros."""
     lines = ",\n".join(f"    {row}" for row in rows)
     if not lines:
         return f"static const {kind} {name}[1] = NO_ROWS;"
@@ -203,7 +210,7 @@ def _numbers(*values: int) -> str:
 
 
 def _string(text: str) -> str:
-    """A C literal; what is not plain ASCII is written byte by byte, in octal."""
+    """A C string literal; bytes other than plain ASCII are octal escapes."""
     plain = (
         chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
         for byte in text.encode()

@@ -1,4 +1,4 @@
-"""Kernels of the user's: what is known of one, what it is called with, and what it computes."""
+"""User kernels: their definition, the call they are tuned for, and the results expected of it."""
 
 from __future__ import annotations
 

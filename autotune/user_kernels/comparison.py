@@ -1,4 +1,4 @@
-"""How far what a kernel left in an array is from what was expected there."""
+"""Compares the array that a kernel left with the array expected of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHUNK = 1 << 20
-"""Elements that are compared at a time, so that no large arrays are made on the way."""
+"""Elements compared at a time, which bounds the memory of the intermediate arrays."""
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedArray:
-    """What an array has to hold: each element within `atol + rtol |value|` of its value.
+    """The array a kernel has to leave: each element within `atol + rtol |value|` of its value.
 
-    Infinities, and with both at 0 all numbers, have to be the same.
+    Infinities have to be equal, and so do all elements if `rtol` and `atol` are 0.
     """
 
     values: NDArray[Any]
@@ -27,17 +27,18 @@ class ExpectedArray:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An array beside what was expected of it.
+    """An array compared with the expected one. The worst element is the one whose error is the
+    largest multiple of its tolerance.
 
     Attributes:
-        wrong: elements that are further off than allowed.
-        error: largest absolute error; NaN where a result is.
-        allowed: what is allowed where the error is the largest beside that.
-        place: where that is.
-        found: what is there.
-        wanted: what was expected there.
-        difference: sum of the squares of the errors.
-        square: sum of the squares of what was expected; in both, of finite elements.
+        wrong: number of elements beyond their tolerance.
+        error: largest absolute error; NaN if a result is NaN.
+        allowed: tolerance of the worst element.
+        place: index of the worst element.
+        found: its value.
+        wanted: its expected value.
+        difference: sum of the squares of the errors, over finite elements.
+        square: sum of the squares of the expected values, over the same elements.
     """
 
     wrong: int
@@ -59,7 +60,7 @@ def compare(found: NDArray[Any], expected: ExpectedArray) -> Comparison:
         part = slice(start, start + CHUNK)
         errors, allowed, bad = _errors(flat[part], wanted[part], expected)
         wrong += int(bad.sum())
-        error = max(error, float(errors.max()), key=lambda one: math.inf if one != one else one)
+        error = max(error, float(errors.max()), key=_nan_last)
         ratios = np.where(bad, np.inf, errors / np.where(allowed > 0, allowed, 1.0))
         if ratios.max() > worst:
             at, worst = start + int(ratios.argmax()), float(ratios.max())
@@ -68,20 +69,25 @@ def compare(found: NDArray[Any], expected: ExpectedArray) -> Comparison:
         finite = np.isfinite(errors) & np.isfinite(sizes)
         difference += float(np.square(errors[finite]).sum())
         square += float(np.square(sizes[finite]).sum())
-    place = tuple(int(one) for one in np.unravel_index(at, found.shape))
-    ends = flat[at].item(), wanted[at].item()
-    return Comparison(wrong, error, limit, place, *ends, difference, square)
+    place = tuple(int(index) for index in np.unravel_index(at, found.shape))
+    values = flat[at].item(), wanted[at].item()
+    return Comparison(wrong, error, limit, place, *values, difference, square)
+
+
+def _nan_last(error: float) -> float:
+    """The key that sorts NaN behind all numbers."""
+    return math.inf if math.isnan(error) else error
 
 
 def _errors(
     found: NDArray[Any], wanted: NDArray[Any], expected: ExpectedArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """The absolute errors, what they may be, and which are more than that."""
+    """The absolute errors, their tolerances, and which errors exceed them."""
     wide = np.complex128 if "c" in (found.dtype.kind, wanted.dtype.kind) else np.float64
     different = found != wanted
     with np.errstate(all="ignore"):
         errors = np.where(different, np.abs(found.astype(wide) - wanted.astype(wide)), 0.0)
         sizes = np.abs(wanted.astype(wide))
-        # Nothing is near to an infinity.
+        # Only an infinity equals an infinity: no tolerance there.
         allowed = np.where(np.isfinite(sizes), expected.atol + expected.rtol * sizes, 0.0)
     return errors, allowed, different & ~((errors <= allowed) & (allowed > 0))

@@ -1,4 +1,4 @@
-"""A templated CUDA kernel of the user's: its source, its parameters, and how it is launched."""
+"""The definition of a user kernel: source, template parameters, constraints and geometry."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from autotune.families.plan import Template
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
 
 Predicate = Callable[[ParameterValues], object]
-"""Whether the values of the parameters go together."""
+"""Whether a combination of parameter values is allowed."""
 
-# The search keeps which value a configuration has in a byte, and looks at all configurations.
+# The search stores the index of a value in one byte, and enumerates all configurations.
 MOST_VALUES, MOST = 256, 250_000
 RESERVED = "family"
-"""What the search calls a choice of its own."""
+"""A parameter name that the search uses itself."""
 
 _NAME = re.compile(r"\s*([A-Za-z_]\w*(?:::[A-Za-z_]\w*)*)\s*(?:<(.*)>\s*)?", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -32,19 +32,19 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class UserKernel:
-    """What the user says of a kernel, checked.
+    """A user's definition of a kernel, checked.
 
     Attributes:
-        name: of the kernel in C++, such as `filters::blur`.
+        name: the name of the kernel in C++, such as `filters::blur`.
         form: an instance of it in C++, with `{TILE}` for the value of the parameter TILE.
         text: the CUDA C++ source.
-        file: what compilers call it.
-        includes: folders in which headers are looked for.
-        parameters: the values of each, in the order in which they are chosen.
+        file: the file name that compilers see.
+        includes: folders to search for headers.
+        parameters: the values of each parameter, in the order of enumeration.
         constraints: predicates that the values have to fulfil, by a short reason.
-        grid: blocks along x, y and z, or what gives them.
-        block: threads along x, y and z, or what gives them.
-        shared: bytes of dynamic shared memory, or what gives them.
+        grid: blocks along x, y and z, or a function that returns them.
+        block: threads along x, y and z, or a function that returns them.
+        shared: bytes of dynamic shared memory, or a function that returns them.
     """
 
     name: str
@@ -60,19 +60,19 @@ class UserKernel:
 
     @property
     def family(self) -> str:
-        """What its configurations are called: the name without namespaces."""
+        """The family of its configurations: the name without namespaces."""
         return self.name.rpartition("::")[2]
 
     def combinations(self) -> Iterator[Config]:
-        """All combinations of the values, the last parameter varying fastest."""
+        """All combinations of the values; the last parameter varies fastest."""
         names = tuple(self.parameters)
         for values in product(*self.parameters.values()):
             yield Config(self.family, tuple(zip(names, values, strict=True)))
 
     def template(self, config: Config) -> Template:
-        """The instance that a configuration stands for."""
-        taken = ((name, config.integer(name)) for name in self.parameters)
-        return Template(self.file, self.name, tuple(taken), form=self.form)
+        """The template instance of a configuration."""
+        values = ((name, config.integer(name)) for name in self.parameters)
+        return Template(self.file, self.name, tuple(values), form=self.form)
 
 
 def define_kernel(
@@ -89,15 +89,15 @@ def define_kernel(
     """The kernel that the arguments of `tune_kernel` define.
 
     Raises:
-        UsageError: for a name, a parameter, a constraint or a folder that is none, a file that
-            cannot be read, and more configurations than a search can look at.
+        UsageError: for an invalid name, parameter, constraint or folder, a file that cannot be
+            read, or more configurations than a search can enumerate.
     """
     values = _parameters(parameters)
     plain, form = _form(name, tuple(values))
     text, file, folders = _source(source, plain)
-    folders += [_folder(one) for one in include]
-    given = dict(constraints or {})
-    for reason, predicate in given.items():
+    folders += [_folder(folder) for folder in include]
+    constraints = dict(constraints or {})
+    for reason, predicate in constraints.items():
         if not isinstance(reason, str) or not reason.strip() or not callable(predicate):
             raise UsageError(
                 f"constraint {reason!r} is {predicate!r}; give a short reason and a function of "
@@ -110,7 +110,7 @@ def define_kernel(
         file=file,
         includes=tuple(folders),
         parameters=values,
-        constraints=given,
+        constraints=constraints,
         grid=grid,
         block=block,
         shared=shared,
@@ -119,14 +119,15 @@ def define_kernel(
 
 @contextmanager
 def source_folder(kernel: UserKernel) -> Iterator[Path]:
-    """A folder with the source in it, which stays as it was read whatever becomes of the file."""
+    """A temporary folder with a copy of the source, so that later changes of the file do not
+    matter."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         Path(folder, kernel.file).write_text(kernel.text, encoding="utf-8")
         yield Path(folder)
 
 
 def _source(source: str | Path, name: str) -> tuple[str, str, list[Path]]:
-    """The text, what to call it, and where its own headers are."""
+    """The text, its file name, and the folder of its own headers."""
     if isinstance(source, Path):
         try:
             return source.read_text(encoding="utf-8"), source.name, [source.resolve().parent]
@@ -147,7 +148,7 @@ def _folder(folder: str | Path) -> Path:
 
 
 def _parameters(parameters: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
+    checked: dict[str, tuple[int, ...]] = {}
     for name, values in parameters.items():
         if not isinstance(name, str) or not _WORD.fullmatch(name) or name == RESERVED:
             raise UsageError(
@@ -155,15 +156,15 @@ def _parameters(parameters: Mapping[str, Sequence[int]]) -> dict[str, tuple[int,
             )
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             raise UsageError(f"values of {name} are {values!r}; give a sequence of whole numbers")
-        held = tuple(dict.fromkeys(_whole(name, value) for value in values))
-        if not 1 <= len(held) <= MOST_VALUES:
-            raise UsageError(f"{name} has {len(held)} values; give 1 to {MOST_VALUES}")
-        found[name] = held
-    if (count := prod(map(len, found.values()))) > MOST:
+        distinct = tuple(dict.fromkeys(_whole(name, value) for value in values))
+        if not 1 <= len(distinct) <= MOST_VALUES:
+            raise UsageError(f"{name} has {len(distinct)} values; give 1 to {MOST_VALUES}")
+        checked[name] = distinct
+    if (count := prod(map(len, checked.values()))) > MOST:
         raise UsageError(
             f"the parameters have {count:,} combinations; give values that have at most {MOST:,}"
         )
-    return found
+    return checked
 
 
 def _whole(name: str, value: object) -> int:
@@ -173,7 +174,7 @@ def _whole(name: str, value: object) -> int:
 
 
 def _form(name: str, parameters: tuple[str, ...]) -> tuple[str, str]:
-    """The kernel's name without template arguments, and an instance of it."""
+    """The kernel's name without template arguments, and the form of an instance."""
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise UsageError(

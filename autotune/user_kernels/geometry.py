@@ -1,4 +1,4 @@
-"""How a configuration of a user's kernel is launched, and what a device has against it."""
+"""The launch geometry of a user kernel's configuration, and why a device may reject it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from autotune.families.config import Config
 ParameterValues = Mapping[str, int]
 """The value of each parameter."""
 Extent = SupportsIndex | Sequence[SupportsIndex]
-"""Along x, along x and y, or along x, y and z."""
+"""A size along x, along x and y, or along x, y and z."""
 Extents = Extent | Callable[[ParameterValues], Extent]
+"""The size of a grid or block, or a function that returns it."""
 SharedBytes = SupportsIndex | Callable[[ParameterValues], SupportsIndex]
+"""Bytes of dynamic shared memory, or a function that returns them."""
 
-# CUDA programming guide, technical specifications: of compute capability 3.0 and newer.
+# CUDA programming guide, technical specifications, compute capability 3.0 and newer.
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 MOST_THREADS = (1024, 1024, 64)
 
@@ -36,10 +38,10 @@ class Geometry:
 
 
 def geometry_of(grid: Extents, block: Extents, shared: SharedBytes, config: Config) -> Geometry:
-    """The geometry that a configuration asks for.
+    """The geometry of a configuration.
 
     Raises:
-        UsageError: if one of the three is no size, or fails.
+        UsageError: if one of the three is not a size, or its function fails.
     """
     return Geometry(
         _extents("grid", grid, config),
@@ -48,16 +50,21 @@ def geometry_of(grid: Extents, block: Extents, shared: SharedBytes, config: Conf
     )
 
 
-def evaluate(what: str, given: object, config: Config) -> object:
-    """What a function of the parameters returns, or the constant that stands in its place.
+def evaluate(what: str, setting: object, config: Config) -> object:
+    """The value of a setting for a configuration: the result of a function, or a constant.
+
+    Args:
+        what: what messages call it.
+        setting: a function of the parameters, or a constant.
+        config: the configuration.
 
     Raises:
         UsageError: if the function fails.
     """
-    if not callable(given):
-        return given
+    if not callable(setting):
+        return setting
     try:
-        return given(MappingProxyType(config.values))
+        return setting(MappingProxyType(config.values))
     except Exception as error:
         names = ", ".join(config.values) or "no parameters"
         raise UsageError(
@@ -67,38 +74,38 @@ def evaluate(what: str, given: object, config: Config) -> object:
 
 
 def rejection(geometry: Geometry, device: Device) -> Rejection | None:
-    """Why a device cannot launch it, with the numbers; None if it can, as far as is known before
-    compilation."""
+    """Why a device cannot launch a geometry, with the numbers; None if nothing speaks against it
+    before compilation."""
     grid, block = geometry.grid, geometry.block
     if detail := _beyond(grid, MOST_BLOCKS, "blocks"):
         return Rejection("grid", detail)
     if (threads := prod(block)) > device.threads_per_block:
-        most = f"{device.name} allows {device.threads_per_block}"
-        return Rejection("threads", f"{_times(block)} are {threads} threads a block, {most}")
+        limit = f"{device.name} allows {device.threads_per_block}"
+        return Rejection("threads", f"{_times(block)} are {threads} threads a block, {limit}")
     if detail := _beyond(block, MOST_THREADS, "threads"):
         return Rejection("block", detail)
     if not 0 <= geometry.shared <= device.shared_per_block_optin:
-        most = f"{device.name} allows 0 to {device.shared_per_block_optin}"
-        return Rejection("shared memory", f"needs {geometry.shared} bytes a block, {most}")
+        limit = f"{device.name} allows 0 to {device.shared_per_block_optin}"
+        return Rejection("shared memory", f"needs {geometry.shared} bytes a block, {limit}")
     return None
 
 
-def _beyond(sizes: tuple[int, int, int], most: tuple[int, int, int], what: str) -> str | None:
-    if all(1 <= size <= limit for size, limit in zip(sizes, most, strict=True)):
+def _beyond(sizes: tuple[int, int, int], limits: tuple[int, int, int], what: str) -> str | None:
+    if all(1 <= size <= limit for size, limit in zip(sizes, limits, strict=True)):
         return None
-    return f"{_times(sizes)} {what}, CUDA allows 1 to {_times(most)}"
+    return f"{_times(sizes)} {what}, CUDA allows 1 to {_times(limits)}"
 
 
 def _times(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def _extents(what: str, given: Extents, config: Config) -> tuple[int, int, int]:
-    found = evaluate(what, given, config)
-    sizes = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else [found]
+def _extents(what: str, extents: Extents, config: Config) -> tuple[int, int, int]:
+    value = evaluate(what, extents, config)
+    sizes = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not 1 <= len(sizes) <= 3:
         raise UsageError(
-            f"{what} of {config} is {found!r}; give a whole number, or 2 or 3 of them along x, y "
+            f"{what} of {config} is {value!r}; give a whole number, or 2 or 3 of them along x, y "
             "and z"
         )
     x, y, z = *(_size(what, size, config) for size in sizes), *(1,) * (3 - len(sizes))

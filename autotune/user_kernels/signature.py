@@ -1,4 +1,4 @@
-"""Whether a kernel takes the arguments that it is given, as its compiler sees them."""
+"""Checks the arguments of a call against the kernel's signature, which the compiler reports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from autotune.user_kernels.definition import UserKernel
 OTHER, FLOATING, WHOLE, POINTER = range(4)
 WORDS = {OTHER: "a value", FLOATING: "a floating-point number", WHOLE: "a whole number"}
 
-# A type that is declared and not defined: the compiler says which one it misses, and so tells what
-# the parameters are, in numbers of four parts (see `ParameterType`).
-QUESTION = """
+# `Signature` is declared but never defined. The compiler's error message names the instance that it
+# misses, and so the parameters' types, each as a number (see `ParameterType`).
+QUERY = """
 namespace autotune_signature {{
 template <typename T> struct Plain {{ static const int kind = 0, size = sizeof(T); }};
 template <> struct Plain<void> {{ static const int kind = 0, size = 0; }};
@@ -44,12 +44,18 @@ template <typename... P> Signature<ParameterType<P>::facts...> of(void (*)(P...)
 static const int size = sizeof(of(&{expression}));
 }}
 """
-_ANSWER = re.compile(r"autotune_signature::Signature<([^>]*)>")
+_INSTANCE = re.compile(r"autotune_signature::Signature<([^>]*)>")
 
 
 @dataclass(frozen=True)
 class ParameterType:
-    """A parameter of a kernel: its kind and size in bytes, or of a pointer what it points to."""
+    """The type of a kernel's parameter.
+
+    Attributes:
+        pointer: whether it is a pointer; the rest then describes what it points to.
+        kind: OTHER, FLOATING or WHOLE.
+        size: bytes; 0 for void.
+    """
 
     pointer: bool
     kind: int
@@ -57,7 +63,7 @@ class ParameterType:
 
     @classmethod
     def of(cls, facts: int) -> ParameterType:
-        """Reads the number of a parameter."""
+        """The type that a number in the compiler's message stands for."""
         first, rest = divmod(facts, 1_000_000)
         return cls(True, *divmod(rest, 100_000)) if first == POINTER else cls(False, first, rest)
 
@@ -73,55 +79,57 @@ def check_signature(
 ) -> None:
     """Refuses arguments that an instance of the kernel does not take.
 
-    An instance that does not compile says nothing; it is left to those who try it.
+    An instance that does not compile is not checked: its trial reports the compiler's message.
 
     Raises:
         UsageError: for another number of arguments, or another type of one of them.
         MissingError: without a compiler.
     """
-    taken = _parameter_types(kernel, config, arch, folder)
-    if taken is None:
+    parameters = _parameter_types(kernel, config, arch, folder)
+    if parameters is None:
         return
-    if len(taken) != len(arguments):
+    if len(parameters) != len(arguments):
         raise UsageError(
-            f"{kernel.name} takes {len(taken)} arguments ({', '.join(map(str, taken))}), "
+            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(map(str, parameters))}), "
             f"{len(arguments)} are given"
         )
-    for place, (given, one) in enumerate(zip(arguments, taken, strict=True)):
-        assert isinstance(given, np.ndarray | np.generic)
-        if not _fits(given, one):
-            array = "an array of " if isinstance(given, np.ndarray) else ""
+    for place, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True)):
+        assert isinstance(argument, np.ndarray | np.generic)
+        if not _fits(argument, parameter):
+            array = "an array of " if isinstance(argument, np.ndarray) else ""
+            dtype = argument.dtype
             raise UsageError(
-                f"argument {place} is {array}{given.dtype.name} ({given.dtype.itemsize} bytes); "
-                f"{kernel.name} takes {one} there; give the NumPy type of that"
+                f"argument {place} is {array}{dtype.name} ({dtype.itemsize} bytes); "
+                f"{kernel.name} takes {parameter} there; give the NumPy type of that"
             )
 
 
 def _parameter_types(
     kernel: UserKernel, config: Config, arch: str, folder: Path
 ) -> list[ParameterType] | None:
+    """The parameters of an instance; None if it does not compile."""
     template = kernel.template(config)
-    question = QUESTION.format(expression=template.expression)
-    asking = f"signature-of-{kernel.file}"
-    (folder / asking).write_text(f"{kernel.text}\n{question}", encoding="utf-8")
-    answer = compiler.compile(
-        replace(template, source=asking), arch, cache=None, sources=folder, includes=kernel.includes
+    query = QUERY.format(expression=template.expression)
+    file = f"signature-of-{kernel.file}"
+    (folder / file).write_text(f"{kernel.text}\n{query}", encoding="utf-8")
+    outcome = compiler.compile(
+        replace(template, source=file), arch, cache=None, sources=folder, includes=kernel.includes
     )
-    match = _ANSWER.search(answer.log)
+    match = _INSTANCE.search(outcome.log)
     if match is None:
         return None
     return [ParameterType.of(int(facts)) for facts in re.findall(r"-?\d+", match[1])]
 
 
-def _fits(given: np.ndarray | np.generic, taken: ParameterType) -> bool:
-    """Whether the kernel can take a NumPy array or number there; what it may read in it besides
-    what NumPy has, such as vectors and structures, is left to it."""
-    size, kind = given.dtype.itemsize, FLOATING if given.dtype.kind in "fc" else WHOLE
-    if isinstance(given, np.ndarray) != taken.pointer:
+def _fits(argument: np.ndarray | np.generic, parameter: ParameterType) -> bool:
+    """Whether a NumPy array or number fits a parameter. Pointers to types that NumPy lacks, such as
+    vectors and structures, fit every array."""
+    size, kind = argument.dtype.itemsize, FLOATING if argument.dtype.kind in "fc" else WHOLE
+    if isinstance(argument, np.ndarray) != parameter.pointer:
         return False
-    if taken.kind == OTHER:
-        return taken.pointer or size == taken.size
-    if given.dtype.kind == "c":
+    if parameter.kind == OTHER:
+        return parameter.pointer or size == parameter.size
+    if argument.dtype.kind == "c":
         size //= 2
-    bytewise = taken.pointer and taken.size == 1
-    return bytewise or (kind == taken.kind and size == taken.size)
+    bytewise = parameter.pointer and parameter.size == 1
+    return bytewise or (kind == parameter.kind and size == parameter.size)

@@ -1,4 +1,4 @@
-"""What the configurations of a user's kernel take of an SM; no GPU is needed."""
+"""The occupancy table of a user kernel: what each configuration takes of an SM. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class KernelRow:
     Attributes:
         config: the values of the parameters.
         rejection: why it cannot run, with the numbers; None if it can.
-        resources: what it takes, as compiled; None for what was not or does not compile.
-        occupancy: how many blocks an SM holds, and what limits them; None likewise.
+        resources: registers and shared memory as compiled; None if it was not compiled.
+        occupancy: resident blocks on an SM and what limits them; None if it was not compiled.
     """
 
     config: Config
@@ -39,7 +39,7 @@ class KernelRow:
 class KernelTable:
     """The configurations of a kernel on a device, in the order of their parameters.
 
-    The text form is a table of those that can run, and how many fell to which reason.
+    The text form lists those that can run, then counts the rejected ones by reason.
     """
 
     device: Device
@@ -51,7 +51,8 @@ class KernelTable:
         cells = [headers, *(_cells(row) for row in self.rows if row.rejection is None)]
         widths = [max(len(line[n]) for line in cells) for n in range(len(headers) - 1)]
         title = f"{self.device.name}; registers as compiled for {self.device.arch}"
-        return "\n".join([title, *(_line(one, widths) for one in cells), *_fallen(self.rows)])
+        lines = (_line(line, widths) for line in cells)
+        return "\n".join([title, *lines, *_rejections(self.rows)])
 
 
 def occupancy_table(
@@ -64,25 +65,27 @@ def occupancy_table(
     """Compiles every configuration that the device can launch.
 
     Args:
-        tunable: whose configurations.
-        device: where they would run.
-        compile: makes a program of a template for an architecture.
-        jobs: threads that compile; None takes one for each core but one.
+        tunable: the kernel.
+        device: the device to compile for.
+        compile: compiles a template for an architecture.
+        jobs: threads that compile; None is one for each core but one.
 
     Raises:
-        UsageError: if a constraint, or what gives the geometry, fails.
+        UsageError: if the function of a constraint or of the geometry fails.
         MissingError: if there is no compiler.
     """
 
-    def row(one: tuple[Config, Rejection | None]) -> KernelRow:
-        config, why = one
-        return KernelRow(config, why) if why else _compiled(config, tunable, device, compile)
+    def row(combination: tuple[Config, Rejection | None]) -> KernelRow:
+        config, rejection = combination
+        if rejection is not None:
+            return KernelRow(config, rejection)
+        return _compile_row(config, tunable, device, compile)
 
     with ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile") as pool:
         return KernelTable(device, tuple(pool.map(row, tunable.rejected(device))))
 
 
-def _compiled(
+def _compile_row(
     config: Config, tunable: KernelTunable, device: Device, compile: Compile
 ) -> KernelRow:
     launch = tunable.plan(config).main
@@ -94,17 +97,17 @@ def _compiled(
     if resident.blocks_per_sm:
         return KernelRow(config, None, resources, resident)
     detail = f"no block fits an SM: {resources.registers} registers a thread"
-    why = Rejection(resident.limiter, f"{detail}, {resources.shared} bytes of shared memory")
-    return KernelRow(config, why, resources, resident)
+    detail = f"{detail}, {resources.shared} bytes of shared memory"
+    return KernelRow(config, Rejection(resident.limiter, detail), resources, resident)
 
 
 def _cells(row: KernelRow) -> list[str]:
-    took, held = row.resources, row.occupancy
-    assert took is not None  # or it would be rejected
-    assert held is not None
-    counts = (took.threads, took.registers, took.shared, took.local, held.blocks_per_sm)
-    values = (*row.config.values.values(), *counts)
-    return [*map(str, values), f"{held.occupancy:.0%}", held.limiter]
+    resources, occupancy = row.resources, row.occupancy
+    assert resources is not None  # as the row is not rejected
+    assert occupancy is not None
+    counts = resources.threads, resources.registers, resources.shared, resources.local
+    values = (*row.config.values.values(), *counts, occupancy.blocks_per_sm)
+    return [*map(str, values), f"{occupancy.occupancy:.0%}", occupancy.limiter]
 
 
 def _line(cells: list[str], widths: list[int]) -> str:
@@ -112,9 +115,14 @@ def _line(cells: list[str], widths: list[int]) -> str:
     return "  ".join([*aligned, cells[-1]])
 
 
-def _fallen(rows: Sequence[KernelRow]) -> Iterator[str]:
-    """A line for each reason, with the first that fell to it."""
-    fallen = [(row.config, row.rejection) for row in rows if row.rejection]
-    counts = Counter(why.reason for _, why in fallen)
-    first = {why.reason: f"{config}: {why.detail}" for config, why in reversed(fallen)}
-    return (f"rejected, {why}: {count}, such as {first[why]}" for why, count in counts.items())
+def _rejections(rows: Sequence[KernelRow]) -> Iterator[str]:
+    """A line for each reason, with the first configuration rejected for it."""
+    rejected = [(row.config, row.rejection) for row in rows if row.rejection]
+    counts = Counter(rejection.reason for _, rejection in rejected)
+    first = {
+        rejection.reason: f"{config}: {rejection.detail}"
+        for config, rejection in reversed(rejected)
+    }
+    return (
+        f"rejected, {reason}: {count}, such as {first[reason]}" for reason, count in counts.items()
+    )

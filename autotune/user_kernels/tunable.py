@@ -1,4 +1,4 @@
-"""A kernel of the user's with its arguments, as the loop sees it."""
+"""A user kernel and its call, as a `Tunable` of the tuning loop."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import Geometry, evaluate, geometry_of, rejection
 
-# Registers of a kernel that is not compiled yet: a guess that fits any block.
-UNKNOWN = 32
+# Assumed for a kernel that is not compiled yet; few enough for any block size.
+ASSUMED_REGISTERS = 32
 
 Combination = tuple[Config, Geometry | str]
 """A configuration with its geometry, or the reason of the constraint that it breaks."""
@@ -32,10 +32,10 @@ Combination = tuple[Config, Geometry | str]
 
 @dataclass(frozen=True)
 class KernelTunable:
-    """A kernel, what it is called with, and what its launches are given, as a `Tunable`.
+    """A user kernel, its call and the arguments of its launches, as a `Tunable`.
 
-    What a device cannot launch, and what breaks a constraint of the user's, is rejected under its
-    reason. There is no model: nothing is ranked.
+    A configuration that the device cannot launch, or that breaks a constraint of the user, is
+    rejected under its reason. There is no cost model, so nothing is ranked.
     """
 
     kernel: UserKernel
@@ -47,7 +47,7 @@ class KernelTunable:
 
     @property
     def slug(self) -> str:
-        """The call's."""
+        """The call as part of a file name."""
         return self.call.slug
 
     @property
@@ -60,82 +60,86 @@ class KernelTunable:
         """Every combination of the parameters' values.
 
         Raises:
-            UsageError: if a constraint, or what gives the geometry, fails.
+            UsageError: if the function of a constraint or of the geometry fails.
         """
         return tuple(self._combinations())
 
     def digest(self, sources: str) -> str:
-        """A hash of what times depend on besides the device: `sources`, a hash of the source with
-        its headers, what is instantiated and called, and the geometry of every configuration."""
-        geometry = [(str(one), astuple(held)) for one, held in self._launchable()]
-        parts = (sources, self.kernel.form, str(self.call), geometry)
+        """A hash of everything but the device that times depend on: the form of an instance, the
+        call, the geometry of every configuration, and `sources`, a hash of the source with its
+        headers."""
+        geometries = [(str(config), astuple(geometry)) for config, geometry in self._launchable()]
+        parts = (sources, self.kernel.form, str(self.call), geometries)
         return sha256(json.dumps(parts).encode()).hexdigest()
 
     def rejected(self, device: Device) -> Iterator[tuple[Config, Rejection | None]]:
-        """Every combination, and why it cannot run on a device."""
-        for config, held in self.combinations:
-            if isinstance(held, str):
-                yield config, Rejection(held, "a constraint is not fulfilled")
+        """Every combination, with the reason why it cannot run on a device, or None if it can."""
+        for config, geometry in self.combinations:
+            if isinstance(geometry, str):
+                yield config, Rejection(geometry, "a constraint is not fulfilled")
             else:
-                yield config, rejection(held, device)
+                yield config, rejection(geometry, device)
 
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates:
-        """What the device can launch, in order."""
+        """The configurations that the device can launch, in order of enumeration."""
         del survey
         counts, examples = Counter[str](), dict[str, str]()
         configs: list[Config] = []
-        for config, why in self.rejected(runner.device):
-            if why is None and unsafe(config):
-                why = Rejection("quarantined", "it crashed or hung before")
-            if why is None:
+        for config, rejected in self.rejected(runner.device):
+            if rejected is None and unsafe(config):
+                rejected = Rejection("quarantined", "it crashed or hung before")
+            if rejected is None:
                 configs.append(config)
             else:
-                counts[why.reason] += 1
-                examples.setdefault(why.reason, f"{config}: {why.detail}")
+                counts[rejected.reason] += 1
+                examples.setdefault(rejected.reason, f"{config}: {rejected.detail}")
         if not configs:
-            known = (f"{why} {count}, such as {examples[why]}" for why, count in counts.items())
+            reasons = (
+                f"{reason} {count}, such as {examples[reason]}" for reason, count in counts.items()
+            )
             raise AutotuneError(
                 f"no configuration of {self} can run on {runner.device.name}; rejected: "
-                + "; ".join(known)
+                + "; ".join(reasons)
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
     def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
-        """None: nothing is known of the kernel."""
+        """No guesses: nothing is known about the kernel."""
         del there, device, store
         return ()
 
     def describe(self, device: Device) -> Describe:
-        """What a block takes, and how many there are; what they do is their own business."""
+        """The resources of a block and the number of blocks; the kernel's work is unknown."""
 
-        def described(
+        def describe_plans(
             configs: Sequence[Config], resources: Sequence[Resources | None]
         ) -> Description:
             plans = [self.plan(config) for config in configs]
-            taken = [
-                given or Resources(plan.main.threads, UNKNOWN, plan.main.shared)
-                for plan, given in zip(plans, resources, strict=True)
+            assumed = [
+                compiled or Resources(plan.main.threads, ASSUMED_REGISTERS, plan.main.shared)
+                for plan, compiled in zip(plans, resources, strict=True)
             ]
-            return features.of_plans(plans, device, taken)
+            return features.of_plans(plans, device, assumed)
 
-        return described
+        return describe_plans
 
     def plan(self, config: Config) -> LaunchPlan:
-        """The one launch. A stranger's kernel may use local memory on purpose."""
-        held = geometry_of(self.kernel.grid, self.kernel.block, self.kernel.shared, config)
-        template = self.kernel.template(config)
-        launch = Launch(template, held.grid, held.block, held.shared, self.arguments)
+        """The single launch. Local memory is allowed: a user kernel may use it on purpose."""
+        kernel = self.kernel
+        geometry = geometry_of(kernel.grid, kernel.block, kernel.shared, config)
+        template = kernel.template(config)
+        launch = Launch(template, geometry.grid, geometry.block, geometry.shared, self.arguments)
         return LaunchPlan(config, (launch,), local_memory=True)
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
-        """The measurement: nobody else has this kernel, so its reference alone is the judge."""
+        """The measurement: there is no vendor baseline, so only the reference decides."""
         del baseline
         return measurement
 
     def stands(self, stage: Stage) -> bool:
-        """All but wrong results: the reference may have been mended, or the tolerance widened."""
+        """All stages but "verify": the reference or the tolerance may have changed since."""
         return stage != "verify"
 
     def record(
@@ -159,8 +163,14 @@ class KernelTunable:
                 if not evaluate(f"constraint {reason!r}", predicate, config)
             )
             reason = next(broken, None)
-            held = reason or geometry_of(kernel.grid, kernel.block, kernel.shared, config)
-            yield config, held
+            yield (
+                config,
+                reason or geometry_of(kernel.grid, kernel.block, kernel.shared, config),
+            )
 
     def _launchable(self) -> Iterator[tuple[Config, Geometry]]:
-        return ((one, held) for one, held in self.combinations if not isinstance(held, str))
+        return (
+            (config, geometry)
+            for config, geometry in self.combinations
+            if not isinstance(geometry, str)
+        )

@@ -1,4 +1,4 @@
-"""What a kernel of the user's is called with, and what has to be in its arrays afterwards."""
+"""The call that a user kernel is tuned for, and the results expected of it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from autotune.user_kernels.comparison import ExpectedArray
 
 Array = NDArray[Any]
 Reference = Callable[..., Sequence[Any]]
-"""Called with the arguments, of which it may change the arrays: they are copies. Returns for each
-argument the expected array, or None for what the kernel must leave as it is."""
+"""Called with the arguments; the arrays are copies, which it may change. Returns for each argument
+the expected array, or None for an argument that the kernel must not change."""
 
 SCALARS: dict[str, ArgumentType] = {
     **{"bool": "u8", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16"},
     **{"int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64"},
     **{"float16": "u16", "float32": "f32", "float64": "f64"},
 }
-"""How numbers are passed; float16 as its bits, which the driver does not look at."""
+"""The types in which numbers are passed; float16 as its bits, which the driver does not read."""
 DTYPES = (*SCALARS, "complex64", "complex128")
-"""Types of arrays."""
+"""The element types of arrays."""
 
-# What an element may be off by, relative to its size: so many times the rounding of a sum that the
-# order of a few thousand terms changes.
+# Tolerance relative to the size of an element: a multiple of the rounding error that a sum of a few
+# thousand terms has when their order changes.
 RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9, "complex64": 1e-4, "complex128": 1e-9}
 
 
@@ -40,11 +40,11 @@ class Buffer:
     """An array argument.
 
     Attributes:
-        place: among the arguments, from 0.
-        before: what the kernel finds there. Where it only writes, it is something that it has to
-            overwrite.
-        expected: what it must leave there; None for what it found.
-        written: whether it is only written, as far as the reference tells.
+        place: its position among the arguments, from 0.
+        before: the contents before the kernel runs. For an array that the kernel only writes, every
+            element differs from the expected one.
+        expected: the contents it must leave; None for no change.
+        written: whether the kernel only writes it, as far as the reference tells.
     """
 
     place: int
@@ -54,18 +54,18 @@ class Buffer:
 
     @property
     def name(self) -> str:
-        """The symbol that stands for its address in a plan."""
+        """The symbol for its address in a plan."""
         return name_of(self.place)
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """One call of a kernel: what it is given and what it has to compute.
+    """One call of a kernel, with its arguments and the expected results.
 
     Attributes:
-        call: its name and the types of its arguments.
-        arguments: as a plan has them, with symbols for the addresses of arrays.
-        buffers: the arrays.
+        call: the kernel's name and the types of the arguments.
+        arguments: the arguments in a plan, with symbols for the addresses of arrays.
+        buffers: the array arguments.
     """
 
     call: Call
@@ -77,12 +77,12 @@ class Workload:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all arrays."""
+        """Bytes of all arrays together."""
         return sum(buffer.before.nbytes for buffer in self.buffers)
 
 
 def name_of(place: int) -> str:
-    """The symbol of the array at a place among the arguments."""
+    """The symbol of the array at a position among the arguments."""
     return f"argument {place}"
 
 
@@ -92,16 +92,17 @@ def call_of(name: str, arguments: Sequence[object]) -> Call:
     Raises:
         UsageError: for an argument that is neither a NumPy array nor a NumPy number.
     """
-    return Call(name, tuple(_text(place, one) for place, one in enumerate(arguments)))
+    texts = (_text(place, argument) for place, argument in enumerate(arguments))
+    return Call(name, tuple(texts))
 
 
 def launch_arguments(arguments: Sequence[object]) -> tuple[Argument, ...]:
-    """The arguments as a plan has them.
+    """The arguments in the form of a plan.
 
     Raises:
         UsageError: as `call_of`.
     """
-    return tuple(_argument(place, one) for place, one in enumerate(arguments))
+    return tuple(_argument(place, argument) for place, argument in enumerate(arguments))
 
 
 def workload(
@@ -112,30 +113,31 @@ def workload(
     rtol: float | None,
     atol: float | None,
 ) -> Workload:
-    """The call, and what the reference says that it computes.
+    """A call and the results that the reference expects of it.
 
-    An output whose present contents make no difference to the reference is one that the kernel only
-    writes; any other is input as well. The reference is called once, and once more for each output.
+    If the contents of an output make no difference to the reference, the kernel is taken only to
+    write it; any other output is an input too. The reference runs once, and once more for each
+    output.
 
     Args:
-        name: of the kernel.
+        name: the name of the kernel.
         arguments: NumPy arrays without gaps, and NumPy numbers.
         reference: see `Reference`.
-        rtol: what an element may be off by, as a share of its size; by default by type.
-        atol: what it may be off by besides; by default `rtol` times the mean size of the elements.
+        rtol: tolerance of an element relative to its size; by default that of its type.
+        atol: tolerance added to that; by default `rtol` times the mean size of the elements.
 
     Raises:
-        UsageError: for arguments, expectations or tolerances that are none.
+        UsageError: for invalid arguments, expected arrays or tolerances.
     """
-    call, plain = call_of(name, arguments), launch_arguments(arguments)
+    call, in_plan = call_of(name, arguments), launch_arguments(arguments)
     for what, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"{what} is {value!r}; give a number of at least 0")
-    found = _referred(reference, arguments)
+    results = _run_reference(reference, arguments)
     outputs = {
-        place: _expected(place, one, array, rtol, atol)
-        for place, (one, array) in enumerate(zip(found, arguments, strict=True))
-        if one is not None
+        place: _expected(place, result, argument, rtol, atol)
+        for place, (result, argument) in enumerate(zip(results, arguments, strict=True))
+        if result is not None
     }
     if not outputs:
         raise UsageError(
@@ -143,15 +145,15 @@ def workload(
             "nothing fulfils; return the expected array in the place of each output"
         )
     buffers = []
-    for place, one in enumerate(arguments):
-        if isinstance(one, np.ndarray):
+    for place, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray):
             expected = outputs.get(place)
-            if expected is None or _reads(reference, arguments, place, found):
-                buffers.append(Buffer(place, _bytes(one.copy()), expected))
+            if expected is None or _reads(reference, arguments, place, results):
+                buffers.append(Buffer(place, _as_bytes(argument.copy()), expected))
             else:
-                poison = _other(expected.values.astype(one.dtype))
-                buffers.append(Buffer(place, _bytes(poison), expected, written=True))
-    return Workload(call, plain, tuple(buffers))
+                poison = _different(expected.values.astype(argument.dtype))
+                buffers.append(Buffer(place, _as_bytes(poison), expected, written=True))
+    return Workload(call, in_plan, tuple(buffers))
 
 
 def _text(place: int, argument: object) -> str:
@@ -189,23 +191,26 @@ def _argument(place: int, argument: object) -> Argument:
     return Argument(SCALARS[name], int(value) if isinstance(value, bool) else value)
 
 
-def _referred(reference: Reference, arguments: Sequence[object]) -> list[Any]:
-    copies = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
-    found = reference(*copies)
-    if not isinstance(found, list | tuple) or len(found) != len(arguments):
-        what = f"{len(found)}" if isinstance(found, list | tuple) else type(found).__name__
+def _run_reference(reference: Reference, arguments: Sequence[object]) -> list[Any]:
+    """The results of the reference, run on copies of the arguments."""
+    copies = [
+        argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments
+    ]
+    results = reference(*copies)
+    if not isinstance(results, list | tuple) or len(results) != len(arguments):
+        what = f"{len(results)}" if isinstance(results, list | tuple) else type(results).__name__
         raise UsageError(
             f"the reference returned {what} for {len(arguments)} arguments; return a list with the "
             "expected array of each output, and None for every other argument"
         )
-    return list(found)
+    return list(results)
 
 
 def _expected(
-    place: int, found: object, argument: object, rtol: float | None, atol: float | None
+    place: int, result: object, argument: object, rtol: float | None, atol: float | None
 ) -> ExpectedArray:
-    """What the reference expects at a place, checked."""
-    values = np.array(found)
+    """The array that the reference expects at a position, checked."""
+    values = np.array(result)
     if not isinstance(argument, np.ndarray) or values.shape != argument.shape:
         shape = f"shape {argument.shape}" if isinstance(argument, np.ndarray) else "a number"
         raise UsageError(
@@ -226,16 +231,16 @@ def _expected(
     if atol is None:
         sizes = np.abs(values[np.isfinite(values)]).astype(np.float64)
         atol = share * float(sizes.mean()) if sizes.size else 0.0
-    return ExpectedArray(_bytes(np.ascontiguousarray(values)), share, atol)
+    return ExpectedArray(_as_bytes(np.ascontiguousarray(values)), share, atol)
 
 
-def _bytes(array: Array) -> Array:
-    """An array of bool as one of bytes, as a kernel may leave others there than 0 and 1."""
+def _as_bytes(array: Array) -> Array:
+    """An array of bool viewed as bytes, as a kernel may leave values other than 0 and 1."""
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
 def _holds(dtype: np.dtype[Any], values: Array) -> bool:
-    """Whether an array of that type can hold the values, rounded if it is of floating point."""
+    """Whether an array of that type can hold the values; floating-point types may round them."""
     if values.dtype.kind not in "iubfc":
         return False
     if dtype.kind in "fc":
@@ -244,25 +249,25 @@ def _holds(dtype: np.dtype[Any], values: Array) -> bool:
 
 
 def _reads(
-    reference: Reference, arguments: Sequence[object], place: int, found: Sequence[Any]
+    reference: Reference, arguments: Sequence[object], place: int, results: Sequence[Any]
 ) -> bool:
-    """Whether what the array at `place` holds makes a difference to the reference."""
+    """Whether the contents of the array at `place` make a difference to the reference."""
     changed = list(arguments)
     array = changed[place]
     assert isinstance(array, np.ndarray)
-    changed[place] = _other(array)
+    changed[place] = _different(array)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            again = _referred(reference, changed)
-    except Exception:  # it looked at what it cannot use
+            again = _run_reference(reference, changed)
+    except Exception:  # it read the changed contents and failed on them
         return True
-    pairs = zip(found, again, strict=True)
-    return any(not np.array_equal(one, other) for one, other in pairs if one is not None)
+    pairs = zip(results, again, strict=True)
+    return any(not np.array_equal(first, second) for first, second in pairs if first is not None)
 
 
-def _other(array: Array) -> Array:
-    """An array of that type and shape that agrees with `array` nowhere."""
+def _different(array: Array) -> Array:
+    """An array of that type and shape that differs from `array` in every element."""
     if array.dtype.kind in "fc":
         return np.full_like(array, np.nan)
     return ~array
