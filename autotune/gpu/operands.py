@@ -1,33 +1,35 @@
-"""The operands of one problem in device memory, each between two guards."""
+"""The operands of one problem in device memory, each between two guard regions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu.session import Session
 from autotune.problem import ELEMENT_TYPES, Problem
+from autotune.problem.integers import ceil_div
 
 GUARD = 4096
-"""Bytes before and after each buffer; a multiple of every alignment in use."""
+"""Bytes of guard before and after each buffer; a multiple of every alignment in use."""
 
 GUARDS = 64 * GUARD
-"""More than the guards of all buffers take."""
+"""Bytes that the guards of all buffers take at most."""
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """The row-major matrices of a batch amid their guards; lengths are in elements.
+class GuardedMatrix:
+    """The row-major matrices of a batch between their guards; lengths are in elements.
 
     Attributes:
-        rows: of each matrix.
-        columns: elements a row.
-        leading_dimension: from one row to the next.
-        batch: how many matrices there are; 1 where a whole batch shares one.
-        stride: from one matrix to the next.
-        type: of the elements, and of those of the guards.
+        rows: rows of each matrix.
+        columns: elements of a row.
+        leading_dimension: elements from one row to the next.
+        batch: number of matrices; 1 where a whole batch shares one.
+        stride: elements from one matrix to the next.
+        type: type of the elements, and of the guards.
         allocation: the device memory, which starts with a guard.
 
     Raises:
@@ -45,43 +47,53 @@ class Matrix:
     def __post_init__(self) -> None:
         _ = self.groups
 
-    def placed(self, session: Session) -> Matrix:
-        """The same in memory of its own."""
+    def allocated(self, session: Session) -> GuardedMatrix:
+        """The same matrices with device memory of their own."""
         return replace(self, allocation=session.allocate(self.bytes + 2 * GUARD))
 
-    @property
+    @cached_property
     def address(self) -> int:
-        """Where the first element is."""
+        """Address of the first element."""
         return int(self.allocation) + GUARD
 
     @property
     def length(self) -> int:
-        """From the first element to the last, gaps included."""
+        """Elements from the first to the last, gaps included."""
         last_row = (self.batch - 1) * self.stride + (self.rows - 1) * self.leading_dimension
         return last_row + self.columns
 
     @property
     def bytes(self) -> int:
-        """From the first element to the last, gaps included."""
+        """Bytes from the first element to the last, gaps included."""
         return ELEMENT_TYPES[self.type].bytes * self.length
 
     @property
+    def guarded_length(self) -> int:
+        """Elements of the whole allocation, both guards included."""
+        return self.length + 2 * GUARD // ELEMENT_TYPES[self.type].bytes
+
+    @cached_property
     def region(self) -> tuple[int, int, int, int, int, int, int]:
-        """What `fill` and `check` take: memory, guard, length, columns, and the groups of rows."""
+        """Arguments of `fill` and `check`: memory, guard, length, columns, and the row groups.
+
+        Kept, because every verification passes it several times.
+        """
         guard = GUARD // ELEMENT_TYPES[self.type].bytes
         return int(self.allocation), guard, self.length, self.columns, *self.groups
 
     @property
     def groups(self) -> tuple[int, int, int]:
-        """The rows as `verify.cu` finds them: from one to the next, how many of them make a group,
-        and from one group to the next. A group is a matrix, or the same row of all matrices."""
+        """Row groups as `verify.cu` takes them: row pitch, rows of a group, group pitch.
+
+        A group is a matrix, or the same row of all matrices.
+        """
         matrix = (self.rows - 1) * self.leading_dimension + self.columns
-        row_of_all = (self.batch - 1) * self.stride + self.columns
+        interleaved_row = (self.batch - 1) * self.stride + self.columns
         if self.batch == 1:
             return max(1, self.leading_dimension), self.rows, max(1, matrix)
         if matrix <= self.stride:
             return self.leading_dimension, self.rows, self.stride
-        if self.columns <= self.stride and row_of_all <= self.leading_dimension:
+        if self.columns <= self.stride and interleaved_row <= self.leading_dimension:
             return self.stride, self.batch, self.leading_dimension
         raise RunnerError(
             f"matrices of {self.rows} rows, {self.leading_dimension} elements apart, overlap with "
@@ -90,48 +102,48 @@ class Matrix:
 
 
 class Scratch:
-    """A vector of 4-byte words that grows, always of the length last asked for, so that a write
-    past its end hits the guard."""
+    """A growing vector of 4-byte words, always of the length last requested, so that a write past
+    its end hits the guard."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._capacity = 0
-        self.matrix = _vector(0).placed(session)
+        self.matrix = _vector(0).allocated(session)
 
     def resize(self, words: int) -> None:
-        """Makes the vector `words` long. Its memory only moves when it has to grow.
+        """Makes the vector `words` long; its memory moves only if it has to grow.
 
         Raises:
-            pycuda.driver.MemoryError: if there is too little.
+            pycuda.driver.MemoryError: if too little memory is free.
         """
         if words > self._capacity:
             self._capacity = 0
-            self.matrix = _vector(0).placed(self._session)  # frees the old one first
+            self.matrix = _vector(0).allocated(self._session)  # frees the old one first
             size, free = _vector(words).bytes + 2 * GUARD, self._session.free_bytes()
             if size > free:
                 raise self._session.cuda.MemoryError(
                     f"workspace: needs {size / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free"
                 )
-            self.matrix = _vector(words).placed(self._session)
+            self.matrix = _vector(words).allocated(self._session)
             self._capacity = words
         self.matrix = replace(_vector(words), allocation=self.matrix.allocation)
 
     def clear(self) -> None:
-        """Puts zeros, also where shorter vectors had their guard."""
+        """Zeroes the memory, including where shorter vectors had their guard."""
         if self._capacity:
             stream = self._session.stream
             self._session.cuda.memset_d32_async(self.matrix.address, 0, self._capacity, stream)
 
 
 class Operands:
-    """A, B, C, the bias, what kernels use besides, and the float64 product of A and B (no gaps).
+    """A, B, C, the bias, workspace and counters, and the float64 reference A B (no gaps).
 
     Attributes:
         problem: the problem.
         leading_dimensions: elements from one row to the next of A, B and C as they are stored.
         strides: elements from one matrix of a batch to the next, of A, B and C.
-        a, b, c, bias: the operands; a matrix that a batch shares is there once.
-        product: float64, m x n for each matrix of the batch.
+        a, b, c, bias: the operands; a matrix that a batch shares exists once.
+        reference: the float64 product of A and B, m x n for each matrix of the batch.
     """
 
     def __init__(
@@ -141,56 +153,56 @@ class Operands:
         leading_dimensions: tuple[int, int, int] | None = None,
         strides: tuple[int, int, int] | None = None,
     ) -> None:
-        """Allocates all of it; what is not given is as without gaps.
+        """Allocates everything; leading dimensions and strides default to those without gaps.
 
         Raises:
             RunnerError: if the device has too little free memory, or matrices overlap.
         """
         self.problem = problem
         self.leading_dimensions = leading_dimensions or problem.leading_dimensions
-        shapes = tuple(zip(problem.stored_rows, problem.leading_dimensions, strict=True))
-        lines = tuple(zip(shapes, self.leading_dimensions, strict=True))
-        stride_a, stride_b, stride_c = strides or (rows * ld for (rows, _), ld in lines)
+        columns_abc, ld_abc = problem.leading_dimensions, self.leading_dimensions
+        layouts = tuple(zip(problem.stored_rows, columns_abc, ld_abc, strict=True))
+        stride_a, stride_b, stride_c = strides or (rows * ld for rows, _, ld in layouts)
         self.strides = stride_a, stride_b, stride_c
         if problem.batch > 1 and not stride_c:
-            raise RunnerError(f"{problem}: all products at one place; give C a stride")
+            raise RunnerError(f"{problem}: all matrices of C in one place; give C a stride")
         types = (problem.operand_type, problem.operand_type, problem.output_type)
         matrices = [
-            Matrix(rows, columns, ld, problem.batch if stride else 1, stride, kind)
-            for ((rows, columns), ld), stride, kind in zip(lines, self.strides, types, strict=True)
+            GuardedMatrix(rows, columns, ld, problem.batch if stride else 1, stride, kind)
+            for (rows, columns, ld), stride, kind in zip(layouts, self.strides, types, strict=True)
         ]
         matrices.append(_vector(problem.n, problem.output_type))
-        product = _product_bytes(problem)
-        _check_memory(session, problem, sum(one.bytes for one in matrices) + product)
-        self.a, self.b, self.c, self.bias = (one.placed(session) for one in matrices)
-        self.product = session.allocate(product)
+        reference = _reference_bytes(problem)
+        _check_memory(session, problem, sum(matrix.bytes for matrix in matrices) + reference)
+        self.a, self.b, self.c, self.bias = (matrix.allocated(session) for matrix in matrices)
+        self.reference = session.allocate(reference)
         self._workspace, self._counters = Scratch(session), Scratch(session)
 
     @property
-    def workspace(self) -> Matrix:
-        """What kernels may use freely."""
+    def workspace(self) -> GuardedMatrix:
+        """Memory that kernels may use freely."""
         return self._workspace.matrix
 
     @property
-    def counters(self) -> Matrix:
-        """What kernels find as zeros and leave as zeros."""
+    def counters(self) -> GuardedMatrix:
+        """Counters, which are zero when a kernel starts and have to be zero when it ends."""
         return self._counters.matrix
 
     def reserve(self, workspace: int, counters: int) -> None:
-        """Makes the workspace exactly so many bytes and the counters so many words.
+        """Sets the workspace to exactly `workspace` bytes and the counters to `counters` words.
 
         Raises:
-            pycuda.driver.MemoryError: if there is too little.
+            pycuda.driver.MemoryError: if too little memory is free.
         """
-        self._workspace.resize(-(-workspace // 4))
+        self._workspace.resize(ceil_div(workspace, 4))
         self._counters.resize(counters)
 
     def clear_counters(self) -> None:
-        """Zeros for kernels that were verified one after the other, each with its own length."""
+        """Zeroes the counters for kernels that were verified in turn, each with its own length."""
         self._counters.clear()
 
     def values(self, alpha: float, beta: float) -> Values:
-        """What the symbolic arguments of a launch stand for."""
+        """Values of the symbolic arguments of a launch."""
         lda, ldb, ldc = self.leading_dimensions
         stride_a, stride_b, stride_c = self.strides
         return {
@@ -211,22 +223,22 @@ class Operands:
         }
 
 
-def needed(problem: Problem) -> int:
-    """Bytes of device memory that operands without gaps take, the guards included."""
+def operand_bytes(problem: Problem) -> int:
+    """Bytes of device memory that operands without gaps take, guards included."""
     bias = problem.output_bytes * problem.n
-    return problem.bytes + bias + _product_bytes(problem) + GUARDS
+    return problem.bytes + bias + _reference_bytes(problem) + GUARDS
 
 
-def _product_bytes(problem: Problem) -> int:
+def _reference_bytes(problem: Problem) -> int:
     return 8 * problem.batch * problem.m * problem.n
 
 
-def _vector(length: int, type: str = "f32") -> Matrix:
-    return Matrix(1, length, length, type=type)
+def _vector(length: int, type: str = "f32") -> GuardedMatrix:
+    return GuardedMatrix(1, length, length, type=type)
 
 
 def _check_memory(session: Session, problem: Problem, needed: int) -> None:
-    """Raises a `RunnerError` unless so much memory is free, with some to spare for the guards."""
+    """Raises a `RunnerError` unless `needed` bytes and the guards fit into free memory."""
     needed += GUARDS
     if needed > (free := session.free_bytes()):
         smaller = "shape or batch" if problem.batch > 1 else "shape"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from autotune.gpu.operands import Matrix, Operands
+from autotune.gpu.operands import GuardedMatrix, Operands
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
 
@@ -20,7 +20,7 @@ Lens = tuple[tuple[int, ...], tuple[int, ...]]
 class Elements:
     """All that lies between the guards of a buffer, as an array of one dimension."""
 
-    matrix: Matrix
+    matrix: GuardedMatrix
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
@@ -74,7 +74,7 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         return None
     device = torch.device("cuda", session.index)
 
-    def viewed(matrix: Matrix, lens: Lens) -> Any:
+    def viewed(matrix: GuardedMatrix, lens: Lens) -> Any:
         elements = torch.as_tensor(Elements(matrix), device=device)
         dtype = getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
         return torch.as_strided(elements.view(dtype), *lens)
@@ -118,7 +118,7 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
         return None
     cupy.cuda.Device(session.index).use()
 
-    def viewed(matrix: Matrix, lens: Lens) -> Any:
+    def viewed(matrix: GuardedMatrix, lens: Lens) -> Any:
         shape, strides = lens
         elements, size = cupy.asarray(Elements(matrix)), ELEMENT_TYPES[matrix.type].bytes
         steps = [size * stride for stride in strides]
@@ -134,7 +134,7 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
     return run
 
 
-def _operands(operands: Operands, viewed: Callable[[Matrix, Lens], Any]) -> list[Any]:
+def _operands(operands: Operands, viewed: Callable[[GuardedMatrix, Lens], Any]) -> list[Any]:
     """op(A), op(B) and C; with the batch as the first dimension if there is one."""
     matrices = (operands.a, operands.b, operands.c)
     layouts = (*operands.problem.layout, "n")
@@ -144,7 +144,7 @@ def _operands(operands: Operands, viewed: Callable[[Matrix, Lens], Any]) -> list
     ]
 
 
-def _lens(matrix: Matrix, transposed: bool, batch: int) -> Lens:
+def _lens(matrix: GuardedMatrix, transposed: bool, batch: int) -> Lens:
     shape, strides = (matrix.rows, matrix.columns), (matrix.leading_dimension, 1)
     if transposed:
         shape, strides = shape[::-1], strides[::-1]

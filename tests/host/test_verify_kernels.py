@@ -17,8 +17,15 @@ from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared.arguments import epilogue, transposes, type_arguments
-from autotune.gpu import operands
-from autotune.gpu.verify import NORMAL, POISONED, REDUCTION_SHARED, REFERENCE_SHARED, THREADS, ZERO
+from autotune.gpu import operands, verify_kernels
+from autotune.gpu.verify_kernels import (
+    NORMAL,
+    POISONED,
+    REDUCTION_SHARED,
+    REFERENCE_SHARED,
+    THREADS,
+    ZERO,
+)
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, product, roundoff
 
@@ -26,11 +33,11 @@ GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64
 TYPES = ("f32", "f16", "bf16")  # in the order of the kernels' TYPE
 BITS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
-POISON = {"f32": 0x7FFFDEAD, "f16": 0x7FED, "bf16": 0x7FED}
+POISON = {name: verify_kernels.POISON[np.dtype(kind).itemsize] for name, kind in BITS.items()}
 BLOCKS = 3
 NOTHING = np.zeros((1, 4), np.float32)
 
-Shape = operands.Matrix
+Shape = operands.GuardedMatrix
 ONE = Shape(ROWS, COLUMNS, LD)
 # How the matrices of a batch may lie: one after the other, with gaps, with rows side by side.
 SHAPES = {

@@ -1,9 +1,10 @@
-"""A GPU session without a GPU: memory of the host, and launches that are only written down."""
+"""A fake GPU session: host memory for device memory, launches that are only logged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +15,11 @@ from autotune.families.plan import ArgumentType, Template
 from support.sample_records import H100
 
 TYPES = {"tensor_map": bytes, "f32": float}
-"""What stands for an argument in Python, if not an int."""
+"""Python types of arguments that are not an int."""
 
 
 class Memory:
-    """An allocation; like PyCUDA's it is an address where an int is wanted."""
+    """An allocation, convertible to its address like PyCUDA's."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -29,7 +30,7 @@ class Memory:
 
 
 class Event:
-    """All takes 7 microseconds."""
+    """An event; any two are 7 microseconds apart."""
 
     def time_till(self, _: Event) -> float:
         return 0.007
@@ -37,7 +38,7 @@ class Event:
 
 @dataclass
 class Launch:
-    """One kernel launch with its arguments and the values of the kernel's template parameters."""
+    """A kernel launch, with the values of the kernel's template parameters; or a memset."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -47,7 +48,7 @@ class Launch:
 
 @dataclass
 class Kernel:
-    """Writes its launches down, once their arguments are found to fit its parameters."""
+    """Logs its launches after checking their arguments against its parameters."""
 
     of: Template
     types: Sequence[ArgumentType]
@@ -65,25 +66,31 @@ class Kernel:
 
 @dataclass
 class FakeSession:
-    """What verification needs of a session.
+    """The part of a session that verification uses.
 
     Attributes:
-        free: bytes of memory that are free.
-        answer: fills what is copied from the device.
-        log: all launches.
+        free: bytes of free memory.
+        answer: fills arrays that are copied from the device.
+        log: all launches and memsets, in order.
+        copies: copies from the device.
+        synchronisations: calls of `synchronize`.
     """
 
     free: int = 2**34
     answer: Callable[[Any], None] = lambda _: None
     log: list[Launch] = field(default_factory=list)
+    copies: int = 0
+    synchronisations: int = 0
     device = H100
     index = 0
     stream = SimpleNamespace(handle=0)
 
     def __post_init__(self) -> None:
         self.cuda = SimpleNamespace(
-            memset_d32_async=lambda *_: None,
-            memcpy_dtoh=lambda array, _: self.answer(array),
+            memset_d16_async=partial(self._memset, "memset 16"),
+            memset_d32_async=partial(self._memset, "memset 32"),
+            memcpy_dtoh_async=self._copy,
+            pagelocked_empty=np.empty,
             MemoryError=MemoryError,
         )
 
@@ -100,4 +107,13 @@ class FakeSession:
         return Event()
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        self.synchronisations += 1
+
+    def _memset(self, name: str, address: int, value: int, count: int, stream: object) -> None:
+        assert stream is self.stream
+        self.log.append(Launch(name, (1, 1, 1), (address, value, count), ()))
+
+    def _copy(self, array: Any, address: int, stream: object) -> None:
+        assert (stream, address > 0) == (self.stream, True)
+        self.copies += 1
+        self.answer(array)

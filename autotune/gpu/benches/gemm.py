@@ -13,7 +13,7 @@ from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_library import baseline
-from autotune.gpu.verify import PLAIN, Verdict, Verifier
+from autotune.gpu.verify import LIBRARY, Verdict, Verifier
 from autotune.gpu.worker import Opening
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
@@ -151,7 +151,7 @@ class GemmBench(BaseBench):
         return self._guarded(prepared)
 
     def _verified(self, run: Run) -> Ready | Failure:
-        verdict = self._guarded(lambda: self._verifier.verify(lambda _: run, PLAIN))
+        verdict = self._guarded(lambda: self._verifier.verify(lambda _: run, LIBRARY))
         return verdict if isinstance(verdict, Failure) else (run, verdict)
 
     def _verified_vendor(self) -> Ready | None:

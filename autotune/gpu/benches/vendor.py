@@ -9,7 +9,7 @@ from contextlib import suppress
 from autotune import settings
 from autotune.gpu.benches.base import Rematch
 from autotune.gpu.benches.gemm import GemmBench
-from autotune.gpu.operands import needed
+from autotune.gpu.operands import operand_bytes
 from autotune.gpu.session import Session
 from autotune.gpu.vendor_library import load
 from autotune.gpu.worker import Opening
@@ -51,7 +51,7 @@ class VendorBench:
     def room(self, workspace: int) -> bool:
         """Whether there is memory for a request whose candidates use so many bytes of workspace."""
         flush = 2 * self._session.device.l2_bytes
-        wanted = needed(self._problem) + workspace + flush + LIBRARY_BYTES
+        wanted = operand_bytes(self._problem) + workspace + flush + LIBRARY_BYTES
         return wanted <= self._session.free_bytes()
 
     def baseline(self) -> Measurement | None:

@@ -15,7 +15,7 @@ from support.fake_session import FakeSession
 from support.host_cases import numbers, stored
 from support.served_precisions import SERVED
 
-from autotune.gpu.operands import GUARD, Matrix, Operands
+from autotune.gpu.operands import GUARD, GuardedMatrix, Operands
 from autotune.gpu.vendor_library import baseline
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
@@ -95,7 +95,7 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
     )
 
 
-def matrices(matrix: Matrix) -> Array:
+def matrices(matrix: GuardedMatrix) -> Array:
     """All matrices as they are stored, with the batch in front."""
     memory = matrix.allocation.words.view(np.uint8)[GUARD:]
     elements = memory[: ELEMENT_TYPES[matrix.type].bytes * matrix.length].view(FORMATS[matrix.type])

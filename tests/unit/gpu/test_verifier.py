@@ -1,4 +1,4 @@
-"""What verification puts on the device and how it judges what comes back; nothing runs."""
+"""Verification: the work it enqueues and how it judges the results; nothing runs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,26 @@ from numpy.typing import NDArray
 from support.fake_runner import compiled
 from support.fake_session import FakeSession, Launch
 
+from autotune import settings
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
-from autotune.gpu import verify
+from autotune.gpu import verify_kernels
 from autotune.gpu.operands import GUARD, Operands
 from autotune.gpu.session import Run
-from autotune.gpu.verify import (
-    A_RUN,
-    KERNEL,
-    NORMAL,
-    PLAIN,
-    POISONED,
-    READ,
-    WRITTEN,
-    ZERO,
-    Verdict,
-    Verifier,
-)
+from autotune.gpu.verify import KERNEL, LIBRARY, READ, RUN_RESULTS, WRITTEN, Verdict, Verifier
+from autotune.gpu.verify_kernels import MEMSET_LIMIT, NORMAL, POISON
 from autotune.problem import Problem
 from autotune.runners.base import Failure
 
 PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
 FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]
 
-# Where arguments of `fill` and `check` are.
+# Positions of arguments of `fill` and `check`.
 MEMORY, CONTENT, SEED = 0, 7, 8
 
 
 class Bench:
-    """A verifier with its session, and results that tests choose."""
+    """A verifier with a fake session, and the results that it reads back."""
 
     def __init__(self, problem: Problem = PROBLEM) -> None:
         session: Any = FakeSession(answer=self._fill)
@@ -63,12 +54,36 @@ class Bench:
         return self.verifier.verify(self.bound)
 
     def launched(self, name: str) -> list[Launch]:
-        return [one for one in self.session.log if one.kernel == name]
+        return [launch for launch in self.session.log if launch.kernel == name]
+
+    def resets(self) -> list[str]:
+        """How C, workspace and counters were filled, and the runs, in order."""
+        operands = self.operands
+        written = {"C": operands.c, "workspace": operands.workspace, "counters": operands.counters}
+        starts = {int(matrix.allocation): name for name, matrix in written.items()}
+        inner = {matrix.address: name for name, matrix in written.items()}
+        steps = []
+        for launch in self.session.log:
+            if launch.kernel == "run":
+                steps.append("run")
+            elif launch.kernel == "fill" and launch.arguments[MEMORY] in starts:
+                content = "normal" if launch.arguments[CONTENT] == NORMAL else "poison"
+                steps.append(f"{content} {starts[int(launch.arguments[MEMORY])]}")
+            elif launch.kernel.startswith("memset") and launch.arguments[0] in starts:
+                name = starts[int(launch.arguments[0])]
+                size = 4 if launch.kernel == "memset 32" else 2
+                assert launch.arguments[1:] == (POISON[size], written[name].guarded_length)
+                steps.append(f"poison {name}")
+            elif launch.kernel.startswith("memset") and launch.arguments[0] in inner:
+                name = inner[int(launch.arguments[0])]
+                assert launch.arguments[1:] == (0, written[name].length)
+                steps.append(f"zero {name}")
+        return steps
 
 
 @pytest.fixture(autouse=True)
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "compile", lambda *what, cache: cache or compiled(*what))
+    monkeypatch.setattr(verify_kernels, "compile", lambda *what, cache: cache or compiled(*what))
 
 
 @pytest.fixture
@@ -76,8 +91,8 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_verdict_is_of_the_plain_product(bench: Bench) -> None:
-    bench.results[A_RUN : 2 * A_RUN] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
+def test_verdict_is_that_of_the_unscaled_run(bench: Bench) -> None:
+    bench.results[RUN_RESULTS : 2 * RUN_RESULTS] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
     verdict = bench.verify()
     assert (bench.seen, verdict.error, verdict.relative, verdict.time_us) == (
         [(0.75, -0.5), (1.0, 0.0)],
@@ -87,7 +102,7 @@ def test_a_verdict_is_of_the_plain_product(bench: Bench) -> None:
     )
 
 
-def test_the_product_is_computed_once_for_many_kernels(bench: Bench) -> None:
+def test_reference_is_computed_once_for_many_kernels(bench: Bench) -> None:
     counts = []
     for _ in range(3):
         bench.verify()
@@ -95,7 +110,7 @@ def test_the_product_is_computed_once_for_many_kernels(bench: Bench) -> None:
     assert counts == [1, 0, 0]
 
 
-def test_refreshed_operands_are_other_ones(bench: Bench) -> None:
+def test_refresh_draws_new_operands(bench: Bench) -> None:
     bench.verify()
     bench.verifier.refresh()
     fills = bench.launched("fill")[-3:]
@@ -103,20 +118,65 @@ def test_refreshed_operands_are_other_ones(bench: Bench) -> None:
     assert {one.arguments[SEED] for one in fills}.isdisjoint(one.arguments[SEED] for one in checked)
 
 
-def test_each_run_finds_fresh_poison_and_zeros(bench: Bench) -> None:
+def test_each_run_starts_with_fresh_poison_and_zeros(bench: Bench) -> None:
     bench.operands.reserve(64, 5)
     bench.verify()
     bench.verify()
-    written = [bench.operands.c, bench.operands.workspace, bench.operands.counters]
-    places = [int(one.allocation) for one in written]
-    fills = [
-        (places.index(int(one.arguments[MEMORY])), one.arguments[CONTENT])
-        for one in bench.launched("fill")
-    ]
-    assert fills == [(0, NORMAL), (1, POISONED), (2, ZERO), (0, POISONED), (1, POISONED), (2, ZERO)]
+    first = ["normal C", "poison workspace", "poison counters", "zero counters", "run"]
+    assert bench.resets() == [*first, "poison C", "poison workspace", "zero counters", "run"]
 
 
-def test_c_is_never_the_same_input_twice(bench: Bench) -> None:
+def test_empty_buffers_get_their_guards_once(bench: Bench) -> None:
+    bench.verify()
+    first = ["normal C", "poison workspace", "poison counters", "run"]
+    assert bench.resets() == [*first, "poison C", "run"]
+
+
+@pytest.mark.parametrize("output", ["same", "f32"])
+def test_c_of_either_size_is_poisoned(output: str) -> None:
+    bench = Bench(Problem(30, 20, 10, "bf16", output=output))
+    bench.verify()
+    assert bench.resets().count("poison C") == 1
+
+
+def test_poison_is_that_of_the_kernels() -> None:
+    source = (settings.source_dir() / "verify.cu").read_text()
+    assert [f"POISON = {bits:#x};" in source for bits in POISON.values()] == [True, True]
+
+
+def test_buffers_beyond_a_memset_are_poisoned_by_a_kernel(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MEMSET_LIMIT < 2**32  # PyCUDA's counts
+    monkeypatch.setattr(verify_kernels, "MEMSET_LIMIT", 1)
+    bench.verify()
+    assert not [launch for launch in bench.session.log if launch.arguments[1:2] == (POISON[4],)]
+    assert bench.resets().count("poison C") == 1
+
+
+def test_a_verification_takes_twelve_launches_and_one_copy(bench: Bench) -> None:
+    bench.verify()
+    bench.session.copies = bench.session.synchronisations = 0
+    bench.verify()
+    kernels = [launch.kernel for launch in bench.session.log]
+    counts = {name: kernels.count(name) for name in ("fill", "check", "compare", "reference")}
+    assert counts == {"fill": 1, "check": 9, "compare": 2, "reference": 0}
+    assert sum(name.startswith("memset") for name in kernels) == 4
+    assert (bench.session.copies, bench.session.synchronisations) == (1, 1)
+
+
+@pytest.mark.parametrize(("shape", "blocks"), [((30, 20, 10), 11), ((512, 512, 10), 1024)])
+def test_small_buffers_take_few_blocks(shape: tuple[int, int, int], blocks: int) -> None:
+    bench = Bench(Problem(*shape))
+    bench.verify()
+    at = int(bench.operands.c.allocation)
+    checks = {one.grid for one in bench.launched("check") if one.arguments[MEMORY] == at}
+    workspace = int(bench.operands.workspace.allocation)
+    guards = {one.grid for one in bench.launched("check") if one.arguments[MEMORY] == workspace}
+    assert (checks, guards) == ({(blocks, 1, 1)}, {(8, 1, 1)})
+
+
+def test_each_verification_draws_a_new_c(bench: Bench) -> None:
     seeds = set()
     for _ in range(4):
         bench.verify()
@@ -124,7 +184,7 @@ def test_c_is_never_the_same_input_twice(bench: Bench) -> None:
     assert len(seeds) == 4
 
 
-def test_every_buffer_is_looked_at(bench: Bench) -> None:
+def test_every_buffer_is_checked(bench: Bench) -> None:
     bench.verify()
     operands = bench.operands
     everything = (operands.a, operands.b, operands.c, operands.bias, operands.workspace)
@@ -132,13 +192,13 @@ def test_every_buffer_is_looked_at(bench: Bench) -> None:
     assert looked_at == {int(one.allocation) for one in (*everything, operands.counters)}
 
 
-def test_results_go_to_places_of_their_own(bench: Bench) -> None:
+def test_each_check_has_its_own_result(bench: Bench) -> None:
     bench.verify()
     places = [one.arguments[-1] for one in (*bench.launched("check"), *bench.launched("compare"))]
     assert len(set(places)) == len(places)
 
 
-def test_the_reference_has_a_layer_for_each_matrix(bench: Bench) -> None:
+def test_reference_grid_has_a_layer_for_each_matrix(bench: Bench) -> None:
     bench.verify()
     (reference,) = bench.launched("reference")
     assert (reference.grid[2], reference.arguments[-2:]) == (4, (300, 200))
@@ -150,30 +210,30 @@ def test_the_reference_has_a_layer_for_each_matrix(bench: Bench) -> None:
         (0, 3, "stray writes: changed 3 elements around C (alpha=0.75, beta=-0.5)"),
         (1, 1, "stray writes: changed 1 elements around the workspace (alpha=0.75, beta=-0.5)"),
         (
-            A_RUN + 2,
+            RUN_RESULTS + 2,
             2,
             "stray writes: changed 2 elements in or around the counters, which stay zero "
             "(alpha=1, beta=0)",
         ),
         (3, 0.5, "wrong result: largest error 0.5, tolerance "),
-        (A_RUN + 3, np.nan, "wrong result: largest error nan, tolerance "),
+        (RUN_RESULTS + 3, np.nan, "wrong result: largest error nan, tolerance "),
         (-3, 1, "stray writes: changed 1 elements in or around A"),
         (-1, 4, "stray writes: changed 4 elements in or around the bias"),
     ],
 )
-def test_what_is_wrong_is_told(bench: Bench, place: int, value: float, reason: str) -> None:
+def test_failure_names_what_is_wrong(bench: Bench, place: int, value: float, reason: str) -> None:
     bench.results[place] = value
     outcome = bench.verify()
     assert isinstance(outcome, Failure)
     assert (outcome.stage, outcome.reason[: len(reason)]) == ("verify", reason)
 
 
-def test_all_elements_of_the_batch_are_counted(bench: Bench) -> None:
+def test_failure_counts_elements_of_the_whole_batch(bench: Bench) -> None:
     bench.results[3:5] = 0.5, 7
     assert "exceeded by 7 of 2400 elements" in bench.verify().reason
 
 
-def test_after_a_failure_all_is_made_anew(bench: Bench) -> None:
+def test_failure_makes_operands_and_reference_anew(bench: Bench) -> None:
     bench.verify()
     bench.results[0] = 1
     bench.verify()
@@ -182,7 +242,7 @@ def test_after_a_failure_all_is_made_anew(bench: Bench) -> None:
     assert len(bench.launched("reference")) == 1
 
 
-def test_after_a_launch_that_fails_all_is_made_anew(bench: Bench) -> None:
+def test_refused_launch_makes_operands_anew(bench: Bench) -> None:
     bench.verify()
 
     def refused(_: Values) -> Run:
@@ -194,15 +254,17 @@ def test_after_a_launch_that_fails_all_is_made_anew(bench: Bench) -> None:
     assert len(bench.launched("reference")) == 1
 
 
-def test_a_library_is_run_without_c(bench: Bench) -> None:
-    bench.verifier.verify(bench.bound, PLAIN)
+def test_library_is_run_without_reading_c(bench: Bench) -> None:
+    bench.verifier.verify(bench.bound, LIBRARY)
     assert bench.seen == [(1.0, 0.0)] * 2
 
 
-def test_a_library_may_round_more_often_than_a_kernel() -> None:
+def test_library_may_round_more_often_than_a_kernel() -> None:
     bench = Bench(Problem(30, 20, 10, "bf16"))
-    bench.results[A_RUN + 3] = bench.results[3] = 0.5
-    outcomes = [bench.verifier.verify(bench.bound, demand) for demand in (KERNEL, PLAIN)]
+    bench.results[RUN_RESULTS + 3] = bench.results[3] = 0.5
+    outcomes = [
+        bench.verifier.verify(bench.bound, requirements) for requirements in (KERNEL, LIBRARY)
+    ]
     assert [type(outcome) for outcome in outcomes] == [Failure, Verdict]
 
 
@@ -216,7 +278,7 @@ def test_a_library_may_round_more_often_than_a_kernel() -> None:
     ],
     ids=str,
 )
-def test_each_buffer_is_looked_at_in_its_type(
+def test_each_buffer_is_checked_in_its_type(
     problem: Problem, operand: int, output: int, roundoff: float
 ) -> None:
     bench = Bench(problem)
@@ -224,51 +286,51 @@ def test_each_buffer_is_looked_at_in_its_type(
     types = {"a": operand, "b": operand, "c": output, "bias": output, "workspace": 0, "counters": 0}
     for name, kind in types.items():
         place = int(getattr(bench.operands, name).allocation)
-        for kernel in ("fill", "check"):
-            found = {one.template for one in bench.launched(kernel) if one.arguments[0] == place}
-            assert found == {(kind,)}
+        for kernel in ("fill", "check") if name in "abc" or name == "bias" else ("check",):
+            launches = [one for one in bench.launched(kernel) if one.arguments[MEMORY] == place]
+            assert {launch.template for launch in launches} == {(kind,)}
     (reference,), (compare, _) = bench.launched("reference"), bench.launched("compare")
     assert (reference.template[0], compare.template[0]) == (operand, output)
     assert compare.arguments[-3] == roundoff
 
 
-def test_a_batch_without_gaps_lies_matrix_by_matrix() -> None:
+def test_dense_batch_lies_matrix_by_matrix() -> None:
     operands = Bench(Problem(3, 5, 7, layout="nt", batch=2)).operands
     assert (operands.strides, operands.c.length) == ((21, 35, 15), 30)
 
 
-def test_leading_dimensions_make_dense_strides() -> None:
+def test_strides_default_to_leading_dimensions() -> None:
     session: Any = FakeSession()
     operands = Operands(session, Problem(3, 5, 7, batch=2), (8, 9, 10))
     assert operands.strides == (24, 63, 30)
 
 
-def test_an_operand_that_a_batch_shares_is_there_once() -> None:
+def test_shared_operand_is_allocated_once() -> None:
     session: Any = FakeSession()
     operands = Operands(session, Problem(3, 5, 7, batch=9), strides=(21, 0, 15))
     assert (operands.b.length, operands.values(1, 0)["stride_b"]) == (35, 0)
 
 
 @pytest.mark.parametrize("strides", [(21, 35, 0), (21, 35, 14), (20, 35, 15)])
-def test_a_batch_that_overlaps_is_refused(strides: tuple[int, int, int]) -> None:
+def test_overlapping_batch_is_refused(strides: tuple[int, int, int]) -> None:
     session: Any = FakeSession()
     with pytest.raises(RunnerError, match="stride"):
         Operands(session, Problem(3, 5, 7, batch=2), strides=strides)
 
 
 @pytest.mark.parametrize(("epilogue", "there"), [("bias", True), ("gelu", False)])
-def test_the_bias_is_null_without_one(epilogue: str, there: bool) -> None:
+def test_bias_address_is_null_without_a_bias(epilogue: str, there: bool) -> None:
     operands = Bench(Problem(3, 5, 7, epilogue=epilogue)).operands
     assert bool(operands.values(1, 0)["bias"]) == there
 
 
-def test_too_large_a_batch_is_refused_with_numbers() -> None:
+def test_too_large_batch_is_refused_with_numbers() -> None:
     session: Any = FakeSession(free=10**9)
     with pytest.raises(RunnerError, match=r"needs 2\.\d GiB .* 0\.9 GiB free.* or batch"):
         Operands(session, Problem(512, 512, 512, batch=500))
 
 
-def test_a_workspace_that_shrinks_stays_where_it_is(bench: Bench) -> None:
+def test_shrinking_workspace_keeps_its_memory(bench: Bench) -> None:
     bench.operands.reserve(4096, 10)
     before = bench.operands.workspace.address, bench.operands.counters.address
     bench.operands.reserve(16, 1)
@@ -276,24 +338,24 @@ def test_a_workspace_that_shrinks_stays_where_it_is(bench: Bench) -> None:
     assert (after, bench.operands.workspace.length) == (before, 4)
 
 
-def test_too_large_a_workspace_is_refused_with_numbers(bench: Bench) -> None:
+def test_too_large_workspace_is_refused_with_numbers(bench: Bench) -> None:
     with pytest.raises(MemoryError, match=r"needs 32\.0 GiB, 16\.0 GiB are free"):
         bench.operands.reserve(2**35, 0)
 
 
-def test_a_guard_follows_the_last_word(bench: Bench) -> None:
+def test_guard_follows_the_last_word(bench: Bench) -> None:
     bench.operands.reserve(10, 3)
     assert bench.operands.counters.region[1:] == (GUARD // 4, 3, 3, 3, 1, 3)
 
 
-def test_a_guard_follows_an_odd_number_of_16_bit_elements() -> None:
+def test_guard_follows_an_odd_number_of_16_bit_elements() -> None:
     session: Any = FakeSession()
     a = Operands(session, Problem(3, 5, 7, "f16")).a
     assert a.region[1:] == (GUARD // 2, 21, 7, 7, 3, 21)
     assert (a.address - int(a.allocation), a.allocation.size) == (GUARD, 2 * GUARD + 42)
 
 
-def test_16_bits_take_half_the_memory() -> None:
+def test_16_bit_types_take_half_the_memory() -> None:
     sizes = []
     for problem in (Problem(512, 256, 128, one) for one in ("f32", "bf16")):
         operands: Any = Operands(cast(Any, FakeSession()), problem)
