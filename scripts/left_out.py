@@ -31,7 +31,7 @@ from left_out_rows import SHOWN, Row, geomean, line, show, write
 from shipped import Places, record_of, tune_at
 
 from autotune import compiler, settings
-from autotune.candidates.model_error import Experience
+from autotune.candidates.model_error import ModelError
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families import registry
@@ -127,10 +127,10 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     began = monotonic()
     taken = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    judge = neighbours.experience(problem, device, others).judge
+    judge = neighbours.experience(problem, device, others).predict
     belief = judge(configs, problem, [taken[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
-    picked, doubt = configs[place], float(belief.doubts[place])
+    picked, doubt = configs[place], float(belief.deviations[place])
     best = min(measured, key=lambda config: measured[config])
     return Row(
         problem=str(problem),
@@ -151,7 +151,7 @@ def by_model(recording: Recording) -> float:
     measured = times(recording)
     taken = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    belief = Experience((), recording.device).judge(
+    belief = ModelError((), recording.device).predict(
         configs, recording.problem, [taken[config] for config in configs]
     )
     return min(measured.values()) / measured[configs[int(belief.times.argmin())]]

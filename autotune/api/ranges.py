@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.api import problems
-from autotune.candidates.model_error import Experience
+from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device
@@ -230,7 +230,7 @@ def expected(
 
 
 def _pool(
-    span: Span, device: Device, experience: Experience, tuned: Mapping[int, Record]
+    span: Span, device: Device, experience: ModelError, tuned: Mapping[int, Record]
 ) -> list[Config]:
     """Configurations of which one is about the best at every size of the span."""
     found = {entry.config: None for record in tuned.values() for entry in record.entries}
@@ -243,10 +243,10 @@ def _pool(
     return [*found]
 
 
-def _times(experience: Experience, configs: Sequence[Config], problem: Problem) -> list[float]:
+def _times(experience: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:
     """Microseconds, a little more for those of which little is known: the fastest of many guesses
     would be too fast."""
-    return [float(time_us) for time_us in experience.judge(configs, problem).cautious(CAUTION)]
+    return [float(time_us) for time_us in experience.predict(configs, problem).cautious(CAUTION)]
 
 
 def _range(

@@ -1,14 +1,12 @@
-"""What records of some problems say of another one.
+"""The cost model's error, learnt from records of other problems.
 
-The cost model ranks well and is off by tens of per cent, but configurations that do alike things on
-alike problems are misjudged alike. So its error (the log of measured over predicted time) is taken
-as a function of both, of which the records' entries are samples: a Gaussian process for each kernel
-family, with mean 0 far from all samples, where the model then stands as it is.
+The cost model ranks well and is off by tens of per cent, but it errs in the same direction for
+similar configurations on similar problems. Its error, the log of measured over predicted time, is
+modelled as a function of both by a Gaussian process for each kernel family. The records' entries
+are its samples. Far from all samples the error is 0 and the cost model stands as it is.
 
-Formulas: C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning (2006),
-algorithm 2.1 and equation 4.17. The scales were chosen on the trials of 27 shapes in five
-precisions on an H100, each shape left out in turn (`scripts/left_out.py`); twice or half of each
-does about as well.
+The scales were chosen on the trials of 27 shapes in five precisions on an H100, each shape left out
+in turn (`scripts/left_out.py`); twice or half of each does about as well.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.candidates import features
+from autotune.candidates.gaussian_process import Covariance, GaussianProcess
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
@@ -28,19 +27,19 @@ from autotune.problem import Problem
 
 Floats = NDArray[np.float64]
 
-# Of the errors, as logs: the variance of the model's, that of measuring, and how far they reach in
+# Of the errors, as logs: the variance of the model's, that of measuring, and the length scale in
 # the units of `_points`.
 SIGNAL, NOISE, LENGTH = 0.1, 0.01, 2.0
-# So many samples of no error are added to their mean, or a few would move all predictions.
-DOUBTERS = 10
-JITTER = 1e-9
-# Units of `features.of_products`: tile, its aspect, turns, threads, shared memory, blocks an SM,
-# blocks (all as log2), registers, the share of the last wave.
+# The mean error is taken over the samples and this many samples of error 0, or a few samples would
+# move all predictions.
+NEUTRAL = 10
+# Units of `features.of_products`: tile, its aspect, k-iterations, threads, shared memory, blocks an
+# SM, blocks (all as log2), registers, the share of the last wave.
 UNITS = (0.3, 0.2, 0.25, 0.3, 0.15, 0.4, 0.2, 0.01, 1.0)
 OCTAVE, ALIGNED, KIND, STORED, FOREIGN = 0.25, 0.125, 1.0, 0.5, 1.0
 PARAMETER, WORD = 0.5, 0.6
 MOST_ALIGNED = 4
-"""As log2: kernels move 16 bytes at most, and tiles are whole anyway where a size divides by 16."""
+"""As log2: kernels move 16 bytes at most, and where 16 divides a size every tile is whole."""
 
 
 @dataclass(frozen=True)
@@ -55,28 +54,29 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Belief:
-    """What is believed of some configurations, one a place.
+class Predictions:
+    """Predicted times of configurations, one an element.
 
     Attributes:
-        times: microseconds, infinite for what cannot run.
-        doubts: standard deviations of their logs.
+        times: microseconds, infinite for a configuration that cannot run.
+        deviations: standard deviations of their logs.
     """
 
     times: Floats
-    doubts: Floats
+    deviations: Floats
 
     def cautious(self, caution: float) -> Floats:
-        """Microseconds that are exceeded the more rarely the greater the caution."""
-        return np.asarray(self.times * np.exp(caution * self.doubts))
+        """Microseconds that are exceeded more rarely the greater the caution."""
+        return np.asarray(self.times * np.exp(caution * self.deviations))
 
 
-class Experience:
-    """What samples say of other configurations, problems and devices of an architecture.
+class ModelError:
+    """Predicts times by the cost model and its error on samples.
 
     Args:
-        samples: of configurations that their families know.
-        device: that is asked about.
+        samples: of configurations that their families know, of any problem and any device of an
+            architecture.
+        device: the device to predict for.
     """
 
     def __init__(self, samples: Iterable[Sample], device: Device) -> None:
@@ -84,41 +84,43 @@ class Experience:
         self._samples: dict[str, list[Sample]] = {}
         for sample in samples:
             self._samples.setdefault(sample.config.family, []).append(sample)
-        self._known: dict[str, _Process] = {}
+        self._families: dict[str, _FamilyError] = {}
 
-    def judge(
+    def predict(
         self,
         configs: Sequence[Config],
         problem: Problem,
         resources: Sequence[Resources | None] = (),
-    ) -> Belief:
-        """What is believed of legal configurations of a problem, in their order.
+    ) -> Predictions:
+        """Predicts the times of legal configurations of a problem, in their order.
 
-        Resources are estimated where they are not given.
+        Missing resources are estimated.
         """
-        times, doubts = np.full(len(configs), np.inf), np.full(len(configs), math.sqrt(SIGNAL))
-        given = resources or [None] * len(configs)
+        times = np.full(len(configs), np.inf)
+        deviations = np.full(len(configs), math.sqrt(SIGNAL))
+        resources = resources or [None] * len(configs)
         for family in dict.fromkeys(config.family for config in configs):
-            places = [place for place, one in enumerate(configs) if one.family == family]
-            some = [configs[place] for place in places]
-            taken = [given[place] for place in places]
-            described = features.of_products(some, problem, self._device, taken)
+            places = [place for place, config in enumerate(configs) if config.family == family]
+            members = [configs[place] for place in places]
+            compiled = [resources[place] for place in places]
+            described = features.of_products(members, problem, self._device, compiled)
             if described.predicted is None:
                 continue
-            process = self._process(family)
-            where = _points(described.features, some, problem, process.words)
-            errors, doubts[places] = process.predict(_near(where, foreign=False))
+            error = self._family(family)
+            points = _points(described.features, members, problem, error.words)
+            errors, deviations[places] = error.predict(_with_origin(points, foreign=False))
             times[places] = described.predicted * np.exp(errors)
-        return Belief(times, doubts)
+        return Predictions(times, deviations)
 
-    def _process(self, family: str) -> _Process:
-        if family not in self._known:
-            self._known[family] = _Process(self._samples.get(family, []), self._device)
-        return self._known[family]
+    def _family(self, family: str) -> _FamilyError:
+        if family not in self._families:
+            samples = self._samples.get(family, [])
+            self._families[family] = _FamilyError(samples, self._device)
+        return self._families[family]
 
 
-class _Process:
-    """The errors of a family's configurations."""
+class _FamilyError:
+    """The error of a family's configurations."""
 
     def __init__(self, samples: Sequence[Sample], device: Device) -> None:
         self.words = _words([sample.config for sample in samples])
@@ -126,54 +128,52 @@ class _Process:
         for sample in samples:
             groups.setdefault((sample.problem, sample.device), []).append(sample)
         points, errors = [], []
-        for (problem, where), group in groups.items():
-            found, predicted = self._described(group, problem, where)
-            fits = np.isfinite(predicted)
-            points.append(_near(found, foreign=where != device)[fits])
+        for (problem, measured_on), group in groups.items():
+            described, predicted = self._described(group, problem, measured_on)
+            runs = np.isfinite(predicted)
+            points.append(_with_origin(described, foreign=measured_on != device)[runs])
             measured = np.array([sample.time_us for sample in group])
-            errors.append(np.log(measured[fits] / predicted[fits]))
-        self._points = np.vstack(points) if points else np.empty((0, 0))
+            errors.append(np.log(measured[runs] / predicted[runs]))
         error = np.concatenate(errors) if errors else np.empty(0)
-        self._mean = error.sum() / (len(error) + DOUBTERS)
-        covariance = _covariance(self._points, self._points)
-        covariance[np.diag_indices_from(covariance)] += NOISE
-        self._inverse = np.linalg.inv(np.linalg.cholesky(covariance))
-        self._weights = self._inverse.T @ (self._inverse @ (error - self._mean))
+        self._mean = error.sum() / (len(error) + NEUTRAL)
+        self._process: GaussianProcess | None = None
+        if len(error):
+            at = np.vstack(points)
+            covariance = Covariance(np.full(at.shape[1], LENGTH), SIGNAL, NOISE, jitter=0.0)
+            self._process = GaussianProcess(covariance, at, error - self._mean)
 
     def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the errors, without that of measuring."""
-        if not len(self._points):
+        if self._process is None:
             return np.zeros(len(points)), np.full(len(points), math.sqrt(SIGNAL))
-        across = _covariance(points, self._points)
-        explained = np.square(across @ self._inverse.T).sum(1)
-        doubts = np.sqrt(np.maximum(SIGNAL - explained, JITTER))
-        return self._mean + across @ self._weights, doubts
+        mean, deviations = self._process.predict(points)
+        return self._mean + mean, deviations
 
     def _described(
         self, group: Sequence[Sample], problem: Problem, device: Device
     ) -> tuple[Floats, Floats]:
-        configs, taken = [one.config for one in group], [one.resources for one in group]
-        described = features.of_products(configs, problem, device, taken)
-        predicted = described.predicted
-        assert predicted is not None  # the model knows every product
-        return _points(described.features, configs, problem, self.words), predicted
+        configs = [sample.config for sample in group]
+        compiled = [sample.resources for sample in group]
+        described = features.of_products(configs, problem, device, compiled)
+        assert described.predicted is not None  # the model knows every GEMM kernel
+        return _points(described.features, configs, problem, self.words), described.predicted
 
 
 def _points(
     described: Floats, configs: Sequence[Config], problem: Problem, words: Sequence[tuple[str, str]]
 ) -> Floats:
-    """Where the configurations lie: those that do alike things on alike problems are near."""
-    where = np.tile(_place(problem), (len(configs), 1))
+    """The configurations as points: similar ones on similar problems are near to each other."""
+    sizes = np.tile(_problem_columns(problem), (len(configs), 1))
     params = np.array([_params(config, words) for config in configs])
-    return np.hstack([described * UNITS, where, params])
+    return np.hstack([described * UNITS, sizes, params])
 
 
-def _near(points: Floats, *, foreign: bool) -> Floats:
-    """The points, apart from those of other devices."""
+def _with_origin(points: Floats, *, foreign: bool) -> Floats:
+    """The points, with a column that keeps those of other devices apart."""
     return np.hstack([points, np.full((len(points), 1), FOREIGN if foreign else 0.0)])
 
 
-def _place(problem: Problem) -> list[float]:
+def _problem_columns(problem: Problem) -> list[float]:
     sizes = (problem.m, problem.n, problem.k)
     return [
         *(OCTAVE * math.log2(size) for size in (*sizes, problem.batch)),
@@ -185,7 +185,7 @@ def _place(problem: Problem) -> list[float]:
 
 
 def _params(config: Config, words: Sequence[tuple[str, str]]) -> list[float]:
-    """Numbers as log2, and for each word whether it is there."""
+    """Numbers as log2, and for each word whether the configuration has it."""
     values = config.values
     numbers = [
         PARAMETER * math.log2(1 + value) for _, value in config.params if isinstance(value, int)
@@ -194,16 +194,8 @@ def _params(config: Config, words: Sequence[tuple[str, str]]) -> list[float]:
 
 
 def _words(configs: Iterable[Config]) -> list[tuple[str, str]]:
-    """Each parameter whose values are words with each of them; the compute is the problem's."""
-    found: set[tuple[str, Value]] = {pair for config in configs for pair in config.params}
+    """Every word with its parameter, but for the compute, which the problem has too."""
+    pairs: set[tuple[str, Value]] = {pair for config in configs for pair in config.params}
     return sorted(
-        (name, value) for name, value in found if isinstance(value, str) and name != "compute"
+        (name, value) for name, value in pairs if isinstance(value, str) and name != "compute"
     )
-
-
-def _covariance(ones: Floats, others: Floats) -> Floats:
-    """Matérn 5/2."""
-    squares = np.square(ones).sum(1)[:, None] + np.square(others).sum(1)[None, :]
-    squares = np.maximum(squares - 2 * ones @ others.T, 0.0)
-    distances = np.sqrt(5.0 * squares) / LENGTH
-    return np.asarray(SIGNAL * (1 + distances + np.square(distances) / 3) * np.exp(-distances))

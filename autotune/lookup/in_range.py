@@ -33,7 +33,9 @@ def _answer(tuned: Range, problem: Problem, device: Device, records: Records) ->
     entry = best_legal(record, problem, device)
     if entry is None:
         return None
-    belief = experience(problem, device, [record]).judge([entry.config], problem, [entry.resources])
+    belief = experience(problem, device, [record]).predict(
+        [entry.config], problem, [entry.resources]
+    )
     time_us = float(belief.times[0])
     if not math.isfinite(time_us):
         return None

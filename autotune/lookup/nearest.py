@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.candidates.model_error import Belief, Experience
+from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import for_compute, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device, same_model
@@ -74,7 +74,7 @@ def nearest(problem: Problem, device: Device, records: Records) -> Answer | None
 
 
 def from_records(
-    problem: Problem, device: Device, records: Sequence[Record], errors: Experience
+    problem: Problem, device: Device, records: Sequence[Record], errors: ModelError
 ) -> list[NeighbourChoice]:
     """The entries of the nearest records, the most promising on the problem first."""
     pool: dict[Config, tuple[Entry, Record]] = {}
@@ -86,21 +86,21 @@ def from_records(
             if config not in pool and is_legal(config, problem, device):
                 pool[config] = entry, record
     resources = [entry.resources for entry, _ in pool.values()]
-    belief = errors.judge([*pool], problem, resources)
+    belief = errors.predict([*pool], problem, resources)
     return _ranked(belief, [*pool], [record for _, record in pool.values()])
 
 
-def from_survey(problem: Problem, device: Device, errors: Experience) -> list[NeighbourChoice]:
+def from_survey(problem: Problem, device: Device, errors: ModelError) -> list[NeighbourChoice]:
     """Legal configurations spread over all families, the most promising first."""
     configs = survey(problem, device)
-    return _ranked(errors.judge(configs, problem), configs, [None] * len(configs))
+    return _ranked(errors.predict(configs, problem), configs, [None] * len(configs))
 
 
 def _ranked(
-    belief: Belief, configs: Sequence[Config], records: Sequence[Record | None]
+    belief: Predictions, configs: Sequence[Config], records: Sequence[Record | None]
 ) -> list[NeighbourChoice]:
     """Those that can run, the most promising first."""
-    columns = belief.cautious(CAUTION), belief.times, belief.doubts
+    columns = belief.cautious(CAUTION), belief.times, belief.deviations
     cautious, times, deviations = (column.tolist() for column in columns)
     choices = map(NeighbourChoice, cautious, times, deviations, configs, records)
     return sorted((choice for choice in choices if math.isfinite(choice.cautious_us)), key=_promise)

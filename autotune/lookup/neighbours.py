@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autotune.candidates.model_error import Experience, Sample
+from autotune.candidates.model_error import ModelError, Sample
 from autotune.candidates.recorded import current
 from autotune.device import Device, same_model
 from autotune.families import registry
@@ -49,9 +49,9 @@ def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -
     return sorted(usable, key=lambda record: (remoteness(record, problem, device), record.problem))
 
 
-def experience(problem: Problem, device: Device, records: Sequence[Record]) -> Experience:
+def experience(problem: Problem, device: Device, records: Sequence[Record]) -> ModelError:
     """The cost model's errors on the nearest records, from which those on the problem follow."""
-    return Experience(
+    return ModelError(
         [
             Sample(
                 entry.config,

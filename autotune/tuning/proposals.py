@@ -62,7 +62,7 @@ class Proposals:
         for trial in news.finished:
             self.standings.note(trial)
             self.search.learn(trial)
-        self.search.held(news.claimed)
+        self.search.exclude(news.claimed)
 
     def _enough(self) -> bool:
         """Whether further trials are not worth it, by what the search expects of them."""

@@ -1,7 +1,7 @@
-"""Which configuration to try next, and the journal of what was tried. The one user of optuna.
+"""Which configuration to try next, and the journal of finished trials. The one user of Optuna.
 
-`Search` asks a sampler in memory; `Journal` keeps finished trials on disk. They know nothing of
-each other: another engine or another storage replaces one of them.
+`Search` asks a study in memory; `Journal` keeps finished trials in a storage. They do not depend
+on each other: either can be replaced.
 """
 
 from __future__ import annotations
@@ -19,41 +19,42 @@ from autotune.candidates.features import Describe
 from autotune.families.config import Config
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.options import Sampler
-from autotune.tuning.search.axes import Axis, axes_of, families_in
-from autotune.tuning.search.history import History
+from autotune.tuning.search.axes import Axis, SearchSpace, axes_of
+from autotune.tuning.search.history import RESOURCES, History
 from autotune.tuning.search.journal import Journal
 from autotune.tuning.search.patience import Patience
-from autotune.tuning.search.sampler import Drawn, Engine, Feasible
+from autotune.tuning.search.sampler import SURE, Engine, FeasibleSampler, Projection
 from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.surrogate import Surrogate
 
 __all__ = ["Journal", "Patience", "Sampler", "Search", "axes_of"]
 
-# Trials before an engine is asked, if there are no guesses, and guesses that are tried anyway.
-START, SURE = 8, 8
 # Trials before TPE has an opinion of its own.
 TPE_START = 20
-# Trials before the outlook says anything.
+# Trials before there is an outlook.
 OUTLOOK = 40
 
 
 class Search:
     """Ask and tell over an enumerated set of configurations, of one family or of several.
 
-    No configuration is given out twice, nor one that is among `told`. What is given out follows
-    from the arguments and from what is told in which order.
+    No configuration is proposed twice, nor is one among `told`. The proposals follow from the
+    arguments and from what is told in which order.
+
+    All state is in an Optuna study in memory: a finished trial is COMPLETE with the logarithm of
+    its time, or PRUNED for a failure; a configuration being tried, here or by another process, is
+    RUNNING; one that was let go of is FAIL.
 
     Args:
-        configs: all configurations to choose from, at least one; the one that is expected to be
-            the fastest first.
+        configs: all configurations to choose from, at least one, the best predicted first.
+        axes: those of `configs`; computed if None.
         sampler: `gp` models the times by a Gaussian process, `tpe` learns from them by Optuna's
             tree-structured Parzen estimator, `random` draws evenly, `exhaustive` goes in order.
-        seed: of the sampler. One that goes on from `told` draws other numbers than at first.
-        axes: of the configurations, if they are known already.
-        guesses: what `gp` and `tpe` give out first, the best first.
-        told: trials of earlier runs; those that are not of `configs` are passed over.
-        describe: what is known of the configurations besides their parameters, for `gp`.
-        value: what is to become small, of a trial; infinite for a failure.
+        seed: random seed. A search that continues from `told` draws different numbers.
+        guesses: what `gp` and `tpe` propose first, the best first.
+        told: trials of earlier runs; those not among `configs` are ignored.
+        describe: features of the configurations and a model's prediction, for `gp`.
+        value: the quantity to minimise, of a trial; infinite for a failure.
     """
 
     def __init__(
@@ -70,121 +71,120 @@ class Search:
     ) -> None:
         self._configs, self._value = configs, value
         self._index = {config: index for index, config in enumerate(configs)}
-        self._axes = axes_of(configs) if axes is None else axes
-        self._space = {axis.name: axis.distribution for axis in self._axes}
-        self._history = History(families_in(self._axes, len(configs)))
-        known = [trial for trial in told if trial.config in self._index]
-        seeds = np.random.SeedSequence([seed, len(known)])
+        self._space = SearchSpace(axes_of(configs) if axes is None else axes, len(configs))
+        self._history = History(self._space)
+        earlier = [trial for trial in told if trial.config in self._index]
+        seeds = np.random.SeedSequence([seed, len(earlier)])
         random = np.random.default_rng(seeds)
+        engine: Engine | None = None
         self._surrogate: Surrogate | None = None
-        self._engine: Engine | None = None
         if sampler == "gp":
-            self._engine = self._surrogate = Surrogate(
-                configs, self._axes, self._history, describe, random
+            engine = self._surrogate = Surrogate(
+                configs, self._space, self._history, describe, random
             )
         elif sampler == "tpe":
-            self._engine = Drawn(self._axes, _tpe(int(seeds.generate_state(1)[0])))
-        first = configs if sampler == "exhaustive" else guesses if self._engine else ()
-        self._sampler = Feasible(
-            self._axes,
+            engine = Projection(self._space, _tpe(int(seeds.generate_state(1)[0])))
+        first = configs if sampler == "exhaustive" else guesses if engine else ()
+        feasible = FeasibleSampler(
+            self._space,
             self._history,
             guesses=[self._index[config] for config in first if config in self._index],
             sure=len(configs) if sampler == "exhaustive" else SURE,
-            engine=self._engine,
-            start=START,
+            engine=engine,
             random=random,
         )
-        self._study = study_of("search", sampler=self._sampler)
+        self._study = study_of("search", sampler=feasible)
+        # Running trials by configuration: those asked for here, and those of other processes.
         self._asked: dict[Config, optuna.Trial] = {}
-        self._held: AbstractSet[Config] = frozenset()
-        for trial in known:
+        self._elsewhere: dict[Config, optuna.Trial] = {}
+        self._told: set[Config] = set()
+        for trial in earlier:
             self.learn(trial)
 
     def ask(self) -> Config | None:
-        """The next configuration to try; None if all have been given out."""
-        return None if self._history.taken.all() else self._given()
+        """The next configuration to try; None if all have been proposed."""
+        if self._read().taken.all():
+            return None
+        trial = self._study.ask(self._space.distributions)
+        config = self._configs[self._space.index(trial.params)]
+        self._asked[config] = trial
+        return config
 
     def spare(self, fits: Callable[[Config], bool]) -> Config | None:
         """The most promising configuration that `fits`, if one of the best does.
 
-        For a device that would wait otherwise: other configurations promise more.
+        For a device that would otherwise wait: other configurations promise more.
         """
-        if self._surrogate is None or self._history.taken.all():
+        if self._surrogate is None or self._read().taken.all():
             return None
         left = self._history.left
-        self._sampler.forced = self._surrogate.spare(left, lambda index: fits(self._configs[index]))
-        try:
-            return None if self._sampler.forced is None else self._given()
-        finally:
-            self._sampler.forced = None
+        index = self._surrogate.spare(left, lambda index: fits(self._configs[index]))
+        if index is None:
+            return None
+        config = self._configs[index]
+        self._asked[config] = self._started(index)
+        return config
 
     def tell(self, trial: Trial) -> None:
-        """What became of a configuration that was asked for."""
-        self._study.tell(self._asked.pop(trial.config), *self._verdict(trial))
-        self._note(trial)
+        """Finishes a configuration that was asked for."""
+        self._finish(self._asked.pop(trial.config), trial)
 
     def learn(self, trial: Trial) -> None:
-        """What became of a configuration that was not asked for here.
+        """Adds a trial that was not asked for here.
 
-        One that was is passed over, as it will be told; so are unknown ones.
+        Ignored for a configuration that was asked for, is finished, or is not in the space.
         """
-        index = self._index.get(trial.config)
-        if index is None or trial.config in self._asked or self._history.has(index):
+        config = trial.config
+        index = self._index.get(config)
+        if index is None or config in self._asked or config in self._told:
             return
-        value, state = self._verdict(trial)
-        params = {axis.name: axis.param(index) for axis in self._axes}
-        self._study.add_trial(
-            optuna.create_trial(state=state, value=value, params=params, distributions=self._space)
-        )
-        self._note(trial)
+        elsewhere = config in self._elsewhere
+        running = self._elsewhere.pop(config) if elsewhere else self._started(index)
+        self._finish(running, trial)
 
     def give_up(self, config: Config) -> None:
-        """A configuration that was asked for is another process's to try."""
-        self._study.tell(self._asked.pop(config), state=TrialState.FAIL)
+        """Leaves a configuration that was asked for to the process that has claimed it."""
+        self._elsewhere[config] = self._asked.pop(config)
 
-    def held(self, configs: AbstractSet[Config]) -> None:
-        """Other processes try these now, and are done with those that they tried before.
+    def exclude(self, configs: AbstractSet[Config]) -> None:
+        """Proposes none of `configs`, which other processes have claimed.
 
-        What they try is not given out here, unless they give it up.
+        Those excluded by an earlier call alone may be proposed again.
         """
-        for config in self._held - configs:
-            index = self._index.get(config)
-            if index is not None and config not in self._asked:
-                self._history.take_back(index)
-        for config in configs - self._held:
-            index = self._index.get(config)
-            if index is not None and not self._history.taken[index]:
-                self._history.give(index)
-        self._held = configs
+        for config in [config for config in self._elsewhere if config not in configs]:
+            self._study.tell(self._elsewhere.pop(config), state=TrialState.FAIL)
+        for config in sorted(configs - self._elsewhere.keys() - self._asked.keys() - self._told):
+            if config in self._index:
+                self._elsewhere[config] = self._started(self._index[config])
 
     def outlook(self) -> float | None:
-        """By which share further trials are expected to beat the best time, however many.
+        """The share by which all further trials together are expected to beat the best time.
 
-        None if that is not known: so far, or with this sampler.
+        None if it is not known: before `OUTLOOK` trials, or with another sampler than `gp`.
         """
-        if self._surrogate is None or len(self._history.told) < OUTLOOK:
+        if self._surrogate is None or len(self._read().told) < OUTLOOK:
             return None
         return self._surrogate.outlook(self._history.left)
 
-    def _given(self) -> Config:
-        trial = self._study.ask(self._space)
-        config = self._configs[self._sampler.chosen[trial.number]]
-        self._asked[config] = trial
-        return config
+    def _read(self) -> History:
+        self._history.read(self._study)
+        return self._history
 
-    def _note(self, trial: Trial) -> None:
-        index = self._index[trial.config]
-        value = self._value(trial)
-        self._history.tell(index, math.log(value) if value < math.inf else math.inf)
-        if self._engine is not None:
-            self._engine.learn(index, trial.resources)
+    def _started(self, index: int) -> optuna.Trial:
+        """A running trial of a configuration."""
+        self._study.enqueue_trial(self._space.params(index))
+        return self._study.ask(self._space.distributions)
 
-    def _verdict(self, trial: Trial) -> tuple[float | None, TrialState]:
-        # TPE passes FAIL over and would ask for the neighbourhood again; PRUNED counts as bad.
+    def _finish(self, running: optuna.Trial, trial: Trial) -> None:
+        self._told.add(trial.config)
+        if trial.resources is not None:
+            running.set_user_attr(RESOURCES, trial.resources)
         value = self._value(trial)
-        if value == math.inf:
-            return None, TrialState.PRUNED
-        return math.log(value), TrialState.COMPLETE
+        if value < math.inf:
+            self._study.tell(running, math.log(value))
+        else:
+            # TPE ignores FAIL and would ask for the neighbourhood again; PRUNED counts as bad.
+            self._study.tell(running, state=TrialState.PRUNED)
 
 
 def _tpe(seed: int) -> optuna.samplers.BaseSampler:

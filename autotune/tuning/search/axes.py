@@ -1,9 +1,10 @@
-"""The relaxed space: one axis for each parameter that varies, every combination allowed."""
+"""The search space: one axis for each parameter that varies, and the configurations as points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,15 +23,15 @@ _Column = tuple[npt.NDArray[np.intp], list[Value]]
 class Axis:
     """A parameter and the values it takes among the feasible configurations.
 
-    Whole numbers are searched by the index of their value, since powers of two are not evenly
-    spaced; words are unordered. The family is an axis too where there are several, and a
-    configuration whose family lacks a parameter has the value None there.
+    Integers are searched by the index of their value, since powers of two are not evenly spaced;
+    words are unordered. The family is an axis too if there are several, and a configuration whose
+    family lacks a parameter has the value None there.
 
     Attributes:
         name: of the parameter.
-        values: in rising order, None in front if some configuration lacks it.
+        values: in rising order, None in front if a configuration lacks the parameter.
         codes: for each configuration the index of its value.
-        weight: what a step from one end of the axis to the other counts.
+        weight: distance between the two ends of the axis.
     """
 
     name: str
@@ -40,28 +41,32 @@ class Axis:
 
     @property
     def distribution(self) -> BaseDistribution:
-        """What the inner sampler draws from."""
+        """The distribution an Optuna sampler draws from."""
         if self._ordered:
             return IntDistribution(0, len(self.values) - 1)
         return CategoricalDistribution(self.values)
 
     @property
     def plain(self) -> BaseDistribution:
-        """The values themselves, for people to look at."""
+        """The distribution of the values themselves, for people to read."""
         if self._ordered:
             return IntDistribution(min(self._numbers), max(self._numbers))
         return CategoricalDistribution([value for value in self.values if value is not None])
 
     def param(self, index: int) -> Value | None:
-        """What the inner sampler would have to draw for the configuration at `index`."""
+        """The draw from `distribution` that stands for the configuration at `index`."""
         code = int(self.codes[index])
         return code if self._ordered else self.values[code]
+
+    def code(self, param: Value | None) -> int:
+        """The code of a draw."""
+        return int(param or 0) if self._ordered else self.values.index(param)
 
     def distances(self, param: Value | None) -> npt.NDArray[np.float32]:
         """Squared distance of each configuration from a draw.
 
-        The ends of the axis are at distance `weight`, and so are two different words. Nothing is
-        away from what is absent: it is the family that has or has not.
+        The ends of the axis are `weight` apart, and so are two different words. An absent value is
+        at distance 0 from every other: the family axis tells such configurations apart.
         """
         if self._ordered and isinstance(param, int):
             steps = np.arange(len(self.values)) - param
@@ -76,24 +81,64 @@ class Axis:
 
     @property
     def columns(self) -> npt.NDArray[np.float64]:
-        """The configurations in a unit cube: one column, or for words one for each."""
+        """The configurations in a unit cube: one column, or for words one column a word."""
         if self._ordered:
             return np.asarray(self.codes / (len(self.values) - 1))[:, None]
         each = self.codes[:, None] == np.arange(len(self.values))
-        # Any two are as far from each other as the ends of an ordered axis.
+        # Any two words are as far apart as the ends of an ordered axis.
         return np.asarray(each * np.sqrt(0.5))
 
     @property
     def _numbers(self) -> list[int]:
         return [value for value in self.values if isinstance(value, int)]
 
-    @property
+    @cached_property
     def _ordered(self) -> bool:
         return not any(isinstance(value, str) for value in self.values)
 
 
+@dataclass(frozen=True)
+class SearchSpace:
+    """The feasible configurations as points of an Optuna search space.
+
+    Attributes:
+        axes: one for each parameter that varies.
+        count: how many configurations there are.
+    """
+
+    axes: Sequence[Axis]
+    count: int
+
+    @cached_property
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The distribution of each parameter."""
+        return {axis.name: axis.distribution for axis in self.axes}
+
+    def params(self, index: int) -> dict[str, Value | None]:
+        """The parameters of a configuration."""
+        return {axis.name: axis.param(index) for axis in self.axes}
+
+    def index(self, params: Mapping[str, Value | None]) -> int:
+        """The configuration that has these parameters."""
+        indices = np.arange(self.count)
+        for axis in self.axes:
+            indices = indices[axis.codes[indices] == axis.code(params[axis.name])]
+        return int(indices[0])
+
+    @cached_property
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """The configurations as points of a unit cube, one a row."""
+        return np.hstack([np.empty((self.count, 0)), *(axis.columns for axis in self.axes)])
+
+    @cached_property
+    def families(self) -> Codes:
+        """The family of each configuration, as a number."""
+        codes = next((axis.codes for axis in self.axes if axis.name == FAMILY), None)
+        return np.zeros(self.count, "u1") if codes is None else codes
+
+
 def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
-    """The axes of configurations of any families; what all agree on that have it has none."""
+    """The axes of configurations of any families; a parameter with a single value has none."""
     members: dict[str, list[int]] = {}
     for index, config in enumerate(configs):
         members.setdefault(config.family, []).append(index)
@@ -102,9 +147,9 @@ def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
         where = np.array(indices)
         columns.setdefault(FAMILY, []).append((where, [family] * len(indices)))
         for column in zip(*(configs[index].params for index in indices), strict=True):
-            held = [value for _, value in column]
-            columns.setdefault(column[0][0], []).append((where, held))
-    # A draw is taken for the family that it names, whatever else is near to it.
+            values = [value for _, value in column]
+            columns.setdefault(column[0][0], []).append((where, values))
+    # The nearest configuration to a draw is always one of the family drawn.
     weights = {FAMILY: len(columns)}
     axes = (
         _axis(name, parts, len(configs), weights.get(name, 1)) for name, parts in columns.items()
@@ -112,24 +157,13 @@ def axes_of(configs: Sequence[Config]) -> tuple[Axis, ...]:
     return tuple(axis for axis in axes if sum(value is not None for value in axis.values) > 1)
 
 
-def matrix(axes: Sequence[Axis], count: int) -> npt.NDArray[np.float64]:
-    """The `count` configurations as points of a unit cube, one a row."""
-    return np.hstack([np.empty((count, 0)), *(axis.columns for axis in axes)])
-
-
-def families_in(axes: Sequence[Axis], count: int) -> Codes:
-    """The family of each of the `count` configurations, as a number."""
-    found = next((axis.codes for axis in axes if axis.name == FAMILY), None)
-    return np.zeros(count, "u1") if found is None else found
-
-
 def _axis(name: str, parts: Sequence[_Column], count: int, weight: float) -> Axis:
-    found = {value for _, held in parts for value in held}
-    values: list[Value | None] = sorted(found, key=lambda value: (str(type(value)), value))
-    if sum(len(held) for _, held in parts) < count:
+    distinct = {value for _, column in parts for value in column}
+    values: list[Value | None] = sorted(distinct, key=lambda value: (str(type(value)), value))
+    if sum(len(column) for _, column in parts) < count:
         values.insert(0, None)
     code = {value: index for index, value in enumerate(values)}
     codes = np.zeros(count, "u1")
-    for where, held in parts:
-        codes[where] = np.fromiter(map(code.__getitem__, held), "u1", len(held))
+    for where, column in parts:
+        codes[where] = np.fromiter(map(code.__getitem__, column), "u1", len(column))
     return Axis(name, tuple(values), codes, weight)

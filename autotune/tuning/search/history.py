@@ -1,4 +1,4 @@
-"""What was given out of a set of configurations, and what came of it."""
+"""The trials of a search's study, as indices of configurations."""
 
 from __future__ import annotations
 
@@ -7,74 +7,108 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from optuna import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.families.plan import Resources
+from autotune.tuning.search.axes import SearchSpace
 
 Mask = npt.NDArray[np.bool_]
 
-# A family that has had so many trials and whose best is so many times slower than the best of all
-# gets no more of them, as long as others have something left.
+RESOURCES = "resources"
+"""The user attribute of a trial that holds the resources its configuration was compiled to."""
+
+# A family with LEAST trials whose best is FAR times as slow as the best of all gets no more of
+# them while other families have configurations left.
 LEAST, FAR = 8, 1.5
 
 
 class History:
-    """Configurations by their indices, each with the family that it is of.
+    """Configurations by their indices: which are running, which are finished, which are left.
 
     Attributes:
-        taken: for each configuration whether it was given out.
-        told: indices of those that came back, in that order.
-        values: what each of `told` is worth: the logarithm of its time, infinite for a failure.
-        pending: indices of those that have not come back, in the order in which they were given.
-        best: the index with the least value; None if nothing has one.
+        taken: for each configuration whether it is running or finished.
+        told: indices of finished ones, in the order they finished.
+        values: the value of each of `told`: the logarithm of its time, infinite for a failure.
+        pending: indices of running ones, in the order they started.
+        resources: by index, of those that were compiled.
+        best: the index with the least value; None if there is none.
     """
 
-    def __init__(self, families: npt.NDArray[np.uint8]) -> None:
-        self._families = families
-        self.taken: Mask = np.zeros(len(families), bool)
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
+        self.taken: Mask = np.zeros(space.count, bool)
         self.told: list[int] = []
         self.values: list[float] = []
         self.pending: dict[int, None] = {}
+        self.resources: dict[int, Resources] = {}
         self.best: int | None = None
         self._bests: dict[int, tuple[float, int]] = {}
         self._counts: dict[int, int] = {}
+        # Trials of the study that may still change, by number; and how many were read.
+        self._open: dict[int, int | None] = {}
+        self._read = 0
 
-    def give(self, index: int) -> None:
-        """It goes out, here or in another process."""
+    def read(self, study: Study) -> None:
+        """Takes over what changed in the study since the last call."""
+        trials = study.get_trials(deepcopy=False)
+        self._open.update(dict.fromkeys(range(self._read, len(trials))))
+        self._read = len(trials)
+        for number in [*self._open]:
+            self._follow(trials[number])
+
+    def start(self, index: int) -> None:
+        """A configuration is being tried, here or in another process."""
         self.taken[index] = True
         self.pending[index] = None
 
-    def take_back(self, index: int) -> None:
-        """Whoever had it will not try it."""
+    def release(self, index: int) -> None:
+        """A configuration that was being tried is free again."""
         if index in self.pending:
             del self.pending[index]
             self.taken[index] = False
 
-    def tell(self, index: int, value: float) -> None:
-        """It came back."""
+    def finish(self, index: int, value: float) -> None:
+        """A configuration was tried."""
         self.taken[index] = True
         self.pending.pop(index, None)
         self.told.append(index)
         self.values.append(value)
-        family = int(self._families[index])
+        family = int(self._space.families[index])
         self._counts[family] = self._counts.get(family, 0) + 1
         if value < self._bests.get(family, (math.inf, 0))[0]:
             self._bests[family] = value, index
             self.best = min(self._bests.values())[1]
 
-    def has(self, index: int) -> bool:
-        """Whether it came back."""
-        return bool(self.taken[index]) and index not in self.pending
-
     @property
     def left(self) -> Mask:
-        """What may be tried next: nothing of a family that is far behind, if there is more."""
+        """The configurations to choose from: those of families far behind only if no others are."""
         free = ~self.taken
         behind = [family for family in self._counts if self._behind(family)]
-        hopeful = free & ~np.isin(self._families, behind) if behind else free
+        hopeful = free & ~np.isin(self._space.families, behind) if behind else free
         return hopeful if hopeful.any() else free
 
     def rivals(self) -> Sequence[int]:
         """The best of each family, unless it is far behind."""
         limit = min(self._bests.values())[0] + math.log(FAR) if self._bests else -math.inf
         return [index for value, index in self._bests.values() if value <= limit]
+
+    def _follow(self, trial: FrozenTrial) -> None:
+        index = self._open[trial.number]
+        if index is None:
+            if trial.params.keys() != self._space.distributions.keys():
+                return  # the sampler is choosing its parameters
+            index = self._open[trial.number] = self._space.index(trial.params)
+            self.start(index)
+        if not trial.state.is_finished():
+            return
+        del self._open[trial.number]
+        if trial.state == TrialState.FAIL:
+            self.release(index)
+            return
+        if (resources := trial.user_attrs.get(RESOURCES)) is not None:
+            self.resources[index] = resources
+        self.finish(index, math.inf if trial.value is None else trial.value)
 
     def _behind(self, family: int) -> bool:
         if self.best is None or self._counts[family] < LEAST:

@@ -7,22 +7,25 @@ import math
 import numpy as np
 import pytest
 
+from autotune.families.config import Config
+from autotune.tuning.search.axes import SearchSpace, axes_of
 from autotune.tuning.search.history import FAR, LEAST, History
 
 # Twenty configurations of one family, and twenty of another.
 FIRST, SECOND = range(20), range(20, 40)
+CONFIGS = [Config.of(family, {"bm": bm}) for family in ("simt", "thin") for bm in FIRST]
 
 
 def history() -> History:
-    return History(np.repeat(np.array([0, 1], "u1"), 20))
+    return History(SearchSpace(axes_of(CONFIGS), len(CONFIGS)))
 
 
 def behind(by: float, trials: int = LEAST, value: float | None = None) -> History:
     """The second family has had so many trials, and its best is so many times slower."""
     made = history()
-    made.tell(0, math.log(100.0))
+    made.finish(0, math.log(100.0))
     for index in SECOND[:trials]:
-        made.tell(index, math.log(100.0 * by) if value is None else value)
+        made.finish(index, math.log(100.0 * by) if value is None else value)
     return made
 
 
@@ -32,49 +35,49 @@ def free(made: History) -> list[int]:
 
 def test_what_was_given_out_is_not_left() -> None:
     made = history()
-    made.give(3)
+    made.start(3)
     assert free(made) == [index for index in range(40) if index != 3]
 
 
 def test_what_is_taken_back_is_left_again() -> None:
     made = history()
-    made.give(3)
-    made.take_back(3)
+    made.start(3)
+    made.release(3)
     assert (free(made), list(made.pending)) == ([*range(40)], [])
 
 
 def test_what_has_come_back_is_not_taken_back() -> None:
     made = history()
-    made.give(3)
-    made.tell(3, 1.0)
-    made.take_back(3)
+    made.start(3)
+    made.finish(3, 1.0)
+    made.release(3)
     assert 3 not in free(made)
 
 
 def test_what_comes_back_unasked_is_not_left() -> None:
     made = history()
-    made.tell(4, 1.0)
+    made.finish(4, 1.0)
     assert 4 not in free(made)
 
 
 def test_what_is_pending_keeps_its_order() -> None:
     made = history()
     for index in (7, 2, 9):
-        made.give(index)
-    made.tell(2, 1.0)
+        made.start(index)
+    made.finish(2, 1.0)
     assert list(made.pending) == [7, 9]
 
 
 def test_the_best_is_the_least_of_all_families() -> None:
     made = history()
     for index, value in ((5, 3.0), (25, 2.0), (6, 4.0)):
-        made.tell(index, value)
+        made.finish(index, value)
     assert made.best == 25
 
 
 def test_a_failure_is_never_the_best() -> None:
     made = history()
-    made.tell(5, math.inf)
+    made.finish(5, math.inf)
     assert (made.best, made.told, made.values) == (None, [5], [math.inf])
 
 
@@ -95,20 +98,20 @@ def test_a_family_that_is_far_behind_gets_nothing(made: History, left: set[int])
 def test_a_family_that_is_far_behind_gets_something_once_the_others_are_used_up() -> None:
     made = behind(9.0)
     for index in FIRST:
-        made.give(index)
+        made.start(index)
     assert free(made) == [*SECOND[LEAST:]]
 
 
 def test_as_long_as_nothing_has_a_time_no_family_is_behind() -> None:
     made = history()
     for index in SECOND[:LEAST]:
-        made.tell(index, math.inf)
+        made.finish(index, math.inf)
     assert len(free(made)) == 40 - LEAST
 
 
 def test_a_family_that_led_falls_behind_when_another_overtakes_it() -> None:
     made = behind(0.99 * FAR)
-    made.tell(1, math.log(50.0))
+    made.finish(1, math.log(50.0))
     assert {index // 20 for index in free(made)} == {0}
 
 

@@ -16,8 +16,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import OUTLOOK, SURE, Search, surrogate
+from autotune.tuning.search import OUTLOOK, Search, surrogate
 from autotune.tuning.search.history import LEAST
+from autotune.tuning.search.sampler import SURE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -197,15 +198,15 @@ def test_what_does_not_fit_is_not_used_up() -> None:
 def test_what_another_process_holds_is_not_given_out() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
-    search.held(frozenset(configs[50:55]))
+    search.exclude(frozenset(configs[50:55]))
     assert {*proposed(search, 60)} == {*configs[55:]}
 
 
 def test_what_another_process_lets_go_of_is_given_out_again() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
-    search.held(frozenset(configs[50:55]))
-    search.held(frozenset(configs[52:55]))
+    search.exclude(frozenset(configs[50:55]))
+    search.exclude(frozenset(configs[52:55]))
     assert {*proposed(search, 60)} == {*configs[50:52], *configs[55:]}
 
 
@@ -215,9 +216,9 @@ def test_what_is_given_up_is_not_given_out_again_until_the_other_lets_go() -> No
     claimed = search.ask()
     assert claimed is not None
     search.give_up(claimed)
-    search.held(frozenset([claimed]))
+    search.exclude(frozenset([claimed]))
     others = [*proposed(search, 60)]
-    search.held(frozenset())
+    search.exclude(frozenset())
     assert (claimed in others, len(others), search.ask()) == (False, 9, claimed)
 
 
@@ -226,8 +227,8 @@ def test_what_is_asked_for_here_is_not_let_go_of_by_others() -> None:
     search = searched(configs, 50)
     here = search.ask()
     assert here is not None
-    search.held(frozenset([here]))
-    search.held(frozenset())
+    search.exclude(frozenset([here]))
+    search.exclude(frozenset())
     assert here not in [*proposed(search, 60)]
 
 

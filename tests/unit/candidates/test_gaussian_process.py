@@ -1,0 +1,153 @@
+"""Gaussian process regression."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.blas_threads import one_thread as one_thread
+
+from autotune.candidates import gaussian_process
+from autotune.candidates.gaussian_process import (
+    Covariance,
+    Floats,
+    GaussianProcess,
+    fit,
+    posterior_loss,
+    solve_lower,
+    solve_upper,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+POINTS = np.random.default_rng(3).random((12, 3))
+VALUES = np.sin(6 * POINTS).sum(1)
+
+
+def conditioned(points: Floats = POINTS, values: Floats = VALUES) -> GaussianProcess:
+    """With the prior's covariance, whose noise has a tenth of the signal's standard deviation."""
+    return GaussianProcess(Covariance.prior(points.shape[1]), points, values)
+
+
+def fitted(times: int, points: Floats, values: Floats) -> Covariance:
+    """The covariance after so many fits."""
+    covariance = Covariance.prior(points.shape[1])
+    for _ in range(times):
+        covariance = fit(covariance, points, values)
+    return covariance
+
+
+def a_grid(seed: int, count: int) -> tuple[Floats, Floats]:
+    """Points, several of them equal, and values that are a function of them, without noise."""
+    points = np.random.default_rng(seed).integers(0, 5, (count, 6)) / 4
+    values = points @ np.arange(1.0, 7.0)
+    return points, (values - values.mean()) / values.std()
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
+def test_triangular_solves_agree_with_numpy(size: int) -> None:
+    random = np.random.default_rng(size)
+    root = np.tril(random.random((size, size))) + size * np.eye(size)
+    right = random.random((size, 7))
+    assert root @ solve_lower(root, right) == pytest.approx(right)
+    assert root.T @ solve_upper(root.T, right) == pytest.approx(right)
+
+
+def test_gradient_of_the_loss_matches_differences() -> None:
+    squares = np.square(POINTS[:, None] - POINTS[None])
+    logs = np.array([-1.0, -0.3, 0.4, 0.2, -3.0])
+    _, slope = posterior_loss(logs, squares, VALUES)
+    steps = 1e-5 * np.eye(5)
+    differences = [
+        posterior_loss(logs + step, squares, VALUES)[0]
+        - posterior_loss(logs - step, squares, VALUES)[0]
+        for step in steps
+    ]
+    assert slope == pytest.approx(np.array(differences) / 2e-5, rel=1e-4, abs=1e-6)
+
+
+def test_loss_is_the_density_of_the_values() -> None:
+    squares = np.square(POINTS[:, None] - POINTS[None])
+    loss, _ = posterior_loss(Covariance.prior(3).logs, squares, VALUES)
+    distances = np.sqrt(squares.sum(2)) * np.sqrt(5) / gaussian_process.LENGTH
+    covariance = (1 + distances + np.square(distances) / 3) * np.exp(-distances)
+    covariance += (gaussian_process.NOISE + gaussian_process.JITTER) * np.eye(12)
+    misfit = VALUES @ np.linalg.solve(covariance, VALUES) / 2
+    assert loss == pytest.approx(misfit + np.linalg.slogdet(covariance)[1] / 2)
+
+
+def test_without_noise_it_interpolates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaussian_process, "NOISE", 1e-12)
+    mean, _ = conditioned().predict(POINTS)
+    assert mean == pytest.approx(VALUES, abs=1e-3)
+
+
+def test_deviation_grows_with_distance_from_the_points() -> None:
+    line = np.array([[0.0], [0.5], [1.0], [2.0], [9.0]])
+    _, deviation = conditioned(line[:1], np.ones(1)).predict(line)
+    assert np.all(np.diff(deviation) > 0)
+    assert deviation[-1] == pytest.approx(np.sqrt(gaussian_process.SIGNAL), rel=1e-3)
+
+
+def test_far_from_the_points_it_predicts_the_mean() -> None:
+    mean, _ = conditioned().predict(np.full((1, 3), 50.0))
+    assert mean == pytest.approx([0.0], abs=1e-6)
+
+
+def test_draws_have_the_predicted_mean_and_deviation() -> None:
+    process, others = conditioned(), POINTS[:5] * 2
+    mean, deviation = process.predict(others)
+    drawn = process.draws(others, 20_000, np.random.default_rng(0))
+    assert drawn.mean(0) == pytest.approx(mean, abs=0.03)
+    assert drawn.std(0) == pytest.approx(deviation, rel=0.05)
+
+
+def test_draws_at_neighbouring_points_are_correlated() -> None:
+    drawn = conditioned().draws(
+        np.array([[3.0, 3, 3], [3.0, 3, 3.01], [-3, 0, 0]]), 500, np.random.default_rng(0)
+    )
+    together = np.corrcoef(drawn.T)
+    assert together[0, 1] > 0.99
+    assert abs(together[0, 2]) < 0.2
+
+
+def test_fit_ignores_a_dimension_that_does_not_matter() -> None:
+    random = np.random.default_rng(5)
+    points = random.random((60, 2))
+    values = np.sin(8 * points[:, 0])
+    covariance = fitted(3, points, (values - values.mean()) / values.std())
+    moved = np.array([[0.2, 0.1], [0.2, 0.9], [0.6, 0.1]])
+    mean, _ = GaussianProcess(covariance, points, values).predict(moved)
+    assert abs(mean[0] - mean[1]) < 0.05
+    assert abs(mean[0] - mean[2]) > 1
+
+
+def test_fit_never_raises_the_loss() -> None:
+    squares = np.square(POINTS[:, None] - POINTS[None])
+    losses = [
+        posterior_loss(fitted(times, POINTS, VALUES).logs, squares, VALUES)[0] for times in range(4)
+    ]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
+
+
+def test_different_values_at_one_point_are_averaged() -> None:
+    mean, _ = conditioned(np.zeros((2, 1)), np.array([-1.0, 1.0])).predict(np.zeros((1, 1)))
+    assert mean == pytest.approx([0.0], abs=1e-9)
+
+
+def test_it_holds_a_thousand_values_without_noise() -> None:
+    points, values = a_grid(0, 1100)
+    process = GaussianProcess(fitted(20, points[:60], values[:60]), points, values)
+    mean, _ = process.predict(points, fast=True)
+    assert mean == pytest.approx(values, abs=0.01)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_fast_prediction_agrees_with_the_exact_one(noise: float) -> None:
+    points, values = a_grid(1, 100)
+    others, _ = a_grid(2, 1500)
+    values = values + np.random.default_rng(3).normal(0, noise, 100)
+    process = GaussianProcess(fitted(20, points, values), points, values)
+    fast, exact = process.predict(others, fast=True), process.predict(others[:500])
+    assert fast[0][:500] == pytest.approx(exact[0], abs=1e-3)
+    assert fast[1][:500] == pytest.approx(exact[1], rel=0.01)
