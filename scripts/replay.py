@@ -212,7 +212,7 @@ def choices(space: Space, trials: Iterable[Trial], again: Random | None) -> Iter
     """
     standings = Leaderboard()
     for trial in trials:
-        standings.note(trial)
+        standings.add(trial)
         if standings.best is None:
             yield 0.0
         elif again is None:

@@ -1,9 +1,9 @@
-"""The ladder of kernels: what each step reaches, and the bound that its tiles allow."""
+"""The ladder of kernels: the speed of each step, and the bound that its tiles allow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -18,31 +18,35 @@ from autotune.report import cell, vendor
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.ladder import BEST, Ladder, Part
+from autotune.verification import accuracy
 
 VENDOR = "cuBLAS"
 NOTE = (
-    "FLOP/B: of what one block (of a naive kernel one thread) loads; "
-    "caches that serve several lift a kernel above its bound"
+    "FLOP/B: operations for each byte that a block loads (a naive kernel: a thread); "
+    "caches that serve several blocks lift a kernel above its bound"
 )
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One step; None is what is not known of it.
+    """One step, or the vendor baseline; None is unknown.
 
     Attributes:
-        name: of the step.
+        name: the step's name.
         compute: the precision.
-        config: what ran, as text; None for the vendor library.
+        config: the configuration as text; None for the vendor baseline.
         time_us: microseconds of one run.
         gflops: GFLOP/s.
-        cublas_share: its speed as a share of cuBLAS's in the same precision; of fp32 for `tf32x3`,
-            which cuBLAS has not.
-        peak_share: the same of the device's peak in the precision.
+        cublas_share: its speed as a share of cuBLAS's in the same precision; for `tf32x3`, which
+            cuBLAS does not have, in fp32.
+        peak_share: its speed as a share of the device's peak in the precision.
         flop_per_byte: operations for each byte that its blocks load.
-        bound_gflops: what the memory bandwidth can feed at that, in GFLOP/s.
+        bound_gflops: GFLOP/s that the memory bandwidth can feed at that intensity.
         occupancy: share (0..1) of an SM's warps that are resident.
-        limiter: what binds it.
+        limiter: the resource that binds the occupancy.
+        relative_error: Frobenius norm of the error over that of the float64 reference.
+        inaccuracy: how far that error exceeds what a search allows beside the vendor's library;
+            None if it does not.
         failure: why there is no time.
     """
 
@@ -57,11 +61,13 @@ class Rung:
     bound_gflops: float | None = None
     occupancy: float | None = None
     limiter: str | None = None
+    relative_error: float | None = None
+    inaccuracy: str | None = None
     failure: str | None = None
 
 
 def rungs(ladder: Ladder) -> tuple[Rung, ...]:
-    """The steps of each precision from the slowest kernel on, and cuBLAS where it was timed."""
+    """The steps of each precision, followed by cuBLAS where it was timed."""
     return tuple(rung for part in ladder.parts for rung in _rungs(part, ladder.device))
 
 
@@ -117,9 +123,12 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     for reason in reasons:
         names = (name for name, why in ladder.missing.items() if why == reason)
         yield f"left out: {_listed(names)}: {reason}"
+    for rung in rungs(ladder):
+        if rung.inaccuracy is not None:
+            yield f"less accurate than a search allows: {rung.name}: {rung.inaccuracy}"
     for part in ladder.higher:
         compute = part.problem.compute
-        if _of_vendor(compute) != compute:
+        if _vendor_precision(compute) != compute:
             yield f"{compute}: of {vendor(compute)}"
     yield NOTE
 
@@ -129,51 +138,66 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _rungs(part: Part, device: Device) -> Iterator[Rung]:
-    vendor = None if part.baseline is None else part.baseline.time_us
     for name, trial in part.steps.items():
-        yield _rung(name, trial, part.problem, device, vendor)
-    if vendor is not None:
-        compute, speed = part.problem.compute, part.problem.speed(vendor)
+        yield _rung(name, trial, part, device)
+    baseline = part.baseline
+    if baseline is not None:
+        compute, speed = part.problem.compute, part.problem.speed(baseline.time_us)
         yield Rung(
-            VENDOR if compute == "f32" else f"{VENDOR}, {_of_vendor(compute)}",
+            VENDOR if compute == "f32" else f"{VENDOR}, {_vendor_precision(compute)}",
             compute,
-            time_us=vendor,
+            time_us=baseline.time_us,
             gflops=speed / 1e9,
             cublas_share=1.0,
             peak_share=speed / device.peak(compute),
+            relative_error=baseline.relative_error,
         )
 
 
-def _of_vendor(compute: str) -> str:
+def _vendor_precision(compute: str) -> str:
     """The precision of the vendor baseline."""
     return PRECISIONS[compute].vendor or compute
 
 
-def _rung(name: str, trial: Trial, problem: Problem, device: Device, vendor: float | None) -> Rung:
-    tile = _tile(trial.config, problem)
-    flop_per_byte = roofline.intensity(*tile, element_bytes=problem.element_bytes)
+def _rung(name: str, trial: Trial, part: Part, device: Device) -> Rung:
+    problem, outcome, baseline = part.problem, trial.outcome, part.baseline
+    flop_per_byte = roofline.intensity(
+        *_tile(trial.config, problem), element_bytes=problem.element_bytes
+    )
     bound = roofline.bandwidth_bound(device.memory_bandwidth, flop_per_byte) / 1e9
-    outcome = trial.outcome
-    time_us = outcome.time_us if isinstance(outcome, Measurement) else None
-    speed = time_us and problem.speed(time_us)
-    return Rung(
+    rung = Rung(
         name=name,
         compute=problem.compute,
         config=str(trial.config),
-        time_us=time_us,
-        gflops=speed and speed / 1e9,
-        cublas_share=vendor / time_us if vendor and time_us else None,
-        peak_share=speed and speed / device.peak(problem.compute),
         flop_per_byte=flop_per_byte,
         bound_gflops=bound,
         occupancy=trial.occupancy,
         limiter=trial.limiter,
-        failure=f"{outcome.stage}: {outcome.reason}" if isinstance(outcome, Failure) else None,
+    )
+    if isinstance(outcome, Failure):
+        return replace(rung, failure=f"{outcome.stage}: {outcome.reason}")
+    speed = problem.speed(outcome.time_us)
+    return replace(
+        rung,
+        time_us=outcome.time_us,
+        gflops=speed / 1e9,
+        cublas_share=None if baseline is None else baseline.time_us / outcome.time_us,
+        peak_share=speed / device.peak(problem.compute),
+        relative_error=outcome.relative_error,
+        inaccuracy=_inaccuracy(problem, outcome, baseline),
     )
 
 
+def _inaccuracy(problem: Problem, outcome: Measurement, baseline: Measurement | None) -> str | None:
+    """Why a search would refuse the outcome beside the vendor baseline; None if it would not."""
+    if baseline is None:
+        return None
+    judged = accuracy.judged(problem, outcome, baseline.relative_error)
+    return judged.reason if isinstance(judged, Failure) else None
+
+
 def _tile(config: Config, problem: Problem) -> tuple[int, int]:
-    """Elements of C for which a value that was loaded once is used: of a thread in the naive
-    kernel, which shares nothing, of a block in the others."""
+    """Rows and columns of C that use a value loaded once: those of a thread in the naive kernel,
+    which shares nothing, of a block in the others."""
     family = registry.find(config.family)
     return (1, 1) if family.name == "naive" else family.work(config, problem).tile

@@ -1,4 +1,4 @@
-"""A configuration to a candidate that can run, and to a trial; every failure is a value."""
+"""Configurations become candidates, and candidates trials; every failure is a value."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from autotune.runners.base import Candidate, Failure, Measurement, Objective, Ru
 
 Compile = Callable[[Template, str], Program | CompileFailure]
 
-SPILLED = 40
+SPILL_LIMIT = 40
 """Bytes a thread that a kernel may spill, stores and loads together, and still be tried: a register
-or two that wait for a tile's end. A time is the better judge of so little."""
+or two kept until a tile's end. Timing decides better about so little."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What was found out about one configuration.
+    """The outcome of one configuration.
 
-    `resources` are those of the launch that dominates; they, `occupancy` (0..1) and `limiter` are
-    unknown for a configuration that fell before it could run.
+    `resources` are those of the dominant launch. They, `occupancy` (0..1) and `limiter` are None
+    for a configuration that failed before it could run.
     """
 
     config: Config
@@ -38,7 +38,7 @@ class Trial:
     def of(
         cls, config: Config, resources: Resources, outcome: Measurement | Failure, device: Device
     ) -> Trial:
-        """The trial of a configuration that ran, or was refused by the runner."""
+        """The trial of a configuration that the runner ran or refused."""
         resident = resources.occupancy(device)
         return cls(config, outcome, resources, resident.occupancy, resident.limiter)
 
@@ -48,14 +48,14 @@ class Trial:
         return self.outcome.time_us if isinstance(self.outcome, Measurement) else math.inf
 
     def time(self, objective: Objective) -> float:
-        """Median time of that kind in microseconds; infinite if there is none."""
+        """Median hot or cold time in microseconds; infinite if there is none."""
         if objective == "hot" or isinstance(self.outcome, Failure):
             return self.time_us
         return math.inf if self.outcome.cold_us is None else self.outcome.cold_us
 
     @property
     def entry(self) -> Entry | None:
-        """What to record of it; None for a failure."""
+        """The entry to record; None for a failure."""
         if (
             isinstance(self.outcome, Failure)
             or self.resources is None
@@ -67,32 +67,32 @@ class Trial:
 
 
 def prepare(plan: LaunchPlan, runner: Runner, compile: Compile) -> Candidate | Failure:
-    """The candidate that runs the launches of a plan.
+    """The candidate that runs a plan's launches, or why it may not run.
 
-    Every launch is compiled unless the runner knows the resources already. The registers and
-    spills that the compiler settled on decide here whether the candidate may run; spills are let
-    pass where the plan has local memory.
+    Every launch is compiled, unless the runner knows the resources already. The compiler's
+    registers and spills decide whether the candidate may run; spills are accepted where the plan
+    has local memory.
     """
-    known = runner.resources(plan.config)
-    if known is not None:
-        failure = _over_budget(known, plan.main, runner.device)
-        return failure or Candidate(plan.config, plan, (), known)
+    resources = runner.resources(plan.config)
+    if resources is not None:
+        failure = _over_budget(resources, plan.main, runner.device)
+        return failure or Candidate(plan.config, plan, (), resources)
     programs: list[Program] = []
     for launch in plan.launches:
         program = compile(launch.template, runner.device.arch)
         if isinstance(program, CompileFailure):
             return Failure("compile", program.reason)
         failure = None if plan.local_memory else _spilled(program)
-        failure = failure or _over_budget(taken(launch, program), launch, runner.device)
+        failure = failure or _over_budget(resources_of(launch, program), launch, runner.device)
         if failure is not None:
             return failure
         programs.append(program)
-    dominant = taken(plan.main, programs[plan.product])
+    dominant = resources_of(plan.main, programs[plan.product])
     return Candidate(plan.config, plan, tuple(programs), dominant)
 
 
-def taken(launch: Launch, program: Program) -> Resources:
-    """What a launch of a compiled kernel takes of an SM."""
+def resources_of(launch: Launch, program: Program) -> Resources:
+    """The SM resources of a compiled launch."""
     return Resources(
         threads=launch.threads,
         registers=program.registers,
@@ -103,7 +103,7 @@ def taken(launch: Launch, program: Program) -> Resources:
 
 
 def _spilled(program: Program) -> Failure | None:
-    if program.local <= program.spills <= SPILLED:
+    if program.local <= program.spills <= SPILL_LIMIT:
         return None
     return Failure(
         "resources",

@@ -1,4 +1,4 @@
-"""What a tuning run tells while it goes on; who shows it is another's business."""
+"""The events of a tuning run, for whoever shows its progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from autotune.tuning.evaluate import Trial
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """How far a run has come.
 
     Attributes:
         trials: configurations evaluated, those of earlier runs included.
         failures: how many of them failed.
         best: the fastest so far; None if none has a time.
         seconds: since the run began.
-        busy: the share (0..1) of them in which the devices were at work on candidates.
+        busy: the share (0..1) of that time in which the devices worked on candidates.
     """
 
     trials: int
@@ -31,32 +31,32 @@ class Progress:
 
 
 class Observer(Protocol):
-    """Is told what happens, in the order of the methods; `trial` many times.
+    """Receives the events of a run in the order of the methods; `trial` many times.
 
-    The run ends with what an observer raises, after what was measured is recorded.
+    What an observer raises ends the run, after everything measured is recorded.
     """
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
         """There are `feasible` configurations; `rejected` counts the others by reason."""
 
     def baseline(self, measurement: Measurement | None) -> None:
-        """The vendor library was timed; None where there is none."""
+        """The vendor baseline was timed; None if there is no vendor library."""
 
     def trial(self, trial: Trial, progress: Progress) -> None:
-        """A configuration was evaluated, and is in the journal."""
+        """A configuration was evaluated; the trial is in the journal."""
 
     def enough(self, outlook: float) -> None:
-        """The search ends, as all that is left is expected to give only this share of the time."""
+        """The search ends: further trials are expected to gain at most this share of the time."""
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        """The leaders are about to be timed against each other."""
+        """The leaders are about to be timed interleaved."""
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
-        """The record was written, also if the run was interrupted."""
+        """The record was written; also sent if the run was interrupted."""
 
 
 class Silent:
-    """Shows nothing."""
+    """An observer that ignores every event."""
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None: ...
 

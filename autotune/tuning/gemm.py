@@ -1,4 +1,4 @@
-"""A matrix product, tuned over kernel families of ours."""
+"""A GEMM as a tunable: a problem and the kernel families to choose from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.verification.accuracy import judged
 
 @dataclass(frozen=True)
 class GemmTunable:
-    """A problem and the families to choose from, as a `Tunable`.
+    """A problem, tuned over one kernel family or those that `auto` stands for.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -39,26 +39,26 @@ class GemmTunable:
 
     @property
     def slug(self) -> str:
-        """The problem's."""
+        """The problem's slug."""
         return self.problem.slug
 
     @property
     def kinds(self) -> str:
-        """The families, such as `simt+gemv`."""
+        """The families' names, such as `simt+gemv`."""
         return "+".join(families_of(self.family, self.problem))
 
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates:
-        """What the runner can be asked for, ranked by the cost model."""
+        """The configurations that the runner can measure, ranked by the cost model."""
         return candidates(self.problem, runner, self.family, unsafe, survey=survey)
 
-    def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
-        """The model's choice and what won on similar problems."""
-        return guesses(there.ranked, self.problem, Records(store).records(device))
+    def guesses(self, candidates: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
+        """The cost model's choices, and the winners on the nearest recorded problems."""
+        return guesses(candidates.ranked, self.problem, Records(store).records(device))
 
     def describe(self, device: Device) -> Describe:
-        """What a block takes and does, and the model's time."""
+        """A block's resources and work, and the cost model's time."""
         return lambda configs, resources: features.of_products(
             configs, self.problem, device, resources
         )
@@ -68,11 +68,11 @@ class GemmTunable:
         return registry.plan(config, self.problem)
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
-        """The measurement, unless it is beyond `reference.relative_bound`."""
+        """The measurement, or a failure if its error exceeds `oracle.relative_bound`."""
         return judged(self.problem, measurement, baseline.relative_error)
 
     def stands(self, stage: Stage) -> bool:
-        """Always: what a candidate is verified against does not change."""
+        """Always: the oracle that candidates are verified against does not change."""
         del stage
         return True
 

@@ -1,14 +1,15 @@
-"""The steps from the naive kernel to the best ones, side by side: in fp32, then on tensor cores."""
+"""The ladder: from the naive kernel to the best ones, in fp32 and on tensor cores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.candidates import cost, space
 from autotune.candidates.recorded import current
+from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
@@ -19,7 +20,7 @@ from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Run
 from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Compile, Trial, prepare
 
-# All naive steps have 1024 threads a block, as the widest tile.
+# Both naive steps have 1024 threads a block, as the widest tile.
 STEPS = {
     "naive, uncoalesced": Config.parse("naive:mapping=uncoalesced,block=32"),
     "naive, coalesced": Config.parse("naive:mapping=coalesced,block=32"),
@@ -28,14 +29,14 @@ STEPS = {
     "tiled, TILE_WIDTH 32": Config.parse("tiled:tile_width=32,specialized=1"),
 }
 BEST = "simt, the best"
-# Configurations that the model chooses among where nothing is recorded.
-SURVEY = 3000
 
 
 @dataclass(frozen=True)
 class Part:
-    """What became of each step in one precision, by name and in order, and of the vendor library
-    if it was timed. Their problems differ in nothing but the precision."""
+    """The steps of one precision by name, in order, and the vendor baseline if it was timed.
+
+    The problems of a ladder's parts differ only in precision.
+    """
 
     problem: Problem
     steps: Mapping[str, Trial]
@@ -44,14 +45,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Ladder(Part):
-    """The steps in fp32, and what goes on from there.
+    """The steps in fp32, followed by those on tensor cores.
 
     Attributes:
         device: where they ran.
         evidence: what the times rest on.
         higher: the steps on tensor cores, one part for each precision.
-        missing: steps that are not there, and why.
-        untuned: steps that run what the model chose, as nothing is recorded for them.
+        missing: steps that are left out, and why.
+        untuned: steps that run the cost model's choice, as nothing is recorded for them.
     """
 
     device: Device
@@ -66,34 +67,34 @@ class Ladder(Part):
         return (Part(self.problem, self.steps, self.baseline), *self.higher)
 
 
-class Place(Protocol):
-    """Where a problem is measured, such as a `Target`."""
+class LadderTarget(Protocol):
+    """Where one precision of the ladder is measured, such as a `targets.Target`."""
 
     @property
     def runner(self) -> Runner: ...
 
 
 def climb(problem: Problem, best: Config, runner: Runner, compile: Compile) -> Ladder:
-    """Verifies the steps and `best`, and times them interleaved."""
-    part = _climbed(problem, STEPS | {BEST: best}, runner, compile)
+    """Verifies the fp32 steps and `best`, and times them interleaved."""
+    part = _measured(problem, STEPS | {BEST: best}, runner, compile)
     return Ladder(problem, part.steps, part.baseline, runner.device, runner.evidence)
 
 
 def extended(
     ladder: Ladder,
     store: Store,
-    opened: Callable[[Problem], AbstractContextManager[Place]],
+    opened: Callable[[Problem], AbstractContextManager[LadderTarget]],
     compile: Compile,
 ) -> Ladder:
-    """The ladder with its steps on tensor cores, timed in each precision against the vendor there.
+    """The ladder with its steps on tensor cores, each precision timed with its vendor baseline.
 
-    A step runs the fastest recorded kernel of its family that is legal today, or else the model's
-    choice.
+    A step runs the fastest recorded kernel of its family that is legal today, or else the cost
+    model's choice.
 
     Args:
-        ladder: as `climb` gives it.
-        store: what is recorded.
-        opened: gives the place where a problem is measured, until it is left.
+        ladder: as `climb` returns it.
+        store: the records.
+        opened: opens the target that measures a problem.
         compile: makes a program of a template for an architecture.
 
     Raises:
@@ -105,22 +106,56 @@ def extended(
         for name, family in _families(problem).items():
             recorded = _recorded(problem, ladder.device, family, store)
             try:
-                configs[name] = recorded or _guess(problem, ladder.device, family)
+                configs[name] = recorded or _model_choice(problem, ladder.device, family)
             except NotFoundError as error:
                 missing[name] = str(error)
             else:
                 untuned += [name] * (recorded is None)
         if configs:
-            with opened(problem) as place:
-                higher.append(_climbed(problem, configs, place.runner, compile))
+            with opened(problem) as target:
+                higher.append(_measured(problem, configs, target.runner, compile))
     return replace(ladder, higher=tuple(higher), missing=missing, untuned=tuple(untuned))
 
 
 def precisions(problem: Problem) -> tuple[Problem, ...]:
-    """The problem in each precision that tensor cores have kernels for."""
-    tensor_cores = (row.name for row in PRECISIONS.values() if row.on_tensor_cores)
-    problems = (replace(problem, compute=compute) for compute in tensor_cores)
-    return tuple(variant for variant in problems if _families(variant))
+    """The problem in each precision that kernels on tensor cores serve."""
+    on_tensor_cores = (row.name for row in PRECISIONS.values() if row.on_tensor_cores)
+    problems = (replace(problem, compute=compute) for compute in on_tensor_cores)
+    return tuple(in_precision for in_precision in problems if _families(in_precision))
+
+
+def recorded(
+    recording: Recording, find: Callable[[Problem], Recording | None] = lambda _: None
+) -> Ladder:
+    """The steps as they were recorded, without those that were not.
+
+    Args:
+        recording: of the problem in fp32.
+        find: gives the recording in another precision; None, or raises `NotFoundError`, if there is
+            none.
+
+    Raises:
+        NotFoundError: if the recording holds no time of a `simt` kernel.
+    """
+    problem, device = recording.problem, recording.device
+    best = _fastest(recording, "simt")
+    if best is None:
+        raise NotFoundError(f"the recording of {problem} on {device.name} has no simt kernel")
+    steps = _replayed(recording, STEPS | {BEST: best})
+    missing: dict[str, str] = {}
+    higher: list[Part] = []
+    for in_precision in precisions(problem):
+        recording_of = _found(in_precision, find)
+        fastest = {
+            name: recording_of and _fastest(recording_of, family)
+            for name, family in _families(in_precision).items()
+        }
+        configs = {name: config for name, config in fastest.items() if config is not None}
+        missing |= {name: "not recorded" for name in fastest if name not in configs}
+        if recording_of is not None and configs:
+            steps_of = _replayed(recording_of, configs)
+            higher.append(Part(in_precision, steps_of, recording_of.baseline))
+    return Ladder(problem, steps, recording.baseline, device, "replayed", tuple(higher), missing)
 
 
 def _families(problem: Problem) -> dict[str, str]:
@@ -141,68 +176,52 @@ def _recorded(problem: Problem, device: Device, family: str, store: Store) -> Co
     )
 
 
-def _guess(problem: Problem, device: Device, family: str) -> Config:
-    """The model's choice among the legal configurations of a family.
+def _model_choice(problem: Problem, device: Device, family: str) -> Config:
+    """The cost model's choice among a family's legal configurations.
 
     Raises:
         NotFoundError: if there are none; the message says why.
     """
-    there = space.feasible(problem, device, family)
-    if not there.configs:
-        raise NotFoundError(f"{device.name} cannot run it ({', '.join(there.rejected)})")
-    (_, config), *_ = cost.rank(space.spread(there.configs, SURVEY), problem, device)
+    configs = survey(problem, device, family)
+    if not configs:
+        reasons = space.feasible(problem, device, family).rejected
+        raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")
+    (_, config), *_ = cost.rank(configs, problem, device)
     return config
 
 
-def _climbed(
+def _measured(
     problem: Problem, configs: Mapping[str, Config], runner: Runner, compile: Compile
 ) -> Part:
     prepared = {
-        name: prepare(registry.plan(one, problem), runner, compile) for name, one in configs.items()
+        name: prepare(registry.plan(config, problem), runner, compile)
+        for name, config in configs.items()
     }
-    runner.baseline()  # a runner that knows it times it again among the candidates
-    ready = [one for one in prepared.values() if isinstance(one, Candidate)]
-    outcomes = iter(runner.rematch(ready))
+    runner.baseline()  # once it is known, the rematch times it interleaved with the candidates
+    ready = [step for step in prepared.values() if isinstance(step, Candidate)]
+    outcomes = iter(_timed(ready, runner))
     steps = {
-        name: Trial(configs[name], one)
-        if isinstance(one, Failure)
-        else Trial.of(one.config, one.resources, next(outcomes), runner.device)
-        for name, one in prepared.items()
+        name: Trial(configs[name], step)
+        if isinstance(step, Failure)
+        else Trial.of(step.config, step.resources, next(outcomes), runner.device)
+        for name, step in prepared.items()
     }
     return Part(problem, steps, runner.baseline())
 
 
-def recorded(
-    recording: Recording, find: Callable[[Problem], Recording | None] = lambda _: None
-) -> Ladder:
-    """The steps as they were recorded, without those that were not.
+def _timed(candidates: Sequence[Candidate], runner: Runner) -> list[Measurement | Failure]:
+    """The candidates' times, whatever their accuracy beside the vendor's library.
 
-    Args:
-        recording: of the problem in fp32.
-        find: gives the recording in another precision; where there is none, None or a
-            `NotFoundError`.
-
-    Raises:
-        NotFoundError: if the recording holds no time of a `simt` kernel.
+    A rematch refuses a verified candidate that is less accurate than a search may record, such as
+    the naive kernel beside a cuBLAS that splits K. A ladder shows it with its error: it is measured
+    by itself.
     """
-    problem, device = recording.problem, recording.device
-    best = _fastest(recording, "simt")
-    if best is None:
-        raise NotFoundError(f"the recording of {problem} on {device.name} has no simt kernel")
-    steps = _replayed(recording, STEPS | {BEST: best})
-    missing: dict[str, str] = {}
-    higher: list[Part] = []
-    for one in precisions(problem):
-        other, known = _found(one, find), dict[str, Config]()
-        for name, family in _families(one).items():
-            fastest = None if other is None else _fastest(other, family)
-            if fastest is None:
-                missing[name] = "not recorded"
-            else:
-                known[name] = fastest
-        if other is not None and known:
-            higher.append(Part(one, _replayed(other, known), other.baseline))
-    return Ladder(problem, steps, recording.baseline, device, "replayed", tuple(higher), missing)
+    return [
+        runner.measure(candidate, None)
+        if isinstance(outcome, Failure) and outcome.stage == "accuracy"
+        else outcome
+        for candidate, outcome in zip(candidates, runner.rematch(candidates), strict=True)
+    ]
 
 
 def _found(problem: Problem, find: Callable[[Problem], Recording | None]) -> Recording | None:
@@ -213,23 +232,26 @@ def _found(problem: Problem, find: Callable[[Problem], Recording | None]) -> Rec
 
 
 def _times(recording: Recording) -> dict[Config, float]:
-    """Microseconds of what ran."""
-    outcomes = ((row.config, row.outcome) for row in recording.rows)
-    return {config: one.time_us for config, one in outcomes if isinstance(one, Measurement)}
+    """Microseconds of the configurations that ran."""
+    return {
+        row.config: row.outcome.time_us
+        for row in recording.rows
+        if isinstance(row.outcome, Measurement)
+    }
 
 
 def _fastest(recording: Recording, family: str) -> Config | None:
     times = _times(recording)
-    todays = current(family, times, recording.problem, recording.device)
-    return min(todays, key=lambda config: (times[config], str(config)), default=None)
+    usable = current(family, times, recording.problem, recording.device)
+    return min(usable, key=lambda config: (times[config], str(config)), default=None)
 
 
 def _replayed(recording: Recording, configs: Mapping[str, Config]) -> dict[str, Trial]:
-    """The trials of the configurations, by name, as far as they ran."""
-    ran = _times(recording)
-    rows = {row.config: row for row in recording.rows if row.config in ran}
+    """The trials of the configurations that ran, by name."""
+    times = _times(recording)
+    rows = {row.config: row for row in recording.rows if row.config in times}
     return {
-        name: Trial.of(one, rows[one].resources, rows[one].outcome, recording.device)
-        for name, one in configs.items()
-        if one in rows
+        name: Trial.of(config, rows[config].resources, rows[config].outcome, recording.device)
+        for name, config in configs.items()
+        if config in rows
     }

@@ -1,4 +1,4 @@
-"""The trials of a tuning run, and who leads."""
+"""The leaderboard of a tuning run: all trials, and the fastest of them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from collections.abc import Callable, Iterable
 from autotune.runners.base import Failure, Objective
 from autotune.tuning.evaluate import Trial
 
-# What is timed against each other at the end, and recorded.
 LEADERS = 10
-# So many of them by the other kind of time than the one that is searched for.
-OTHERS = 2
-# The best of a family that took up to so many times the best of all is one of them: it may owe its
-# place to how far the search of that family has come.
+"""Trials that are timed interleaved at the end, and recorded."""
+
+BY_OTHER_OBJECTIVE = 2
+"""Leaders by the time that is not the objective."""
+
 NEAR = 1.1
+"""The best of a family is a leader up to this multiple of the best time: it may owe its place to
+how little of that family was searched."""
 
 
 class Leaderboard:
-    """What is known so far.
+    """The trials of this run and of earlier ones.
 
     Attributes:
-        trials: of this run and of earlier ones, in their order.
+        trials: in the order in which they finished.
         failures: how many of them failed.
-        best: the fastest of them; None if none has a time of the kind that counts.
+        best: the fastest by the objective; None if none has such a time.
 
     Args:
-        objective: the kind of time that counts.
+        objective: the time to minimise.
     """
 
     def __init__(self, objective: Objective = "hot") -> None:
@@ -37,59 +39,64 @@ class Leaderboard:
         self.best: Trial | None = None
         self._rematched: list[Trial] | None = None
 
-    def note(self, trial: Trial) -> None:
+    def add(self, trial: Trial) -> None:
         """Adds a trial."""
         self.trials.append(trial)
         self.failures += isinstance(trial.outcome, Failure)
         if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
             self.best = trial
 
-    def judge(self, judged: Callable[[Trial], Trial]) -> None:
-        """Something has come to be known by which the trials so far are judged anew."""
+    def rejudge(self, judge: Callable[[Trial], Trial]) -> None:
+        """Replaces every trial by what `judge` makes of it."""
         trials, self.trials, self.failures, self.best = self.trials, [], 0, None
         for trial in trials:
-            self.note(judged(trial))
+            self.add(judge(trial))
 
     def rematch(self, trials: Iterable[Trial]) -> None:
-        """Only these count from now on, as they were timed beside each other."""
+        """From now on only these trials, which were timed interleaved, can lead."""
         self._rematched = list(trials)
 
     @property
     def leaders(self) -> list[Trial]:
-        """The fastest, at most ten, the best of each family among them if it is near, and the best
-        two by the other kind of time.
+        """At most ten of the fastest: the best of each family that is near, and the best two by
+        the other objective, are among them.
 
-        Once they were timed again, only those: a time of its own cannot be compared with one that
-        was taken beside others.
+        After a rematch only its trials count: times taken alone and times taken interleaved cannot
+        be compared.
         """
         pool = self.trials if self._rematched is None else self._rematched
-        timed = sorted((one for one in pool if self._time(one) < math.inf), key=self._time)
+        timed = sorted((trial for trial in pool if self._time(trial) < math.inf), key=self._time)
         if not timed:
             return []
-        first = {trial.config.family: trial for trial in reversed(timed)}
-        near = [one for one in first.values() if self._time(one) <= NEAR * self._time(timed[0])]
-        other: Objective = "cold" if self._objective == "hot" else "hot"
-        rivals = [one for one in timed if one.time(other) < math.inf]
-        rivals = sorted(rivals, key=lambda one: one.time(other))[:OTHERS]
+        best_of = {trial.config.family: trial for trial in reversed(timed)}
+        limit = NEAR * self._time(timed[0])
+        near = [trial for trial in best_of.values() if self._time(trial) <= limit]
+        fastest = timed[: LEADERS - BY_OTHER_OBJECTIVE]
         chosen = dict.fromkeys(
-            one.config for one in (*near, *timed[: LEADERS - OTHERS], *rivals, *timed)
+            trial.config for trial in (*near, *fastest, *self._best_by_other(timed), *timed)
         )
-        known = {one.config: one for one in timed}
-        return sorted((known[config] for config in [*chosen][:LEADERS]), key=self._time)
+        by_config = {trial.config: trial for trial in timed}
+        return sorted((by_config[config] for config in [*chosen][:LEADERS]), key=self._time)
 
-    def _time(self, trial: Trial) -> float:
-        return trial.time(self._objective)
-
-    def epitaph(self) -> str:
-        """Why nothing has a time, in one line."""
-        fallen = [
+    def failure_summary(self) -> str:
+        """Why no trial has a time, in one line: counts by stage, and the first failure."""
+        failures = [
             (trial.config, trial.outcome)
             for trial in (*self.trials, *(self._rematched or ()))
             if isinstance(trial.outcome, Failure)
         ]
-        if not fallen:
+        if not failures:
             return "none was tried; allow more trials or time"
-        stages = Counter(failure.stage for _, failure in fallen)
+        stages = Counter(failure.stage for _, failure in failures)
         counts = ", ".join(f"{stage} {count}" for stage, count in stages.most_common())
-        config, failure = fallen[0]
-        return f"{counts}; such as {config}: {failure.stage}: {failure.reason}"
+        config, first = failures[0]
+        return f"{counts}; such as {config}: {first.stage}: {first.reason}"
+
+    def _best_by_other(self, timed: Iterable[Trial]) -> list[Trial]:
+        """The fastest by the time that is not the objective."""
+        other: Objective = "cold" if self._objective == "hot" else "hot"
+        pool = [trial for trial in timed if trial.time(other) < math.inf]
+        return sorted(pool, key=lambda trial: trial.time(other))[:BY_OTHER_OBJECTIVE]
+
+    def _time(self, trial: Trial) -> float:
+        return trial.time(self._objective)

@@ -1,4 +1,4 @@
-"""The loop: ask, compile ahead, measure, tell, time the leaders again, record."""
+"""The tuning loop: propose, compile ahead, measure, learn, rematch the leaders, record."""
 
 from __future__ import annotations
 
@@ -26,29 +26,33 @@ from autotune.tuning.options import Options
 from autotune.tuning.pipeline import Prepared, ahead, cores
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
-from autotune.tuning.search import Journal, Search, axes_of
-from autotune.tuning.tunable import Tunable
+from autotune.tuning.resume import open_journal, still_hold
+from autotune.tuning.search import Search, axes_of
+from autotune.tuning.tunable import Candidates, Tunable
 from autotune.version import __version__
 
 __all__ = ["Options", "tune"]
 
-# Candidates under way besides those that compile: ready before the device is. All of them are
-# chosen without knowing the outcomes of the others, so more would cost trials.
 READY = 4
-# Under way where outcomes have no noise. It does not follow the number of cores, or one seed would
-# find other things on other machines.
+"""Candidates under way besides those that compile, so that the next is ready before the device is.
+Each is proposed without the outcomes of the others, so more would cost trials."""
+
 WINDOW = 12
-# The share of the budget that is kept for timing the leaders against each other.
+"""Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
+that a seed gives the same search on every machine."""
+
 RESERVE = 0.05
-# The model looks at so many configurations of a family at most, or a search among a hundred
-# thousand would begin seconds late.
+"""Share of the budget kept for the rematch."""
+
 SURVEY = 6000
+"""Configurations of a family that the cost model ranks at most: a search among a hundred thousand
+would begin seconds late."""
 
 R = TypeVar("R", bound=TuningRecord)
 
 
 def tune(
-    subject: Tunable[R],
+    tunable: Tunable[R],
     runner: Runner,
     store: Store,
     options: Options,
@@ -58,24 +62,24 @@ def tune(
     observer: Observer | None = None,
     others: Sequence[Runner] = (),
 ) -> R:
-    """Searches the fastest configuration of a subject and records the best.
+    """Searches the fastest configuration and records the best ten.
 
-    Every trial is on its way to the journal as soon as it is finished, and a later run with the
-    same subject, device, kind of evidence, kinds of configurations, sources, compiler and driver
-    goes on from there. Several processes may do so at once: none tries what another one does.
-    Whatever ends the run early, an interrupt or the runner's failure, is passed on after what was
-    measured is recorded. Candidates that crash or hang on the device are quarantined at once and
-    not tried again.
+    Every trial goes to the journal as soon as it is finished. A later run of the same tunable,
+    device, kind of evidence, kinds of configurations, sources, compiler and driver continues from
+    there. Several processes may tune at once: none tries what another has claimed. If the run ends
+    early, by an interrupt or a runner's failure, the exception is passed on after what was measured
+    is recorded. Candidates that crash or hang on the device are quarantined at once and not tried
+    again.
 
     Args:
-        subject: what to tune.
-        runner: what measures; the caller closes it.
-        store: where records, journals and the quarantine are.
-        options: how long and how to search.
+        tunable: the GEMM or user kernel to tune.
+        runner: measures; the caller closes it.
+        store: holds records, journals and the quarantine.
+        options: limits and sampler of the search.
         compile: makes a program of a template for an architecture.
-        origin: what the measurements are made with; it goes into the record.
-        observer: is told about the progress.
-        others: of further devices of the same model, which share the work.
+        origin: compiler, driver and sources of the measurements, for the record.
+        observer: receives the events of the run.
+        others: runners of further devices of the same model, which share the work.
 
     Returns:
         The record, merged with what was recorded before.
@@ -86,28 +90,28 @@ def tune(
         CacheError: if the store cannot be written.
     """
     runners = (runner, *others)
-    run = _Run(subject, runners, store, options, compile, origin, observer or Silent())
+    run = _Run(tunable, runners, store, options, compile, origin, observer or Silent())
     try:
-        # The threads of a matrix library would only get in the way of those that compile.
+        # A matrix library's threads would compete with the compiler's.
         with closing(run.journal), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
     except BaseException:
-        if run.standings.leaders:
+        if run.leaderboard.leaders:
             run.save()
         raise
-    if not run.standings.leaders:
-        what = f"no configuration of {subject} has a time on {runner.device.name}"
-        raise AutotuneError(f"{what}: {run.standings.epitaph()}")
+    if not run.leaderboard.leaders:
+        what = f"no configuration of {tunable} has a time on {runner.device.name}"
+        raise AutotuneError(f"{what}: {run.leaderboard.failure_summary()}")
     return run.save()
 
 
 class _Run(Generic[R]):
-    """One call of `tune`: what was asked for, and what is known so far."""
+    """One call of `tune`: its arguments, and the trials so far."""
 
     def __init__(
         self,
-        subject: Tunable[R],
+        tunable: Tunable[R],
         runners: Sequence[Runner],
         store: Store,
         options: Options,
@@ -116,75 +120,59 @@ class _Run(Generic[R]):
         observer: Observer,
     ) -> None:
         self._began = monotonic()
-        if options.objective == "cold" and runners[0].evidence == "predicted":
-            raise AutotuneError(
-                f"{subject}: cold times are not predicted; give a GPU or a recording as the device"
-            )
-        self._subject, self._runner, self._store = subject, runners[0], store
+        _check_objective(tunable, runners[0], options)
+        self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
         self._baseline: Measurement | None = None
-        # Elsewhere the same seed tries the same; noise in the outcomes would prevent it anyway.
         self._live = self._runner.evidence == "measured"
-        self._crew = DevicePool(runners, self._try, ahead=self._live)
-        self.standings = Leaderboard(options.objective)
-        device = self._runner.device
+        # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
+        self._pool = DevicePool(runners, self._measured, ahead=self._live)
+        self._quarantine = Quarantine(
+            store, self._runner.device, self._runner.evidence, origin.source
+        )
         survey = None if options.sampler == "exhaustive" else SURVEY
-        self._quarantine = Quarantine(store, device, self._runner.evidence, origin.source)
-        there = subject.candidates(self._runner, self._quarantine.barred(), survey=survey)
-        configs = there.configs
-        axes = axes_of(configs)
-        path = store.root / "studies" / device.slug / f"{subject.slug}.{self._runner.evidence}.log"
-        study = study_of(subject.kinds, origin)
-        if options.storage is not None:
-            study = f"{device.slug}/{path.stem}/{study}"
-        self.journal = Journal(options.storage or path, study, axes)
-        legal = frozenset(configs)
-        for trial in self.journal.told:
-            known = trial.outcome
-            if subject.stands(known.stage) if isinstance(known, Failure) else trial.config in legal:
-                self.standings.note(trial)
-        search = Search(
-            configs,
-            axes,
-            sampler=options.sampler,
-            seed=options.seed,
-            guesses=subject.guesses(there, device, store),
-            told=self.standings.trials,
-            describe=subject.describe(device),
-            value=lambda trial: _worth(trial, options.objective),
+        candidates = tunable.candidates(self._runner, self._quarantine.barred(), survey=survey)
+        configs = candidates.configs
+        self._axes = axes_of(configs)
+        self.journal = open_journal(
+            tunable, self._runner, store, origin, self._axes, options.storage
         )
-        self._choice = Proposals(
-            search, self.journal, self.standings, observer, options, self._going
+        self.leaderboard = Leaderboard(options.objective)
+        for trial in still_hold(self.journal.told, tunable, configs):
+            self.leaderboard.add(trial)
+        search = self._search_among(candidates)
+        self._proposals = Proposals(
+            search, self.journal, self.leaderboard, observer, options, self._time_left
         )
-        observer.started(len(configs), there.rejected, self._progress())
+        observer.started(len(configs), candidates.rejected, self._progress())
 
     def search(self) -> None:
-        """Tries configurations until a limit is reached, there are none left, or none that is
-        left is worth it."""
+        """Tries proposals until a limit is reached, none is left, or none is worth a trial."""
         if self._runner.baseline_ready:
             self._compare(self._runner.baseline())
         with (
-            closing(self._crew),
-            closing(self._prepared(self._choice.asked(), ordered=not self._live)) as prepared,
+            closing(self._pool),
+            closing(self._prepared(self._proposals.asked(), ordered=not self._live)) as prepared,
         ):
-            for trial in self._crew.trials(prepared, self._going):
+            for trial in self._pool.trials(prepared, self._time_left):
                 self._tell(trial)
-                if self._baseline is None and self._crew.baseline is not None:
-                    self._compare(self._crew.baseline)
+                if self._baseline is None and self._pool.baseline is not None:
+                    self._compare(self._pool.baseline)
 
     def rematch(self) -> None:
-        """Times the leaders against each other, so that noise does not pick the winner."""
-        leaders = self.standings.leaders
+        """Times the leaders interleaved, so that noise does not pick the winner."""
+        leaders = self.leaderboard.leaders
         self._observer.rematch(leaders)
         prepared = self._prepared((trial.config for trial in leaders), ordered=True)
         ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
+        # The search does not wait for the vendor's library; the rematch does.
         if self._baseline is None and (baseline := self._runner.baseline()) is not None:
-            self._compare(baseline)  # it was not to be waited for until now
+            self._compare(baseline)
         outcomes = self._runner.rematch(ready) if ready else []
         self._baseline = self._runner.baseline()
-        self.standings.rematch(
-            self._judged(candidate, outcome)
+        self.leaderboard.rematch(
+            self._trial(candidate, outcome)
             for candidate, outcome in zip(ready, outcomes, strict=True)
         )
 
@@ -197,13 +185,13 @@ class _Run(Generic[R]):
             autotune=__version__,
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             seed=self._options.seed,
-            trials=len(self.standings.trials),
+            trials=len(self.leaderboard.trials),
             seconds=monotonic() - self._began,
         )
-        record = self._subject.record(
+        record = self._tunable.record(
             device=self._runner.device,
             evidence=self._runner.evidence,
-            entries=[entry for trial in self.standings.leaders if (entry := trial.entry)],
+            entries=[entry for trial in self.leaderboard.leaders if (entry := trial.entry)],
             baseline=self._baseline,
             provenance=provenance,
         )
@@ -211,84 +199,97 @@ class _Run(Generic[R]):
         self._observer.finished(merged, self._progress())
         return merged
 
+    def _search_among(self, candidates: Candidates) -> Search:
+        device, options = self._runner.device, self._options
+        return Search(
+            candidates.configs,
+            self._axes,
+            sampler=options.sampler,
+            seed=options.seed,
+            guesses=self._tunable.guesses(candidates, device, self._store),
+            told=self.leaderboard.trials,
+            describe=self._tunable.describe(device),
+            value=lambda trial: _value(trial, options.objective),
+        )
+
     def _tell(self, trial: Trial) -> None:
-        if trial.resources is None:  # it never came to a device, where trials are written
-            self._keep(trial)
+        if trial.resources is None:  # it failed before a device, whose thread writes the others
+            self._write(trial)
         trial = self._accurate(trial)
-        self.standings.note(trial)
-        self._choice.search.tell(trial)
+        self.leaderboard.add(trial)
+        self._proposals.search.tell(trial)
         self._observer.trial(trial, self._progress())
 
     def _compare(self, baseline: Measurement | None) -> None:
-        """The vendor library was timed: its accuracy is what candidates are held to."""
+        """Holds all trials to the accuracy of the vendor baseline, which was just timed."""
         self._baseline = baseline
         self._observer.baseline(baseline)
-        self.standings.judge(self._accurate)
+        self.leaderboard.rejudge(self._accurate)
 
     def _accurate(self, trial: Trial) -> Trial:
-        """The trial, a failure if its result is less accurate than the vendor's allows."""
+        """The trial; a failure if it is less accurate than the vendor baseline allows."""
         if self._baseline is None or isinstance(trial.outcome, Failure):
             return trial
-        return replace(trial, outcome=self._subject.judged(trial.outcome, self._baseline))
+        return replace(trial, outcome=self._tunable.judged(trial.outcome, self._baseline))
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         jobs = self._options.jobs or cores()
         under_way = WINDOW if ordered else jobs + READY
-        # A runner that knows its configurations needs no compiler: looking ahead would only cost.
+        # A runner that knows its configurations needs no compiler: proposing ahead only costs.
         window = under_way if self._runner.known() is None else 1
         return ahead(
             configs,
-            self._subject.plan,
+            self._tunable.plan,
             self._runner,
             self._compile,
             window=window,
             ordered=ordered,
             jobs=jobs,
-            spare=self._choice.spare,
+            spare=self._proposals.spare,
         )
 
-    def _try(self, runner: Runner, candidate: Candidate) -> Trial:
-        """Measures; the trial is on its way to the journal as soon as it is finished."""
-        best, objective = self.standings.best, self._options.objective
+    def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
+        """The trial of a candidate, sent to the journal."""
+        best, objective = self.leaderboard.best, self._options.objective
         best_us = None if best is None else best.time(objective)
         outcome = runner.measure(candidate, best_us, objective)
-        trial = self._judged(candidate, outcome)
-        self._keep(trial)
+        trial = self._trial(candidate, outcome)
+        self._write(trial)
         return trial
 
-    def _keep(self, trial: Trial) -> None:
-        """Has the trial written, unless a later run is to try it again."""
+    def _write(self, trial: Trial) -> None:
+        """Sends the trial to the journal, unless a later run should repeat it."""
         outcome = trial.outcome
-        if not isinstance(outcome, Failure) or self._subject.stands(outcome.stage):
+        if not isinstance(outcome, Failure) or self._tunable.stands(outcome.stage):
             self.journal.finish(trial)
 
-    def _judged(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
-        """The trial; what endangers the device is quarantined before anything else happens."""
+    def _trial(self, candidate: Candidate, outcome: Measurement | Failure) -> Trial:
+        """The trial; a candidate that endangers the device is quarantined first of all."""
         if isinstance(outcome, Failure):
-            self._quarantine.note(self._subject, candidate.config, outcome)
+            self._quarantine.note(self._tunable, candidate.config, outcome)
         return Trial.of(candidate.config, candidate.resources, outcome, self._runner.device)
 
     def _progress(self) -> Progress:
-        known, seconds = self.standings, monotonic() - self._began
-        share = self._crew.busy_s / (self._crew.size * seconds) if seconds else 0.0
-        return Progress(len(known.trials), known.failures, known.best, seconds, share)
+        board, seconds = self.leaderboard, monotonic() - self._began
+        busy = self._pool.busy_s / (self._pool.size * seconds) if seconds else 0.0
+        return Progress(len(board.trials), board.failures, board.best, seconds, busy)
 
-    def _going(self) -> bool:
+    def _time_left(self) -> bool:
         """Whether there is time; the first guesses are tried until one works, however little."""
         budget = self._options.budget_s
         if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
             return True
-        return self.standings.best is None and len(self.standings.trials) < GUESSES
+        return self.leaderboard.best is None and len(self.leaderboard.trials) < GUESSES
 
 
-def study_of(kinds: str, origin: Origin) -> str:
-    """The name of the trials that can be compared: of kernels of these kinds and sources, made by
-    one compiler and run by one driver."""
-    tools = "".join(f"@{tool}" for tool in (origin.compiler, origin.driver) if tool)
-    return f"{kinds}@{origin.source}{tools}"
+def _check_objective(tunable: object, runner: Runner, options: Options) -> None:
+    if options.objective == "cold" and runner.evidence == "predicted":
+        raise AutotuneError(
+            f"{tunable}: cold times are not predicted; give a GPU or a recording as the device"
+        )
 
 
-def _worth(trial: Trial, objective: Objective) -> float:
-    """What is to become small; of one that was too slow hot to be run cold, its hot time."""
+def _value(trial: Trial, objective: Objective) -> float:
+    """Microseconds to minimise; the hot time of a trial too slow hot to be run cold."""
     time_us = trial.time(objective)
     return time_us if time_us < math.inf else trial.time_us

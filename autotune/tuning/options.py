@@ -1,4 +1,4 @@
-"""How long and how to search."""
+"""The options of a search: its limits, its sampler, its objective."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from autotune.runners.base import Objective
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0
-"""Seconds of search if the caller sets no limit."""
+"""Seconds of search where the caller sets no limit."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How long and how to search.
+    """The options of a search.
 
     Attributes:
-        trials: stop once so many configurations are evaluated, those of earlier runs included;
-            None sets no limit.
-        budget_s: stop after so many seconds of this run, or once the first guess works if that
-            takes longer; None sets no limit. Without either limit every configuration is tried,
-            unless the sampler is `gp`, which stops by itself.
-        seed: of the sampler.
-        sampler: `gp` models the times by a Gaussian process; without a number of `trials` it stops
-            when further ones are not expected to give half a per cent. `tpe` learns from the times
-            by Optuna's sampler, `random` draws evenly, `exhaustive` goes from the best predicted to
-            the worst.
-        jobs: threads that compile; None takes one for each core but one.
-        objective: the kind of time that is to become small. The best of either kind is recorded.
-        storage: URL of an Optuna storage for the trials, or the path of a journal file; None takes
-            a file of the store.
+        trials: limit on evaluated configurations, those of earlier runs included; None sets none.
+        budget_s: limit on the seconds of this run, exceeded only until a first guess works; None
+            sets none. Without either limit every configuration is tried, unless the sampler is
+            `gp`, which stops by itself.
+        seed: the sampler's random seed.
+        sampler: `gp` models the times by a Gaussian process; without a limit on `trials` it stops
+            when further trials are not expected to gain half a per cent. `tpe` is Optuna's
+            tree-structured Parzen estimator, `random` draws evenly, `exhaustive` tries every
+            configuration from the best predicted to the worst.
+        jobs: compiler threads; None takes one for each core but one.
+        objective: the time to minimise, `hot` or `cold`. The best of either kind is recorded.
+        storage: where the trials are kept: URL of an Optuna storage, or path of a journal file;
+            None takes a file of the store.
     """
 
     trials: int | None = None
@@ -55,11 +54,11 @@ def options_of(
     """The options of a search, checked and with the default budget.
 
     Raises:
-        UsageError: for an unknown sampler or objective, limits below 1 trial or 0 seconds, less
-            than 1 job, and what is no number.
+        UsageError: for an unknown sampler or objective, a limit below 1 trial or 0 seconds, fewer
+            than 1 job, a negative seed, or a value that is not a number.
     """
-    chosen = _named("sampler", sampler, Sampler)
-    wanted = _named("objective", objective, Objective)
+    checked_sampler = _checked("sampler", sampler, Sampler)
+    checked_objective = _checked("objective", objective, Objective)
     for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
         if value is not None and not isinstance(value, int):
             raise UsageError(f"{name} is {value!r}; give a whole number")
@@ -72,14 +71,14 @@ def options_of(
         raise UsageError(f"budget is {budget:g} s; give more than 0")
     if seed < 0:
         raise UsageError(f"seed is {seed}; give 0 or more")
-    if trials is None and budget is None and chosen != "exhaustive":
+    if trials is None and budget is None and checked_sampler != "exhaustive":
         budget = BUDGET_S
-    return Options(trials, budget, seed, chosen, jobs, wanted, storage)
+    return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)
 
 
-def _named(what: str, name: str, kinds: Any) -> Any:
-    """The literal of that name, of those that `kinds` has."""
-    known = get_args(kinds)
-    if name not in known:
-        raise UsageError(f"unknown {what} {name!r}; give one of {', '.join(known)}")
-    return name
+def _checked(option: str, value: str, literal: Any) -> Any:
+    """The value, if it is one of the literal's."""
+    allowed = get_args(literal)
+    if value not in allowed:
+        raise UsageError(f"unknown {option} {value!r}; give one of {', '.join(allowed)}")
+    return value

@@ -1,4 +1,4 @@
-"""Candidates that are prepared while others are measured."""
+"""The compile pipeline: candidates are prepared while earlier ones are measured."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from autotune.tuning.evaluate import Compile, prepare
 Ready = tuple[Config, Candidate | Failure]
 Spare = Callable[[Callable[[Config], bool]], Config | None]
 Prepared = Generator[Ready, None, None]
+Compiled = Future[Program | CompileFailure]
 
-# Programs that are at hand without a look at the disk: those of a whole search, 50 MB.
 KEPT = 1024
+"""Programs kept in memory: those of a whole search, 50 MB."""
 
 
 def cores() -> int:
-    """Threads that compile by default: one core is left to the process that feeds the device."""
+    """Default number of compiler threads: one core is left to the process that feeds the device."""
     return max(1, (os.cpu_count() or 1) - 1)
 
 
@@ -41,87 +42,98 @@ def ahead(
 ) -> Prepared:
     """Prepares configurations, `window` of them under way at once.
 
-    A configuration is taken from `configs` only when there is room for it. A template that
-    several of those under way share, or that was lately compiled, is compiled once. Close the
-    iterator to drop what is still queued.
+    A configuration is taken from `configs` only when there is room for it. A template that several
+    configurations share is compiled once. Close the iterator to drop queued compilations.
 
     Args:
-        configs: what to prepare.
+        configs: the configurations to prepare.
         plan: the launches of a configuration.
         runner: says which resources it knows, and for which device to compile.
         compile: makes a program of a template for an architecture; what it raises is a failure
             of the candidate, unless it is an `AutotuneError`.
         window: how many may be under way.
-        ordered: gives them out in their order, so that what is taken follows from what the caller
-            did with the earlier ones and never from how fast compilation is. Otherwise each is
-            given out as soon as it is ready, and of several the one that was taken first: none
-            waits for another that takes long.
-        jobs: threads that compile; `cores()` by default.
-        spare: is asked, whenever nothing is ready and order does not matter, for a configuration
-            whose programs are at hand, so that the device has something to do meanwhile.
+        ordered: gives candidates out in the order of `configs`, so that what is taken depends on
+            what the caller did with earlier candidates and never on how fast they compile.
+            Otherwise the first to be ready comes first.
+        jobs: compiler threads; `cores()` by default.
+        spare: proposes a configuration whose programs are compiled, so that the device has work;
+            asked whenever nothing is ready and order does not matter.
     """
-    pool = ThreadPoolExecutor(jobs or cores(), thread_name_prefix="compile")
-
-    def compiling(template: Template) -> Future[Program | CompileFailure]:
-        if template not in begun:
-            if len(begun) == KEPT:
-                del begun[next(iter(begun))]
-            begun[template] = pool.submit(_compiled, compile, template, runner.device.arch)
-        return begun[template]
-
-    def slot_of(config: Config) -> _Slot:
-        planned = plan(config)
-        launches = () if runner.resources(config) is not None else planned.launches
-        return _Slot(planned, {launch.template: compiling(launch.template) for launch in launches})
-
-    def at_hand(config: Config) -> bool:
-        templates = (launch.template for launch in plan(config).launches)
-        return all(one in begun and begun[one].done() for one in templates)
-
-    begun: dict[Template, Future[Program | CompileFailure]] = {}
+    compiler = _Compiler(compile, plan, runner, jobs or cores())
     source = iter(configs)
     waiting: list[_Slot] = []
     try:
         while True:
-            # While something is ready, one for the last one is enough: nobody waits.
-            room = window - len(waiting)
-            room = room if ordered or _ready(waiting) is None else min(room, 1)
-            for config in islice(source, room):
-                waiting.append(slot_of(config))
-                if not ordered and _ready(waiting) is not None:
-                    break
+            _fill(waiting, source, compiler, window, ordered)
             if not waiting:
                 return
             place = 0 if ordered else _ready(waiting)
-            extra = spare(at_hand) if place is None else None
+            extra = spare(compiler.has_compiled) if place is None else None
             if extra is not None:
-                slot = slot_of(extra)
+                slot = compiler.begin(extra)
             else:
                 slot = waiting.pop(_first_ready(waiting) if place is None else place)
             yield slot.plan.config, prepare(slot.plan, runner, slot.program)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        compiler.close()
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A configuration under way: its launches, and the programs of them."""
+    """A configuration under way: its launches and their programs."""
 
     plan: LaunchPlan
-    programs: Mapping[Template, Future[Program | CompileFailure]]
+    programs: Mapping[Template, Compiled]
 
     @property
     def ready(self) -> bool:
         return all(program.done() for program in self.programs.values())
 
     def program(self, template: Template, arch: str) -> Program | CompileFailure:
-        """Waits for the program."""
+        """The template's program; waits for it."""
         del arch
         return self.programs[template].result()
 
 
+class _Compiler:
+    """Compiles templates in threads and keeps the latest programs."""
+
+    def __init__(
+        self, compile: Compile, plan: Callable[[Config], LaunchPlan], runner: Runner, jobs: int
+    ) -> None:
+        self._compile, self._plan, self._runner = compile, plan, runner
+        self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="compile")
+        self._programs: dict[Template, Compiled] = {}
+
+    def begin(self, config: Config) -> _Slot:
+        """Starts compiling, unless the runner knows the configuration's resources."""
+        plan = self._plan(config)
+        launches = () if self._runner.resources(config) is not None else plan.launches
+        templates = [launch.template for launch in launches]
+        return _Slot(plan, {template: self._program(template) for template in templates})
+
+    def has_compiled(self, config: Config) -> bool:
+        """Whether all programs of a configuration are in memory."""
+        programs = [self._programs.get(launch.template) for launch in self._plan(config).launches]
+        return all(program is not None and program.done() for program in programs)
+
+    def close(self) -> None:
+        """Drops queued compilations without waiting for running ones."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _program(self, template: Template) -> Compiled:
+        if template not in self._programs:
+            if len(self._programs) == KEPT:
+                del self._programs[next(iter(self._programs))]
+            arch = self._runner.device.arch
+            self._programs[template] = self._threads.submit(
+                _compiled, self._compile, template, arch
+            )
+        return self._programs[template]
+
+
 def _compiled(compile: Compile, template: Template, arch: str) -> Program | CompileFailure:
-    """A compiler that breaks down costs the candidate alone; one that is missing, all."""
+    """The program; a compiler that breaks down fails this candidate, a missing one ends the run."""
     try:
         return compile(template, arch)
     except AutotuneError:
@@ -131,14 +143,34 @@ def _compiled(compile: Compile, template: Template, arch: str) -> Program | Comp
         return CompileFailure(template, arch, reason.partition("\n")[0], str(error))
 
 
+def _fill(
+    waiting: list[_Slot],
+    source: Iterable[Config],
+    compiler: _Compiler,
+    window: int,
+    ordered: bool,
+) -> None:
+    """Begins configurations while there is room.
+
+    Once one is ready, at most one more begins, in place of the last one given out.
+    """
+    room = window - len(waiting)
+    if not ordered and _ready(waiting) is not None:
+        room = min(room, 1)
+    for config in islice(source, room):
+        waiting.append(compiler.begin(config))
+        if not ordered and _ready(waiting) is not None:
+            break
+
+
 def _ready(waiting: Sequence[_Slot]) -> int | None:
-    """The first that is ready."""
+    """The place of the first slot that is ready."""
     return next((place for place, slot in enumerate(waiting) if slot.ready), None)
 
 
 def _first_ready(waiting: Sequence[_Slot]) -> int:
-    """Waits until one is ready; of several the first."""
+    """Waits until a slot is ready; returns the first one's place."""
     while (place := _ready(waiting)) is None:
-        programs = (program for slot in waiting for program in slot.programs.values())
-        wait([one for one in programs if not one.done()], return_when=FIRST_COMPLETED)
+        programs = [program for slot in waiting for program in slot.programs.values()]
+        wait([program for program in programs if not program.done()], return_when=FIRST_COMPLETED)
     return place

@@ -1,4 +1,4 @@
-"""What a tuning run tries next, as long as the limits allow and nobody else tries it."""
+"""The proposals of a search, claimed in the journal that other processes share."""
 
 from __future__ import annotations
 
@@ -14,61 +14,62 @@ from autotune.tuning.search import Journal, Patience, Search
 
 @dataclass
 class Proposals:
-    """A search whose proposals are claimed in the journal, and which learns there from others.
+    """Proposes the next configuration until a limit is hit, skipping those another process has
+    claimed, and passes the trials of other processes on to the search.
 
     Attributes:
-        search: proposes, and is told.
+        search: proposes configurations and learns from trials.
         journal: where configurations are claimed.
-        standings: the trials so far.
-        observer: is told when the search ends because the rest is not worth it.
+        leaderboard: the trials so far.
+        observer: receives the event that ends the search early.
         options: limit the number of trials.
-        going: whether there is time.
+        time_left: whether there is time for another trial.
     """
 
     search: Search
     journal: Journal
-    standings: Leaderboard
+    leaderboard: Leaderboard
     observer: Observer
     options: Options
-    going: Callable[[], bool]
+    time_left: Callable[[], bool]
     _patience: Patience = field(default_factory=Patience)
 
     def asked(self) -> Iterator[Config]:
-        """What the search proposes, as long as the limits allow."""
-        limit, asked = self.options.trials, len(self.standings.trials)
-        while self.going() and (limit is None or asked < limit) and not self._enough():
+        """The search's proposals, within the limits."""
+        limit, count = self.options.trials, len(self.leaderboard.trials)
+        while self.time_left() and (limit is None or count < limit) and not self._enough():
             config = self._claimed(self.search.ask)
             if config is None:
                 return
-            asked += 1
+            count += 1
             yield config
 
     def spare(self, fits: Callable[[Config], bool]) -> Config | None:
-        """What a device can do while it waits for the compiler, if the limits allow."""
-        if self.options.trials is not None or not self.going() or self._enough():
+        """A configuration for a device that waits for the compiler, within the limits."""
+        if self.options.trials is not None or not self.time_left() or self._enough():
             return None
         return self._claimed(lambda: self.search.spare(fits))
 
     def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
-        """What is proposed and not another process's."""
-        self._hear()
+        """The first proposal that no other process has claimed; it is claimed now."""
+        self._share()
         while (config := propose()) is not None and not self.journal.claim(config):
             self.search.give_up(config)
         return config
 
-    def _hear(self) -> None:
-        """Learns what other processes have found out and are trying."""
+    def _share(self) -> None:
+        """Learns which trials other processes have finished and which they have claimed."""
         news = self.journal.news()
         for trial in news.finished:
-            self.standings.note(trial)
+            self.leaderboard.add(trial)
             self.search.learn(trial)
         self.search.exclude(news.claimed)
 
     def _enough(self) -> bool:
-        """Whether further trials are not worth it, by what the search expects of them."""
-        known = len(self.standings.trials)
-        if self.options.trials is None and self._patience.due(known):
-            self._patience.look(known, self.search.outlook())
+        """Whether the search expects too little of further trials."""
+        count = len(self.leaderboard.trials)
+        if self.options.trials is None and self._patience.due(count):
+            self._patience.look(count, self.search.outlook())
             if self._patience.over and self._patience.outlook is not None:
                 self.observer.enough(self._patience.outlook)
         return self._patience.over

@@ -1,4 +1,4 @@
-"""Candidates that are not to be tried again on a device, as they have crashed or hung there."""
+"""Candidates that crashed or hung on a device and are not tried there again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from autotune.families.config import Config
 from autotune.records import Store
 from autotune.runners.base import Evidence, Failure
 
-# What may happen to the next candidate, or to the device, as well.
-DANGERS = ("crash", "timeout")
+DANGEROUS = ("crash", "timeout")
+"""Stages whose failures can also hit the next candidate, or the device."""
 
 
 class Quarantine:
-    """The store's, of configurations of one hash of the sources: others may have mended them.
+    """The store's quarantine for one hash of the sources: other sources may have fixed the kernel.
 
-    It holds for the device itself alone: a recording or a model is in no danger.
+    Only live devices have one: a recording or a model is in no danger.
     """
 
     def __init__(self, store: Store, device: Device, evidence: Evidence, source: str) -> None:
@@ -25,20 +25,20 @@ class Quarantine:
         self._source = f"@{source}"
 
     def barred(self) -> Callable[[Config], bool]:
-        """Whether a configuration is in it."""
+        """Whether a configuration is quarantined."""
         if not self._live:
             return lambda _: False
         keys = self._store.quarantined(self._device)
         barred = {key.removesuffix(self._source) for key in keys if key.endswith(self._source)}
-        # As a rule none is, and no configuration has to be spelt out.
+        # Usually the quarantine is empty, and no configuration needs its text.
         return (lambda config: str(config) in barred) if barred else (lambda _: False)
 
-    def note(self, subject: object, config: Config, failure: Failure) -> None:
-        """Bars a configuration of a subject if it failed in a way that endangers the device.
+    def note(self, tunable: object, config: Config, failure: Failure) -> None:
+        """Quarantines a configuration if its failure endangers the device.
 
         Raises:
-            CacheError: if that cannot be written.
+            CacheError: if the quarantine cannot be written.
         """
-        if self._live and failure.stage in DANGERS:
-            reason = f"{subject}: {failure.stage}: {failure.reason}"
+        if self._live and failure.stage in DANGEROUS:
+            reason = f"{tunable}: {failure.stage}: {failure.reason}"
             self._store.quarantine(self._device, f"{config}{self._source}", reason)

@@ -1,4 +1,4 @@
-"""Recording what many configurations do on a live device."""
+"""A sweep: many configurations measured on a live device and saved as a recording."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
-from autotune.runners.base import Failure, Runner
+from autotune.runners.base import Candidate, Failure, Runner
 from autotune.runners.recording import Origin, Recording, SweepRow
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.pipeline import ahead
 
-# The order is fixed, so compiling further ahead than a search would costs nothing.
 WINDOW = 64
+"""Candidates under way. The order is fixed, so compiling further ahead than a search does costs
+nothing."""
 
 
 def record(
@@ -36,19 +37,19 @@ def record(
     """Measures every configuration once, without early stop, and saves the recording.
 
     Configurations that share a program are measured one after another, so that it is compiled
-    once. What a sweep has that ends early is saved as `<path>.partial`, so that it takes the
-    place of no complete one.
+    once. A sweep that ends early is saved as `<path>.partial`, so that it replaces no complete
+    recording.
 
     Args:
-        problem: what they compute.
-        runner: what measures; the caller closes it.
+        problem: the problem to run.
+        runner: measures; the caller closes it.
         configs: legal configurations, of any families.
-        path: of the file (see `recording.path_of`).
+        path: the recording's file (see `recording.path_of`).
         compile: makes a program of a template for an architecture.
-        origin: what the measurements are made with.
-        known: rows of an earlier sweep, which come first in the file.
-        jobs: threads that compile; None takes one for each core but one.
-        progress: is told how many rows there are, and the last.
+        origin: compiler, driver and sources of the measurements.
+        known: rows of an earlier sweep; they come first in the file.
+        jobs: compiler threads; None takes one for each core but one.
+        progress: called with the number of rows and the last one.
     """
     rows = [*known]
     device, baseline = runner.device, runner.baseline()
@@ -64,20 +65,21 @@ def record(
     try:
         with closing(
             ahead(ordered, plan, runner, compile, window=WINDOW, ordered=True, jobs=jobs)
-        ) as all_:
-            for config, candidate in all_:
-                if isinstance(candidate, Failure):
-                    taken = registry.find(config.family).estimate(config)
-                    row = SweepRow(config, taken, candidate)
-                else:
-                    outcome = runner.measure(candidate, None)
-                    row = SweepRow(config, candidate.resources, outcome)
+        ) as prepared:
+            for config, candidate in prepared:
+                row = _row(config, candidate, runner)
                 rows.append(row)
                 progress(len(rows), row)
     except BaseException:
         save(path.with_name(f"{path.name}.partial"))
         raise
     return save(path)
+
+
+def _row(config: Config, candidate: Candidate | Failure, runner: Runner) -> SweepRow:
+    if isinstance(candidate, Failure):
+        return SweepRow(config, registry.find(config.family).estimate(config), candidate)
+    return SweepRow(config, candidate.resources, runner.measure(candidate, None))
 
 
 def _programs(plan: LaunchPlan) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is tuned, as the loop sees it: a problem of ours or a kernel of the user's."""
+"""The interface the tuning loop needs from whatever it tunes: a GEMM or a user kernel."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
 @dataclass(frozen=True)
 class Candidates:
-    """At least one configuration, and how many fell to which reason.
+    """The configurations to choose from, at least one, and the number rejected for each reason.
 
     Attributes:
-        ranked: those that a model looked at, the best predicted in front.
+        ranked: those that a model ranked, the best predicted first.
         others: the rest.
-        rejected: counts what cannot run, by reason.
+        rejected: number of configurations that cannot run, by reason.
     """
 
     ranked: tuple[Config, ...]
@@ -32,27 +32,28 @@ class Candidates:
 
     @property
     def configs(self) -> tuple[Config, ...]:
-        """All of them, the ranked ones first."""
+        """All configurations, the ranked ones first."""
         return self.ranked + self.others
 
 
 class Tunable(Protocol[R_co]):
-    """Something that has configurations, each of which computes the same.
+    """Something with configurations that all compute the same.
 
     Guarantees of every implementation:
-    - The text form says what is tuned, in one line. `slug` is the same as part of a file name; two
-      subjects that differ in what they compute differ in it.
-    - `kinds` names what the configurations are of. Of one slug, one of these and one hash of the
-      sources, all trials can be compared.
+    - The text form says in one line what is tuned. `slug` is the same as part of a file name; two
+      tunables that differ in what they compute differ in it.
+    - `kinds` names the kernels that the configurations are of. Trials that agree in slug, kinds and
+      hash of the sources can be compared.
     - `candidates` gives at least one configuration, or raises an `AutotuneError` that says why
-      there is none; what is `unsafe` counts as rejected, as quarantined. A model looks at `survey`
-      of them, or at all.
-    - Every configuration among them has a plan, with the same text.
-    - `guesses` are configurations to try first, also such as are no candidates.
-    - `describe` tells what a time may depend on besides the parameters; None if nothing is known.
-    - `judged` is the measurement, or a failure at the stage "accuracy" if the result was less
-      accurate than the vendor library's, as in `baseline`, allows.
-    - `stands` is whether a failure at that stage in an earlier run would be one today.
+      there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `survey` of
+      them, or all.
+    - Every candidate has a plan, with the same text.
+    - `guesses` are configurations to try first; some may be no candidates.
+    - `describe` gives the features a time may depend on besides the parameters; None if there are
+      none.
+    - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less
+      accurate than the vendor library's in `baseline` allows.
+    - `stands` is whether a failure at that stage in an earlier run would also be one today.
     """
 
     @property
@@ -65,7 +66,9 @@ class Tunable(Protocol[R_co]):
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates: ...
 
-    def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]: ...
+    def guesses(
+        self, candidates: Candidates, device: Device, store: Store
+    ) -> tuple[Config, ...]: ...
 
     def describe(self, device: Device) -> Describe | None: ...
 

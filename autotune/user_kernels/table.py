@@ -13,7 +13,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy import Occupancy
-from autotune.tuning.evaluate import Compile, taken
+from autotune.tuning.evaluate import Compile, resources_of
 from autotune.tuning.pipeline import cores
 from autotune.user_kernels.tunable import KernelTunable
 
@@ -92,7 +92,7 @@ def _compile_row(
     program = compile(launch.template, device.arch)
     if isinstance(program, CompileFailure):
         return KernelRow(config, Rejection("compile", program.reason))
-    resources = taken(launch, program)
+    resources = resources_of(launch, program)
     resident = resources.occupancy(device)
     if resident.blocks_per_sm:
         return KernelRow(config, None, resources, resident)

@@ -105,9 +105,9 @@ class KernelTunable:
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
-    def guesses(self, there: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
-        """No guesses: nothing is known about the kernel."""
-        del there, device, store
+    def guesses(self, candidates: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
+        """None: nothing is known of the kernel."""
+        del candidates, device, store
         return ()
 
     def describe(self, device: Device) -> Describe:

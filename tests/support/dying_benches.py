@@ -1,4 +1,4 @@
-"""Benches for worker processes that are killed or kill themselves, with times that need no GPU."""
+"""Worker benches that crash, hang or are killed; they need no GPU."""
 
 # ruff: noqa: ARG001, ARG002 - the worker calls these with arguments that they ignore
 from __future__ import annotations
@@ -17,7 +17,7 @@ from support.worker_benches import Fake, opened
 
 
 class Brief(Fake):
-    """A bench that takes two milliseconds for a candidate, and knows its time by its threads."""
+    """A bench that takes two milliseconds a candidate and derives its time from its threads."""
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
@@ -32,7 +32,7 @@ class Brief(Fake):
 
 
 class Faulty(Brief):
-    """A bench of which some candidates are as broken as kernels can be."""
+    """A bench whose candidates of some widths fail as badly as kernels can."""
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
@@ -46,7 +46,7 @@ class Faulty(Brief):
                 os._exit(7)
             case 8:
                 ctypes.string_at(0)
-        # Not that of `fakes`, which would load half of the tests into every worker.
+        # As `fake_runner.by_width`, whose import would load half of the tests into every worker.
         return Measurement(100.0 + 10 * abs(candidate.config.integer("tile_width") - 23))
 
 
@@ -59,7 +59,7 @@ def faulty(problem: Problem, index: int) -> Opening:
 
 
 def mortal(problem: Problem, index: int) -> Opening:
-    """Is killed while it starts, the first time, which the file AUTOTUNE_TEST_MARKER records."""
+    """A bench killed during its first start only; the file AUTOTUNE_TEST_MARKER marks that."""
     marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
     if not marker.exists():
         marker.touch()
@@ -68,6 +68,6 @@ def mortal(problem: Problem, index: int) -> Opening:
 
 
 def doomed(problem: Problem, index: int) -> Opening:
-    """Is killed while it starts, always."""
+    """A bench killed during every start."""
     os.kill(os.getpid(), signal.SIGKILL)
     return opened(Brief)

@@ -1,4 +1,4 @@
-"""A runner and a compiler without hardware, for the tests of everything above them."""
+"""A runner and a compiler that need no hardware."""
 
 from __future__ import annotations
 
@@ -24,24 +24,31 @@ def tiled(width: int, specialized: int = 1) -> Config:
 
 
 def by_width(config: Config) -> Measurement:
-    """Times of the tiled kernel, in microseconds, that are shortest at TILE_WIDTH 23."""
+    """Microseconds of the tiled kernel, least at TILE_WIDTH 23."""
     distance = abs(config.integer("tile_width") - 23)
     return Measurement(100.0 + 10 * distance + config.integer("specialized"), 0.5, 20)
 
 
 def crash(config: Config) -> Failure:
-    """What every candidate does on a broken GPU."""
+    """The outcome of every candidate on a broken GPU."""
     return Failure("crash", f"{config}: illegal access")
 
 
 class FakeRunner:
-    """Gives each configuration the outcome that a function names, and keeps what it was asked.
+    """Answers with the outcome that a function gives for a configuration, and lists its calls.
 
     Attributes:
         measured: configurations in the order of `measure`.
         bests: the `best_us` of each of them.
         objectives: the objective of each of them.
-        rematched: what was timed again.
+        rematched: configurations in the order of `rematch`.
+
+    Args:
+        outcome: of `measure`.
+        again: of `rematch`; by default the same.
+        known: the only configurations that can be measured; None for any.
+        evidence: what the times rest on.
+        device: the device.
     """
 
     def __init__(
@@ -97,13 +104,13 @@ class FakeRunner:
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 def program(
     template: Template, arch: str, *, registers: int = 32, local: int = 0, spills: int = 0
 ) -> Program:
-    """A program that was never compiled, with 16 bytes of static shared memory."""
+    """A program without a cubin, with 16 bytes of static shared memory."""
     return Program(
         template=template,
         arch=arch,
@@ -121,10 +128,10 @@ def program(
 
 
 def compiled(template: Template, arch: str) -> Program | CompileFailure:
-    """Every template compiles, at once."""
+    """A compiler that compiles every template at once."""
     return program(template, arch)
 
 
 def uncompiled(template: Template, arch: str) -> Program | CompileFailure:
-    """For what must not be compiled."""
+    """A compiler that must not be called."""
     raise AssertionError(f"{template.expression} was compiled for {arch}")

@@ -1,4 +1,4 @@
-"""A disk that is as good as full."""
+"""A disk that fills up while a file is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """Writing past so many bytes of a file fails half way, as it does on a full disk."""
+    """Writing beyond `size` bytes of a file fails half way, as on a full disk."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
     try:

@@ -25,7 +25,7 @@ from autotune.families.wgmma.terms import (
 )
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
-from autotune.tuning.evaluate import SPILLED
+from autotune.tuning.evaluate import SPILL_LIMIT
 
 CONFIG = Config.parse(
     "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
@@ -551,4 +551,4 @@ def check_compiled(config: Config, problem: Problem) -> None:
     assert isinstance(program, Program), f"{config}: {program}"
     if (config.values["consumers"], config.values["min_blocks"]) != (1, 1):
         assert program.registers == WGMMA.estimate(config).registers, str(config)
-    assert program.local <= program.spills <= SPILLED, str(config)
+    assert program.local <= program.spills <= SPILL_LIMIT, str(config)

@@ -34,7 +34,8 @@ from autotune.runners.recording import Recording, SweepRow
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, study_of, tune
+from autotune.tuning.loop import Options, tune
+from autotune.tuning.resume import study_of
 from autotune.tuning.search import Journal
 from autotune.tuning.sweep import record
 

@@ -1,4 +1,4 @@
-"""Devices that share the work of a tuning run."""
+"""The device pool: devices that share the work of a tuning run."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ WIDTHS = range(8, 20)
 
 
 def ready(config: Config) -> Ready:
-    taken = registry.find(config.family).estimate(config)
-    return config, Candidate(config, registry.plan(config, SQUARE), (), taken)
+    resources = registry.find(config.family).estimate(config)
+    return config, Candidate(config, registry.plan(config, SQUARE), (), resources)
 
 
 CANDIDATES = [ready(tiled(width)) for width in WIDTHS]
 FAILED: Ready = tiled(4), Failure("compile", "no")
 
 
-def measured(runner: Runner, candidate: Candidate) -> Trial:
+def measure(runner: Runner, candidate: Candidate) -> Trial:
     return Trial(candidate.config, runner.measure(candidate, None))
 
 
@@ -39,19 +39,19 @@ def always() -> bool:
     return True
 
 
-def worked(
+def run_pool(
     runners: Sequence[FakeRunner],
     prepared: Iterable[Ready] = CANDIDATES,
-    going: Callable[[], bool] = always,
+    time_left: Callable[[], bool] = always,
     *,
     ahead: bool = True,
 ) -> list[Trial]:
-    with closing(DevicePool(runners, measured, ahead=ahead)) as crew:
-        return [*crew.trials(prepared, going)]
+    with closing(DevicePool(runners, measure, ahead=ahead)) as pool:
+        return [*pool.trials(prepared, time_left)]
 
 
-class Vendor(FakeRunner):
-    """Its baseline is ready after so many trials; how often it was timed is counted."""
+class VendorRunner(FakeRunner):
+    """A runner whose baseline is ready after some trials and counts how often it is timed."""
 
     def __init__(self, after: int) -> None:
         super().__init__()
@@ -70,14 +70,14 @@ class Vendor(FakeRunner):
 @pytest.mark.parametrize("devices", [1, 2, 3])
 def test_each_candidate_is_measured_once(devices: int, ahead: bool) -> None:
     runners = [FakeRunner() for _ in range(devices)]
-    trials = worked(runners, ahead=ahead)
+    trials = run_pool(runners, ahead=ahead)
     configs = [config for config, _ in CANDIDATES]
     assert sorted(config for runner in runners for config in runner.measured) == configs
     assert sorted(trial.config for trial in trials) == configs
 
 
 def test_all_devices_are_busy_at_once() -> None:
-    # Each waits for the other: alone it would break.
+    # Each waits for the other: a device alone would fail.
     meeting = threading.Barrier(2)
 
     def meet(config: Config) -> Measurement:
@@ -85,11 +85,11 @@ def test_all_devices_are_busy_at_once() -> None:
         return by_width(config)
 
     runners = [FakeRunner(meet), FakeRunner(meet)]
-    worked(runners)
+    run_pool(runners)
     assert [len(runner.measured) for runner in runners] == [6, 6]
 
 
-def test_a_device_that_is_slow_gets_less() -> None:
+def test_slow_device_gets_fewer_candidates() -> None:
     done = threading.Event()
 
     def slow(config: Config) -> Measurement:
@@ -101,11 +101,11 @@ def test_a_device_that_is_slow_gets_less() -> None:
         done.set()
 
     runners = [FakeRunner(slow), FakeRunner()]
-    worked(runners, prepared())
+    run_pool(runners, prepared())
     assert [len(runner.measured) for runner in runners] == [1, len(CANDIDATES) - 1]
 
 
-def test_the_next_is_prepared_while_the_last_is_on_the_device() -> None:
+def test_next_candidate_is_prepared_during_a_measurement() -> None:
     prepared_more = threading.Event()
 
     def waits(config: Config) -> Measurement:
@@ -117,60 +117,60 @@ def test_the_next_is_prepared_while_the_last_is_on_the_device() -> None:
         prepared_more.set()
         yield CANDIDATES[1]
 
-    assert len(worked([FakeRunner(waits)], prepared())) == 2
+    assert len(run_pool([FakeRunner(waits)], prepared())) == 2
 
 
-def test_without_looking_ahead_the_next_is_asked_for_once_the_last_is_told() -> None:
+def test_without_ahead_next_proposal_waits_for_the_trial() -> None:
     told: set[Config] = set()
     seen: list[int] = []
 
     def prepared() -> Iterator[Ready]:
-        for one in CANDIDATES:
+        for candidate in CANDIDATES:
             seen.append(len(told))
-            yield one
+            yield candidate
 
-    with closing(DevicePool([FakeRunner()], measured, ahead=False)) as crew:
-        for trial in crew.trials(prepared(), always):
+    with closing(DevicePool([FakeRunner()], measure, ahead=False)) as pool:
+        for trial in pool.trials(prepared(), always):
             told.add(trial.config)
     assert seen == [*range(len(CANDIDATES))]
 
 
-def test_a_candidate_that_cannot_run_needs_no_device() -> None:
+def test_failed_candidate_needs_no_device() -> None:
     release = threading.Event()
 
     def waits(config: Config) -> Measurement:
         assert release.wait(5)
         return by_width(config)
 
-    with closing(DevicePool([FakeRunner(waits)], measured, ahead=True)) as crew:
-        trials = crew.trials([CANDIDATES[0], FAILED, CANDIDATES[1]], always)
+    with closing(DevicePool([FakeRunner(waits)], measure, ahead=True)) as pool:
+        trials = pool.trials([CANDIDATES[0], FAILED, CANDIDATES[1]], always)
         first = next(trials)  # while the device is busy
         release.set()
         assert (first.config, first.outcome) == FAILED
         assert [trial.config for trial in trials] == [tiled(8), tiled(9)]
 
 
-def test_it_ends_when_it_is_told_to_and_drops_nothing_that_runs() -> None:
+def test_pool_ends_without_dropping_running_trials() -> None:
     runner = FakeRunner()
-    trials = worked([runner], going=lambda: len(runner.measured) < 3)
+    trials = run_pool([runner], time_left=lambda: len(runner.measured) < 3)
     assert [trial.config for trial in trials] == runner.measured
     assert len(trials) == 3
 
 
-def test_a_trial_is_given_out_for_each_that_fails_on_the_device() -> None:
-    trials = worked([FakeRunner(lambda _: Failure("launch", "no"))])
+def test_every_failure_on_the_device_is_a_trial() -> None:
+    trials = run_pool([FakeRunner(lambda _: Failure("launch", "no"))])
     assert len(trials) == len(CANDIDATES)
 
 
-def test_a_runner_that_breaks_ends_it() -> None:
+def test_broken_runner_ends_the_run() -> None:
     def breaks(config: Config) -> Measurement:
         raise RunnerError(f"lost at {config}")
 
     with pytest.raises(RunnerError, match="lost at tiled"):
-        worked([FakeRunner(breaks)])
+        run_pool([FakeRunner(breaks)])
 
 
-def test_leaving_waits_for_what_runs() -> None:
+def test_close_waits_for_running_trials() -> None:
     ended: list[Config] = []
 
     def slow(config: Config) -> Measurement:
@@ -178,41 +178,41 @@ def test_leaving_waits_for_what_runs() -> None:
         ended.append(config)
         return by_width(config)
 
-    with closing(DevicePool([FakeRunner(slow)], measured, ahead=True)) as crew:
-        trials = crew.trials([CANDIDATES[0], FAILED, *CANDIDATES[1:]], always)
+    with closing(DevicePool([FakeRunner(slow)], measure, ahead=True)) as pool:
+        trials = pool.trials([CANDIDATES[0], FAILED, *CANDIDATES[1:]], always)
         with closing(trials):  # type: ignore[type-var]
             next(trials)
     assert ended == [tiled(8)]
 
 
-def test_the_baseline_is_taken_once_it_is_ready() -> None:
-    runner = Vendor(after=3)
-    with closing(DevicePool([runner], measured, ahead=True)) as crew:
-        known = [crew.baseline is not None for _ in crew.trials(CANDIDATES, always)]
-    assert known.index(True) in (2, 3, 4)
-    assert (runner.timed, crew.baseline) == (1, Measurement(90.0))
+def test_baseline_is_timed_once_it_is_ready() -> None:
+    runner = VendorRunner(after=3)
+    with closing(DevicePool([runner], measure, ahead=True)) as pool:
+        timed = [pool.baseline is not None for _ in pool.trials(CANDIDATES, always)]
+    assert timed.index(True) in (2, 3, 4)
+    assert (runner.timed, pool.baseline) == (1, Measurement(90.0))
 
 
 def test_only_the_first_device_times_the_baseline() -> None:
-    runners = [Vendor(after=0), Vendor(after=0)]
-    worked(runners)
+    runners = [VendorRunner(after=0), VendorRunner(after=0)]
+    run_pool(runners)
     assert [runner.timed for runner in runners] == [1, 0]
 
 
-def test_a_baseline_that_is_never_ready_is_not_waited_for() -> None:
-    with closing(DevicePool([Vendor(after=99)], measured, ahead=True)) as crew:
-        assert len([*crew.trials(CANDIDATES, always)]) == len(CANDIDATES)
-        assert crew.baseline is None
+def test_baseline_that_is_never_ready_is_not_awaited() -> None:
+    with closing(DevicePool([VendorRunner(after=99)], measure, ahead=True)) as pool:
+        assert len([*pool.trials(CANDIDATES, always)]) == len(CANDIDATES)
+        assert pool.baseline is None
 
 
-def test_the_time_of_all_devices_is_added_up() -> None:
+def test_busy_time_is_the_sum_of_all_devices() -> None:
     def slow(config: Config) -> Measurement:
         time.sleep(0.02)
         return by_width(config)
 
     runners = [FakeRunner(slow), FakeRunner(slow)]
-    with closing(DevicePool(runners, measured, ahead=True)) as crew:
+    with closing(DevicePool(runners, measure, ahead=True)) as pool:
         began = time.monotonic()
-        list(crew.trials(CANDIDATES, always))
+        list(pool.trials(CANDIDATES, always))
         took = time.monotonic() - began
-    assert 12 * 0.02 <= crew.busy_s <= 2 * took
+    assert 12 * 0.02 <= pool.busy_s <= 2 * took

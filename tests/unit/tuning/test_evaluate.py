@@ -1,3 +1,5 @@
+"""From a plan to a candidate, and from a candidate to a trial."""
+
 from __future__ import annotations
 
 import pytest
@@ -16,7 +18,7 @@ SPLIT = Config.parse(
     "min_blocks=1,split_k=2,reduction=separate,workers=0,chunks=1,pack=none,group=1,fence=0,"
     "order=rows"
 )
-# Copies of both operands come before the product.
+# Copies of both operands come before the GEMM's launch.
 PACKED = Config.of("simt", SPLIT.values | {"pack": "ab"})
 
 
@@ -26,25 +28,29 @@ def candidate(config: Config) -> Candidate:
     return prepared
 
 
-def test_resources_are_the_compilers_with_static_and_dynamic_shared_memory_together() -> None:
-    taken = candidate(tiled(16)).resources
-    assert (taken.threads, taken.registers, taken.shared) == (256, 32, 16 + 2 * 16 * 16 * 4)
+def test_resources_add_static_and_dynamic_shared_memory() -> None:
+    resources = candidate(tiled(16)).resources
+    assert (resources.threads, resources.registers, resources.shared) == (
+        256,
+        32,
+        16 + 2 * 16 * 16 * 4,
+    )
 
 
 def test_every_launch_gets_its_program() -> None:
     two = candidate(SPLIT)
     templates = [launch.template for launch in two.plan.launches]
-    assert [one.template for one in two.programs] == templates
+    assert [program.template for program in two.programs] == templates
     assert len(templates) == 2
 
 
-def test_the_resources_are_those_of_the_launch_that_multiplies() -> None:
+def test_resources_are_those_of_the_gemm_launch() -> None:
     def build(template: Template, arch: str) -> Program:
         return program(template, arch, registers=90 if template.kernel == "simt" else 30)
 
     prepared = prepare(registry.plan(PACKED, SQUARE), FakeRunner(), build)
     assert isinstance(prepared, Candidate)
-    assert [one.template.kernel for one in prepared.programs] == ["pack", "simt", "split_k"]
+    assert [built.template.kernel for built in prepared.programs] == ["pack", "simt", "split_k"]
     assert prepared.resources.registers == 90
 
 
@@ -53,7 +59,7 @@ def test_known_resources_need_no_compiler() -> None:
     assert isinstance(prepare(registry.plan(tiled(16), SQUARE), runner, uncompiled), Candidate)
 
 
-def test_a_compile_error_is_a_failure() -> None:
+def test_compile_error_is_a_failure() -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "tiled.cu(7): error: expected a ;", "log")
 
@@ -61,10 +67,10 @@ def test_a_compile_error_is_a_failure() -> None:
     assert failure == Failure("compile", "tiled.cu(7): error: expected a ;")
 
 
-@pytest.mark.parametrize("taken", [{"spills": 48}, {"local": 48}])
-def test_spills_and_local_memory_reject_with_the_numbers(taken: dict[str, int]) -> None:
+@pytest.mark.parametrize("memory", [{"spills": 48}, {"local": 48}])
+def test_spills_and_local_memory_reject_with_numbers(memory: dict[str, int]) -> None:
     failure = prepare(
-        registry.plan(tiled(16), SQUARE), FakeRunner(), lambda t, a: program(t, a, **taken)
+        registry.plan(tiled(16), SQUARE), FakeRunner(), lambda t, a: program(t, a, **memory)
     )
     assert isinstance(failure, Failure)
     assert failure.stage == "resources"
@@ -74,16 +80,16 @@ def test_spills_and_local_memory_reject_with_the_numbers(taken: dict[str, int]) 
 @pytest.mark.parametrize(
     ("spills", "local", "runs"), [(40, 40, True), (44, 24, False), (40, 48, False), (8, 8, True)]
 )
-def test_a_spill_of_few_bytes_is_left_to_the_clock(spills: int, local: int, runs: bool) -> None:
-    found = prepare(
+def test_spill_of_a_few_bytes_is_left_to_timing(spills: int, local: int, runs: bool) -> None:
+    prepared = prepare(
         registry.plan(tiled(16), SQUARE),
         FakeRunner(),
         lambda t, a: program(t, a, spills=spills, local=local),
     )
-    assert isinstance(found, Candidate) == runs
+    assert isinstance(prepared, Candidate) == runs
 
 
-def test_a_block_that_no_sm_holds_is_rejected_with_the_numbers() -> None:
+def test_block_that_fits_no_sm_is_rejected_with_numbers() -> None:
     failure = prepare(
         registry.plan(tiled(32), SQUARE), FakeRunner(), lambda t, a: program(t, a, registers=80)
     )
@@ -93,20 +99,20 @@ def test_a_block_that_no_sm_holds_is_rejected_with_the_numbers() -> None:
 
 
 def trial(outcome: Measurement | Failure) -> Trial:
-    taken = candidate(tiled(16))
-    return Trial.of(taken.config, taken.resources, outcome, H100)
+    prepared = candidate(tiled(16))
+    return Trial.of(prepared.config, prepared.resources, outcome, H100)
 
 
-def test_the_trial_of_a_measurement_can_be_recorded() -> None:
+def test_measured_trial_has_an_entry() -> None:
     # 256 threads of 32 registers: 8 blocks of 8 warps fill the 64 warps of an SM.
     entry = trial(by_width(tiled(16))).entry
     assert entry is not None
     assert (entry.occupancy, entry.limiter) == (1.0, "warps and registers")
 
 
-def test_the_trial_of_a_failure_cannot() -> None:
+def test_failed_trial_has_no_entry() -> None:
     assert trial(crash(tiled(16))).entry is None
 
 
-def test_a_failure_has_no_time() -> None:
+def test_failure_has_no_time() -> None:
     assert Trial(tiled(4), crash(tiled(4))).time_us > Measurement(1e30).time_us

@@ -1,4 +1,4 @@
-"""The steps from the naive kernel to the best, beside cuBLAS."""
+"""The ladder: steps from the naive kernel to the best, beside cuBLAS."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def times(config: Config) -> Measurement:
 
 
 def rung(name: str) -> Rung:
-    return next(one for one in rungs(ladder.recorded(recorded())) if one.name == name)
+    return next(step for step in rungs(ladder.recorded(recorded())) if step.name == name)
 
 
 def printed(climbed: ladder.Ladder, width: int = 140) -> str:
@@ -50,64 +50,104 @@ def printed(climbed: ladder.Ladder, width: int = 140) -> str:
     return console.file.getvalue()
 
 
-def test_a_recorded_ladder_ends_with_the_fastest_recorded_kernel() -> None:
+def test_recorded_ladder_ends_with_the_fastest_kernel() -> None:
     assert ladder.recorded(recorded()).steps[BEST].config == FASTEST
 
 
-def test_a_recorded_ladder_has_the_steps_in_order() -> None:
+def test_recorded_ladder_has_the_steps_in_order() -> None:
     assert [*ladder.recorded(recorded()).steps] == [*STEPS, BEST]
 
 
-def test_steps_that_were_not_recorded_are_left_out() -> None:
+def test_unrecorded_steps_are_left_out() -> None:
     rows = tuple(row for row in recorded().rows if row.config.family == "simt")
     assert [*ladder.recorded(replace(recorded(), rows=rows)).steps] == [BEST]
 
 
-def test_a_recording_without_a_competitor_is_no_ladder() -> None:
+def test_recording_without_simt_kernels_has_no_ladder() -> None:
     rows = tuple(row for row in recorded().rows if row.config.family != "simt")
     with pytest.raises(NotFoundError, match="256x256x256:f32:nn on NVIDIA H100 80GB HBM3 has no"):
         ladder.recorded(replace(recorded(), rows=rows))
 
 
-def test_a_kernel_of_another_version_is_no_competitor() -> None:
+def test_kernel_of_another_version_is_passed_over() -> None:
     first, *_ = rows = recorded().rows
     older = replace(first, config=Config.parse("simt:bm=64,bn=64"), outcome=Measurement(1.0))
     assert ladder.recorded(replace(recorded(), rows=(older, *rows))).steps[BEST].config == FASTEST
 
 
-def test_a_climb_times_all_steps_side_by_side() -> None:
+def test_climb_times_all_steps_interleaved() -> None:
     runner = FakeRunner(times)
     climb(PROBLEM, FASTEST, runner, compiled)
     assert runner.rematched == [*STEPS.values(), FASTEST]
 
 
-def test_a_climb_keeps_the_reason_of_a_step_that_falls() -> None:
+def test_failed_step_keeps_its_reason() -> None:
     runner = FakeRunner(
         lambda config: Failure("verify", "wrong") if config.family == "naive" else times(config)
     )
     climbed = climb(PROBLEM, FASTEST, runner, compiled)
-    assert [one.failure for one in rungs(climbed)][:3] == ["verify: wrong", "verify: wrong", None]
+    assert [step.failure for step in rungs(climbed)][:3] == ["verify: wrong", "verify: wrong", None]
 
 
-def test_a_step_that_does_not_compile_is_not_timed() -> None:
+def inaccurate_naive() -> FakeRunner:
+    """A device on which the naive kernels err eight times as much as cuBLAS, which a rematch
+    refuses."""
+
+    def verified(config: Config) -> Measurement:
+        error = 8e-7 if config.family == "naive" else 1e-7
+        return replace(times(config), relative_error=error)
+
+    def refused(config: Config) -> Measurement | Failure:
+        return Failure("accuracy", "8 times") if config.family == "naive" else verified(config)
+
+    class Runner(FakeRunner):
+        def baseline(self) -> Measurement:
+            return Measurement(20.0, relative_error=1e-7)
+
+    return Runner(verified, again=refused)
+
+
+def test_inaccurate_step_is_shown_with_its_error() -> None:
+    climbed = climb(PROBLEM, FASTEST, inaccurate_naive(), compiled)
+    first, *_ = steps = rungs(climbed)
+    assert [step.failure for step in steps] == [None] * len(steps)
+    assert (first.time_us, first.relative_error) == (
+        times(STEPS["naive, uncoalesced"]).time_us,
+        8e-7,
+    )
+    assert "naive, uncoalesced: relative error 8e-07 is 8.0 times" in printed(climbed)
+
+
+def test_only_inaccurate_steps_are_measured_by_themselves() -> None:
+    runner = inaccurate_naive()
+    climb(PROBLEM, FASTEST, runner, compiled)
+    assert [config.family for config in runner.measured] == ["naive", "naive"]
+
+
+def test_accurate_steps_have_no_inaccuracy() -> None:
+    steps = rungs(climb(PROBLEM, FASTEST, inaccurate_naive(), compiled))
+    assert [step.inaccuracy is None for step in steps] == [False, False, *[True] * 5]
+
+
+def test_step_that_does_not_compile_is_not_timed() -> None:
     def broken(template: Template, arch: str) -> Program | CompileFailure:
         if template.kernel == "naive":
             return CompileFailure(template, arch, "no", "")
         return compiled(template, arch)
 
     climbed = climb(PROBLEM, FASTEST, FakeRunner(times), broken)
-    assert [one.time_us is None for one in rungs(climbed)] == [True, True, *[False] * 5]
+    assert [step.time_us is None for step in rungs(climbed)] == [True, True, *[False] * 5]
 
 
 def test_speed_is_2mnk_over_the_time() -> None:
     assert rung(BEST).gflops == pytest.approx(2 * 256**3 / FASTEST_US / 1e3)
 
 
-def test_the_share_of_cublas_is_the_ratio_of_times() -> None:
+def test_cublas_share_is_the_ratio_of_times() -> None:
     assert rung(BEST).cublas_share == VENDOR_US / FASTEST_US
 
 
-def test_cublas_comes_last_with_its_speed_alone() -> None:
+def test_cublas_comes_last_without_a_configuration() -> None:
     last = rungs(ladder.recorded(recorded()))[-1]
     assert (last.name, last.time_us, last.cublas_share, last.config) == (
         "cuBLAS",
@@ -122,49 +162,49 @@ def test_cublas_comes_last_with_its_speed_alone() -> None:
     # PMPP, the chapter on tiled multiplication: 0.25 FLOP/B without tiles, TILE_WIDTH / 4 with.
     [("naive, coalesced", 0.25), ("naive, uncoalesced", 0.25), ("tiled, TILE_WIDTH 32", 8.0)],
 )
-def test_text_flop_per_byte(name: str, flop_per_byte: float) -> None:
+def test_flop_per_byte_of_textbook_kernels(name: str, flop_per_byte: float) -> None:
     assert rung(name).flop_per_byte == flop_per_byte
 
 
-def test_the_bound_is_what_the_bandwidth_feeds() -> None:
+def test_bound_is_what_the_bandwidth_feeds() -> None:
     assert rung("naive, coalesced").bound_gflops == pytest.approx(3.352e12 * 0.25 / 1e9)
 
 
-def test_without_a_vendor_library_there_is_no_share() -> None:
+def test_without_a_vendor_baseline_there_is_no_share() -> None:
     climbed = ladder.recorded(replace(recorded(), baseline=None))
-    assert [one.cublas_share for one in rungs(climbed)] == [None] * 6
+    assert [step.cublas_share for step in rungs(climbed)] == [None] * 6
 
 
-def test_the_table_says_that_it_was_recorded() -> None:
+def test_table_title_has_the_evidence() -> None:
     assert printed(ladder.recorded(recorded())).startswith(
         "256x256x256:f32:nn on NVIDIA H100 80GB HBM3  REPLAYED"
     )
 
 
-def test_the_ladder_is_json() -> None:
+def test_ladder_as_json_names_every_rung() -> None:
     data = json.loads(json.dumps(to_json(ladder.recorded(recorded()))))
-    assert [one["name"] for one in data["rungs"]] == [*STEPS, BEST, "cuBLAS"]
+    assert [step["name"] for step in data["rungs"]] == [*STEPS, BEST, "cuBLAS"]
 
 
-def test_every_step_is_legal_on_the_devices_that_compile_it() -> None:
+def test_every_step_is_legal_on_a_t4() -> None:
     from autotune import device
     from autotune.candidates import space
 
     problem = Problem(4096, 4096, 4096)
-    assert [space.rejection(one, problem, device.find("t4")) for one in STEPS.values()] == [
+    assert [space.rejection(step, problem, device.find("t4")) for step in STEPS.values()] == [
         None
     ] * 5
 
 
-def test_the_table_loses_nothing_on_a_terminal_of_80_columns() -> None:
+def test_table_fits_80_columns() -> None:
     assert "…" not in printed(ladder.recorded(recorded()), width=80)
 
 
-# On tensor cores: the families are stand-ins, which plan what `tiled` does.
+# On tensor cores: the families are stand-ins that plan `tiled` kernels.
 
 
-def tensor_cores(name: str, oldest: tuple[int, int] = (8, 0)) -> Family[Any]:
-    """A family for tensor cores since some architecture."""
+def tensor_core_family(name: str, oldest: tuple[int, int] = (8, 0)) -> Family[Any]:
+    """A family on tensor cores, from an architecture on."""
 
     def architecture(tile_width: int, device: Device) -> str | None:
         del tile_width
@@ -184,10 +224,13 @@ def on(family: str, width: int) -> Config:
 
 
 @pytest.fixture
-def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_ins = {"mma": tensor_cores("mma"), "wgmma": tensor_cores("wgmma", oldest=(9, 0))}
-    known = {name: one for name, one in registry.FAMILIES.items() if name not in stand_ins}
-    monkeypatch.setattr(registry, "FAMILIES", {**known, **stand_ins})
+def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_ins = {
+        "mma": tensor_core_family("mma"),
+        "wgmma": tensor_core_family("wgmma", oldest=(9, 0)),
+    }
+    others = {name: family for name, family in registry.FAMILIES.items() if name not in stand_ins}
+    monkeypatch.setattr(registry, "FAMILIES", {**others, **stand_ins})
 
 
 def in_precision(compute: str) -> Problem:
@@ -195,7 +238,7 @@ def in_precision(compute: str) -> Problem:
 
 
 def extended(store: Store, device: str = "h100") -> ladder.Ladder:
-    """A ladder whose kernels take as long as their tiles are wide, cuBLAS 20 us."""
+    """A ladder whose kernels take a microsecond for each column of a tile, cuBLAS 20 us."""
 
     class Runner(FakeRunner):
         def baseline(self) -> Measurement:
@@ -211,8 +254,8 @@ def extended(store: Store, device: str = "h100") -> ladder.Ladder:
         assert problem.shape == PROBLEM.shape
         yield Target(runner, ORIGIN)
 
-    place: Any = opened
-    return ladder.extended(climb(PROBLEM, FASTEST, runner, compiled), store, place, compiled)
+    target: Any = opened
+    return ladder.extended(climb(PROBLEM, FASTEST, runner, compiled), store, target, compiled)
 
 
 def tuned(store: Store, compute: str, *configs: Config) -> None:
@@ -223,10 +266,10 @@ def tuned(store: Store, compute: str, *configs: Config) -> None:
     store.save(sample_records.record(*entries, problem=in_precision(compute), device=find("h100")))
 
 
-@pytest.mark.usefixtures("cores")
-def test_each_precision_has_its_steps_and_its_own_cublas(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_each_precision_has_its_steps_and_its_cublas(tmp_path: Path) -> None:
     climbed = extended(Store(tmp_path))
-    names = [one.name for one in rungs(climbed)]
+    names = [step.name for step in rungs(climbed)]
     assert names[len(STEPS) + 1 :] == [
         "cuBLAS",
         *("tf32, mma", "tf32, wgmma", "cuBLAS, tf32"),
@@ -234,42 +277,42 @@ def test_each_precision_has_its_steps_and_its_own_cublas(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.usefixtures("cores")
-def test_a_step_on_tensor_cores_runs_what_is_recorded_of_its_family(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_tensor_core_step_runs_the_recorded_kernel(tmp_path: Path) -> None:
     tuned(store := Store(tmp_path), "bf16", on("mma", 9), on("wgmma", 10), on("mma", 11))
     climbed = extended(store)
-    steps = {one.name: one.config for one in rungs(climbed) if one.compute == "bf16"}
+    steps = {step.name: step.config for step in rungs(climbed) if step.compute == "bf16"}
     assert steps["bf16, mma"] == str(on("mma", 9))
     assert steps["bf16, wgmma"] == str(on("wgmma", 10))
     assert climbed.untuned == ("tf32, mma", "tf32, wgmma")
 
 
-@pytest.mark.usefixtures("cores")
-def test_what_is_illegal_today_is_not_run(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_recorded_kernel_illegal_today_is_not_run(tmp_path: Path) -> None:
     tuned(store := Store(tmp_path), "bf16", on("mma", 999), on("mma", 11))
     (_, bf16) = extended(store).higher
     assert bf16.steps["bf16, mma"].config == on("mma", 11)
 
 
-@pytest.mark.usefixtures("cores")
+@pytest.mark.usefixtures("with_tensor_cores")
 def test_shares_are_of_the_same_precision(tmp_path: Path) -> None:
     tuned(store := Store(tmp_path), "bf16", on("mma", 10))
-    step = next(one for one in rungs(extended(store)) if one.name == "bf16, mma")
+    step = next(step for step in rungs(extended(store)) if step.name == "bf16, mma")
     assert step.cublas_share == 20.0 / 10.0
     peak = 132 * 2048 * 2 * 1.98e9
     assert step.peak_share == pytest.approx(2 * 256**3 / 10e-6 / peak)
 
 
-@pytest.mark.usefixtures("cores")
-def test_an_operand_of_16_bits_feeds_twice_the_flops(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_16_bit_operands_have_twice_the_flop_per_byte(tmp_path: Path) -> None:
     for compute in ("tf32", "bf16"):
         tuned(store := Store(tmp_path), compute, on("mma", 16))
-    steps = {one.name: one.flop_per_byte for one in rungs(extended(store))}
+    steps = {step.name: step.flop_per_byte for step in rungs(extended(store))}
     assert (steps["tf32, mma"], steps["bf16, mma"]) == (4.0, 8.0)
 
 
-@pytest.mark.usefixtures("cores")
-def test_steps_that_the_device_cannot_run_are_left_out_with_the_reason(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_steps_the_device_cannot_run_have_a_reason(tmp_path: Path) -> None:
     climbed = extended(Store(tmp_path), "a100")
     assert [*climbed.missing] == ["tf32, wgmma", "bf16, wgmma"]
     assert [*climbed.higher[0].steps] == ["tf32, mma"]
@@ -279,8 +322,8 @@ def test_steps_that_the_device_cannot_run_are_left_out_with_the_reason(tmp_path:
     )
 
 
-@pytest.mark.usefixtures("cores")
-def test_without_tensor_cores_the_ladder_is_that_of_fp32(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_without_tensor_cores_the_ladder_is_fp32_only(tmp_path: Path) -> None:
     climbed = extended(Store(tmp_path), "t4")
     assert (climbed.higher, len(climbed.missing)) == ((), 4)
 
@@ -294,16 +337,16 @@ def recorded_in(compute: str, *configs: Config) -> Recording:
     return replace(recorded(), problem=in_precision(compute), rows=rows)
 
 
-@pytest.mark.usefixtures("cores")
-def test_a_recorded_ladder_has_what_is_recorded_in_other_precisions() -> None:
-    known = {"bf16": recorded_in("bf16", on("mma", 9), on("mma", 10))}
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_recorded_ladder_has_recorded_precisions() -> None:
+    recordings = {"bf16": recorded_in("bf16", on("mma", 9), on("mma", 10))}
 
-    def found(problem: Problem) -> Recording:
-        if problem.compute not in known:
+    def find_recording(problem: Problem) -> Recording:
+        if problem.compute not in recordings:
             raise NotFoundError("no such recording")
-        return known[problem.compute]
+        return recordings[problem.compute]
 
-    climbed = ladder.recorded(recorded(), found)
+    climbed = ladder.recorded(recorded(), find_recording)
     (bf16,) = climbed.higher
     assert {name: trial.config for name, trial in bf16.steps.items()} == {
         "bf16, mma": on("mma", 10)
@@ -313,16 +356,16 @@ def test_a_recorded_ladder_has_what_is_recorded_in_other_precisions() -> None:
     )
 
 
-@pytest.mark.usefixtures("cores")
-def test_the_json_has_the_precision_of_each_rung_and_what_is_missing(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_json_has_precisions_and_missing_steps(tmp_path: Path) -> None:
     data = json.loads(json.dumps(to_json(extended(Store(tmp_path), "a100"))))
-    assert [one["compute"] for one in data["rungs"]] == ["f32"] * 7 + ["tf32"] * 2 + ["bf16"] * 2
+    assert [step["compute"] for step in data["rungs"]] == ["f32"] * 7 + ["tf32"] * 2 + ["bf16"] * 2
     assert data["missing"].keys() == {"tf32, wgmma", "bf16, wgmma"}
     assert data["untuned"] == ["tf32, mma", "bf16, mma"]
 
 
-@pytest.mark.usefixtures("cores")
-def test_the_longer_table_loses_nothing_on_80_columns_either(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_table_with_tensor_cores_fits_80_columns(tmp_path: Path) -> None:
     shown = printed(extended(Store(tmp_path)), width=80)
     assert "…" not in shown
     assert "bf16, the peak        1,070.5" in shown

@@ -1,4 +1,4 @@
-"""Who leads a tuning run, and what is said of one that has no leader."""
+"""The leaderboard: which trials lead, and the summary of a run without a leader."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from support.fake_runner import by_width, crash, tiled
 from autotune.families.config import Config
 from autotune.runners.base import Failure, Measurement, Objective
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.leaderboard import LEADERS, OTHERS, Leaderboard
+from autotune.tuning.leaderboard import BY_OTHER_OBJECTIVE, LEADERS, Leaderboard
 
 
-def standings(trials: Iterable[Trial]) -> Leaderboard:
-    made = Leaderboard()
+def leaderboard(trials: Iterable[Trial]) -> Leaderboard:
+    board = Leaderboard()
     for trial in trials:
-        made.note(trial)
-    return made
+        board.add(trial)
+    return board
 
 
 def timed(config: Config, time_us: float) -> Trial:
@@ -29,45 +29,47 @@ NAIVE = Config.parse("naive:mapping=coalesced,block=32")
 TWENTY = [timed(tiled(width), 100.0 + width) for width in range(5, 25)]
 
 
-def test_the_leaders_are_the_fastest_in_order() -> None:
-    leaders = standings(reversed(TWENTY)).leaders
+def test_leaders_are_the_fastest_in_order() -> None:
+    leaders = leaderboard(reversed(TWENTY)).leaders
     assert leaders == TWENTY[:LEADERS]
 
 
-def test_the_best_of_another_family_leads_too_if_it_is_near() -> None:
-    leaders = standings([timed(NAIVE, 115.0), *TWENTY]).leaders
+def test_best_of_a_near_family_is_a_leader() -> None:
+    leaders = leaderboard([timed(NAIVE, 115.0), *TWENTY]).leaders
     assert leaders == [*TWENTY[: LEADERS - 1], timed(NAIVE, 115.0)]
 
 
-def test_only_the_best_of_another_family_is_preferred() -> None:
+def test_only_the_best_of_a_near_family_is_preferred() -> None:
     slower = timed(Config.parse("naive:mapping=coalesced,block=16"), 115.1)
-    assert slower not in standings([timed(NAIVE, 115.0), slower, *TWENTY]).leaders
+    assert slower not in leaderboard([timed(NAIVE, 115.0), slower, *TWENTY]).leaders
 
 
-def test_a_family_far_behind_does_not_lead() -> None:
-    assert standings([timed(NAIVE, 116.0), *TWENTY]).leaders == TWENTY[:LEADERS]
+def test_family_far_behind_has_no_leader() -> None:
+    assert leaderboard([timed(NAIVE, 116.0), *TWENTY]).leaders == TWENTY[:LEADERS]
 
 
 def test_no_configuration_leads_twice() -> None:
-    leaders = standings([timed(NAIVE, 101.0), *TWENTY]).leaders
+    leaders = leaderboard([timed(NAIVE, 101.0), *TWENTY]).leaders
     assert leaders == [timed(NAIVE, 101.0), *TWENTY[: LEADERS - 1]]
 
 
-def test_after_a_rematch_only_that_counts() -> None:
-    made = standings(TWENTY)
-    made.rematch([timed(tiled(7), 120.0), timed(tiled(6), 110.0), Trial(tiled(5), crash(tiled(5)))])
-    assert made.leaders == [timed(tiled(6), 110.0), timed(tiled(7), 120.0)]
+def test_after_a_rematch_only_its_trials_count() -> None:
+    board = leaderboard(TWENTY)
+    board.rematch(
+        [timed(tiled(7), 120.0), timed(tiled(6), 110.0), Trial(tiled(5), crash(tiled(5)))]
+    )
+    assert board.leaders == [timed(tiled(6), 110.0), timed(tiled(7), 120.0)]
 
 
-def test_a_failure_never_leads() -> None:
-    assert standings([Trial(tiled(4), crash(tiled(4)))]).leaders == []
+def test_failure_never_leads() -> None:
+    assert leaderboard([Trial(tiled(4), crash(tiled(4)))]).leaders == []
 
 
-def test_failures_and_the_best_are_kept() -> None:
+def test_failures_are_counted_and_the_best_kept() -> None:
     ran = [Trial(config, by_width(config)) for config in (tiled(9), tiled(22))]
-    made = standings([Trial(tiled(4), crash(tiled(4))), *ran])
-    assert made.best is not None
-    assert (made.failures, made.best.config, len(made.trials)) == (1, tiled(22), 3)
+    board = leaderboard([Trial(tiled(4), crash(tiled(4))), *ran])
+    assert board.best is not None
+    assert (board.failures, board.best.config, len(board.trials)) == (1, tiled(22), 3)
 
 
 @pytest.mark.parametrize(
@@ -81,53 +83,56 @@ def test_failures_and_the_best_are_kept() -> None:
         ),
     ],
 )
-def test_an_epitaph_says_why_nothing_has_a_time(trials: list[Trial], text: str) -> None:
-    assert standings(trials).epitaph().startswith(text)
+def test_failure_summary_says_why_no_trial_has_a_time(trials: list[Trial], text: str) -> None:
+    assert leaderboard(trials).failure_summary().startswith(text)
 
 
 def both_times(width: int, hot_us: float, cold_us: float | None) -> Trial:
     return Trial(tiled(width), Measurement(hot_us, cold_us=cold_us))
 
 
-# The faster hot, the slower cold.
+# The faster a trial is hot, the slower it is cold.
 OPPOSED = [both_times(width, 100.0 + width, 300.0 - width) for width in range(5, 30)]
 
 
-def searched_for(objective: Objective, trials: Iterable[Trial]) -> Leaderboard:
-    made = Leaderboard(objective)
+def leaderboard_by(objective: Objective, trials: Iterable[Trial]) -> Leaderboard:
+    board = Leaderboard(objective)
     for trial in trials:
-        made.note(trial)
-    return made
+        board.add(trial)
+    return board
 
 
-def test_those_searched_for_cold_are_led_by_their_cold_times() -> None:
-    leaders = searched_for("cold", OPPOSED).leaders
-    coldest = OPPOSED[::-1]
-    assert leaders == [*coldest[: LEADERS - OTHERS], *OPPOSED[OTHERS - 1 :: -1]]
+def test_objective_cold_ranks_by_cold_time() -> None:
+    leaders = leaderboard_by("cold", OPPOSED).leaders
+    cold_first = OPPOSED[::-1]
+    assert leaders == [
+        *cold_first[: LEADERS - BY_OTHER_OBJECTIVE],
+        *OPPOSED[BY_OTHER_OBJECTIVE - 1 :: -1],
+    ]
 
 
-def test_those_searched_for_hot_have_the_best_cold_ones_among_them() -> None:
-    leaders = searched_for("hot", OPPOSED).leaders
-    assert leaders == [*OPPOSED[: LEADERS - OTHERS], *OPPOSED[-OTHERS:]]
+def test_objective_hot_keeps_the_best_cold_trials() -> None:
+    leaders = leaderboard_by("hot", OPPOSED).leaders
+    assert leaders == [*OPPOSED[: LEADERS - BY_OTHER_OBJECTIVE], *OPPOSED[-BY_OTHER_OBJECTIVE:]]
 
 
-def test_the_best_is_the_best_of_the_kind_that_is_searched_for() -> None:
-    hot, cold = searched_for("hot", OPPOSED), searched_for("cold", OPPOSED)
+def test_best_is_the_best_by_the_objective() -> None:
+    hot, cold = leaderboard_by("hot", OPPOSED), leaderboard_by("cold", OPPOSED)
     assert (hot.best, cold.best) == (OPPOSED[0], OPPOSED[-1])
 
 
-def test_what_was_never_timed_cold_does_not_lead_a_search_for_cold_ones() -> None:
-    made = searched_for("cold", [both_times(4, 1.0, None), *OPPOSED[:3]])
-    assert tiled(4) not in [trial.config for trial in made.leaders]
-    assert made.best == OPPOSED[2]
+def test_trial_without_a_cold_time_cannot_lead_cold() -> None:
+    board = leaderboard_by("cold", [both_times(4, 1.0, None), *OPPOSED[:3]])
+    assert tiled(4) not in [trial.config for trial in board.leaders]
+    assert board.best == OPPOSED[2]
 
 
-def test_trials_are_judged_anew() -> None:
+def test_rejudge_replaces_every_trial() -> None:
     def judged(trial: Trial) -> Trial:
-        wrong = trial.config.integer("tile_width") < 7
-        return replace(trial, outcome=Failure("accuracy", "no")) if wrong else trial
+        inaccurate = trial.config.integer("tile_width") < 7
+        return replace(trial, outcome=Failure("accuracy", "no")) if inaccurate else trial
 
-    made = standings(TWENTY)
-    made.judge(judged)
-    assert (made.failures, made.best, len(made.trials)) == (2, TWENTY[2], len(TWENTY))
-    assert made.leaders[0] == TWENTY[2]
+    board = leaderboard(TWENTY)
+    board.rejudge(judged)
+    assert (board.failures, board.best, len(board.trials)) == (2, TWENTY[2], len(TWENTY))
+    assert board.leaders[0] == TWENTY[2]

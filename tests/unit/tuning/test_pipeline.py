@@ -1,4 +1,4 @@
-"""What is prepared while others are measured, and the order in which it comes."""
+"""The compile pipeline: what is prepared ahead, and in which order it comes out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autotune.tuning.pipeline import ahead
 ORDERED = pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "as ready"])
 SLOW = tiled(4)
 DEEP = Problem(64, 64, 65536)
-SQUARES, DEEPLY = (partial(registry.plan, problem=one) for one in (SQUARE, DEEP))
+SQUARE_PLAN, DEEP_PLAN = (partial(registry.plan, problem=problem) for problem in (SQUARE, DEEP))
 SPLIT = next(
     config
     for config in space.feasible(DEEP, H100).configs
@@ -35,7 +35,7 @@ SPLIT = next(
 
 
 class Gate:
-    """A compiler that holds `SLOW` back until it may let it go, and keeps what it is given."""
+    """A compiler that holds `SLOW` back until opened, and lists what it compiled."""
 
     def __init__(self) -> None:
         self.open = threading.Event()
@@ -48,31 +48,33 @@ class Gate:
         return program(template, arch)
 
 
-def test_in_order_each_waits_for_those_before_it() -> None:
+def test_ordered_candidates_wait_for_earlier_ones() -> None:
     gate = Gate()
     threading.Timer(0.05, gate.open.set).start()
     configs = [SLOW, *(tiled(width) for width in (5, 6, 7))]
-    prepared = ahead(configs, SQUARES, FakeRunner(), gate, window=4, ordered=True, jobs=2)
+    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), gate, window=4, ordered=True, jobs=2)
     assert [config for config, _ in prepared] == configs
 
 
-def test_what_takes_long_holds_up_none_that_is_ready() -> None:
+def test_slow_compilation_holds_up_no_ready_candidate() -> None:
     gate = Gate()
     quick = [tiled(width) for width in range(5, 20)]
-    prepared = ahead([SLOW, *quick], SQUARES, FakeRunner(), gate, window=4, ordered=False, jobs=2)
+    prepared = ahead(
+        [SLOW, *quick], SQUARE_PLAN, FakeRunner(), gate, window=4, ordered=False, jobs=2
+    )
     with closing(prepared):
-        came = [next(prepared)[0] for _ in quick]
+        arrived = [next(prepared)[0] for _ in quick]
         gate.open.set()
         assert [config for config, _ in prepared] == [SLOW]
-    assert sorted(came) == quick
+    assert sorted(arrived) == quick
 
 
-def test_of_several_that_are_ready_the_first_taken_comes_first() -> None:
+def test_first_taken_of_several_ready_comes_first() -> None:
     gate = Gate()
     gate.open.set()
     generic = [tiled(width, specialized=0) for width in range(5, 20)]
     # One program makes them all ready at once.
-    prepared = ahead(generic, SQUARES, FakeRunner(), gate, window=8, ordered=False)
+    prepared = ahead(generic, SQUARE_PLAN, FakeRunner(), gate, window=8, ordered=False)
     assert [config for config, _ in prepared] == generic
 
 
@@ -85,14 +87,14 @@ def test_no_more_are_taken_than_the_window_holds(ordered: bool) -> None:
             taken.append(tiled(width))
             yield taken[-1]
 
-    prepared = ahead(source(), SQUARES, FakeRunner(), compiled, window=3, ordered=ordered)
+    prepared = ahead(source(), SQUARE_PLAN, FakeRunner(), compiled, window=3, ordered=ordered)
     with closing(prepared):
         seen = [len(taken) for _ in zip(range(4), prepared, strict=False)]
     most = [3, 4, 5, 6]
     assert seen == most if ordered else all(map(operator.le, seen, most))
 
 
-def test_while_nothing_is_ready_the_window_is_filled() -> None:
+def test_window_is_filled_while_nothing_is_ready() -> None:
     full, taken = threading.Event(), list[Config]()
 
     def build(template: Template, arch: str) -> Program:
@@ -107,13 +109,13 @@ def test_while_nothing_is_ready_the_window_is_filled() -> None:
             yield taken[-1]
 
     with closing(
-        ahead(source(), SQUARES, FakeRunner(), build, window=5, ordered=False)
+        ahead(source(), SQUARE_PLAN, FakeRunner(), build, window=5, ordered=False)
     ) as prepared:
         next(prepared)
     assert len(taken) == 5
 
 
-def test_a_device_that_would_wait_gets_what_is_at_hand() -> None:
+def test_idle_device_gets_a_spare_candidate() -> None:
     slow, spares = threading.Event(), [tiled(8, specialized=0), tiled(9, specialized=0)]
 
     def build(template: Template, arch: str) -> Program:
@@ -122,7 +124,7 @@ def test_a_device_that_would_wait_gets_what_is_at_hand() -> None:
         return program(template, arch)
 
     def spare(fits: Callable[[Config], bool]) -> Config | None:
-        fitting = [one for one in spares if fits(one)]
+        fitting = [config for config in spares if fits(config)]
         if not fitting:
             slow.set()
             return None
@@ -131,18 +133,20 @@ def test_a_device_that_would_wait_gets_what_is_at_hand() -> None:
 
     asked = [tiled(32, specialized=0), tiled(16)]
     with closing(
-        ahead(asked, SQUARES, FakeRunner(), build, window=2, ordered=False, spare=spare)
+        ahead(asked, SQUARE_PLAN, FakeRunner(), build, window=2, ordered=False, spare=spare)
     ) as prepared:
-        given = [config for config, _ in prepared]
-    # All of them are of one program, which takes the width as an argument.
-    assert given == [asked[0], tiled(8, specialized=0), tiled(9, specialized=0), asked[1]]
+        order = [config for config, _ in prepared]
+    # The spares share one program, which takes the width as an argument.
+    assert order == [asked[0], tiled(8, specialized=0), tiled(9, specialized=0), asked[1]]
 
 
 @ORDERED
-def test_a_shared_template_is_compiled_once(ordered: bool) -> None:
+def test_shared_template_is_compiled_once(ordered: bool) -> None:
     gate = Gate()
     generic = [tiled(width, specialized=0) for width in range(5, 33)]
-    assert len(list(ahead(generic, SQUARES, FakeRunner(), gate, window=4, ordered=ordered))) == 28
+    assert (
+        len(list(ahead(generic, SQUARE_PLAN, FakeRunner(), gate, window=4, ordered=ordered))) == 28
+    )
     assert len(gate.built) == 1
 
 
@@ -154,11 +158,11 @@ def test_templates_compile_at_the_same_time() -> None:
         return program(template, arch)
 
     pair = [tiled(4), tiled(5)]
-    prepared = list(ahead(pair, SQUARES, FakeRunner(), build, window=2, ordered=True, jobs=2))
-    assert all(isinstance(one, Candidate) for _, one in prepared)
+    prepared = list(ahead(pair, SQUARE_PLAN, FakeRunner(), build, window=2, ordered=True, jobs=2))
+    assert all(isinstance(candidate, Candidate) for _, candidate in prepared)
 
 
-def test_a_slow_second_launch_is_waited_for() -> None:
+def test_slow_second_launch_is_awaited() -> None:
     reduced = threading.Event()
     product, second = (launch.template for launch in registry.plan(SPLIT, DEEP).launches)
 
@@ -168,7 +172,7 @@ def test_a_slow_second_launch_is_waited_for() -> None:
         return program(template, arch)
 
     prepared = ahead(
-        [SPLIT, tiled(16)], DEEPLY, FakeRunner(), build, window=2, ordered=False, jobs=3
+        [SPLIT, tiled(16)], DEEP_PLAN, FakeRunner(), build, window=2, ordered=False, jobs=3
     )
     with closing(prepared):
         assert next(prepared)[0] == tiled(16)
@@ -176,11 +180,11 @@ def test_a_slow_second_launch_is_waited_for() -> None:
         config, candidate = next(prepared)
     assert config == SPLIT
     assert isinstance(candidate, Candidate)
-    assert [one.template for one in candidate.programs] == [product, second]
+    assert [built.template for built in candidate.programs] == [product, second]
 
 
 @ORDERED
-def test_closing_drops_what_is_queued(ordered: bool) -> None:
+def test_close_drops_queued_compilations(ordered: bool) -> None:
     built: list[str] = []
 
     def build(template: Template, arch: str) -> Program:
@@ -189,7 +193,7 @@ def test_closing_drops_what_is_queued(ordered: bool) -> None:
         return program(template, arch)
 
     configs = [tiled(width) for width in range(4, 33)]
-    prepared = ahead(configs, SQUARES, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
+    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
     with closing(prepared):
         next(prepared)
     sleep(0.1)
@@ -197,38 +201,38 @@ def test_closing_drops_what_is_queued(ordered: bool) -> None:
 
 
 @ORDERED
-def test_what_does_not_compile_comes_as_its_failure(ordered: bool) -> None:
+def test_compile_error_comes_as_a_failure(ordered: bool) -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "error: expected a ;", "log")
 
-    (found,) = ahead([tiled(4)], SQUARES, FakeRunner(), broken, window=2, ordered=ordered)
-    assert found == (tiled(4), Failure("compile", "error: expected a ;"))
+    (ready,) = ahead([tiled(4)], SQUARE_PLAN, FakeRunner(), broken, window=2, ordered=ordered)
+    assert ready == (tiled(4), Failure("compile", "error: expected a ;"))
 
 
 @ORDERED
-def test_a_missing_compiler_is_the_callers_business(ordered: bool) -> None:
+def test_missing_compiler_raises(ordered: bool) -> None:
     def missing(template: Template, arch: str) -> Program:
         raise MissingError(f"no NVRTC for {template.kernel} on {arch}")
 
     with pytest.raises(MissingError, match="no NVRTC"):
-        list(ahead([tiled(4)], SQUARES, FakeRunner(), missing, window=2, ordered=ordered))
+        list(ahead([tiled(4)], SQUARE_PLAN, FakeRunner(), missing, window=2, ordered=ordered))
 
 
 @ORDERED
-def test_what_the_runner_knows_is_not_compiled(ordered: bool) -> None:
+def test_known_resources_are_not_compiled(ordered: bool) -> None:
     runner = FakeRunner(known=[tiled(16)])
-    (found,) = ahead([tiled(16)], SQUARES, runner, uncompiled, window=1, ordered=ordered)
-    assert isinstance(found[1], Candidate)
+    (ready,) = ahead([tiled(16)], SQUARE_PLAN, runner, uncompiled, window=1, ordered=ordered)
+    assert isinstance(ready[1], Candidate)
 
 
-def test_a_compiler_that_breaks_down_costs_the_candidate_alone() -> None:
+def test_compiler_breakdown_fails_only_the_candidate() -> None:
     def frail(template: Template, arch: str) -> Program:
         if template.expression.startswith("tiled<5,"):
             raise BrokenPipeError("the compiler died\nin many lines")
         return program(template, arch)
 
     configs = [tiled(width) for width in (4, 5, 6)]
-    prepared = ahead(configs, SQUARES, FakeRunner(), frail, window=2, ordered=True)
+    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), frail, window=2, ordered=True)
     first, bad, last = (candidate for _, candidate in prepared)
     assert bad == Failure("compile", "the compiler broke down: BrokenPipeError: the compiler died")
-    assert [type(one) for one in (first, last)] == [Candidate, Candidate]
+    assert [type(candidate) for candidate in (first, last)] == [Candidate, Candidate]

@@ -1,0 +1,54 @@
+"""Continuing from earlier runs: the study, its journal, and the trials that still hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.families.config import Config
+from autotune.records import BaseRecord, Store
+from autotune.runners.base import Failure, Runner
+from autotune.runners.recording import Origin
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import Journal
+from autotune.tuning.search.axes import Axis
+from autotune.tuning.tunable import Tunable
+
+
+def open_journal(
+    tunable: Tunable[BaseRecord],
+    runner: Runner,
+    store: Store,
+    origin: Origin,
+    axes: tuple[Axis, ...],
+    storage: str | None,
+) -> Journal:
+    """The journal of a tunable's study, in the store or in an Optuna storage."""
+    device, slug = runner.device.slug, tunable.slug
+    path = store.root / "studies" / device / f"{slug}.{runner.evidence}.log"
+    study = study_of(tunable.kinds, origin)
+    if storage is None:
+        return Journal(path, study, axes)
+    return Journal(storage, f"{device}/{path.stem}/{study}", axes)
+
+
+def study_of(kinds: str, origin: Origin) -> str:
+    """The name of the study whose trials can be compared: kernels of these kinds and sources, made
+    by one compiler and run by one driver."""
+    tools = "".join(f"@{tool}" for tool in (origin.compiler, origin.driver) if tool)
+    return f"{kinds}@{origin.source}{tools}"
+
+
+def still_hold(
+    trials: Iterable[Trial], tunable: Tunable[BaseRecord], configs: tuple[Config, ...]
+) -> list[Trial]:
+    """The trials that today's candidates and stages would repeat alike."""
+    legal = frozenset(configs)
+    return [
+        trial
+        for trial in trials
+        if (
+            tunable.stands(trial.outcome.stage)
+            if isinstance(trial.outcome, Failure)
+            else trial.config in legal
+        )
+    ]
