@@ -147,7 +147,7 @@ def recorded(
     for in_precision in precisions(problem):
         recording_of = _found(in_precision, find)
         fastest = {
-            name: recording_of and _fastest(recording_of, family)
+            name: None if recording_of is None else _fastest(recording_of, family)
             for name, family in _families(in_precision).items()
         }
         configs = {name: config for name, config in fastest.items() if config is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.families.config import Config
-from autotune.records import BaseRecord, Store
+from autotune.records import Store, TuningRecord
 from autotune.runners.base import Failure, Runner
 from autotune.runners.recording import Origin
 from autotune.tuning.evaluate import Trial
@@ -15,7 +15,7 @@ from autotune.tuning.tunable import Tunable
 
 
 def open_journal(
-    tunable: Tunable[BaseRecord],
+    tunable: Tunable[TuningRecord],
     runner: Runner,
     store: Store,
     origin: Origin,
@@ -39,7 +39,7 @@ def study_of(kinds: str, origin: Origin) -> str:
 
 
 def still_hold(
-    trials: Iterable[Trial], tunable: Tunable[BaseRecord], configs: tuple[Config, ...]
+    trials: Iterable[Trial], tunable: Tunable[TuningRecord], configs: tuple[Config, ...]
 ) -> list[Trial]:
     """The trials that today's candidates and stages would repeat alike."""
     legal = frozenset(configs)
