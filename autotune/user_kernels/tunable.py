@@ -106,7 +106,7 @@ class KernelTunable:
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
     def guesses(self, candidates: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
-        """None: nothing is known of the kernel."""
+        """No guesses: nothing is known about the kernel."""
         del candidates, device, store
         return ()
 

@@ -29,7 +29,7 @@ from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
 from autotune.records import Record, Store
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
-from autotune.tuning import loop as loop
+from autotune.tuning import resume
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
@@ -219,7 +219,7 @@ def test_a_compiler_that_dies_costs_its_candidate_alone(store: Store) -> None:
 def test_a_full_disk_is_an_error_that_leaves_what_was_there(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "Journal", partial(Journal, patience_s=0.2))
+    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
     first, second = FakeRunner(), FakeRunner()
     with small_files(20_000), pytest.raises(CacheError, match="cannot be written: File too large"):
         go(first, store)
@@ -233,7 +233,7 @@ def test_a_full_disk_is_an_error_that_leaves_what_was_there(
 def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "Journal", partial(Journal, patience_s=0.2))
+    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
     runner = FakeRunner()
     with small_files(20_000), pytest.raises(CacheError, match="measured trials are kept in") as end:
         go(runner, store, Options(trials=25, sampler="random"))
