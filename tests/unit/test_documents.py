@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+from autotune.device import find
+from autotune.families import registry
+from autotune.problem import Problem
+from autotune.problem.precision import PRECISIONS
 from autotune.version import __version__
 
 DOCUMENTS = sorted(
@@ -22,6 +26,17 @@ def anchors(path: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), flags=re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings}
+
+
+def table(name: str, heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading, cells without backquotes."""
+    text = (ROOT / "docs" / name).read_text("utf-8").split(f"## {heading}\n", 1)[1]
+    rows = re.findall(r"^\|(.*)\|$", text.split("\n## ", 1)[0], flags=re.M)
+    return [[cell.replace("`", "").strip() for cell in row.split("|")] for row in rows[2:]]
+
+
+def words(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -44,3 +59,43 @@ def test_readme_is_short() -> None:
 def test_module_runs_as_the_command() -> None:
     command = [sys.executable, "-m", "autotune", "--version"]
     assert subprocess.check_output(command, text=True, cwd=ROOT) == f"{__version__}\n"
+
+
+def test_family_table_is_that_of_the_registry() -> None:
+    rows = [
+        [
+            family.name,
+            f"{family.name}.cu",
+            words(family.precisions),
+            "yes" if family.tensor_cores else "no",
+            "yes" if family.search_order is not None else "no",
+        ]
+        for family in registry.FAMILIES.values()
+    ]
+    assert table("kernels.md", "Families") == rows
+
+
+@pytest.mark.parametrize("name", registry.FAMILIES)
+def test_every_parameter_is_explained(name: str) -> None:
+    family = registry.find(name)
+    section = next(
+        part
+        for part in (ROOT / "docs" / "kernels.md").read_text("utf-8").split("\n### ")
+        if f"`{name}`" in part.splitlines()[0]
+    )
+    explained = set(re.findall(r"`(\w+)`", section))
+    problem = Problem(4096, 4096, 4096, compute=family.precisions[0])
+    assert set(family.domain(problem, find("h100"))) <= explained
+
+
+def test_precision_table_is_that_of_the_code() -> None:
+    rows = {row[0]: row for row in table("precisions.md", "Precisions")}
+    assert list(rows) == ["f32", "tf32x3", "tf32", "f16", "bf16"]
+    assert rows.keys() == PRECISIONS.keys()
+    for name in PRECISIONS:
+        served = {f.name for f in registry.FAMILIES.values() if name in f.precisions}
+        listed = rows[name][4]
+        assert (
+            set(rows["tf32x3"][4].split(", ") if listed == "as tf32x3" else listed.split(", "))
+            == served
+        )
