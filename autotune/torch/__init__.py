@@ -1,8 +1,8 @@
-"""PyTorch: the tuned product as an operator, as a linear layer, and in the place of linear layers.
+"""The tuned matmul in PyTorch: as an operator, as a linear layer, and in existing models.
 
     torch.ops.autotune.mm(a, b, bias, activation, compute)    differentiable, compiled, autocast
-    autotune.torch.Linear(in_features, out_features)          `torch.nn.Linear` that multiplies so
-    autotune.torch.patch(model, rows)                         in a model, the layers that gain by it
+    autotune.torch.Linear(in_features, out_features)          a `torch.nn.Linear` that uses it
+    autotune.torch.patch(model, rows)                         replaces the layers that get faster
 
 Importing this imports PyTorch and registers the operator.
 """
@@ -21,7 +21,7 @@ from autotune.torch.patching import patch, unpatch
 
 __all__ = ["Linear", "Report", "Row", "mm", "patch", "unpatch"]
 
-# Registrations last as long as this does.
+# The operator stays registered as long as this object lives.
 _LIBRARY: Any = torch.library.Library("autotune", "FRAGMENT")
 for _part in (operator, gradients, autocast):
     _part.register(_LIBRARY)

@@ -10,16 +10,16 @@ import torch
 from autotune.problem import Problem
 from autotune.torch.operands import DTYPES
 
-_TYPES = {own: dtype for dtype, own in DTYPES.items()}
+_TYPES = {type: dtype for dtype, type in DTYPES.items()}
 
 
 def register(library: Any) -> None:
-    """Converts the operands where autocast is on, as it does those of `torch.mm`."""
+    """Converts the operands under autocast, as autocast does for `torch.mm`."""
     for device in ("cuda", "cpu"):
-        library.impl("mm", partial(_converted, device), f"Autocast{device.upper()}")
+        library.impl("mm", partial(_mm_autocast, device), f"Autocast{device.upper()}")
 
 
-def _converted(
+def _mm_autocast(
     device: str,
     a: Any,
     b: Any,
@@ -33,11 +33,12 @@ def _converted(
         dtype = _TYPES[Problem(1, 1, 1, compute).operand_type]
     key = getattr(torch._C.DispatchKey, f"Autocast{device.upper()}")
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-        a, b, bias = (_cast(one, device, dtype) for one in (a, b, bias))
+        a, b, bias = (_cast(operand, device, dtype) for operand in (a, b, bias))
         return torch.ops.autotune.mm.default(a, b, bias, activation, compute)
 
 
 def _cast(tensor: Any, device: str, dtype: Any) -> Any:
-    """What autocast would convert: floating numbers there, but none of 64 bits."""
+    """The tensor in `dtype`, if autocast would convert it: floating point on that device, but not
+    float64."""
     eligible = tensor is not None and tensor.device.type == device and tensor.is_floating_point()
     return tensor.to(dtype) if eligible and tensor.dtype is not torch.float64 else tensor

@@ -1,4 +1,4 @@
-"""Linear layers that multiply by the tuned kernels."""
+"""Linear layers that run the tuned kernels."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from autotune.torch.operator import ACTIVATIONS, mm
 
 
 class Linear(nn.Linear):  # type: ignore[misc]
-    """`torch.nn.Linear`, followed by an activation if one is named, by `torch.ops.autotune.mm`.
+    """`torch.nn.Linear` by `torch.ops.autotune.mm`, followed by an activation if one is named.
 
     Inputs may have any number of dimensions. Parameters and state_dict are those of `nn.Linear`.
-    What no kernel takes, such as float64 on a GPU, PyTorch multiplies.
+    PyTorch computes inputs that no kernel takes, such as float64 on a GPU.
 
     Args:
         in_features: size of the last dimension of an input.
-        out_features: that of an output.
+        out_features: size of the last dimension of an output.
         bias: whether there is a bias.
         activation: `relu`, `gelu` (the exact one, with erf) or None.
         compute: the precision; see `autotune.torch.mm`.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: type of the parameters.
 
     Raises:
         ProblemError: for an unknown activation or compute.
@@ -51,7 +51,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
     def of(
         cls, module: nn.Linear, activation: str | None = None, compute: str | None = None
     ) -> Linear:
-        """A layer with the parameters of a linear layer, which both then share.
+        """A layer that shares the parameters of a linear layer.
 
         Raises:
             ProblemError: for an unknown activation or compute.
@@ -69,17 +69,17 @@ class Linear(nn.Linear):  # type: ignore[misc]
             ArrayError: if the input does not fit the weight.
         """
         weight, bias = self.weight, self.bias
-        if not _served(input):
-            product = nn.functional.linear(input, weight, bias)
-            return ACTIVATIONS[self.activation](product) if self.activation else product
+        if not _supports(input):
+            result = nn.functional.linear(input, weight, bias)
+            return ACTIVATIONS[self.activation](result) if self.activation else result
         if input.dim() == 2:
             return mm(input, weight.t(), bias, self.activation, self.compute)
         rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-        product = mm(rows, weight.t(), bias, self.activation, self.compute)
-        return product.view(*input.shape[:-1], self.out_features)
+        result = mm(rows, weight.t(), bias, self.activation, self.compute)
+        return result.view(*input.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        """As of `nn.Linear`, and what is not as there."""
+        """That of `nn.Linear`, with the activation and the compute if they are set."""
         named = (("activation", self.activation), ("compute", self.compute))
         return ", ".join(
             [super().extra_repr(), *(f"{name}={value}" for name, value in named if value)]
@@ -87,11 +87,11 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
 
 class PatchedLinear(Linear):
-    """What `patch` makes of a `nn.Linear`, and `unpatch` makes one again."""
+    """The class that `patch` gives to an `nn.Linear`, and `unpatch` takes away again."""
 
 
-def _served(input: Any) -> bool:
-    """Whether the operator takes such an input."""
+def _supports(input: Any) -> bool:
+    """Whether the operator takes an input."""
     return input.dtype in DTYPES if input.is_cuda else input.device.type in ("cpu", "meta")
 
 

@@ -1,7 +1,7 @@
-"""The operator `autotune::mm`: what computes it on each device, and the shape of what it returns.
+"""The operator `autotune::mm`: its implementation on each device, and the shape of its result.
 
-It is made by `torch.library.Library`. What `torch.library.custom_op` makes takes 20 us more of the
-host at each call, several times as long as a small product takes the GPU.
+`torch.library.Library` defines it. An operator of `torch.library.custom_op` costs the host 20 us
+more a call, several times what a small matmul takes on the GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from autotune import runtime
 from autotune.errors import ArrayError
 from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.torch.operands import product_shape, readable
+from autotune.torch.operands import readable, result_shape
 
 SCHEMA = (
     "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None) -> Tensor"
@@ -26,48 +26,49 @@ def mm(
 ) -> Any:
     """`act(a b + bias)` by the operator `torch.ops.autotune.mm`: a new, row-major tensor.
 
-    On a GPU it is the tuned kernel of the shape, its type and the way the operands lie, so that
-    `a @ w.t()` is of layout nt; operands that no kernel reads as they lie are copied. On the CPU
-    PyTorch multiplies. It can be differentiated any number of times; the backward pass multiplies
-    by this operator too, by kernels of the layouts nt and tn where the forward pass was nn. Where a
-    gradient is recorded, `gelu` is PyTorch's and follows the kernel, as its derivative needs what
-    goes into it. Under `torch.autocast` the operands become of the type of `compute`, or of
-    autocast's if that is None.
+    On a GPU it runs the kernel tuned for the shape, type and layout of the operands; `a @ w.t()`
+    has layout nt. Operands with strides that no kernel reads are copied. On the CPU it runs
+    PyTorch's own matmul. It can be differentiated any number of times: the backward pass runs this
+    operator too, in the layouts nt and tn if the forward pass was nn. Where a gradient is recorded,
+    PyTorch's `gelu` follows the kernel, as the derivative of gelu needs its input. Under
+    `torch.autocast` the operands are converted to the type of `compute`, or to autocast's type if
+    `compute` is None.
 
     Args:
         a: (m, k) or (batch, m, k), in float32, float16 or bfloat16, on the CPU also float64.
         b: (k, n) or (batch, k, n), of the same type, on the same device.
         bias: (n,), added to every row, of the same type.
         activation: `relu`, `gelu` (the exact one, with erf) or None.
-        compute: the precision (see `Problem`); None is that of the type, and for float32 `tf32` if
-            PyTorch's settings allow it (`torch.set_float32_matmul_precision("high")`, or
-            `torch.backends.cuda.matmul`), else `f32`.
+        compute: the precision (see `Problem`). By default the operands' type decides it; float32
+            is computed as `tf32` if PyTorch's settings allow it
+            (`torch.set_float32_matmul_precision("high")`, or `torch.backends.cuda.matmul`), else as
+            `f32`.
 
     Raises:
-        ArrayError: if the operands do not fit each other, or are of a type that no kernel takes.
+        ArrayError: if the operands do not fit each other, or no kernel takes their type.
         ProblemError: for an unknown activation or compute.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
     operator = torch.ops.autotune.mm.default
     if (
-        torch.compiler.is_compiling()  # which cannot go on to the next
+        torch.compiler.is_compiling()  # first, as it cannot trace the next condition
         or torch.is_inference_mode_enabled()
         or recording(a, b, bias)
     ):
         return operator(a, b, bias, activation, compute)
-    # Past the gradients' own implementation, which would find out the same in 2 us more.
+    # Skips the autograd implementation, which would find in 2 us that nothing is recorded.
     with torch._C._AutoDispatchBelowAutograd():
         return operator(a, b, bias, activation, compute)
 
 
 def recording(a: Any, b: Any, bias: Any) -> bool:
-    """Whether a gradient will be asked for."""
+    """Whether a gradient is recorded for one of the operands."""
     wanted = a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
     return bool(wanted and torch.is_grad_enabled())
 
 
 def register(library: Any) -> None:
-    """Defines the operator and what computes it on GPUs, on the CPU and without memory."""
+    """Defines the operator, with its implementations for GPUs, the CPU and fake tensors."""
     library.define(SCHEMA)
     library.impl("mm", on_gpu, "CUDA")
     library.impl("mm", by_torch, "CPU")
@@ -77,35 +78,35 @@ def register(library: Any) -> None:
 def on_gpu(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
 ) -> Any:
-    """The product by the tuned kernel."""
+    """The matmul by the tuned kernel."""
     if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
-    product = runtime.current()
+    matmul = runtime.current()
     try:
-        return product(a, b, bias=bias, activation=activation, compute=compute)
+        return matmul(a, b, bias=bias, activation=activation, compute=compute)
     except ArrayError:
-        # Nothing of this is looked at before, as nearly all operands are taken as they are.
-        if 0 in product_shape(a, b, bias, activation, compute) or a.shape[-1] == 0:
+        # Checked only now, as nearly all operands need neither a copy nor PyTorch.
+        if 0 in result_shape(a, b, bias, activation, compute) or a.shape[-1] == 0:
             return by_torch(a, b, bias, activation, compute)
     a, b = readable(a, "A"), readable(b, "B")
     bias = None if bias is None else bias.contiguous()
-    return product(a, b, bias=bias, activation=activation, compute=compute)
+    return matmul(a, b, bias=bias, activation=activation, compute=compute)
 
 
 def by_torch(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
 ) -> Any:
-    """The product by PyTorch, in the precision that it takes for the operands' type."""
-    product_shape(a, b, bias, activation, compute)
-    product = torch.matmul(a, b)
+    """The matmul by PyTorch, in its own precision for the operands' type."""
+    result_shape(a, b, bias, activation, compute)
+    result = torch.matmul(a, b)
     if bias is not None:
-        product = product + bias
+        result = result + bias
     if activation is not None:
-        product = ACTIVATIONS[activation](product)
-    return product.contiguous()
+        result = ACTIVATIONS[activation](result)
+    return result.contiguous()
 
 
 def _fake(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
 ) -> Any:
-    return a.new_empty(product_shape(a, b, bias, activation, compute))
+    return a.new_empty(result_shape(a, b, bias, activation, compute))

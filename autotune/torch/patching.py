@@ -1,4 +1,4 @@
-"""Puts the tuned product in the place of a model's linear layers where it is the faster one."""
+"""Makes the linear layers of a model use the tuned kernels where these are faster."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from autotune.torch.operands import DTYPES
 from autotune.tuning.options import Options, options_of
 
 BUDGET_S = 20.0
-"""Seconds of tuning for a shape."""
+"""Seconds to tune a shape."""
 
 WIDTH = 120
-"""Of the table where it does not go to a terminal."""
+"""Width of the table where it is not printed to a terminal."""
 
 
 def patch(
@@ -37,30 +37,30 @@ def patch(
     min_gain: float = 0.0,
     file: TextIO | None = None,
 ) -> Report:
-    """Makes the linear layers that gain by it multiply by the tuned kernels, and prints which.
+    """Makes linear layers run the tuned kernels where these are faster, and prints a table of them.
 
-    A layer gains if for one of the `rows` a kernel of ours was measured faster than cuBLAS, in
-    layout nt and in the precision of its weights (float32: tf32 if PyTorch's settings allow that
-    now), by `min_gain` and by more than the measurements scatter. Its product is chosen anew for
-    each number of rows that comes: where cuBLAS was measured faster, cuBLAS is called. Layers that
-    do not gain stay as they are, and so do those not on a GPU, those of other types than float32,
-    float16 and bfloat16, those whose weight is a tensor of a type of its own, as quantized and
-    distributed ones have, and subclasses of `nn.Linear`.
+    A layer is patched if, for one of the `rows`, the tuned kernel was measured faster than cuBLAS
+    by `min_gain` and by more than the spread. The measurement is in layout nt and the precision of
+    the weights (for float32 it is tf32 if PyTorch's settings allow that now). A patched layer
+    decides again for each number of rows: where cuBLAS was measured faster, it calls cuBLAS. Other
+    layers stay as they are, and so do layers not on a GPU, layers of types other than float32,
+    float16 and bfloat16, layers whose weight is a tensor subclass, as in quantized and distributed
+    models, and subclasses of `nn.Linear`.
 
-    A layer is not exchanged but changes its class, so that its parameters, hooks and whoever refers
-    to it stay. A model that is patched already is judged anew. Patch before `torch.compile`.
+    A patched layer is the same object with another class, so its parameters, hooks and references
+    stay valid. Patching a patched model starts afresh. Patch before `torch.compile`.
 
     Args:
         model: any module; may be a linear layer itself.
-        rows: M, the product of all dimensions of a layer's input but the last; one number or
-            several; None takes all of which there are records.
-        tune: tunes the shapes without a record first. Needs `rows` and PyCUDA.
-        budget: seconds of that for each shape and number of rows.
-        min_gain: that our kernel has to be faster by, 0.05 = 5 %.
+        rows: M, the product of all dimensions of a layer's input but the last; a number or
+            several; None takes all that have records.
+        tune: tunes shapes without a record first. Needs `rows` and PyCUDA.
+        budget: seconds to tune each shape and number of rows.
+        min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
 
     Raises:
-        UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, and `tune`
+        UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, or `tune`
             without rows.
         MissingError: with `tune`, without PyCUDA.
         AutotuneError: with `tune`, if no configuration of a shape works.
@@ -76,38 +76,45 @@ def patch(
     unpatch(model)
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
-    known = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
-    found: list[Row] = []
+    records = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
+    table: list[Row] = []
     for group in groups:
         if group.obstacle is not None:
-            found.append(Row(group.layer, why=group.obstacle))
+            table.append(Row(group.layer, why=group.obstacle))
             continue
-        there = known[group.ordinal]
-        if tune and _tuned(group, numbers or (), there, options, console):
-            there = known[group.ordinal] = LayerRecords.on(there.device, store)
-        rows_of = judge_layer(group.layer, numbers, there, min_gain)
-        if rows_of[0].replaced:
+        recorded = records[group.ordinal]
+        if tune and _tune_missing(group, numbers or (), recorded, options, console):
+            recorded = records[group.ordinal] = LayerRecords.on(recorded.device, store)
+        judged = judge_layer(group.layer, numbers, recorded, min_gain)
+        if judged[0].replaced:
             for module in group.modules:
                 module.__class__ = PatchedLinear
-        found += rows_of
-    report = Report(tuple(one.device.name for one in known.values()), tuple(found))
+        table += judged
+    devices = tuple(recorded.device.name for recorded in records.values())
+    report = Report(devices, tuple(table))
     console.print(layers.render(report))
     return report
 
 
 def unpatch(model: nn.Module) -> tuple[str, ...]:
-    """Makes what `patch` has changed plain linear layers again, and returns their names."""
-    found = [name_of for name_of in model.named_modules() if type(name_of[1]) is PatchedLinear]
-    for _, module in found:
+    """Makes patched layers plain linear layers again, and returns their names."""
+    patched = {
+        name: module for name, module in model.named_modules() if type(module) is PatchedLinear
+    }
+    for module in patched.values():
         module.__class__ = nn.Linear
-    return tuple(name for name, _ in found)
+    return tuple(patched)
 
 
 @dataclass(frozen=True)
 class _LayerGroup:
-    """Linear layers of one shape, in one place.
+    """Linear layers of one shape and type on one device.
 
-    `obstacle` is why no kernel can serve them, if none can.
+    Attributes:
+        layer: their names, shape and precision.
+        ordinal: the GPU.
+        modules: the layers.
+        obstacle: why no kernel can serve them; None if one can.
     """
 
     layer: Layer
@@ -117,14 +124,14 @@ class _LayerGroup:
 
 
 def _groups(model: nn.Module) -> list[_LayerGroup]:
-    """The linear layers of a model by shape, type and place, in the order of the first of each."""
-    found: dict[Any, list[tuple[str, nn.Linear]]] = {}
+    """The linear layers of a model by shape, type and device, in the order of the first of each."""
+    groups: dict[Any, list[tuple[str, nn.Linear]]] = {}
     for name, module in model.named_modules():
         if type(module) is nn.Linear:
             weight, biased = module.weight, module.bias is not None
             kind = module.out_features, module.in_features, _compute(weight.dtype), biased
             key = *kind, _ordinal(weight), _obstacle(weight)
-            found.setdefault(key, []).append((name, module))
+            groups.setdefault(key, []).append((name, module))
     return [
         _LayerGroup(
             Layer(tuple(name for name, _ in members), *kind),
@@ -132,17 +139,18 @@ def _groups(model: nn.Module) -> list[_LayerGroup]:
             tuple(module for _, module in members),
             obstacle,
         )
-        for (*kind, ordinal, obstacle), members in found.items()
+        for (*kind, ordinal, obstacle), members in groups.items()
     ]
 
 
 def _ordinal(weight: Any) -> int | None:
-    """The GPU that holds a weight; None if none does."""
+    """The GPU that holds a weight; None if it is not on one."""
     return weight.device.index if weight.is_cuda else None
 
 
 def _obstacle(weight: Any) -> str | None:
-    # PyTorch's own parameters are of no other class; to multiply others is up to these.
+    """Why no kernel can serve a layer with this weight; None if one can."""
+    # Tensor subclasses define their own matmul.
     if type(weight) not in (nn.Parameter, torch.Tensor):
         return f"the weight is a {type(weight).__name__}"
     if _ordinal(weight) is None:
@@ -151,30 +159,35 @@ def _obstacle(weight: Any) -> str | None:
 
 
 def _compute(dtype: Any) -> str:
-    """The precision in which a layer of that type multiplies; the type's name if none does."""
-    own = DTYPES.get(dtype)
-    if own is None:
+    """The precision of a layer of that type; the name of the type if no kernel has it."""
+    type = DTYPES.get(dtype)
+    if type is None:
         return str(dtype).removeprefix("torch.")
-    return "tf32" if own == "f32" and tf32_allowed(torch) else own
+    return "tf32" if type == "f32" and tf32_allowed(torch) else type
 
 
 def _numbers(rows: int | Iterable[int] | None) -> tuple[int, ...] | None:
+    """The numbers of rows, checked; None for all that have records."""
     if rows is None:
         return None
-    given = (rows,) if isinstance(rows, int) else tuple(rows)
-    for one in given or (0,):
-        if not isinstance(one, int) or one < 1:
+    numbers = (rows,) if isinstance(rows, int) else tuple(rows)
+    for number in numbers or (0,):
+        if not isinstance(number, int) or number < 1:
             raise UsageError(f"rows is {rows!r}; give whole numbers of at least 1")
-    return tuple(sorted(set(given)))
+    return tuple(sorted(set(numbers)))
 
 
-def _tuned(
-    group: _LayerGroup, rows: Iterable[int], known: LayerRecords, options: Options, console: Console
+def _tune_missing(
+    group: _LayerGroup,
+    rows: Iterable[int],
+    recorded: LayerRecords,
+    options: Options,
+    console: Console,
 ) -> bool:
-    """Tunes what is not recorded of the layers; whether there was anything."""
-    missing = [group.layer.problems(m)[0] for m in rows if known.answer(group.layer, m) is None]
+    """Tunes the shapes of the layers that have no record; whether there were any."""
+    missing = [group.layer.problems(m)[0] for m in rows if recorded.answer(group.layer, m) is None]
     for problem in missing:
-        console.print(f"tuning {problem} on {known.device.name}")
+        console.print(f"tuning {problem} on {recorded.device.name}")
         problems.search(problem, options, device=f"gpu:{group.ordinal}")
         runtime.current().forget(problem)
     return bool(missing)
