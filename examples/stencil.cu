@@ -1,12 +1,12 @@
 // One step of a 2-D stencil: each point inside the border becomes the weighted mean of itself and
-// its neighbours, and the border stays as it is.
+// its neighbours. The border stays as it is.
 //
-// A block computes (BX COLUMNS) x (BY ROWS) points with BX x BY threads, each COLUMNS x ROWS of
-// them, and has these points with a halo of one around them in shared memory:
+// A block computes (BX COLUMNS) x (BY ROWS) points with BX x BY threads; each thread computes
+// COLUMNS x ROWS of them. Shared memory holds these points and a halo one point wide:
 //
-//     . . . . . . . .      halo of the tile above
-//     . o o o o o o .      POINTS = 5: the four beside a point count WEIGHT each
-//     . o o o o o o .      POINTS = 9: those at the corners as well
+//     . . . . . . . .      .: halo, o: points of the block
+//     . o o o o o o .      POINTS = 5: the four adjacent points count `weight` each
+//     . o o o o o o .      POINTS = 9: the four diagonal ones too
 //     . . . . . . . .
 //
 // Constraints: POINTS is 5 or 9.
@@ -15,7 +15,7 @@ template <int POINTS, int BX, int BY, int COLUMNS, int ROWS>
 __global__ void __launch_bounds__(BX * BY)
 stencil(const float* __restrict__ in, float* __restrict__ out, int height, int width,
         float weight) {
-    static_assert(POINTS == 5 || POINTS == 9, "of 5 or 9 points");
+    static_assert(POINTS == 5 || POINTS == 9, "POINTS is 5 or 9");
     extern __shared__ float tile[];
     constexpr int TILE_WIDTH = BX * COLUMNS, TILE_HEIGHT = BY * ROWS, PITCH = TILE_WIDTH + 2;
     const int left = blockIdx.x * TILE_WIDTH - 1, top = blockIdx.y * TILE_HEIGHT - 1;

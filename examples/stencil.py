@@ -3,14 +3,15 @@
     python examples/stencil.py            # on the GPU of this machine
     python examples/stencil.py a100       # what the configurations occupy on another; no GPU
 
-The points of the stencil are fixed by the name, `stencil<9, ...>`; what is searched are the other
-four template parameters.
+The name, `stencil<9, ...>`, fixes the number of points; the search varies the other four template
+parameters.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,19 @@ Grid = NDArray[np.float32]
 WEIGHT = 0.05
 
 
-def tile(p: Mapping[str, int]) -> tuple[int, int]:
+def tile(parameters: Mapping[str, int]) -> tuple[int, int]:
     """Columns and rows that a block computes."""
-    return p["BX"] * p["COLUMNS"], p["BY"] * p["ROWS"]
+    return parameters["BX"] * parameters["COLUMNS"], parameters["BY"] * parameters["ROWS"]
 
 
-def shared(p: Mapping[str, int]) -> int:
+def shared(parameters: Mapping[str, int]) -> int:
     """Bytes of a tile with a halo of one point around it."""
-    width, height = tile(p)
+    width, height = tile(parameters)
     return 4 * (width + 2) * (height + 2)
 
 
 def kernel(points: int) -> dict[str, Any]:
-    """The kernel of 5 or 9 points: what `tune_kernel` and `kernel_occupancy` both want to know."""
+    """The arguments that `tune_kernel` and `kernel_occupancy` share, for 5 or 9 points."""
     return {
         "source": Path(__file__).with_name("stencil.cu"),
         "name": f"stencil<{points}, BX, BY, COLUMNS, ROWS>",
@@ -64,13 +65,13 @@ def step(grid: Grid, points: int) -> Grid:
 def tune(
     height: int = 4096, width: int = 4096, points: int = 9, **options: Any
 ) -> autotune.KernelRecord:
-    """The record of the search among the configurations for one shape."""
+    """Searches the configurations for one shape and returns the record."""
     before = np.random.default_rng(0).standard_normal((height, width), np.float32)
     sizes = np.int32(height), np.int32(width)
 
-    def grid(p: Mapping[str, int]) -> tuple[int, int]:
-        columns, rows = tile(p)
-        return -(-width // columns), -(-height // rows)
+    def grid(parameters: Mapping[str, int]) -> tuple[int, int]:
+        columns, rows = tile(parameters)
+        return ceil(width / columns), ceil(height / rows)
 
     return autotune.tune_kernel(
         **kernel(points),

@@ -1,9 +1,9 @@
-"""Patches a model of PyTorch: where a tuned kernel is faster than cuBLAS, it takes a layer's place.
+"""Patches a PyTorch model: layers whose tuned kernel is faster than cuBLAS run that kernel.
 
-    python examples/torch_inference.py          # by what is recorded
-    python examples/torch_inference.py --tune   # tunes what is not, 20 s for each shape
+    python examples/torch_inference.py          # with the records that exist
+    python examples/torch_inference.py --tune   # tunes other shapes first, 20 s each
 
-The model is two feed-forward blocks of a transformer, in bfloat16, and its input 16 tokens.
+The model is two feed-forward blocks of a transformer in bfloat16. Its input is 16 tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUNS = 50
 
 
 def model_of(torch: Any, width: int = WIDTH, hidden: int = HIDDEN) -> Any:
-    """Two blocks: up to `hidden`, gelu, and down to `width` again."""
+    """Two blocks, each a projection up to `hidden`, gelu, and a projection back to `width`."""
     nn = torch.nn
     blocks = [
         nn.Sequential(nn.Linear(width, hidden, bias=False), nn.GELU(),
@@ -30,9 +30,9 @@ def model_of(torch: Any, width: int = WIDTH, hidden: int = HIDDEN) -> Any:
 
 
 def microseconds(torch: Any, run: Callable[[], object]) -> float:
-    """The time of a run on the GPU, replayed from a CUDA graph, the mean of 50."""
+    """The mean GPU time of 50 runs, replayed from a CUDA graph."""
     stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):  # what is used first is loaded first, which no graph records
+    with torch.cuda.stream(stream):  # the first run loads kernels, which a graph cannot capture
         run()
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -49,21 +49,23 @@ def microseconds(torch: Any, run: Callable[[], object]) -> float:
 
 
 def compare(torch: Any, model: Any, tokens: int = TOKENS, tune: bool = False) -> float:
-    """Prints what was patched, the largest difference and both times; returns that difference as a
-    share of the largest number."""
+    """Patches the model, and prints the table of its layers, the largest difference and both times.
+
+    Returns the largest difference relative to the largest output.
+    """
     x = torch.randn(tokens, model[0][0].in_features, device="cuda", dtype=torch.bfloat16)
     with torch.inference_mode():
-        before, theirs = model(x), microseconds(torch, lambda: model(x))
+        before, before_us = model(x), microseconds(torch, lambda: model(x))
         autotune.torch.patch(model, rows=tokens, tune=tune)
-        after, ours = model(x), microseconds(torch, lambda: model(x))
+        after, after_us = model(x), microseconds(torch, lambda: model(x))
     difference = float((after - before).abs().max() / before.abs().max())
-    print(f"largest difference: {difference:.1e} of the largest number")
-    print(f"a run: {theirs:.1f} us before, {ours:.1f} us patched")
+    print(f"largest difference: {difference:.1e} of the largest output")
+    print(f"a run: {before_us:.1f} us before, {after_us:.1f} us patched")
     return difference
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status."""
+    """Runs the example; returns the exit status."""
     try:
         import torch
     except ImportError:

@@ -1,17 +1,18 @@
-"""Tunes the transposition of a matrix: which tile, how many rows of threads, how much padding?
+"""Tunes the transpose of a matrix: which tile, how many rows of threads, how much padding?
 
     python examples/transpose.py             # on the GPU of this machine
     python examples/transpose.py rtx 4090    # what the configurations occupy on another; no GPU
 
-A block brings a TILE x TILE tile into shared memory with TILE x ROWS threads, row by row, and
-stores it column by column, so that both ways neighbouring threads touch neighbouring numbers. PAD
-more floats in each row of the tile keep the columns off each other's banks.
+TILE x ROWS threads of a block load a TILE x TILE tile into shared memory row by row and store it
+column by column, so that adjacent threads access adjacent floats of both matrices. Each row of the
+tile has PAD more floats, which spread its columns over the banks of shared memory.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -52,18 +53,18 @@ Matrix = NDArray[np.float32]
 def reference(
     matrix: Matrix, out: Matrix, rows: np.int32, columns: np.int32
 ) -> list[Matrix | None]:
-    """What each argument has to hold afterwards; None for what stays as it is."""
+    """The array expected in each argument; None for an argument that stays as it is."""
     del out, rows, columns
     return [None, matrix.T, None, None]
 
 
 def tune(rows: int = 4096, columns: int = 4096, **options: Any) -> autotune.KernelRecord:
-    """The record of the search among the configurations for one shape."""
+    """Searches the configurations for one shape and returns the record."""
     matrix = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
     out = np.empty((columns, rows), np.float32)
 
     def grid(p: Mapping[str, int]) -> tuple[int, int]:
-        return -(-columns // p["TILE"]), -(-rows // p["TILE"])
+        return ceil(columns / p["TILE"]), ceil(rows / p["TILE"])
 
     return autotune.tune_kernel(
         **KERNEL,

@@ -4,8 +4,8 @@
  *     cc -std=c11 examples/c/linear.c gemm/gemm.c -Igemm -l:libcuda.so.1 -ldl -lpthread -o linear
  *     ./linear
  *
- * Without --device the kernel is for the GPU of this machine. Ends with status 0 if the result is
- * that of the CPU.
+ * Without --device the kernel is for the GPU of this machine. The exit status is 0 if the result
+ * equals that of the CPU.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #include "gemm.h"
 
-/* What is used of cuda.h, which comes with the CUDA toolkit. */
+/* The part of cuda.h (CUDA toolkit) that is used here. */
 typedef unsigned long long CUdeviceptr;
 int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(void **context, int device);

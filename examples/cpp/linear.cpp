@@ -6,8 +6,8 @@
 //     cmake -S examples/cpp -B build -DCMAKE_PREFIX_PATH=$PWD/installed && cmake --build build
 //     build/linear
 //
-// Memory and errors are looked after by objects. Ends with status 0 if the result is that of the
-// CPU.
+// Objects own the memory, and errors are exceptions. The exit status is 0 if the result equals that
+// of the CPU.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 #include "gemm.h"
 
-// What is used of cuda.h, which comes with the CUDA toolkit.
+// The part of cuda.h (CUDA toolkit) that is used here.
 using CUdeviceptr = unsigned long long;
 extern "C" {
 int cuInit(unsigned flags);
@@ -56,7 +56,7 @@ public:
     Context& operator=(const Context&) = delete;
 };
 
-// Device memory; of no bytes, a null pointer.
+// Device memory; a null pointer for 0 bytes.
 class Memory {
 public:
     explicit Memory(std::size_t bytes) {
@@ -80,10 +80,10 @@ private:
     CUdeviceptr address_ = 0;
 };
 
-// A product with the workspace that it needs.
-class Product {
+// A matmul with the workspace that it needs.
+class Matmul {
 public:
-    explicit Product(const gemm_product& product) : product_(product), workspace_(size(product)) {
+    explicit Matmul(const gemm_product& product) : product_(product), workspace_(size(product)) {
         gemm(gemm_prepare_workspace(workspace_.get(), size(product), nullptr));
     }
     void operator()(CUstream stream = nullptr) const {
@@ -112,8 +112,8 @@ float run() {
     gemm_product layer = gemm_default(rows, out, in);
     layer.epilogue = GEMM_BIAS_RELU;
     layer.a = a.get(), layer.b = b.get(), layer.c = c.get(), layer.bias = added.get();
-    const Product product(layer);
-    product();
+    const Matmul matmul(layer);
+    matmul();
     cuda(cuCtxSynchronize());
     c.read(y);
 

@@ -1,14 +1,13 @@
-/* Calls that were made before, recognised by their arrays and launched again.
+/* Recognises earlier calls by their arrays and launches them again.
  *
- * It is what is left of a warm product: each array is read through the DLPack C exchange API of its
- * library (dlpack.h 1.2 and later), all of them together are looked up in a hash table, and the
- * launch that is found there goes to the driver on the library's current stream. Arrays that differ
- * in anything, address, shape, strides, type or device, are another call. The table is read and
- * written under the interpreter's lock, which is released for the launch alone: the driver may wait
- * for a place in its queue.
+ * This is all that a warm matmul does: read each array through the DLPack C exchange API of its
+ * library (dlpack.h 1.2 and later), look all of them up in a hash table, and launch the entry on the
+ * library's current stream. Arrays that differ in address, shape, strides, type or device make
+ * another call. The interpreter's lock guards the table. It is released only for the launch itself,
+ * because the driver may wait for room in its queue.
  *
- * Neither Python's nor CUDA's headers are needed: what is used of them is declared here, and their
- * functions come as addresses.
+ * No headers of Python or CUDA are needed: the types are declared here, and the functions come as
+ * addresses.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,10 +15,10 @@
 
 enum { OPERANDS = 4, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
 
-/* What keeping a call gives besides the number of its entry. */
+/* Returned by autotune_keep in place of the number of an entry. */
 enum { UNKNOWN = -1, UNREADABLE = -2 };
 
-/* Of Python's stable ABI, whose objects are pointers here. */
+/* Functions of Python's stable ABI; its objects are plain pointers here. */
 typedef struct {
     void *(*as_pointer)(void *integer);
     unsigned long long (*as_unsigned)(void *integer);
@@ -79,7 +78,7 @@ typedef struct {
     Key key;
     int32_t ordinal;
     Configuration configuration;
-    void *kernel; /* NULL: Python enqueues it */
+    void *kernel; /* NULL: Python enqueues the call */
     void **parameters;
 } Entry;
 
@@ -90,7 +89,7 @@ typedef struct {
     unsigned long long homes[HOMES];
     int32_t ordinals[HOMES];
     int home_count;
-    int flying; /* launches that have released the interpreter */
+    int in_flight; /* launches that have released the interpreter's lock */
     int count;
     uint16_t slots[SLOTS]; /* numbers of entries, from 1; 0 is empty */
     Entry entries[KEPT];
@@ -104,16 +103,16 @@ Table *autotune_table(const Functions *functions)
     return table;
 }
 
-/* Whether the table was freed, which it is not while a launch from it is under way. */
+/* Frees the table unless one of its launches is in flight; returns whether it did. */
 int autotune_free(Table *table)
 {
-    if (table->flying)
+    if (table->in_flight)
         return 0;
     free(table);
     return 1;
 }
 
-/* Has arrays of a type read, which has to outlive the table. */
+/* Reads arrays of a type from now on. The type has to outlive the table. */
 void autotune_kind(Table *table, void *kind)
 {
     if (table->kind_count < KINDS)
@@ -153,44 +152,45 @@ static int is_known(const Table *table, void *object)
     return 0;
 }
 
-static int read_array(const Table *table, void *object, Array *array, DLTensor *seen)
+static int read_array(const Table *table, void *object, Array *array, DLTensor *tensor)
 {
     if (!is_known(table, object))
         return UNREADABLE;
-    if (table->functions.read(object, seen)) {
-        python.clear_error(); /* whoever reads it in Python says what is wrong */
+    if (table->functions.read(object, tensor)) {
+        python.clear_error(); /* reading it in Python reports what is wrong */
         return UNREADABLE;
     }
-    if (seen->ndim < 1 || seen->ndim > AXES || !seen->strides)
+    if (tensor->ndim < 1 || tensor->ndim > AXES || !tensor->strides)
         return UNKNOWN;
-    array->address = (uint64_t)(uintptr_t)seen->data + seen->byte_offset;
-    array->type = (uint64_t)seen->ndim << 32 | (uint64_t)seen->code << 24
-                  | (uint64_t)seen->bits << 16 | seen->lanes;
-    array->device = (uint64_t)seen->device_type << 32 | (uint32_t)seen->device_id;
-    for (int i = 0; i < seen->ndim; i++) {
-        array->shape[i] = seen->shape[i];
-        array->strides[i] = seen->strides[i];
+    array->address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    array->type = (uint64_t)tensor->ndim << 32 | (uint64_t)tensor->code << 24
+                  | (uint64_t)tensor->bits << 16 | tensor->lanes;
+    array->device = (uint64_t)tensor->device_type << 32 | (uint32_t)tensor->device_id;
+    for (int i = 0; i < tensor->ndim; i++) {
+        array->shape[i] = tensor->shape[i];
+        array->strides[i] = tensor->strides[i];
     }
     return 0;
 }
 
-/* The lowest bit of a tag says whether there is a bias. `first` is A as it was read. */
+/* Reads all arrays of a call into a key, and A into `first`. The lowest bit of the tag says whether
+ * there is a bias. */
 static int read_key(const Table *table, void *const *objects, uint64_t tag, Key *key,
                     DLTensor *first)
 {
-    DLTensor seen;
+    DLTensor other;
     int failed, count = tag & 1 ? OPERANDS : OPERANDS - 1;
     memset(key, 0, sizeof *key);
     key->tag = tag;
     for (int i = count - 1; i >= 0; i--) {
-        DLTensor *to = i ? &seen : first;
+        DLTensor *to = i ? &other : first;
         if ((failed = read_array(table, objects[i], &key->arrays[i], to)))
             return failed;
     }
     return 0;
 }
 
-/* The slot of a key, or the empty one where it belongs: a table is never more than half full. */
+/* The slot of a key, or the empty slot where it belongs. A table is never more than half full. */
 static unsigned slot_of(const Table *table, const Key *key)
 {
     uint64_t words[sizeof *key / 8], hash = 0;
@@ -206,8 +206,8 @@ static unsigned slot_of(const Table *table, const Key *key)
     return slot;
 }
 
-/* Keeps a call: a launch, whose parameters have to outlive the table, or with a NULL kernel one that
- * Python enqueues. The number of its entry, or what kept it from becoming one. */
+/* Keeps a call: a launch whose parameters have to outlive the table, or, with a NULL kernel, a call
+ * that Python enqueues. Returns the number of its entry, UNKNOWN or UNREADABLE. */
 int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, uint64_t tag, int32_t ordinal,
                   const Configuration *configuration, void *kernel, void **parameters)
 {
@@ -239,9 +239,9 @@ static void *answer(void *object)
     return object;
 }
 
-/* A function of Python's, METH_FASTCALL, of A, B, C, a bias or None, and a tag; `self` is the address
- * of the table. True if the call was launched; None if it is unknown; the number of an entry that
- * Python has to enqueue; or what the driver refused it with, negated. */
+/* A METH_FASTCALL function for Python. Its arguments are A, B, C, a bias or None, and a tag; `self` is
+ * the address of the table. Returns True if the call was launched, None if it is unknown, the number
+ * of an entry that Python has to enqueue, or the negated status with which the driver refused it. */
 void *autotune_call(void *self, void *const *objects, intptr_t count)
 {
     Table *table = python.as_pointer(self);
@@ -259,10 +259,10 @@ void *autotune_call(void *self, void *const *objects, intptr_t count)
     if (!entry->kernel || !is_current(table, entry->ordinal)
         || table->functions.work_stream(first.device_type, first.device_id, &configuration.stream))
         return python.from_long(number);
-    table->flying++;
+    table->in_flight++;
     void *state = python.release_interpreter();
     int status = table->functions.launch(&configuration, entry->kernel, entry->parameters, NULL);
     python.take_interpreter(state);
-    table->flying--;
+    table->in_flight--;
     return status ? python.from_long(-(long)status) : answer(python.launched);
 }

@@ -17,8 +17,8 @@ EXAMPLES = ROOT / "examples"
     ("example", "module", "library"),
     [
         ("torch_inference.py", "torch", "PyTorch"),
-        ("cupy_product.py", "cupy", "CuPy"),
-        ("pycuda_product.py", "pycuda", "PyCUDA"),
+        ("cupy_matmul.py", "cupy", "CuPy"),
+        ("pycuda_matmul.py", "pycuda", "PyCUDA"),
     ],
 )
 def test_without_its_library_or_a_gpu_it_says_so(

@@ -1,6 +1,6 @@
-"""Tuned products of CuPy arrays: on CuPy's current stream, in a CUDA graph, with a bias.
+"""A tuned matmul of CuPy arrays: on CuPy's current stream, in a CUDA graph, with a bias.
 
-python examples/cupy_product.py
+python examples/cupy_matmul.py
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import autotune
 M, N, K = 64, 4096, 4096
 
 
-def product(cupy: Any, m: int = M, n: int = N, k: int = K) -> float:
-    """Multiplies, prints what ran, and returns the largest error as a share of the largest
-    element."""
+def largest_error(cupy: Any, m: int = M, n: int = N, k: int = K) -> float:
+    """Runs matmul from a graph, prints the configuration, and returns the largest error relative to
+    the largest element."""
     autotune.warmup([(m, n, k)], epilogue="bias")
     a, b, bias = (cupy.random.standard_normal(shape, "f4") for shape in ((m, k), (k, n), n))
     out = cupy.empty((m, n), "f4")
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
-        autotune.matmul(a, b, out, bias=bias)  # the stream's first product
+        autotune.matmul(a, b, out, bias=bias)  # allocates the stream's workspace
         stream.begin_capture()
         autotune.matmul(a, b, out, bias=bias)
         graph = stream.end_capture()
@@ -35,7 +35,7 @@ def product(cupy: Any, m: int = M, n: int = N, k: int = K) -> float:
 
 
 def main() -> int:
-    """The exit status."""
+    """Runs the example; returns the exit status."""
     try:
         import cupy
     except ImportError:
@@ -44,7 +44,7 @@ def main() -> int:
     if not cupy.cuda.is_available():
         print("this example needs a GPU, and CuPy sees none")
         return 1
-    print(f"largest error: {product(cupy):.1e} of the largest element")
+    print(f"largest error: {largest_error(cupy):.1e} of the largest element")
     return 0
 
 
