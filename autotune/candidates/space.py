@@ -106,7 +106,7 @@ class _Tree:
         names = tuple(domain)
         checks: list[list[BoundRule]] = [[] for _ in names]
         for rule in rules:
-            checks[max(map(names.index, rule.needs))].append(rule)
+            checks[max(map(names.index, rule.needs), default=0)].append(rule)
         self._levels = [_Level(level, domain, checks) for level in range(len(names))]
 
     def legal(self) -> list[Params]:

@@ -18,7 +18,7 @@ from autotune.families.plan import Alignment, LaunchPlan
 from autotune.problem import Problem
 
 
-def _declared() -> Iterator[Family[Any]]:
+def declared() -> Iterator[Family[Any]]:
     """The families that the folders beside this module declare."""
     for module in iter_modules(families.__path__, f"{families.__name__}."):
         if module.ispkg:
@@ -27,7 +27,7 @@ def _declared() -> Iterator[Family[Any]]:
 
 FAMILIES: Mapping[str, Family[Any]] = {
     family.name: family
-    for family in sorted(_declared(), key=lambda family: (family.order, family.name))
+    for family in sorted(declared(), key=lambda family: (family.order, family.name))
 }
 """All families, from the plainest to the fastest."""
 

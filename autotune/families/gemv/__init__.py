@@ -1,4 +1,4 @@
-"""One pass over the larger operand, for few rows or columns of C."""
+"""GEMV and skinny GEMM: one pass over the larger operand, for few rows or columns of C."""
 
 from autotune.families.gemv.family import GEMV
 

@@ -1,118 +1,54 @@
-"""What the parameters of `gemv` cost, and which of them go together."""
+"""Rules of `gemv`: which of its parameters go together."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 from autotune.device import Device
-from autotune.families.legacy import Params, Rule
-from autotune.families.shared.launch_limits import grid_fault, threads_fault
+from autotune.families.gemv.parameters import (
+    ROWS,
+    VECTOR,
+    Block,
+    Buffers,
+    GemvParams,
+    SplitK,
+    Strip,
+    oriented,
+)
+from autotune.families.rules import Rule
+from autotune.families.shared import launch_limits
+from autotune.families.shared.k_sharing import fill
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
-ROWS = (1, 2, 4, 8, 16)
 THREADS = 64, 512
-VECTOR = 4
-# Floats of the larger operand that a thread has on the way in a batch: 1 to 4 vectors of 4 are what
-# covers the latency of memory with the threads that fit an SM.
 BATCH_FLOATS = 16, 64
+"""Floats of the larger operand that a thread loads in a batch: 1 to 4 vectors of 4 hide the latency
+of memory with the threads that fit an SM."""
 SUMS = 64
-# Bytes that neighbouring threads ask of memory at once: two sectors at least.
+"""The most sums a thread."""
 SEGMENT_BYTES = 64
-# A wave of blocks that leaves more of the SMs idle than this wants another split.
+"""The least bytes that neighbouring threads read in a row: two sectors."""
 LEAST_FILL = 0.8
-# What an SM has asked of memory and not got yet, at the latency of a busy memory and the bandwidth
-# that the device has; a quarter of a small matrix is enough.
+"""The least share of the SMs' time that a split of K may use."""
 BUSY_LATENCY = 1e-6
-OTHER_REGISTERS = 32
+"""Latency of a busy memory in seconds. Times the bandwidth it gives the bytes that have to be in
+flight to keep memory busy; a quarter of a small matrix is enough."""
 
 
-def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
-    """The reasons to reject a combination for `problem` on `device`."""
-    form, _ = flat(problem)
-    width, block = ("columns", "across"), ("columns", "depth", "across", "ways")
-    everything = ("rows", *block, "split_k", "stages")
-    return (
-        Rule("shape", ("rows",), partial(_shape_fault, problem)),
-        Rule("rows", ("rows",), partial(_rows_fault, form)),
-        Rule("columns", ("rows", "columns"), partial(_columns_fault, form)),
-        Rule("batch", ("columns", "depth"), _batch_fault),
-        Rule("larger than the matrix", width, partial(_width_fault, form)),
-        Rule("coalescing", width, partial(_coalescing_fault, form)),
-        Rule("reuse", ("rows", *width), partial(_reuse_fault, form)),
-        Rule("threads", ("across", "ways"), partial(_threads_fault, device)),
-        Rule("larger than the matrix", block[1:], partial(_depth_fault, form)),
-        Rule("grid", width, lambda p: grid_fault(strips(p, form))),
-        Rule("split-K", (*block, "split_k"), partial(_split_fault, form, device)),
-        Rule("stages", ("depth", "ways", "split_k", "stages"), partial(_stages_fault, form)),
-        Rule("copy", ("stages",), partial(_copy_fault, device)),
-        Rule("register estimate", everything, partial(_registers_fault, device)),
-        Rule("shared memory", ("rows", *block, "stages"), partial(_shared_fault, form, device)),
-        Rule("in flight", everything, partial(_flight_fault, form, device)),
-    )
-
-
-def flat(problem: Problem) -> tuple[Problem, bool]:
-    """The problem with no more rows than columns, and whether it is that of C^T."""
-    if problem.m <= problem.n:
-        return problem, False
-    turned = {"n": "t", "t": "n"}
-    layout = turned[problem.layout[1]] + turned[problem.layout[0]]
-    return replace(problem, m=problem.n, n=problem.m, layout=layout), True
-
-
-def strips(p: Params, form: Problem) -> int:
-    """Blocks side by side along N."""
-    width: int = p["columns"] * p["across"]
-    return -(-form.n // width)
-
-
-def share(p: Params, form: Problem) -> int:
-    """Steps of K of a block: whole vectors, but for the last block's."""
-    steps: int = -(-form.k // p["split_k"])
-    return min(form.k, -(-steps // VECTOR) * VECTOR)
-
-
-def shared_bytes(p: Params, along_k: bool) -> int:
-    """Bytes of the batches, and later of the sums of all threads, if B is stored along K or not."""
-    rows, threads, steps = p["rows"], p["across"] * p["ways"], p["ways"] * p["depth"]
-    padded = rows + 4 if rows >= 8 else rows
-    small: int = rows * (steps + 4) if along_k else steps * padded
-    large: int = threads * p["columns"] * p["depth"] if p["stages"] > 1 else 0
-    batches: int = max(2, p["stages"]) * (small + large)
-    sums: int = threads * rows * p["columns"]
-    return 4 * max(batches, sums)
-
-
-def register_estimate(p: Params) -> int:
-    """Registers a thread: sums, the values of a step or of a batch, and some besides."""
-    held: int = p["depth"] if p["stages"] == 1 else VECTOR
-    rows, columns = int(p["rows"]), int(p["columns"])
-    return columns * (rows + held) + rows + OTHER_REGISTERS
-
-
-def _power_of_two(size: int) -> int:
-    """The least power of two that is no less than `size`."""
-    power: int = 1 << (size - 1).bit_length()
-    return power
-
-
-def _shape_fault(problem: Problem, p: Params) -> str | None:
-    del p
-    least = min(problem.m, problem.n)
-    if least <= ROWS[-1]:
+def _shape_fault(problem: Problem) -> str | None:
+    if min(problem.m, problem.n) <= ROWS[-1]:
         return None
     return f"{problem.m}x{problem.n} has no side of at most {ROWS[-1]}"
 
 
-def _rows_fault(form: Problem, p: Params) -> str | None:
-    wanted = _power_of_two(form.m)
-    return None if p["rows"] == wanted else f"rows={p['rows']}; {form.m} rows take {wanted}"
+def _rows_fault(rows: int, problem: Problem) -> str | None:
+    m = oriented(problem).m
+    wanted = _power_of_two(m)
+    return None if rows == wanted else f"rows={rows}; {m} rows take {wanted}"
 
 
-def _columns_fault(form: Problem, p: Params) -> str | None:
-    rows, columns = p["rows"], p["columns"]
+def _columns_fault(rows: int, columns: int, problem: Problem) -> str | None:
+    form = oriented(problem)
     if rows * columns > SUMS:
         return f"{rows}x{columns} sums a thread; {SUMS} at most"
     if columns > _power_of_two(form.n):
@@ -125,103 +61,132 @@ def _columns_fault(form: Problem, p: Params) -> str | None:
     return None
 
 
-def _batch_fault(p: Params) -> str | None:
-    floats, (least, most) = p["columns"] * p["depth"], BATCH_FLOATS
+def _batch_fault(columns: int, depth: int) -> str | None:
+    floats, (least, most) = columns * depth, BATCH_FLOATS
     return None if least <= floats <= most else f"{floats} floats a thread; {least} to {most}"
 
 
-def _width_fault(form: Problem, p: Params) -> str | None:
-    width = p["columns"] * p["across"]
-    if p["across"] == 1 or width < 2 * form.n:
+def _width_fault(strip: Strip, problem: Problem) -> str | None:
+    n = oriented(problem).n
+    if strip.across == 1 or strip.width < 2 * n:
         return None
-    return f"{p['columns']}x{p['across']} columns are at least twice N={form.n}"
+    return f"{strip.columns}x{strip.across} columns are at least twice N={n}"
 
 
-def _coalescing_fault(form: Problem, p: Params) -> str | None:
-    """The threads of a warp lie across first; the rest of them lie along K."""
+def _coalescing_fault(strip: Strip, problem: Problem) -> str | None:
+    """The threads of a warp lie along N first, then along K."""
+    form, across = oriented(problem), strip.across
     if along_k(form, "b"):
-        bytes_ = 4 * VECTOR * (32 // min(32, p["across"]))
-    elif p["columns"] * p["across"] >= form.n:
+        segment = 4 * VECTOR * (32 // min(32, across))
+    elif strip.width >= form.n:
         return None
     else:
-        bytes_ = 4 * min(VECTOR, p["columns"]) * p["across"]
-    if bytes_ >= SEGMENT_BYTES:
+        segment = 4 * min(VECTOR, strip.columns) * across
+    if segment >= SEGMENT_BYTES:
         return None
-    return f"{p['across']} threads across read {bytes_} bytes in a row; {SEGMENT_BYTES} at least"
+    return f"{across} threads across read {segment} bytes in a row; {SEGMENT_BYTES} at least"
 
 
-def _reuse_fault(form: Problem, p: Params) -> str | None:
-    """Every strip reads the smaller operand anew."""
-    width = p["columns"] * p["across"]
-    if width >= min(form.n, 2 * p["rows"]):
+def _reuse_fault(rows: int, strip: Strip, problem: Problem) -> str | None:
+    """Every strip reads the smaller operand again."""
+    if strip.width >= min(oriented(problem).n, 2 * rows):
         return None
-    return f"{p['rows']} rows are read again for every {width} columns"
+    return f"{rows} rows are read again for every {strip.width} columns"
 
 
-def _threads_fault(device: Device, p: Params) -> str | None:
-    threads, (least, most) = p["across"] * p["ways"], THREADS
+def _threads_fault(across: int, ways: int, device: Device) -> str | None:
+    threads, (least, most) = across * ways, THREADS
     if not least <= threads <= most:
         return f"{threads} a block; {least} to {most} are tried"
-    return threads_fault(threads, device)
+    return launch_limits.threads_fault(threads, device)
 
 
-def _depth_fault(form: Problem, p: Params) -> str | None:
-    steps = p["ways"] * p["depth"]
-    if p["across"] * p["ways"] == THREADS[0] or steps < 2 * form.k:
+def _depth_fault(depth: int, across: int, ways: int, problem: Problem) -> str | None:
+    if across * ways == THREADS[0] or ways * depth < 2 * problem.k:
         return None
-    return f"{p['ways']}x{p['depth']} steps are at least twice K={form.k}"
+    return f"{ways}x{depth} steps are at least twice K={problem.k}"
 
 
-def _split_fault(form: Problem, device: Device, p: Params) -> str | None:
-    splits, steps = p["split_k"], p["ways"] * p["depth"]
+def _grid_fault(strip: Strip, problem: Problem) -> str | None:
+    return launch_limits.grid_fault(strip.strips(oriented(problem)))
+
+
+def _split_fault(block: Block, split: SplitK, problem: Problem, device: Device) -> str | None:
+    splits, form = split.split_k, oriented(problem)
     if splits == 1:
         return None
-    part = share(p, form)
-    if part < steps or -(-form.k // part) != splits:
-        return f"K={form.k} does not go into {splits} shares of {steps} or more"
-    blocks, sms = strips(p, form) * form.batch * splits, device.sms
-    if blocks * p["across"] * p["ways"] > device.threads_per_sm * sms:
-        return f"{blocks} blocks of {p['across'] * p['ways']} threads do not run at once"
-    fill = blocks / (-(-blocks // sms) * sms)
-    if blocks <= sms or fill >= LEAST_FILL:
+    steps = split.steps(form)
+    if steps < block.batch_steps or ceil_div(form.k, steps) != splits:
+        return f"K={form.k} does not go into {splits} shares of {block.batch_steps} or more"
+    blocks, sms = block.strips(form) * form.batch * splits, device.sms
+    if blocks * block.threads > device.threads_per_sm * sms:
+        return f"{blocks} blocks of {block.threads} threads do not run at once"
+    used = fill(blocks, sms)
+    if blocks <= sms or used >= LEAST_FILL:
         return None
-    return f"{blocks} blocks use {fill:.0%} of {sms} SMs"
+    return f"{blocks} blocks use {used:.0%} of {sms} SMs"
 
 
-def _stages_fault(form: Problem, p: Params) -> str | None:
-    batches = -(-share(p, form) // (p["ways"] * p["depth"]))
-    if p["stages"] <= max(1, batches):
+def _stages_fault(
+    depth: int, ways: int, split: SplitK, stages: int, problem: Problem
+) -> str | None:
+    batches = ceil_div(split.steps(problem), ways * depth)
+    if stages <= max(1, batches):
         return None
-    return f"{p['stages']} stages for {batches} batches"
+    return f"{stages} stages for {batches} batches"
 
 
-def _copy_fault(device: Device, p: Params) -> str | None:
-    if p["stages"] == 1 or device.compute_capability >= (8, 0):
-        return None
-    major, minor = device.compute_capability
-    return f"cp.async needs compute capability 8.0; {device.name} has {major}.{minor}"
+def _copy_fault(stages: int, device: Device) -> str | None:
+    return None if stages == 1 else launch_limits.cp_async_fault(device)
 
 
-def _registers_fault(device: Device, p: Params) -> str | None:
-    threads, guess = p["across"] * p["ways"], register_estimate(p)
+def _registers_fault(buffers: Buffers, device: Device) -> str | None:
+    threads, guess = buffers.threads, buffers.registers
     budget = device.registers_per_block // threads
     return None if guess <= budget else f"about {guess} a thread; {threads} threads leave {budget}"
 
 
-def _shared_fault(form: Problem, device: Device, p: Params) -> str | None:
-    needed, most = shared_bytes(p, along_k(form, "b")), device.shared_per_block_optin
+def _shared_fault(buffers: Buffers, problem: Problem, device: Device) -> str | None:
+    needed = buffers.shared_bytes(along_k(oriented(problem), "b"))
+    most = device.shared_per_block_optin
     return None if needed <= most else f"needs {needed} bytes a block, {device.name} allows {most}"
 
 
-def _flight_fault(form: Problem, device: Device, p: Params) -> str | None:
-    threads = p["across"] * p["ways"]
-    shared = shared_bytes(p, along_k(form, "b")) + device.reserved_shared_per_block
-    resident = device.sms * min(device.threads_per_sm // threads, device.shared_per_sm // shared)
-    blocks = strips(p, form) * p["split_k"] * form.batch
-    batch = form.element_bytes * threads * p["columns"] * p["depth"] * max(1, p["stages"] - 1)
-    flight = min(blocks, resident) * batch
+def _flight_fault(p: GemvParams, problem: Problem, device: Device) -> str | None:
+    """Enough bytes are in flight to keep memory busy."""
+    form = oriented(problem)
+    shared = p.shared_bytes(along_k(form, "b")) + device.reserved_shared_per_block
+    resident = device.sms * min(device.threads_per_sm // p.threads, device.shared_per_sm // shared)
+    batch = form.element_bytes * p.threads * p.columns * p.depth * max(1, p.stages - 1)
+    flight = min(p.blocks(form), resident) * batch
     whole = form.element_bytes * form.k * form.n * form.batch
     wanted = min(device.memory_bandwidth * BUSY_LATENCY, whole / 4)
     if flight >= wanted:
         return None
     return f"{flight} bytes at a time; {device.name} needs {wanted:.0f} to be busy"
+
+
+def _power_of_two(size: int) -> int:
+    """The least power of two that is no less than `size`."""
+    return 1 << (size - 1).bit_length()
+
+
+RULES = (
+    Rule("shape", _shape_fault),
+    Rule("rows", _rows_fault),
+    Rule("columns", _columns_fault),
+    Rule("batch", _batch_fault),
+    Rule("larger than the matrix", _width_fault),
+    Rule("coalescing", _coalescing_fault),
+    Rule("reuse", _reuse_fault),
+    Rule("threads", _threads_fault),
+    Rule("larger than the matrix", _depth_fault),
+    Rule("grid", _grid_fault),
+    Rule("split-K", _split_fault),
+    Rule("stages", _stages_fault),
+    Rule("copy", _copy_fault),
+    Rule("register estimate", _registers_fault),
+    Rule("shared memory", _shared_fault),
+    Rule("in flight", _flight_fault),
+)
+"""The reasons to reject a combination, cheapest first."""

@@ -46,12 +46,12 @@ class NaiveParams:
         return self.mapping == "coalesced"
 
 
-def threads_rule(block: int, device: Device) -> str | None:
+def _threads_fault(block: int, device: Device) -> str | None:
     """The device allows a block of so many threads."""
     return threads_fault(block**2, device)
 
 
-def grid_rule(block: int, problem: Problem) -> str | None:
+def _grid_fault(block: int, problem: Problem) -> str | None:
     """A grid has a block for each tile."""
     return grid_fault(tile_count(problem, block, block))
 
@@ -106,7 +106,7 @@ NAIVE = Family(
     sources=("naive.cu",),
     precisions=CUDA_CORES,
     order=0,
-    rules=(Rule("threads", threads_rule), Rule("grid", grid_rule)),
+    rules=(Rule("threads", _threads_fault), Rule("grid", _grid_fault)),
     resources=resources,
     block_work=work,
     launch_plan=plan,

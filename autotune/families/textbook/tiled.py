@@ -50,7 +50,7 @@ def widest(device: Device) -> int:
         DeviceError: if not even the narrowest tile fits.
     """
     for width in reversed(TILE_WIDTHS):
-        if threads_rule(width, device) is None and shared_rule(width, device) is None:
+        if _threads_fault(width, device) is None and _shared_fault(width, device) is None:
             return width
     raise DeviceError(
         f"no tile fits {device.name}: {TILE_WIDTHS[0]}x{TILE_WIDTHS[0]} needs "
@@ -59,12 +59,12 @@ def widest(device: Device) -> int:
     )
 
 
-def threads_rule(tile_width: int, device: Device) -> str | None:
+def _threads_fault(tile_width: int, device: Device) -> str | None:
     """The device allows a block of so many threads."""
     return threads_fault(tile_width**2, device)
 
 
-def shared_rule(tile_width: int, device: Device) -> str | None:
+def _shared_fault(tile_width: int, device: Device) -> str | None:
     """Both tiles fit the shared memory that a block gets without asking."""
     needed = shared_bytes(tile_width)
     if needed <= device.shared_per_block:
@@ -72,7 +72,7 @@ def shared_rule(tile_width: int, device: Device) -> str | None:
     return f"needs {needed} bytes a block, {device.name} allows {device.shared_per_block}"
 
 
-def grid_rule(tile_width: int, problem: Problem) -> str | None:
+def _grid_fault(tile_width: int, problem: Problem) -> str | None:
     """A grid has a block for each tile."""
     return grid_fault(tile_count(problem, tile_width, tile_width))
 
@@ -127,9 +127,9 @@ TILED = Family(
     precisions=CUDA_CORES,
     order=10,
     rules=(
-        Rule("threads", threads_rule),
-        Rule("shared memory", shared_rule),
-        Rule("grid", grid_rule),
+        Rule("threads", _threads_fault),
+        Rule("shared memory", _shared_fault),
+        Rule("grid", _grid_fault),
     ),
     resources=resources,
     block_work=work,

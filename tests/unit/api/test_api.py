@@ -17,7 +17,6 @@ from autotune import gpu, settings
 from autotune.api import problems
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
-from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Record, Store
@@ -292,8 +291,3 @@ def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu, "probe", probe)
     with pytest.raises(DeviceError, match="no GPU 1"):
         local.index_of(find("t4"))
-
-
-def test_every_kernel_source_is_in_the_hash() -> None:
-    kernels = {path.name for path in settings.source_dir().glob("*.cu")} - {"verify.cu"}
-    assert set(registry.kernel_sources()) == kernels

@@ -14,7 +14,6 @@ from autotune.compiler import Program, compile
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.gemv.family import GEMV
-from autotune.families.gemv.rules import shared_bytes
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.lookup import lookup
 from autotune.problem import LAYOUTS, Problem
@@ -208,8 +207,9 @@ def test_without_shares_there_is_neither_workspace_nor_counter() -> None:
 def test_shared_memory_holds_the_stages_or_the_sums() -> None:
     staged = 3 * 4 * (32 * 12 + 128 * 4 * 8)
     sums = 4 * 128 * 8 * 4
-    assert shared_bytes(CONFIG.values, along_k=False) == staged
-    assert shared_bytes(changed(CONFIG, stages=1, depth=4).values, along_k=False) == sums
+    assert GEMV.decode(CONFIG).shared_bytes(b_along_k=False) == staged
+    single = GEMV.decode(changed(CONFIG, stages=1, depth=4))
+    assert single.shared_bytes(b_along_k=False) == sums
 
 
 @pytest.mark.parametrize("config", [CONFIG, ACROSS_K, changed(CONFIG, stages=1)])

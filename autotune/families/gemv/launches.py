@@ -1,0 +1,68 @@
+"""The launch of a `gemv` configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from autotune.families.config import Config
+from autotune.families.gemv.parameters import GemvParams, is_transposed, oriented
+from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.shared.arguments import operands, variants
+from autotune.families.shared.layout import along_k
+from autotune.problem import Problem
+
+
+def plan(config: Config, p: GemvParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """One launch; the last block of each strip of C adds up the sums of the others."""
+    form, swap = oriented(problem), is_transposed(problem)
+    aligned = replace(alignment, a=alignment.b, b=alignment.a) if swap else alignment
+    launch = Launch(
+        template=_template(p, form, aligned, swap),
+        grid=(p.strips(form), p.split_k, problem.batch),
+        block=(p.threads, 1, 1),
+        shared=p.shared_bytes(along_k(form, "b")),
+        arguments=(
+            *(_swapped_operands(form) if swap else operands(form)),
+            Argument("i32", p.steps(form)),
+            Argument("pointer", "workspace"),
+            Argument("pointer", "counters"),
+        ),
+    )
+    if p.split_k == 1:
+        return LaunchPlan(config, (launch,))
+    workspace = form.element_bytes * p.tile * p.blocks(form)
+    return LaunchPlan(config, (launch,), workspace, p.strips(form) * problem.batch)
+
+
+def _template(p: GemvParams, form: Problem, alignment: Alignment, swap: bool) -> Template:
+    a_along_k, b_along_k = along_k(form, "a"), along_k(form, "b")
+    # Vectors of the smaller operand are not transposed on the way.
+    va = gcd(alignment.a, form.k if a_along_k else form.m) if a_along_k == b_along_k else 1
+    vb = gcd(alignment.b, form.k) if b_along_k else gcd(alignment.b, form.n, p.columns)
+    return Template(
+        "gemv.cu",
+        "gemv",
+        (
+            ("ROWS", p.rows),
+            ("COLUMNS", p.columns),
+            ("DEPTH", p.depth),
+            ("ACROSS", p.across),
+            ("WAYS", p.ways),
+            ("STAGES", p.stages),
+            *variants(form),
+            ("VA", va),
+            ("VB", vb),
+            ("EXCHANGED", int(swap)),
+        ),
+    )
+
+
+def _swapped_operands(form: Problem) -> tuple[Argument, ...]:
+    """The operands of C^T: the kernel's A is the caller's B."""
+    pairs = (("a", "b"), ("lda", "ldb"), ("stride_a", "stride_b"))
+    swapped: dict[object, str] = {**dict(pairs), **{b: a for a, b in pairs}}
+    return tuple(
+        replace(argument, value=swapped.get(argument.value, argument.value))
+        for argument in operands(form)
+    )

@@ -1,0 +1,68 @@
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from autotune.device import Device, find
+from autotune.errors import ConfigError
+from autotune.families import parameters, registry
+from autotune.families.base import Family
+from autotune.families.config import Config
+from autotune.families.parameters import values, values_from
+from autotune.families.registry import FAMILIES
+from autotune.families.textbook.tiled import TILED, TiledParams
+from autotune.problem import Problem
+
+H100 = find("h100")
+PROBLEM = Problem(512, 256, 128)
+
+
+@dataclass(frozen=True)
+class View:
+    second: int
+    first: int
+
+    @property
+    def total(self) -> int:
+        return self.first + self.second
+
+
+def workers(problem: Problem, device: Device) -> tuple[int, ...]:
+    return 0, device.sms, problem.m
+
+
+@dataclass(frozen=True)
+class Params(View):
+    first: int = field(metadata=values(1, 2))
+    second: int = field(metadata=values_from(workers))
+
+
+def test_a_domain_has_the_order_of_the_class_itself() -> None:
+    domain = parameters.domain(Params, PROBLEM, H100)
+    assert list(domain.items()) == [("first", (1, 2)), ("second", (0, 132, 512))]
+
+
+TYPED = {name: family for name, family in FAMILIES.items() if is_dataclass(family.params)}
+
+
+@pytest.mark.parametrize("family", TYPED.values(), ids=TYPED)
+def test_a_family_declares_every_parameter_itself(family: Family[Any]) -> None:
+    declared = parameters.names(family.params)
+    assert sorted(declared) == sorted(field.name for field in fields(family.params))
+
+
+def test_a_configuration_decodes_into_its_parameters() -> None:
+    params = TILED.decode(Config.parse("tiled:tile_width=16,specialized=0"))
+    assert params == TiledParams(tile_width=16, specialized=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("tiled:tile_width=16", "specialized"),
+        ("tiled:tile_width=16,specialized=1,stages=2", "stages"),
+    ],
+)
+def test_decoding_names_missing_or_unknown_parameters(text: str, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=f"missing or unknown: {wrong}$"):
+        registry.plan(Config.parse(text), PROBLEM)

@@ -1,0 +1,87 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import families, settings
+from autotune.candidates import space
+from autotune.compiler import source_hash
+from autotune.device import find
+from autotune.families import registry
+from autotune.families.base import Family
+from autotune.families.registry import FAMILIES
+from autotune.families.textbook.tiled import TILED
+from autotune.problem import COMPUTES, Problem
+
+H100 = find("h100")
+
+
+def test_families_run_from_the_plainest_to_the_fastest() -> None:
+    assert list(FAMILIES) == ["naive", "tiled", "simt", "gemv", "mma", "wgmma"]
+
+
+@pytest.mark.parametrize(
+    ("compute", "searched"),
+    [
+        ("f32", ("simt", "gemv")),
+        ("tf32", ("wgmma", "mma", "simt", "gemv")),
+        ("tf32x3", ("wgmma", "mma", "simt", "gemv")),
+        ("f16", ("wgmma", "mma")),
+        ("bf16", ("wgmma", "mma")),
+    ],
+)
+def test_a_search_tries_the_families_that_serve(compute: str, searched: tuple[str, ...]) -> None:
+    assert registry.tuned(Problem(512, 512, 512, compute)) == searched
+
+
+@pytest.mark.parametrize("compute", COMPUTES)
+def test_the_ladder_shows_families_on_tensor_cores(compute: str) -> None:
+    shown = () if compute == "f32" else ("mma", "wgmma")
+    assert registry.on_ladder(Problem(512, 512, 512, compute)) == shown
+
+
+def test_a_folder_with_families_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "fresh"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from dataclasses import replace\n"
+        "from autotune.families.textbook.tiled import TILED\n"
+        'FAMILIES = (replace(TILED, name="fresh", sources=("fresh.cu",), order=5),)\n'
+    )
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    assert "fresh" in {family.name for family in registry.declared()}
+
+
+def test_a_source_of_any_family_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = replace(TILED, name="fresh", sources=("fresh.cu",))
+    monkeypatch.setattr(registry, "FAMILIES", {**FAMILIES, "fresh": fresh})
+    assert "fresh.cu" in registry.kernel_sources()
+
+
+def test_every_kernel_source_is_declared() -> None:
+    kernels = {path.name for path in settings.source_dir().glob("*.cu")} - {"verify.cu"}
+    assert set(registry.kernel_sources()) == kernels
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_a_family_launches_the_sources_it_declares(family: Family[Any]) -> None:
+    problems = (
+        Problem(8, 512, 4096, family.precisions[0]),
+        Problem(1001, 1003, 1005, family.precisions[0], "tt"),
+        Problem(96, 96, 8192, family.precisions[0]),
+    )
+    launched = {
+        launch.template.source
+        for problem in problems
+        for config in space.spread(space.feasible(problem, H100, family.name).configs, 400)
+        for launch in registry.plan(config, problem).launches
+    }
+    assert launched == set(family.sources)
+
+
+def test_the_hash_of_a_record_covers_the_sources_in_order() -> None:
+    names = ("gemv.cu", "mma.cu", "naive.cu", "pack.cu", "simt.cu", "split_k.cu", "tiled.cu")
+    assert source_hash(*registry.kernel_sources()) == source_hash(*names, "wgmma.cu")

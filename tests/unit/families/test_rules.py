@@ -1,0 +1,89 @@
+from dataclasses import dataclass
+from functools import partial
+
+from autotune.device import Device, find
+from autotune.families.rules import Rule
+from autotune.problem import Problem
+
+H100 = find("h100")
+PROBLEM = Problem(512, 256, 128)
+
+
+@dataclass(frozen=True)
+class Tile:
+    bm: int
+    bn: int
+
+    @property
+    def area(self) -> int:
+        return self.bm * self.bn
+
+
+@dataclass(frozen=True)
+class Slice:
+    k: int
+
+
+def test_a_rule_needs_the_parameters_its_check_names() -> None:
+    def check(stages: int, problem: Problem, bk: int) -> str | None:
+        return f"{stages} {bk} {problem}"
+
+    rule = Rule("stages", check)
+    assert rule.needs == ("stages", "bk")
+    assert rule.bind(PROBLEM, H100, {}).check((3, 16)) == f"3 16 {PROBLEM}"
+
+
+def test_a_view_stands_for_its_fields() -> None:
+    def check(stages: int, tile: Tile, device: Device) -> str | None:
+        return f"{stages} {tile.area} {device.name}"
+
+    rule = Rule("tile", check)
+    assert rule.needs == ("stages", "bm", "bn")
+    assert rule.bind(PROBLEM, H100, {}).check((3, 64, 32)) == f"3 2048 {H100.name}"
+
+
+def test_a_parameter_shared_by_views_is_needed_once() -> None:
+    def check(tile: Tile, bn: int) -> str | None:
+        return f"{tile.bm}x{tile.bn} {bn}"
+
+    rule = Rule("tile", check)
+    assert rule.needs == ("bm", "bn")
+    assert rule.bind(PROBLEM, H100, {}).check((64, 32)) == "64x32 32"
+
+
+def test_a_view_of_one_field_is_made_of_its_value() -> None:
+    def check(part: Slice) -> str | None:
+        return str(part.k)
+
+    assert Rule("slice", check).bind(PROBLEM, H100, {}).check((8,)) == "8"
+
+
+def test_a_rule_may_read_nothing_but_the_problem() -> None:
+    def check(problem: Problem) -> str | None:
+        return f"M={problem.m}"
+
+    rule = Rule("shape", check)
+    assert rule.needs == ()
+    assert rule.bind(PROBLEM, H100, {}).check(()) == "M=512"
+
+
+def test_arguments_bound_beforehand_are_no_needs() -> None:
+    def check(axis: str, bm: int) -> str | None:
+        return f"{axis}{bm}"
+
+    rule = Rule("axis", partial(check, "m"))
+    assert rule.needs == ("bm",)
+    assert rule.bind(PROBLEM, H100, {}).check((16,)) == "m16"
+
+
+def test_rules_share_views_of_the_same_values() -> None:
+    seen: list[Tile] = []
+
+    def check(tile: Tile) -> str | None:
+        seen.append(tile)
+        return None
+
+    views: dict[type[Tile], dict[object, Tile]] = {}
+    for rule in (Rule("first", check), Rule("second", check)):
+        rule.bind(PROBLEM, H100, views).check((64, 32))
+    assert seen[0] is seen[1]
