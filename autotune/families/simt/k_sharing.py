@@ -1,134 +1,112 @@
-"""How `simt` blocks may share K, the workspace and L2."""
+"""Rules of `simt` on split-K, stream-K, chunks, packing, the workspace and the order of tiles."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotune.device import Device
-from autotune.families.legacy import Params, Rule
+from autotune.families.rules import Rule
 from autotune.families.shared.k_sharing import fill, fuller, last_block_fault
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.simt.terms import packed_floats, partial_floats, tiles
+from autotune.families.simt.parameters import KSharing, Tile, packed_floats
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
-# Up to so many blocks an SM hide each other's latency, whatever the waves they make; beyond that
-# K is split only for a fuller last wave.
-SPLIT_BLOCKS_A_SM = 2
-WAVE_BLOCKS_A_SM = 8
-PACKED_ROWS = 512
-"""Rows that a packed operand must serve, for its copy to be a tenth of the product or less."""
+SPLIT_BLOCKS_A_SM, WAVE_BLOCKS_A_SM = 2, 8
+"""Blocks an SM that hide each other's latency whatever the waves they make, and the most blocks an
+SM for which K is split only to fill the last wave."""
+PACKED_USES = 512
+"""How often a packed operand must be read for its copy to take a tenth of the GEMM or less."""
 CHUNK_TERMS = 1024
-"""Terms of a sum from which on a vendor's kernel may be the more accurate by half or more."""
+"""Terms of a sum from which a vendor's kernel may be more accurate by half or more."""
 GROUPED_WAVES = 4
-"""Tiles an SM from which on the order of tiles may decide what L2 still holds."""
+"""Tiles an SM above which their order may decide what L2 still holds."""
 FULL_WAVES = 0.98
-"""A share of the SMs' time above which stream-K has nothing to gain."""
+"""Fill of the SMs above which stream-K gains nothing."""
 
 
-def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
-    """The reasons to reject a way of sharing, cheapest first."""
-    tile, shares = ("bm", "bn"), ("bm", "bn", "bk", "split_k")
-    return (
-        Rule("split-K", shares, partial(_split_fault, problem, device)),
-        Rule("reduction", ("split_k", "reduction"), _reduction_fault),
-        Rule("reduction", (*tile, "split_k", "reduction"), _last_block_fault),
-        Rule("stream-K", ("reduction", "workers"), partial(_workers_fault, problem)),
-        Rule(
-            "stream-K",
-            (*tile, "bk", "reduction", "workers"),
-            partial(_stream_fault, problem, device),
-        ),
-        Rule(
-            "chunks", ("slices", "split_k", "reduction", "chunks"), partial(_chunks_fault, problem)
-        ),
-        Rule("pack", ("pack",), partial(_pack_fault, problem)),
-        Rule(
-            "workspace",
-            (*shares, "reduction", "workers", "pack"),
-            partial(_workspace_fault, problem, device),
-        ),
-        Rule("group", (*tile, "group"), partial(_group_fault, problem, device)),
-    )
-
-
-def _split_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    splits = p["split_k"]
-    if splits == 1:
+def _split_fault(tile: Tile, bk: int, split_k: int, problem: Problem, device: Device) -> str | None:
+    if split_k == 1:
         return None
-    steps = -(-problem.k // p["bk"])
-    share = -(-steps // splits)
-    if share < 2 or -(-steps // share) != splits:
-        return f"{steps} tiles of bk={p['bk']} do not go into {splits} shares of 2 or more"
-    blocks, sms = tiles(p, problem) * problem.batch, device.sms
-    if blocks * (splits - 1) < SPLIT_BLOCKS_A_SM * sms:
+    iterations = ceil_div(problem.k, bk)
+    longest = ceil_div(iterations, split_k)
+    if longest < 2 or ceil_div(iterations, longest) != split_k:
+        return f"{iterations} tiles of bk={bk} do not go into {split_k} splits of 2 or more"
+    count, sms = tile.count(problem), device.sms
+    if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    if fuller(blocks, splits, sms) and blocks * splits <= WAVE_BLOCKS_A_SM * sms:
+    if fuller(count, split_k, sms) and count * split_k <= WAVE_BLOCKS_A_SM * sms:
         return None
-    return f"{blocks} tiles fill {sms} SMs as well with less than {splits} shares"
+    return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
 
 
-def _reduction_fault(p: Params) -> str | None:
-    shares, reduction = p["split_k"] > 1, p["reduction"]
-    if shares == (reduction in ("separate", "fused")):
+def _reduction_fault(split_k: int, reduction: str) -> str | None:
+    if (split_k > 1) == (reduction in ("separate", "fused")):
         return None
-    return f"split_k={p['split_k']} with reduction={reduction}"
+    return f"split_k={split_k} with reduction={reduction}"
 
 
-def _last_block_fault(p: Params) -> str | None:
-    if p["reduction"] != "fused":
-        return None
-    return last_block_fault(4 * p["split_k"] * p["bm"] * p["bn"])
+def _last_block_fault(tile: Tile, split_k: int, reduction: str) -> str | None:
+    return last_block_fault(4 * split_k * tile.elements) if reduction == "fused" else None
 
 
-def _workers_fault(problem: Problem, p: Params) -> str | None:
-    workers = p["workers"]
-    if (p["reduction"] == "stream") != (workers > 0):
-        return f"workers={workers} with reduction={p['reduction']}"
+def _workers_fault(reduction: str, workers: int, problem: Problem) -> str | None:
+    if (reduction == "stream") != (workers > 0):
+        return f"workers={workers} with reduction={reduction}"
     if workers and problem.batch > 1:
         return f"workers share one matrix; the batch has {problem.batch}"
     return None
 
 
-def _stream_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    workers = p["workers"]
+def _stream_fault(
+    tile: Tile, bk: int, workers: int, problem: Problem, device: Device
+) -> str | None:
     if workers == 0:
         return None
-    count, steps = tiles(p, problem), -(-problem.k // p["bk"])
-    if fill(count, device.sms) > FULL_WAVES:
-        return f"{count} tiles keep {device.sms} SMs busy as they are"
-    if count * steps < 4 * workers:
-        return f"{count} tiles of {steps} steps leave {workers} workers less than 4 each"
+    tiles, count = tile.tiles(problem), ceil_div(problem.k, bk)
+    if fill(tiles, device.sms) > FULL_WAVES:
+        return f"{tiles} tiles keep {device.sms} SMs busy as they are"
+    if tiles * count < 4 * workers:
+        return f"{tiles} tiles of {count} k-iterations leave {workers} workers less than 4 each"
     return None
 
 
-def _chunks_fault(problem: Problem, p: Params) -> str | None:
-    if p["chunks"] == 1:
+def _chunks_fault(slices: int, split_k: int, chunks: int, problem: Problem) -> str | None:
+    terms = problem.k // (split_k * slices)
+    if chunks == 1 or terms // chunks >= CHUNK_TERMS:
         return None
-    terms = problem.k // (p["split_k"] * p["slices"])
-    if terms // p["chunks"] >= CHUNK_TERMS:
-        return None
-    return f"{p['chunks']} chunks of {terms} terms; {CHUNK_TERMS} each at least"
+    return f"{chunks} chunks of {terms} terms; {CHUNK_TERMS} each at least"
 
 
-def _pack_fault(problem: Problem, p: Params) -> str | None:
-    """Operands are copied if that lets vectors in, and if the copy is a small part of the work."""
-    copied = "".join(
-        name
-        for name, extent, served in (("a", problem.m, problem.n), ("b", problem.n, problem.m))
-        if served >= PACKED_ROWS and (extent % 4 or along_k(problem, name))
+def _pack_fault(pack: str, problem: Problem) -> str | None:
+    """Packing pays if it makes vectors possible and takes a small part of the time."""
+    gains = "".join(
+        operand
+        for operand, extent, uses in (("a", problem.m, problem.n), ("b", problem.n, problem.m))
+        if uses >= PACKED_USES and (extent % 4 or along_k(problem, operand))
     )
-    if p["pack"] in ("none", copied):
-        return None
-    return f"{copied or 'no operand'} would gain from a copy"
+    return None if pack in ("none", gains) else f"{gains or 'no operand'} would gain from a copy"
 
 
-def _workspace_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    floats = partial_floats(p, problem) + packed_floats(p, problem)
+def _workspace_fault(sharing: KSharing, pack: str, problem: Problem, device: Device) -> str | None:
+    floats = sharing.partial_floats(problem) + packed_floats(pack, problem)
     return workspace_fault(problem.element_bytes * floats, device)
 
 
-def _group_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    rows, columns = -(-problem.m // p["bm"]), -(-problem.n // p["bn"])
-    return order_fault(rows, columns, p["group"], GROUPED_WAVES, device)
+def _group_fault(tile: Tile, group: int, problem: Problem, device: Device) -> str | None:
+    rows, columns = ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn)
+    return order_fault(rows, columns, group, GROUPED_WAVES, device)
+
+
+RULES = (
+    Rule("split-K", _split_fault),
+    Rule("reduction", _reduction_fault),
+    Rule("reduction", _last_block_fault),
+    Rule("stream-K", _workers_fault),
+    Rule("stream-K", _stream_fault),
+    Rule("chunks", _chunks_fault),
+    Rule("pack", _pack_fault),
+    Rule("workspace", _workspace_fault),
+    Rule("group", _group_fault),
+)
+"""Cheapest first."""

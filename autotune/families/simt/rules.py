@@ -1,19 +1,12 @@
-"""Which parameters of `simt` go together."""
+"""Rules of `simt` on tiles, the main loop, registers and buffers, and the list of all its rules."""
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotune.device import Device
-from autotune.families.legacy import Params, Rule
-from autotune.families.shared.launch_limits import (
-    LARGEST_THREAD_REGISTERS,
-    grid_fault,
-    register_budget,
-    shared_fault,
-)
+from autotune.families.rules import Rule
+from autotune.families.shared import launch_limits
 from autotune.families.simt import k_sharing
-from autotune.families.simt.terms import register_estimate, shared_bytes, thread_count, tiles
+from autotune.families.simt.parameters import Buffers, MainLoop, ThreadTile, Tile, Warps
 from autotune.problem import Problem
 
 THREADS = 64, 512
@@ -21,185 +14,185 @@ STEPS = 4, 16
 """Steps of K between two barriers, all unrolled: fewer wait, more take seconds to compile."""
 SLICED_BLOCKS_A_SM = 4
 PLAIN_SUMS = 64
-"""Sums a thread from which on the order of multiplication and a fence make a difference."""
+"""Accumulators a thread from which the order of multiplication and a fence make a difference."""
 STAGES = {8: (3, 4, 5), 16: (2, 3, 4), 32: (2, 3, 4), 64: (2, 3, 4)}
-"""Buffers of bk steps: fewer bring data too late, more only take shared memory."""
+"""Buffers of bk steps: with fewer, data comes too late; more only take shared memory."""
 AHEAD, NARROW = 64, 96
-"""Steps of K that copies run ahead at most, but for tiles of less than so many rows and columns:
-those need the depth to keep memory busy."""
+"""Steps of K that copies run ahead at most, except for tiles whose rows and columns add up to 96 or
+less: those need the depth to keep memory busy."""
 
 
-def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
-    """The reasons to reject a combination for `problem` on `device`, cheapest first."""
-    tile, warps = ("bm", "bn"), ("bm", "bn", "wm", "wn", "slices")
-    estimate = (*warps, "tm", "tn", "bk", "fragments", "copy", "min_blocks")
-    return (
-        Rule("larger than the matrix", ("bm",), partial(_block_fault, "m", problem.m)),
-        Rule("larger than the matrix", ("bn",), partial(_block_fault, "n", problem.n)),
-        Rule("divisibility", ("bm", "wm"), partial(_warp_fault, "m")),
-        Rule("divisibility", ("bn", "wn"), partial(_warp_fault, "n")),
-        Rule("thread tile", ("tm", "tn"), _thread_tile_fault),
-        Rule("warp shape", ("wm", "wn", "tm", "tn"), _lanes_fault),
-        Rule("threads", warps, partial(_threads_fault, device)),
-        Rule("slices", (*tile, "slices"), partial(_slices_fault, problem, device)),
-        Rule("steps", ("slices", "bk"), _steps_fault),
-        Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
-        *k_sharing.rules(problem, device),
-        Rule("copy", ("tm", "tn", "copy"), partial(_copy_fault, device)),
-        Rule("stages", (*tile, "bk", "copy", "stages"), _stages_fault),
-        Rule("fragments", ("tm", "tn", "slices", "bk", "fragments"), _fragments_fault),
-        Rule("fence", ("tm", "tn", "fragments", "fence"), _fence_fault),
-        Rule("order", ("tm", "tn", "order"), _order_fault),
-        Rule("residency", (*warps, "min_blocks"), partial(_residency_fault, device)),
-        Rule("launch bounds", estimate, partial(_bounds_fault, device)),
-        Rule("register estimate", estimate, partial(_registers_fault, device)),
-        Rule("workers", (*estimate, "workers"), partial(_resident_fault, device)),
-        Rule(
-            "shared memory",
-            (*tile, "slices", "bk", "stages", "min_blocks", "chunks"),
-            partial(_shared_fault, device),
-        ),
-    )
-
-
-def _block_fault(axis: str, size: int, p: Params) -> str | None:
-    tile = p[f"b{axis}"]
-    if tile == 16:
-        return None if axis == "m" or size < 32 else f"bn=16 is for less than N={size}"
-    if tile == 32 or tile < 2 * size:
+def _rows_fault(bm: int, problem: Problem) -> str | None:
+    if bm <= 32 or bm < 2 * problem.m:
         return None
-    return f"b{axis}={tile} is at least twice {axis.upper()}={size}"
+    return f"bm={bm} is at least twice M={problem.m}"
 
 
-def _warp_fault(axis: str, p: Params) -> str | None:
-    warp, block = p[f"w{axis}"], p[f"b{axis}"]
-    return None if block % warp == 0 else f"w{axis}={warp} does not divide b{axis}={block}"
+def _columns_fault(bn: int, problem: Problem) -> str | None:
+    n = problem.n
+    if bn == 16:
+        return None if n < 32 else f"bn=16 is for less than N={n}"
+    return None if bn == 32 or bn < 2 * n else f"bn={bn} is at least twice N={n}"
 
 
-def _thread_tile_fault(p: Params) -> str | None:
-    tm, tn = p["tm"], p["tn"]
-    if max(tm, tn) > 2 * min(tm, tn):
-        return f"{tm}x{tn} loads {tm + tn} values for {tm * tn} products; at most 2 to 1"
-    return None
+def _warp_rows_fault(bm: int, wm: int) -> str | None:
+    return None if bm % wm == 0 else f"wm={wm} does not divide bm={bm}"
 
 
-def _lanes_fault(p: Params) -> str | None:
-    """Other shapes of 32 lanes read more of shared memory for the same products."""
-    rows, columns = p["wm"] / p["tm"], p["wn"] / p["tn"]
+def _warp_columns_fault(bn: int, wn: int) -> str | None:
+    return None if bn % wn == 0 else f"wn={wn} does not divide bn={bn}"
+
+
+def _thread_tile_fault(thread: ThreadTile) -> str | None:
+    tm, tn = thread.tm, thread.tn
+    if max(tm, tn) <= 2 * min(tm, tn):
+        return None
+    return f"{tm}x{tn} loads {tm + tn} values for {thread.sums} products; at most 2 to 1"
+
+
+def _lanes_fault(wm: int, wn: int, thread: ThreadTile) -> str | None:
+    """Other shapes of 32 lanes read more shared memory for the same products."""
+    rows, columns = wm / thread.tm, wn / thread.tn
     if (rows, columns) in ((4, 8), (8, 4)):
         return None
-    return f"{p['wm']}x{p['wn']} is {rows:g}x{columns:g} threads of {p['tm']}x{p['tn']}, not 4x8"
+    return f"{wm}x{wn} is {rows:g}x{columns:g} threads of {thread.tm}x{thread.tn}, not 4x8"
 
 
-def _threads_fault(device: Device, p: Params) -> str | None:
-    threads, least, most = thread_count(p), THREADS[0], min(THREADS[1], device.threads_per_block)
+def _threads_fault(warps: Warps, device: Device) -> str | None:
+    (least, most), threads = THREADS, warps.threads
+    most = min(most, device.threads_per_block)
     return None if least <= threads <= most else f"{threads} a block; {least} to {most} are tried"
 
 
-def _slices_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    blocks = tiles(p, problem) * problem.batch
-    if p["slices"] == 1 or blocks <= SLICED_BLOCKS_A_SM * device.sms:
+def _slices_fault(tile: Tile, slices: int, problem: Problem, device: Device) -> str | None:
+    count = tile.count(problem)
+    if slices == 1 or count <= SLICED_BLOCKS_A_SM * device.sms:
         return None
-    return f"{blocks} tiles keep {device.sms} SMs busy with one slice each"
+    return f"{count} tiles keep {device.sms} SMs busy with one slice each"
 
 
-def _steps_fault(p: Params) -> str | None:
-    steps, (least, most) = p["bk"] // p["slices"], STEPS
+def _steps_fault(slices: int, bk: int) -> str | None:
+    steps, (least, most) = bk // slices, STEPS
     if not least <= steps <= most:
-        return f"bk={p['bk']} has {steps} steps for each of {p['slices']} slices; {least} to {most}"
-    if p["bk"] == 64 and p["slices"] < 8:
-        return f"bk=64 is for 8 slices; {p['slices']} have steps enough in half of it"
+        return f"bk={bk} has {steps} steps for each of {slices} slices; {least} to {most}"
+    if bk == 64 and slices < 8:
+        return f"bk=64 is for 8 slices; {slices} have steps enough in half of it"
     return None
 
 
-def _copy_fault(device: Device, p: Params) -> str | None:
-    asynchronous = device.compute_capability >= (8, 0)
-    if p["copy"] == "staged":
-        if p["tm"] * p["tn"] >= PLAIN_SUMS or not asynchronous:
-            return None
-        return f"{p['tm']}x{p['tn']} sums leave no time to go through registers"
-    if asynchronous:
+def _grid_fault(tile: Tile, problem: Problem) -> str | None:
+    return launch_limits.grid_fault(tile.tiles(problem))
+
+
+def _copy_fault(thread: ThreadTile, copy: str, device: Device) -> str | None:
+    if copy == "async":
+        return launch_limits.cp_async_fault(device)
+    if thread.sums >= PLAIN_SUMS or not launch_limits.has_cp_async(device):
         return None
-    major, minor = device.compute_capability
-    return f"cp.async needs compute capability 8.0; {device.name} has {major}.{minor}"
+    return f"{thread.tm}x{thread.tn} sums leave no time to go through registers"
 
 
-def _stages_fault(p: Params) -> str | None:
-    wanted = STAGES[p["bk"]] if p["copy"] == "async" else (2,)
-    if p["stages"] not in wanted:
-        return f"stages={p['stages']} of bk={p['bk']} steps, {p['copy']}; {wanted} are tried"
-    ahead = (p["stages"] - 1) * p["bk"]
-    if ahead > AHEAD and p["bm"] + p["bn"] > NARROW:
-        return f"copies of {p['bm']}+{p['bn']} floats run {ahead} steps ahead; {AHEAD} are enough"
+def _stages_fault(tile: Tile, bk: int, copy: str, stages: int) -> str | None:
+    tried = STAGES[bk] if copy == "async" else (2,)
+    if stages not in tried:
+        return f"stages={stages} of bk={bk} steps, {copy}; {tried} are tried"
+    ahead = (stages - 1) * bk
+    if ahead > AHEAD and tile.bm + tile.bn > NARROW:
+        return f"copies of {tile.bm}+{tile.bn} floats run {ahead} steps ahead; {AHEAD} are enough"
     return None
 
 
-def _fragments_fault(p: Params) -> str | None:
-    steps, sums = p["bk"] // p["slices"], p["tm"] * p["tn"]
-    if steps % p["fragments"]:
-        return f"{steps} steps are not a multiple of {p['fragments']} fragments"
-    if p["fragments"] == 1 and sums != PLAIN_SUMS:
+def _fragments_fault(thread: ThreadTile, slices: int, bk: int, fragments: int) -> str | None:
+    steps = bk // slices
+    if steps % fragments:
+        return f"{steps} steps are not a multiple of {fragments} fragments"
+    if fragments == 1 and thread.sums != PLAIN_SUMS:
+        sums = thread.sums
         return f"{sums} sums: fewer have registers for two fragments, more too few warps for one"
     return None
 
 
-def _fence_fault(p: Params) -> str | None:
-    if p["fence"] == 0 or (p["fragments"] == 2 and p["tm"] * p["tn"] >= PLAIN_SUMS):
+def _fence_fault(thread: ThreadTile, fragments: int, fence: int) -> str | None:
+    if fence == 0 or (fragments == 2 and thread.sums >= PLAIN_SUMS):
         return None
-    return f"{p['tm']}x{p['tn']} sums with {p['fragments']} fragments gain nothing from it"
+    return f"{thread.tm}x{thread.tn} sums with {fragments} fragments gain nothing from it"
 
 
-def _order_fault(p: Params) -> str | None:
-    tm, tn, order = p["tm"], p["tn"], p["order"]
-    if tm * tn < PLAIN_SUMS:
+def _order_fault(thread: ThreadTile, order: str) -> str | None:
+    tm, tn = thread.tm, thread.tn
+    if thread.sums < PLAIN_SUMS:
         return None if order == "rows" else f"{tm}x{tn} sums are too few for it to matter"
     along = {"rows": tm > tn, "row-pairs": tm > tn, "columns": tn >= tm, "column-pairs": tn >= tm}
     return None if along.get(order, True) else f"{order} of {tm}x{tn} sums go along the longer side"
 
 
-def _residency_fault(device: Device, p: Params) -> str | None:
-    needed = p["min_blocks"] * thread_count(p)
-    if needed <= device.threads_per_sm:
+def _residency_fault(warps: Warps, min_blocks: int, device: Device) -> str | None:
+    return launch_limits.residency_fault(min_blocks * warps.threads, device)
+
+
+def _bounds_fault(loop: MainLoop, min_blocks: int, device: Device) -> str | None:
+    if min_blocks == 1:
         return None
-    return f"{needed} resident threads; {device.name} holds {device.threads_per_sm} an SM"
-
-
-def _bounds_fault(device: Device, p: Params) -> str | None:
-    if p["min_blocks"] == 1:
+    if loop.sums < PLAIN_SUMS or loop.slices > 1:
+        return f"{loop.tm}x{loop.tn} sums in {loop.slices} slices need no bound"
+    threads, needed = loop.threads, loop.register_estimate
+    budget = launch_limits.register_budget(min_blocks, threads, device)
+    if min(2 * needed, launch_limits.LARGEST_THREAD_REGISTERS) > budget:
         return None
-    if p["tm"] * p["tn"] < PLAIN_SUMS or p["slices"] > 1:
-        return f"{p['tm']}x{p['tn']} sums in {p['slices']} slices need no bound"
-    guess, budget = register_estimate(p), _register_budget(device, p)
-    if min(2 * guess, LARGEST_THREAD_REGISTERS) > budget:
+    return (
+        f"{min_blocks} blocks of {threads} threads leave {budget} registers; "
+        f"about {needed} are taken"
+    )
+
+
+def _registers_fault(loop: MainLoop, min_blocks: int, device: Device) -> str | None:
+    threads, needed = loop.threads, loop.register_estimate
+    budget = launch_limits.register_budget(min_blocks, threads, device)
+    if needed <= budget:
         return None
-    blocks, threads = p["min_blocks"], thread_count(p)
-    return f"{blocks} blocks of {threads} threads leave {budget} registers; about {guess} are taken"
+    return f"about {needed} a thread; {min_blocks} blocks of {threads} threads leave {budget}"
 
 
-def _registers_fault(device: Device, p: Params) -> str | None:
-    guess, budget = register_estimate(p), _register_budget(device, p)
-    if guess <= budget:
-        return None
-    blocks, threads = p["min_blocks"], thread_count(p)
-    return f"about {guess} a thread; {blocks} blocks of {threads} threads leave {budget}"
-
-
-def _resident_fault(device: Device, p: Params) -> str | None:
-    """Workers that start late make a wave of their own."""
-    workers, blocks = p["workers"], p["workers"] // device.sms
+def _resident_workers_fault(
+    loop: MainLoop, min_blocks: int, workers: int, device: Device
+) -> str | None:
+    """All workers must be resident at once: late ones would make a wave of their own."""
     if workers == 0:
         return None
-    if blocks < p["min_blocks"]:
-        return f"{blocks} workers an SM; {p['min_blocks']} blocks are resident"
-    registers = blocks * thread_count(p) * register_estimate(p)
+    blocks = workers // device.sms
+    if blocks < min_blocks:
+        return f"{blocks} workers an SM; {min_blocks} blocks are resident"
+    registers = blocks * loop.threads * loop.register_estimate
     if registers <= device.registers_per_sm:
         return None
     return f"{blocks} workers an SM need about {registers} registers of {device.registers_per_sm}"
 
 
-def _shared_fault(device: Device, p: Params) -> str | None:
-    return shared_fault(shared_bytes(p), p["min_blocks"], device)
+def _shared_fault(buffers: Buffers, min_blocks: int, device: Device) -> str | None:
+    return launch_limits.shared_fault(buffers.shared_bytes(), min_blocks, device)
 
 
-def _register_budget(device: Device, p: Params) -> int:
-    return register_budget(p["min_blocks"], thread_count(p), device)
+RULES = (
+    Rule("larger than the matrix", _rows_fault),
+    Rule("larger than the matrix", _columns_fault),
+    Rule("divisibility", _warp_rows_fault),
+    Rule("divisibility", _warp_columns_fault),
+    Rule("thread tile", _thread_tile_fault),
+    Rule("warp shape", _lanes_fault),
+    Rule("threads", _threads_fault),
+    Rule("slices", _slices_fault),
+    Rule("steps", _steps_fault),
+    Rule("grid", _grid_fault),
+    *k_sharing.RULES,
+    Rule("copy", _copy_fault),
+    Rule("stages", _stages_fault),
+    Rule("fragments", _fragments_fault),
+    Rule("fence", _fence_fault),
+    Rule("order", _order_fault),
+    Rule("residency", _residency_fault),
+    Rule("launch bounds", _bounds_fault),
+    Rule("register estimate", _registers_fault),
+    Rule("workers", _resident_workers_fault),
+    Rule("shared memory", _shared_fault),
+)
+"""The rules of `simt`, cheapest first."""

@@ -1,129 +1,119 @@
-"""What the blocks of a `simt` configuration do, for the cost model."""
+"""The work of the blocks of a `simt` configuration, for the cost model."""
 
 from __future__ import annotations
 
-from math import gcd
+from math import ceil, gcd
 
 from autotune.families.base import Work
-from autotune.families.legacy import Params
 from autotune.families.plan import Alignment
+from autotune.families.shared import stream_k
 from autotune.families.shared.layout import along_k
-from autotune.families.simt.terms import (
-    block_count,
-    packed,
-    packed_floats,
-    partial_floats,
-    streamed,
-    thread_count,
-    tiles,
-)
+from autotune.families.simt.parameters import WARP, SimtParams, packed_floats, packs
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
-LANES, VECTOR = 32, 4
+VECTOR = 4
 LINE_FLOATS, SECTOR_FLOATS = 32, 8
-"""What L1 looks up at a time, and what a row of an operand along K has of it."""
+"""Floats of a cache line, which L1 looks up at a time, and of the sector that it reads of a
+K-contiguous row."""
 LOAD_CYCLES = 2
-"""Of the path to shared memory for a fragment's float4: 32 lanes, of which many read the same."""
+"""Cycles of shared memory for a fragment's float4: many of the 32 lanes read the same."""
 LOOP_INSTRUCTIONS = 12
-"""Of a warp in a turn: the barrier, the counters and addresses of the loop."""
+"""Instructions of a warp in a k-iteration: the barrier, and the loop's counters and addresses."""
 STORED_BYTES_A_CYCLE = 64
-SHARES_AT_ONCE, SUMS_AT_ONCE = 4, 16
+SPLITS_AT_ONCE, SUMS_AT_ONCE = 4, 16
 """Partial sums that a thread loads together (`shares.cuh`, `simt.cu`)."""
 
 
-def work(p: Params, problem: Problem) -> Work:
-    """What one block does, for the cost model. A turn is a buffer of bk steps."""
-    warps, steps = thread_count(p) // LANES, p["bk"] // p["slices"]
-    tm, tn, tile = p["tm"], p["tn"], p["bm"] * p["bn"]
-    loads = warps * steps * (tm + tn) / VECTOR
+def work(p: SimtParams, problem: Problem) -> Work:
+    """The work of one block, for the cost model. A turn is a k-iteration: a buffer of bk steps."""
+    warps, steps = p.warps, p.bk // p.slices
+    loads = warps * steps * (p.tm + p.tn) / VECTOR
     copies, lines = _copies(p, problem)
-    blocks, turns, parts = _shares(p, problem)
-    added = 2 * (p["slices"] - 1) + 2 * p["slices"] * (p["chunks"] - 1)
+    blocks, iterations, parts = _shares(p, problem)
+    added = 2 * (p.slices - 1) + 2 * p.slices * (p.chunks - 1)
     stored = problem.element_bytes / STORED_BYTES_A_CYCLE
-    shares, passes, moved = _passes(p, problem)
+    splits, passes, moved = _passes(p, problem)
     return Work(
         blocks=blocks,
-        rows=p["bm"],
-        columns=p["bn"],
+        rows=p.bm,
+        columns=p.bn,
         warps=warps,
-        turns=turns,
-        starts=parts * p["chunks"],
-        issue=warps * steps * tm * tn + loads + LOOP_INSTRUCTIONS * warps,
+        turns=iterations,
+        starts=parts * p.chunks,
+        issue=warps * steps * p.sums + loads + LOOP_INSTRUCTIONS * warps,
         copies=copies,
         shared=LOAD_CYCLES * loads + lines,
-        waits=steps if p["fragments"] == 1 else 1,
-        bytes=problem.element_bytes * p["bk"] * (p["bm"] + p["bn"]),
-        ahead=p["stages"] - 1,
-        end=parts * tile * (added / LANES + stored),
-        group=p["group"],
-        gathers=-(-shares // SHARES_AT_ONCE) * tm * tn / SUMS_AT_ONCE,
+        waits=steps if p.fragments == 1 else 1,
+        bytes=problem.element_bytes * p.bk * (p.bm + p.bn),
+        ahead=p.stages - 1,
+        end=parts * p.elements * (added / WARP + stored),
+        group=p.group,
+        gathers=ceil(splits / SPLITS_AT_ONCE) * p.sums / SUMS_AT_ONCE,
         passes=passes,
         moved=moved,
         traits=_traits(p),
     )
 
 
-def _traits(p: Params) -> tuple[str, ...]:
-    """The inner loop, which decides how ptxas orders it and how often its registers collide.
+def _traits(p: SimtParams) -> tuple[str, ...]:
+    """Names of the inner loop, from general to specific, and of stream-K.
 
-    The last is all of it; those before are what it shares with others.
+    The loop decides how ptxas orders it and how often its registers conflict.
     """
-    loop, steps = f"{p['tm']}x{p['tn']}", p["bk"] // p["slices"]
-    copied = f"{loop} {p['copy']} of {steps}"
-    whole = f"{copied} {p['order']} {p['fragments']} fence={p['fence']}"
-    kinds = loop, copied, f"{loop} {p['order']} fence={p['fence']}", whole
-    return (*kinds, "stream") if p["reduction"] == "stream" else kinds
+    loop, steps = f"{p.tm}x{p.tn}", p.bk // p.slices
+    copied = f"{loop} {p.copy} of {steps}"
+    ordered = f"{p.order} fence={p.fence}"
+    specific = f"{copied} {p.order} {p.fragments} fence={p.fence}"
+    traits = loop, copied, f"{loop} {ordered}", specific
+    return (*traits, "stream") if p.reduction == "stream" else traits
 
 
-def _copies(p: Params, problem: Problem) -> tuple[float, float]:
-    """Instructions that bring the operands of a turn, and cycles that they take of shared memory.
-
-    An operand whose rows run along K is transposed on the way, a float at a time.
-    """
+def _copies(p: SimtParams, problem: Problem) -> tuple[float, float]:
+    """Instructions that copy the operands of a k-iteration, and their cycles of shared memory."""
+    dense = Alignment.dense(problem)
+    whole = problem.m % p.bm == problem.n % p.bn == problem.k % p.bk == 0
     instructions = lines = 0.0
-    alignment = Alignment.dense(problem)
-    whole = problem.m % p["bm"] == problem.n % p["bn"] == problem.k % p["bk"] == 0
-    for name, extent, width in (
-        ("a", "bm", alignment.a),
-        ("b", "bn", alignment.b),
+    for operand, extent, side, width in (
+        ("a", problem.m, p.bm, dense.a),
+        ("b", problem.n, p.bn, dense.b),
     ):
-        floats, runs = p["bk"] * p[extent], along_k(problem, name)
-        if packed(p, name):
-            width, runs = VECTOR, False
-        # Rows that begin anywhere touch one sector, or line, more.
+        floats, transposed = p.bk * side, along_k(problem, operand)
+        if packs(p.pack, operand):
+            width, transposed = VECTOR, False
+        # Rows that do not start at a vector touch one more sector or line.
         touched = 1 if width == VECTOR else 2
-        size = problem.k if runs else getattr(problem, "m" if name == "a" else "n")
-        width = 1 if runs and p["copy"] == "async" else gcd(width, size)
-        a_copy = 1 if whole else 2
-        instructions += floats / LANES / width * a_copy
-        lines += touched * floats / (SECTOR_FLOATS if runs else LINE_FLOATS)
-        if p["copy"] == "staged":
-            instructions += floats / LANES / (1 if runs else width)
+        # A K-contiguous operand is transposed on the way, which cp.async does float by float.
+        single = transposed and p.copy == "async"
+        width = 1 if single else gcd(width, problem.k if transposed else extent)
+        instructions += floats / WARP / width * (1 if whole else 2)
+        lines += touched * floats / (SECTOR_FLOATS if transposed else LINE_FLOATS)
+        if p.copy == "staged":
+            instructions += floats / WARP / (1 if transposed else width)
             lines += floats / LINE_FLOATS
     return instructions, lines
 
 
-def _shares(p: Params, problem: Problem) -> tuple[int, float, float]:
-    """Blocks, the turns of each, and of how many tiles of C each has a part."""
-    steps = -(-problem.k // p["bk"])
-    if p["reduction"] != "stream":
-        return block_count(p, problem), -(-steps // p["split_k"]), 1
-    count, workers = tiles(p, problem), p["workers"]
-    # Workers and the whole tiles that follow them come out even.
-    whole = (count - streamed(p, problem)) / workers
-    return workers, steps * count / workers, whole + 1 + (count / workers - whole)
+def _shares(p: SimtParams, problem: Problem) -> tuple[int, float, float]:
+    """Blocks, the k-iterations of each, and the tiles of C that each computes a part of."""
+    iterations = ceil_div(problem.k, p.bk)
+    if p.reduction != "stream":
+        return p.blocks(problem), ceil_div(iterations, p.split_k), 1
+    # Workers and the blocks of whole tiles that follow them have the same work on average.
+    share = stream_k.worker_share(p.tiles(problem), p.workers, iterations)
+    return p.workers, share.iterations, share.parts
 
 
-def _passes(p: Params, problem: Problem) -> tuple[float, int, float]:
-    """Shares of a tile that one block adds up; launches that pack or add up; bytes of those."""
-    each = problem.element_bytes
-    copied = each * packed_floats(p, problem)
-    passes, moved = 0 if p["pack"] == "none" else len(p["pack"]), 2.0 * copied
-    match p["reduction"]:
+def _passes(p: SimtParams, problem: Problem) -> tuple[float, int, float]:
+    """Partial sums of a tile that one block adds up; passes besides the GEMM; bytes they move."""
+    packed = problem.element_bytes * packed_floats(p.pack, problem)
+    passes, moved = 0 if p.pack == "none" else len(p.pack), 2.0 * packed
+    match p.reduction:
         case "separate":
-            return 0, passes + 1, moved + 2 * each * partial_floats(p, problem)
+            partial = problem.element_bytes * p.partial_floats(problem)
+            return 0, passes + 1, moved + 2 * partial
         case "fused":
-            return p["split_k"], passes, moved
+            return p.split_k, passes, moved
         case "stream":
-            return p["workers"] / streamed(p, problem) + 1, passes, moved
+            return stream_k.splits_of_a_tile(p.tiles(problem), p.workers), passes, moved
     return 0, passes, moved

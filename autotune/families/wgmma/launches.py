@@ -1,4 +1,4 @@
-"""The launches of a `wgmma` configuration: a copy of operands, where it needs one, the product."""
+"""The launches of a `wgmma` configuration: packing of operands, if it needs any, and the GEMM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import gcd
 
 from autotune.families.config import Config
-from autotune.families.legacy import Params
 from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
@@ -19,235 +18,190 @@ from autotune.families.plan import (
 )
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands, type_arguments
-from autotune.families.wgmma.terms import (
-    INSTRUCTION_ROWS,
-    REDUCTIONS,
-    SCHEDULES,
-    SPAN,
-    block_count,
-    cluster,
-    counters,
-    inner_shares,
-    operand_names,
-    outer_shares,
-    packed,
-    partial_floats,
-    rounded,
-    runs_along_k,
-    shared_bytes,
-    sides,
-    streamed,
-    summers,
-    thread_count,
-    transposed,
-)
+from autotune.families.shared.cuda_enums import STORE, WGMMA_REDUCTION, Store
+from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
+from autotune.families.wgmma.parameters import WgmmaParams
+from autotune.families.wgmma.resources import INSTRUCTION_ROWS, shared_bytes, thread_count
 from autotune.problem import Problem
 
-PART_BYTES = 256
-"""What each part of the workspace starts at a multiple of."""
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """P or Q as the product reads it.
+    """The kernel's A or B as it reads it.
 
     Attributes:
-        name: `a` or `b`.
-        along_k: whether its rows run along K as they are read.
-        side: rows of x or y that a block's tile has.
-        sharing: blocks of a cluster that each bring a part of it for all.
-        copied: where in the workspace it is; None if it is read where the caller has it.
+        name: the problem's operand, `a` or `b`.
+        k_contiguous: whether the rows that the kernel reads run along K.
+        box_rows: rows of a TMA box, which is a block's part of what its cluster shares.
+        copy: its packed copy; None if it is read in place.
     """
 
     name: str
-    along_k: bool
-    side: int
-    sharing: int
-    copied: packing.Copy | None
+    k_contiguous: bool
+    box_rows: int
+    copy: packing.Copy | None
 
     @property
     def stride(self) -> Argument:
         """Elements from one matrix of the batch to the next."""
-        return Argument("i64", self.copied.stride if self.copied else f"stride_{self.name}")
+        return Argument("i64", self.copy.stride if self.copy else f"stride_{self.name}")
 
-    def tensor_map(self, p: Params, problem: Problem, *, low: bool = False) -> Argument:
-        """How bulk copies read it, or the low part of its copy."""
+    def tensor_map(self, problem: Problem, *, low: bool = False) -> Argument:
+        """How TMA reads the operand, or the low part of its copy."""
         extent = problem.m if self.name == "a" else problem.n
-        columns, rows = (problem.k, extent) if self.along_k else (extent, problem.k)
-        box_rows = (self.side if self.along_k else int(p["bk"])) // self.sharing
-        copied = self.copied
-        start = (copied.low_start if low else copied.start) if copied else 0
+        columns, rows = (problem.k, extent) if self.k_contiguous else (extent, problem.k)
+        copy = self.copy
+        start = (copy.low_start if low else copy.start) if copy else 0
         return Argument(
             "tensor_map",
             TensorMap(
-                base="workspace" if copied else self.name,
+                base="workspace" if copy else self.name,
                 offset=start,
-                type=_type(problem),
+                type=_element_type(problem),
                 columns=columns,
                 rows=rows,
                 batch=problem.batch,
-                pitch=copied.pitch if copied else f"ld{self.name}",
-                stride=copied.stride if copied else f"stride_{self.name}",
-                box=(SPAN // problem.element_bytes, box_rows),
-                swizzle=SPAN,
+                pitch=copy.pitch if copy else f"ld{self.name}",
+                stride=copy.stride if copy else f"stride_{self.name}",
+                box=(LINE_BYTES // problem.element_bytes, self.box_rows),
+                swizzle=LINE_BYTES,
             ),
         )
 
 
-def plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-    """What packs and the product, on operands of that alignment."""
-    p: Params = config.values
-    copies = _copies(p, problem, alignment)
-    ends = [rounded(one.start + one.bytes, PART_BYTES) for one in copies]
-    start = max(ends, default=0)
-    product = _product(p, problem, alignment, copies, start // FLOAT_BYTES)
+def plan(config: Config, p: WgmmaParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
+    """The launches on operands of an alignment."""
+    copies = p.copies(problem, alignment)
+    start = copies_end(copies)
+    gemm = _gemm(p, problem, alignment, copies)
     return LaunchPlan(
         config,
-        (*([packing.launch(copies)] if copies else ()), product),
-        workspace=start + FLOAT_BYTES * partial_floats(p, problem),
-        counters=counters(p, problem),
+        (*([packing.launch(copies)] if copies else ()), gemm),
+        workspace=start + FLOAT_BYTES * p.partial_floats(problem),
+        counters=p.counters(problem),
         product=1 if copies else 0,
     )
 
 
-def _copies(p: Params, problem: Problem, alignment: Alignment) -> list[packing.Copy]:
-    """The operands that bulk copies cannot read as they are, one behind the other."""
-    copies: list[packing.Copy] = []
-    start = 0
-    _, q = operand_names(p)
-    for name in ("a", "b"):
-        if packed(p, problem, alignment, name):
-            one = packing.copy(
-                problem,
-                name,
-                transposed=transposed(p, problem, name),
-                low=name == q and p["low"] == "pass",
-                start=start,
-                line=SPAN,
-            )
-            copies.append(one)
-            start = rounded(start + one.bytes, PART_BYTES)
-    return copies
-
-
-def _product(
-    p: Params, problem: Problem, alignment: Alignment, copies: Sequence[packing.Copy], start: int
+def _gemm(
+    p: WgmmaParams, problem: Problem, alignment: Alignment, copies: Sequence[packing.Copy]
 ) -> Launch:
-    one_p, one_q = _operands(p, problem, copies)
+    a, b = _operands(p, problem, copies)
     store = _store(p, problem, alignment)
-    map_q = one_q.tensor_map(p, problem)
-    by_pass = p["low"] == "pass"
+    map_b = b.tensor_map(problem)
     return Launch(
-        template=_template(p, problem, alignment, (one_p, one_q), store),
-        grid=(block_count(p, problem), 1, 1),
-        block=(thread_count(p), 1, 1),
-        shared=shared_bytes(p, problem),
+        template=_template(p, problem, alignment, (a, b), store),
+        grid=(p.blocks(problem), 1, 1),
+        block=(thread_count(p.consumers), 1, 1),
+        shared=shared_bytes(p, p.low, p.bk, p.store, p.stages, problem),
         arguments=(
-            one_p.tensor_map(p, problem),
-            map_q,
-            one_q.tensor_map(p, problem, low=True) if by_pass else map_q,
-            _map_c(p, problem) if store == 2 else map_q,
-            # C and what is done to it; the strides of P and Q take the place of those of A and B.
+            a.tensor_map(problem),
+            map_b,
+            b.tensor_map(problem, low=True) if p.low == "pass" else map_b,
+            _map_c(p, problem) if store == "tma" else map_b,
+            # C and its epilogue; tensor maps stand for the pointers and pitches of A and B.
             *operands(problem)[4:-3],
-            one_p.stride,
-            one_q.stride,
+            a.stride,
+            b.stride,
             Argument("i64", "stride_c"),
-            Argument("i32", outer_shares(p)),
-            Argument("i32", streamed(p, problem)),
-            Argument("i32", p["group"]),
+            Argument("i32", p.grid_splits),
+            Argument("i32", p.streamed(problem)),
+            Argument("i32", p.group),
             Argument("i32", problem.batch),
             Argument("pointer", "workspace"),
-            Argument("i64", start),
+            Argument("i64", copies_end(copies) // FLOAT_BYTES),
             Argument("pointer", "counters"),
         ),
     )
 
 
 def _operands(
-    p: Params, problem: Problem, copies: Sequence[packing.Copy]
+    p: WgmmaParams, problem: Problem, copies: Sequence[packing.Copy]
 ) -> tuple[_Operand, _Operand]:
-    at = {one.operand: one for one in copies}
-    along_x, along_y = cluster(p)
-    # All blocks along y of a cluster read the same P, those along x the same Q.
-    one_p, one_q = (
-        _Operand(name, runs_along_k(p, problem, name), side, sharing, at.get(name))
-        for name, side, sharing in zip(operand_names(p), sides(p), (along_y, along_x), strict=True)
-    )
-    return one_p, one_q
+    """The kernel's A and B."""
+    by_name = {copy.operand: copy for copy in copies}
+
+    def operand(name: str, side: int, sharing: int) -> _Operand:
+        contiguous = p.k_contiguous(problem, name)
+        box_rows = (side if contiguous else p.bk) // sharing
+        return _Operand(name, contiguous, box_rows, by_name.get(name))
+
+    name_a, name_b = kernel_operands(p.swap)
+    # The blocks of a cluster along N read the same A, those along M the same B.
+    return operand(name_a, p.tile_m, p.shape.n), operand(name_b, p.tile_n, p.shape.m)
 
 
-def _store(p: Params, problem: Problem, alignment: Alignment) -> int:
-    """How the kernel stores: 0 from registers, 1 through shared memory, 2 from there by TMA."""
-    if p["store"] == "direct":
-        return 0
-    _, along_y = sides(p)
-    part = along_y // summers(p)
-    whole = p["swap"] or part * problem.output_bytes % SPAN == 0
-    # Bulk stores write past the last column where a row does not end with a whole vector.
+def _store(p: WgmmaParams, problem: Problem, alignment: Alignment) -> Store:
+    """How the kernel stores C."""
+    if p.store == "direct":
+        return "direct"
+    columns = p.tile_n // p.reducers
+    whole = p.swap or columns * problem.output_bytes % LINE_BYTES == 0
+    # TMA stores write past the last column if a row does not end with a whole vector.
     vector = gcd(alignment.c, problem.n) * problem.output_bytes
-    return 2 if whole and vector == VECTOR_BYTES else 1
+    return "tma" if whole and vector == VECTOR_BYTES else "staged"
 
 
-def _map_c(p: Params, problem: Problem) -> Argument:
-    _, along_y = sides(p)
-    rows = along_y // summers(p) if p["swap"] else INSTRUCTION_ROWS
-    output = problem.output_type
+def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
+    """How TMA stores C."""
+    rows = p.tile_n // p.reducers if p.swap else INSTRUCTION_ROWS
     return Argument(
         "tensor_map",
         TensorMap(
             base="c",
             offset=0,
-            type=output,
+            type=problem.output_type,
             columns=problem.n,
             rows=problem.m,
             batch=problem.batch,
             pitch="ldc",
             stride="stride_c",
-            box=(SPAN // problem.output_bytes, rows),
-            swizzle=SPAN,
+            box=(LINE_BYTES // problem.output_bytes, rows),
+            swizzle=LINE_BYTES,
         ),
     )
 
 
-def _type(problem: Problem) -> str:
-    """What bulk copies take the elements of A and B for."""
+def _element_type(problem: Problem) -> str:
+    """The type of the elements of A and B in a tensor map: TMA rounds to tf32 on the way."""
     return "tf32" if problem.compute == "tf32" else problem.operand_type
 
 
 def _template(
-    p: Params,
+    p: WgmmaParams,
     problem: Problem,
     alignment: Alignment,
     pair: tuple[_Operand, _Operand],
-    store: int,
+    store: Store,
 ) -> Template:
-    (one_p, one_q), (along_x, along_y) = pair, sides(p)
-    cluster_x, cluster_y = cluster(p)
+    """The instance of the kernel, which calls its operands P and Q and the tile's sides X and Y."""
+    a, b = pair
     return Template(
         "wgmma.cu",
         "wgmma",
         (
             *type_arguments(problem),
             ("PRODUCTS", problem.products),
-            ("BX", along_x),
-            ("BY", along_y),
-            ("BK", p["bk"]),
-            ("STAGES", p["stages"]),
-            ("CONSUMERS", p["consumers"]),
-            ("PINGPONG", SCHEDULES.index(p["schedule"])),
-            ("CLUSTER_X", cluster_x),
-            ("CLUSTER_Y", cluster_y),
-            ("CLUSTER_K", inner_shares(p)),
-            ("MIN_BLOCKS", p["min_blocks"]),
-            ("REGISTERS", int(p["source"] == "registers")),
-            ("ALONG_K_P", int(one_p.along_k)),
-            ("ALONG_K_Q", int(one_q.along_k)),
-            ("SWAPPED", p["swap"]),
-            ("PASS", int(p["low"] == "pass")),
-            ("PROMOTE", p["promote"]),
-            ("REDUCTION", REDUCTIONS.index(p["reduction"])),
-            ("STORE", store),
+            ("BX", p.tile_m),
+            ("BY", p.tile_n),
+            ("BK", p.bk),
+            ("STAGES", p.stages),
+            ("CONSUMERS", p.consumers),
+            ("PINGPONG", int(p.schedule == "pingpong")),
+            ("CLUSTER_X", p.shape.m),
+            ("CLUSTER_Y", p.shape.n),
+            ("CLUSTER_K", p.shape.k),
+            ("MIN_BLOCKS", p.min_blocks),
+            ("REGISTERS", int(p.source == "registers")),
+            ("ALONG_K_P", int(a.k_contiguous)),
+            ("ALONG_K_Q", int(b.k_contiguous)),
+            ("SWAPPED", p.swap),
+            ("PASS", int(p.low == "pass")),
+            ("PROMOTE", p.promote),
+            ("REDUCTION", WGMMA_REDUCTION.index(p.reduction)),
+            ("STORE", STORE.index(store)),
             epilogue(problem),
             ("VC", gcd(alignment.c, problem.n)),
         ),

@@ -1,0 +1,218 @@
+"""The parameters of `simt`, their views and what follows from them: threads, tiles, bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from autotune.device import Device
+from autotune.families.parameters import values, values_from
+from autotune.families.shared import stream_k
+from autotune.families.shared.cuda_enums import REDUCTION
+from autotune.families.shared.tiles import tile_count
+from autotune.problem import Problem
+from autotune.problem.integers import round_up
+
+ORDERS = ("rows", "columns", "snake", "row-pairs", "column-pairs")
+"""Paths of a thread over its accumulators, in the order of ORDER in `fragments.cuh`."""
+WARP = 32
+PADDING = 4
+"""Floats that a K-contiguous operand pads each buffer row with."""
+OTHER_REGISTERS = 26
+"""Registers besides accumulators and fragments: addresses, counters, predicates."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The bm x bn tile of C that a block computes."""
+
+    bm: int
+    bn: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles that cover one C of the batch."""
+        return tile_count(problem, self.bm, self.bn)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        return self.tiles(problem) * problem.batch
+
+
+@dataclass(frozen=True)
+class ThreadTile:
+    """The tm x tn accumulators of a thread."""
+
+    tm: int
+    tn: int
+
+    @property
+    def sums(self) -> int:
+        """Accumulators of a thread."""
+        return self.tm * self.tn
+
+
+@dataclass(frozen=True)
+class Warps(Tile):
+    """The warps of a block: one for each wm x wn part of the tile, in each of `slices` groups."""
+
+    wm: int
+    wn: int
+    slices: int
+
+    @property
+    def warps(self) -> int:
+        """Warps a block."""
+        return (self.bm // self.wm) * (self.bn // self.wn) * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return WARP * self.warps
+
+
+@dataclass(frozen=True)
+class MainLoop(Warps, ThreadTile):
+    """The main loop, which decides the registers of a thread."""
+
+    bk: int
+    copy: str
+    fragments: int
+
+    @property
+    def register_estimate(self) -> int:
+        """Registers a thread: accumulators, fragments, staged operands and the rest."""
+        fragments = self.fragments * (self.tm + self.tn)
+        staged = 0
+        if self.copy == "staged":
+            staged = self.bk * (self.bm + self.bn) // self.threads
+        return self.sums + fragments + staged + OTHER_REGISTERS
+
+
+@dataclass(frozen=True)
+class Buffers(Tile):
+    """The shared memory of a block."""
+
+    slices: int
+    bk: int
+    stages: int
+    chunks: int
+
+    def shared_bytes(self, padded: int = 2) -> int:
+        """Shared memory of a block if `padded` of the operands are K-contiguous.
+
+        The partial sums of slices overlay the buffers; those of finished chunks lie beside them.
+        """
+        row = self.bm + self.bn + PADDING * padded
+        buffers = self.stages * self.bk * row
+        partial = (self.slices - 1) * self.elements
+        chunked = self.slices * self.elements if self.chunks > 1 else 0
+        return 4 * (chunked + max(buffers, partial))
+
+
+@dataclass(frozen=True)
+class KSharing(Tile):
+    """How blocks share the K of tiles, and the workspace that it takes."""
+
+    split_k: int
+    reduction: str
+    workers: int
+
+    def streamed(self, problem: Problem) -> int:
+        """Tiles whose K the stream-K workers share."""
+        if self.workers == 0:
+            return 0
+        return stream_k.streamed_tiles(self.tiles(problem), self.workers)
+
+    def grid(self, problem: Problem) -> tuple[int, int, int]:
+        """The grid: tiles and workers by splits of K by the batch."""
+        along_c = self.tiles(problem) - self.streamed(problem) + self.workers
+        return along_c, self.split_k, problem.batch
+
+    def blocks(self, problem: Problem) -> int:
+        """Blocks of the GEMM launch, over the whole batch."""
+        return prod(self.grid(problem))
+
+    def partial_floats(self, problem: Problem) -> int:
+        """Floats of workspace that hold partial sums until they are added up."""
+        match self.reduction:
+            case "separate":
+                return problem.batch * self.split_k * problem.m * pitch(problem.n)
+            case "fused":
+                return self.blocks(problem) * self.elements
+            case "stream":
+                return 2 * self.workers * self.elements
+        return 0
+
+
+def packs(pack: str, operand: str) -> bool:
+    """Whether `a` or `b` is packed."""
+    return pack != "none" and operand in pack
+
+
+def packed_floats(pack: str, problem: Problem) -> int:
+    """Floats of workspace that packed operands take."""
+    extents = (("a", problem.m), ("b", problem.n))
+    rows = sum(pitch(extent) for operand, extent in extents if packs(pack, operand))
+    return problem.batch * problem.k * rows
+
+
+def pitch(extent: int) -> int:
+    """Floats of a row of `extent`, padded to whole vectors of 4."""
+    return round_up(extent, 4)
+
+
+def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
+    del problem
+    return 0, *(blocks * device.sms for blocks in (1, 2))
+
+
+@dataclass(frozen=True)
+class SimtParams(MainLoop, Buffers, KSharing):
+    """Parameters of the register-tiled kernel, in the order of a configuration.
+
+    Attributes:
+        bm, bn: rows and columns of C of a block tile.
+        wm, wn: rows and columns of a warp tile.
+        tm, tn: rows and columns of a thread tile.
+        slices: groups of warps that share the K of each buffer.
+        bk: K elements of a buffer.
+        copy: operands reach shared memory by cp.async (`async`) or through registers (`staged`).
+        stages: buffers in shared memory.
+        fragments: register sets of fragments; 2 loads one while the other is multiplied.
+        min_blocks: resident blocks an SM, which bound the registers.
+        split_k: blocks that share the K of a tile.
+        reduction: how their partial sums become C: in a `separate` launch, in the last block
+            (`fused`), or by stream-K over `workers` blocks (`stream`).
+        workers: blocks that share the K of the tiles of the last waves; 0 without stream-K.
+        chunks: parts of a block's K that are summed apart, for accuracy.
+        pack: operands that are packed into an aligned workspace first.
+        group: rows of tiles whose tiles are computed together, for reuse in L2.
+        fence: 1 keeps the loads of fragments ahead of the multiplications.
+        order: path of a thread over its accumulators.
+    """
+
+    bm: int = field(metadata=values(16, 32, 64, 128))
+    bn: int = field(metadata=values(16, 32, 64, 128, 256))
+    wm: int = field(metadata=values(16, 32, 64, 128))
+    wn: int = field(metadata=values(16, 32, 64))
+    tm: int = field(metadata=values(4, 8, 16))
+    tn: int = field(metadata=values(4, 8))
+    slices: int = field(metadata=values(1, 2, 4, 8))
+    bk: int = field(metadata=values(8, 16, 32, 64))
+    copy: str = field(metadata=values("staged", "async"))
+    stages: int = field(metadata=values(2, 3, 4, 5))
+    fragments: int = field(metadata=values(1, 2))
+    min_blocks: int = field(metadata=values(1, 2))
+    split_k: int = field(metadata=values(1, 2, 3, 4, 8, 16, 32, 64, 128))
+    reduction: str = field(metadata=values(*REDUCTION))
+    workers: int = field(metadata=values_from(_workers))
+    chunks: int = field(metadata=values(1, 2))
+    pack: str = field(metadata=values("none", "a", "b", "ab"))
+    group: int = field(metadata=values(1, 8))
+    fence: int = field(metadata=values(0, 1))
+    order: str = field(metadata=values(*ORDERS))

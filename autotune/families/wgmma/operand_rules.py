@@ -1,0 +1,96 @@
+"""Rules of `wgmma` on how operands reach the tensor cores, and on what packing is worth."""
+
+from __future__ import annotations
+
+from autotune.families.plan import Alignment
+from autotune.families.rules import Rule
+from autotune.families.wgmma.operands import (
+    OperandPath,
+    across_k,
+    kernel_operands,
+    readable,
+    unaligned_rows,
+)
+from autotune.problem import Problem
+
+TRANSPOSED_USES, SPLIT_USES = 2048, 1024
+"""How often a packed copy must be read to pay: a transposed copy of A, and one with a low part."""
+LINE_USES = 4096
+"""How often a copy in whole lines must be read to pay: at 3000 cubed the GEMM gained 13 % and the
+copies cost 20 % of its time (bf16, H100)."""
+PROMOTED, UNPROMOTED = 128, 256
+"""Terms of K after which the tensor cores' sums, which truncate, must be added up in fp32 to come
+near it; and the longest K that needs no promotion."""
+
+
+def _uses(problem: Problem, operand: str) -> int:
+    """How often each element of an operand is multiplied."""
+    return problem.n if operand == "a" else problem.m
+
+
+def _source_fault(swap: int, source: str, problem: Problem) -> str | None:
+    """A passes through registers to be split, or if it is not K-contiguous."""
+    operand, _ = kernel_operands(swap)
+    if problem.element_bytes == 2:
+        return None if source == "shared" else "16-bit operands are read from shared memory"
+    if problem.products > 1:
+        return None if source == "registers" else "operands are split in registers"
+    transposed = across_k(problem, operand)
+    in_place = readable(problem, Alignment.dense(problem), operand)
+    if source == "registers":
+        shared = not in_place or not transposed
+        return f"{operand} is best read from shared memory" if shared else None
+    uses = _uses(problem, operand)
+    if not transposed or uses >= TRANSPOSED_USES or not in_place:
+        return None
+    return f"a transposed copy of {operand} would serve {uses} rows; {TRANSPOSED_USES} at least"
+
+
+def _low_fault(swap: int, low: str, problem: Problem) -> str | None:
+    _, operand = kernel_operands(swap)
+    if (problem.products > 1) == (low == "none"):
+        return f"{problem.compute} has {problem.products} products"
+    if low == "none":
+        return None
+    in_place = readable(problem, Alignment.dense(problem), operand)
+    in_place = in_place and not across_k(problem, operand)
+    if low == "kernel":
+        return None if in_place else f"{operand} is packed anyway, which may as well split it"
+    uses = _uses(problem, operand)
+    if not in_place or uses >= SPLIT_USES:
+        return None
+    return f"a copy of {operand} would serve {uses} rows; {SPLIT_USES} at least"
+
+
+def _pack_fault(path: OperandPath, problem: Problem) -> str | None:
+    if path.pack == "needed":
+        return None
+    dense = Alignment.dense(problem)
+    gains = any(
+        unaligned_rows(problem, operand)
+        and _uses(problem, operand) >= LINE_USES
+        and not path.must_pack(problem, dense, operand)
+        for operand in ("a", "b")
+    )
+    return None if gains else "no operand would gain from a copy in whole lines"
+
+
+def _promote_fault(bk: int, promote: int, problem: Problem) -> str | None:
+    terms = promote * bk
+    if problem.products == 1:
+        return f"sums of {problem.compute} are what they are" if terms else None
+    if terms == 0:
+        if problem.k <= UNPROMOTED:
+            return None
+        return f"sums of K={problem.k} terms are cut too often; {UNPROMOTED} at most"
+    if terms <= PROMOTED and terms < problem.k:
+        return None
+    return f"sums of K={problem.k} terms leave after {terms}; {PROMOTED} at most, and K has more"
+
+
+RULES = (
+    Rule("source", _source_fault),
+    Rule("low part", _low_fault),
+    Rule("packing", _pack_fault),
+    Rule("promotion", _promote_fault),
+)

@@ -1,0 +1,102 @@
+"""The parameters of `wgmma` with the values that are tried, in the order of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autotune.device import Device
+from autotune.families.parameters import values, values_from
+from autotune.families.shared.cuda_enums import WGMMA_REDUCTION
+from autotune.families.wgmma import tile_choice
+from autotune.families.wgmma.operands import LINE_BYTES, OperandPath
+from autotune.families.wgmma.resources import Accumulation, ClusterWarpgroups
+from autotune.families.wgmma.tiles import CLUSTERS, KSharing
+from autotune.problem import Problem
+
+
+def _swaps(problem: Problem, device: Device) -> tuple[int, ...]:
+    del device
+    return tile_choice.swaps(problem)
+
+
+def _bm(problem: Problem, device: Device) -> tuple[int, ...]:
+    return tile_choice.sides(problem, device, of_m=True)
+
+
+def _bn(problem: Problem, device: Device) -> tuple[int, ...]:
+    return tile_choice.sides(problem, device, of_m=False)
+
+
+def _sources(problem: Problem, device: Device) -> tuple[str, ...]:
+    del device
+    return ("shared", "registers") if problem.element_bytes == 4 else ("shared",)
+
+
+def _lows(problem: Problem, device: Device) -> tuple[str, ...]:
+    del device
+    return ("none", "kernel", "pass") if problem.products > 1 else ("none",)
+
+
+def _bk(problem: Problem, device: Device) -> tuple[int, ...]:
+    """One or two lines of K."""
+    del device
+    line = LINE_BYTES // problem.element_bytes
+    return line, 2 * line
+
+
+def _promote(problem: Problem, device: Device) -> tuple[int, ...]:
+    del device
+    return (0, 1, 2, 4) if problem.products > 1 else (0,)
+
+
+def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
+    del problem
+    return 0, *(blocks * device.sms for blocks in (1, 2, 3))
+
+
+@dataclass(frozen=True)
+class WgmmaParams(Accumulation, ClusterWarpgroups, KSharing, OperandPath):
+    """Parameters of the warp-specialised Hopper kernel.
+
+    Attributes:
+        swap: 1 computes the transpose of C (swap-AB), for short or awkwardly stored operands.
+        bm, bn: rows and columns of C that a block computes at a time.
+        consumers: consumer warpgroups, fed by one producer warpgroup.
+        schedule: consumers share each tile (`cooperative`) or alternate tiles (`pingpong`).
+        min_blocks: resident blocks an SM.
+        source: where the tensor cores read the kernel's A: `shared` memory or `registers`, which
+            32-bit operands that are not K-contiguous go through.
+        low: what makes B's low part of `tf32x3`: the `kernel` or a packing `pass` before it.
+        pack: which operands are packed first: those TMA cannot read (`needed`), or also those whose
+            rows start within cache lines (`lines`).
+        bk: K elements of a stage.
+        promote: stages after which accumulators are added up in fp32 registers; 0 is never.
+        cluster: blocks of a cluster along M x N, or along M x N x K.
+        split_k: splits of the K of a tile.
+        reduction: how partial sums of different blocks become C: `none` has no such sums, `fused`
+            adds them up in the last block, `stream` is stream-K over `workers` blocks.
+        workers: blocks that stay resident and take one work unit after the other; 0 launches a
+            block for each unit.
+        store: accumulators are stored `direct`, or `staged` through shared memory in whole lines.
+        stages: stages of the ring in shared memory.
+        group: rows of tiles whose tiles are computed together, for reuse in L2.
+    """
+
+    swap: int = field(metadata=values_from(_swaps))
+    bm: int = field(metadata=values_from(_bm))
+    bn: int = field(metadata=values_from(_bn))
+    consumers: int = field(metadata=values(1, 2, 3))
+    schedule: str = field(metadata=values("cooperative", "pingpong"))
+    min_blocks: int = field(metadata=values(1, 2, 3))
+    source: str = field(metadata=values_from(_sources))
+    low: str = field(metadata=values_from(_lows))
+    pack: str = field(metadata=values("needed", "lines"))
+    bk: int = field(metadata=values_from(_bk))
+    promote: int = field(metadata=values_from(_promote))
+    cluster: str = field(metadata=values(*CLUSTERS))
+    split_k: int = field(metadata=values(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 128))
+    reduction: str = field(metadata=values(*WGMMA_REDUCTION))
+    workers: int = field(metadata=values_from(_workers))
+    store: str = field(metadata=values("direct", "staged"))
+    stages: int = field(metadata=values(3, 4, 5, 6, 7, 8))
+    group: int = field(metadata=values(1, 4, 8, 16))

@@ -1,0 +1,169 @@
+"""The tile of a `wgmma` block, the cluster it belongs to and how blocks share its K.
+
+The kernel multiplies its operands A and B into tiles of tile_m x tile_n. With swap=0 they are tiles
+of C. With swap=1 (swap-AB) they are tiles of the transpose of C: the kernel's A is the problem's B,
+tile_m is bn and tile_n is bm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from autotune.families.shared import stream_k
+from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
+
+
+class Cluster(NamedTuple):
+    """Blocks of a cluster along M, N and K of the tiles that the kernel computes."""
+
+    m: int
+    n: int
+    k: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a cluster."""
+        return prod(self)
+
+
+CLUSTERS = {
+    "1x1": Cluster(1, 1, 1),
+    "2x1": Cluster(2, 1, 1),
+    "1x2": Cluster(1, 2, 1),
+    "1x1x2": Cluster(1, 1, 2),
+    "1x1x4": Cluster(1, 1, 4),
+    "1x1x8": Cluster(1, 1, 8),
+}
+INSTRUCTION_COLUMNS = 8
+"""The columns of an instruction's tile are a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The tile of a block: bm x bn of C, computed transposed if `swap` is 1."""
+
+    swap: int
+    bm: int
+    bn: int
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of the tile as the kernel computes it, which run over its operand A."""
+        return self.bn if self.swap else self.bm
+
+    @property
+    def tile_n(self) -> int:
+        """Columns of the tile as the kernel computes it, which run over its operand B."""
+        return self.bm if self.swap else self.bn
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
+
+    def extents(self, problem: Problem) -> tuple[int, int]:
+        """M and N as the kernel computes them: the rows of its operands A and B."""
+        return (problem.n, problem.m) if self.swap else (problem.m, problem.n)
+
+    def grid(self, problem: Problem) -> tuple[int, int]:
+        """Tiles along M and N as the kernel computes them."""
+        m, n = self.extents(problem)
+        return ceil_div(m, self.tile_m), ceil_div(n, self.tile_n)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        rows, columns = self.grid(problem)
+        return rows * columns * problem.batch
+
+
+@dataclass(frozen=True)
+class ClusterTile(Tile):
+    """A tile and the cluster whose blocks work together on neighbouring tiles or on one tile."""
+
+    cluster: str
+
+    @property
+    def shape(self) -> Cluster:
+        """Blocks of the cluster along M, N and K."""
+        return CLUSTERS[self.cluster]
+
+    @property
+    def reducers(self) -> int:
+        """Blocks of a cluster that each add up and store a part of the columns of its one tile.
+
+        A part has whole instructions of 8 columns.
+        """
+        reducers = self.shape.k
+        while self.tile_n % (INSTRUCTION_COLUMNS * reducers):
+            reducers //= 2
+        return reducers
+
+    def cluster_grid(self, problem: Problem) -> tuple[int, int]:
+        """Tiles along M and N, rounded up to whole clusters."""
+        (m, n), shape = self.extents(problem), self.shape
+        along_m = ceil_div(m, self.tile_m * shape.m) * shape.m
+        return along_m, ceil_div(n, self.tile_n * shape.n) * shape.n
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles of one C of the batch, rounded up to whole clusters."""
+        along_m, along_n = self.cluster_grid(problem)
+        return along_m * along_n
+
+
+@dataclass(frozen=True)
+class SplitTile(ClusterTile):
+    """A clustered tile whose K is split `split_k` ways."""
+
+    split_k: int
+
+    @property
+    def cluster_splits(self) -> int:
+        """Splits of K that the blocks of one cluster compute and add up in shared memory."""
+        return self.shape.k
+
+    @property
+    def grid_splits(self) -> int:
+        """Splits of K that different blocks or clusters compute and add up in the workspace."""
+        return self.split_k // self.shape.k
+
+    def units(self, problem: Problem) -> int:
+        """Work units of the whole batch: tiles, or splits of tiles."""
+        return self.tiles(problem) * self.split_k * problem.batch
+
+
+@dataclass(frozen=True)
+class KSharing(SplitTile):
+    """How blocks share the K of tiles, and the workspace that it takes."""
+
+    reduction: str
+    workers: int
+
+    def streamed(self, problem: Problem) -> int:
+        """Tiles whose K the stream-K workers share."""
+        if self.reduction != "stream":
+            return 0
+        return stream_k.streamed_tiles(self.tiles(problem), self.workers)
+
+    def blocks(self, problem: Problem) -> int:
+        """Blocks of the launch, in whole clusters."""
+        size = self.shape.blocks
+        return self.workers // size * size if self.workers else self.units(problem)
+
+    def partial_floats(self, problem: Problem) -> int:
+        """Floats of workspace that hold partial sums until they are added up."""
+        match self.reduction:
+            case "fused":
+                count = problem.batch * self.tiles(problem) * self.grid_splits
+                return count * self.elements
+            case "stream":
+                return 2 * self.workers * self.elements
+        return 0
+
+    def counters(self, problem: Problem) -> int:
+        """Counters of finished splits: one for each tile, or for each reducer's part of it."""
+        if self.reduction == "none":
+            return 0
+        return problem.batch * self.tiles(problem) * self.reducers
