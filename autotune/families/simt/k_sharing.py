@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from autotune.device import Device
 from autotune.families.rules import Rule
+from autotune.families.shared.cuda_enums import Reduction
 from autotune.families.shared.k_sharing import fill, fuller, last_block_fault
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.simt.parameters import KSharing, Tile, packed_floats
+from autotune.families.simt.parameters import KSharing, Pack, Tile, packed_floats
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -40,17 +41,17 @@ def _split_fault(tile: Tile, bk: int, split_k: int, problem: Problem, device: De
     return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
 
 
-def _reduction_fault(split_k: int, reduction: str) -> str | None:
+def _reduction_fault(split_k: int, reduction: Reduction) -> str | None:
     if (split_k > 1) == (reduction in ("separate", "fused")):
         return None
     return f"split_k={split_k} with reduction={reduction}"
 
 
-def _last_block_fault(tile: Tile, split_k: int, reduction: str) -> str | None:
+def _last_block_fault(tile: Tile, split_k: int, reduction: Reduction) -> str | None:
     return last_block_fault(4 * split_k * tile.elements) if reduction == "fused" else None
 
 
-def _workers_fault(reduction: str, workers: int, problem: Problem) -> str | None:
+def _workers_fault(reduction: Reduction, workers: int, problem: Problem) -> str | None:
     if (reduction == "stream") != (workers > 0):
         return f"workers={workers} with reduction={reduction}"
     if workers and problem.batch > 1:
@@ -78,7 +79,7 @@ def _chunks_fault(slices: int, split_k: int, chunks: int, problem: Problem) -> s
     return f"{chunks} chunks of {terms} terms; {CHUNK_TERMS} each at least"
 
 
-def _pack_fault(pack: str, problem: Problem) -> str | None:
+def _pack_fault(pack: Pack, problem: Problem) -> str | None:
     """Packing pays if it makes vectors possible and takes a small part of the time."""
     gains = "".join(
         operand
@@ -88,7 +89,7 @@ def _pack_fault(pack: str, problem: Problem) -> str | None:
     return None if pack in ("none", gains) else f"{gains or 'no operand'} would gain from a copy"
 
 
-def _workspace_fault(sharing: KSharing, pack: str, problem: Problem, device: Device) -> str | None:
+def _workspace_fault(sharing: KSharing, pack: Pack, problem: Problem, device: Device) -> str | None:
     floats = sharing.partial_floats(problem) + packed_floats(pack, problem)
     return workspace_fault(problem.element_bytes * floats, device)
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import Literal, get_args
 
 from autotune.device import Device
 from autotune.families.parameters import values, values_from
 from autotune.families.shared import stream_k
-from autotune.families.shared.cuda_enums import REDUCTION
+from autotune.families.shared.cuda_enums import REDUCTION, Reduction
 from autotune.families.shared.tiles import tile_count
 from autotune.problem import Problem
 from autotune.problem.integers import round_up
 
-ORDERS = ("rows", "columns", "snake", "row-pairs", "column-pairs")
+CopyPath = Literal["staged", "async"]
+"""Operands reach shared memory through registers, or by cp.async."""
+Pack = Literal["none", "a", "b", "ab"]
+"""Operands that are packed."""
+Order = Literal["rows", "columns", "snake", "row-pairs", "column-pairs"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 """Paths of a thread over its accumulators, in the order of ORDER in `fragments.cuh`."""
 WARP = 32
 PADDING = 4
@@ -80,7 +86,7 @@ class MainLoop(Warps, ThreadTile):
     """The main loop, which decides the registers of a thread."""
 
     bk: int
-    copy: str
+    copy: CopyPath
     fragments: int
 
     @property
@@ -119,7 +125,7 @@ class KSharing(Tile):
     """How blocks share the K of tiles, and the workspace that it takes."""
 
     split_k: int
-    reduction: str
+    reduction: Reduction
     workers: int
 
     def streamed(self, problem: Problem) -> int:
@@ -149,12 +155,12 @@ class KSharing(Tile):
         return 0
 
 
-def packs(pack: str, operand: str) -> bool:
+def packs(pack: Pack, operand: str) -> bool:
     """Whether `a` or `b` is packed."""
     return pack != "none" and operand in pack
 
 
-def packed_floats(pack: str, problem: Problem) -> int:
+def packed_floats(pack: Pack, problem: Problem) -> int:
     """Floats of workspace that packed operands take."""
     extents = (("a", problem.m), ("b", problem.n))
     rows = sum(pitch(extent) for operand, extent in extents if packs(pack, operand))
@@ -204,15 +210,15 @@ class SimtParams(MainLoop, Buffers, KSharing):
     tn: int = field(metadata=values(4, 8))
     slices: int = field(metadata=values(1, 2, 4, 8))
     bk: int = field(metadata=values(8, 16, 32, 64))
-    copy: str = field(metadata=values("staged", "async"))
+    copy: CopyPath = field(metadata=values(*get_args(CopyPath)))
     stages: int = field(metadata=values(2, 3, 4, 5))
     fragments: int = field(metadata=values(1, 2))
     min_blocks: int = field(metadata=values(1, 2))
     split_k: int = field(metadata=values(1, 2, 3, 4, 8, 16, 32, 64, 128))
-    reduction: str = field(metadata=values(*REDUCTION))
+    reduction: Reduction = field(metadata=values(*REDUCTION))
     workers: int = field(metadata=values_from(_workers))
     chunks: int = field(metadata=values(1, 2))
-    pack: str = field(metadata=values("none", "a", "b", "ab"))
+    pack: Pack = field(metadata=values(*get_args(Pack)))
     group: int = field(metadata=values(1, 8))
     fence: int = field(metadata=values(0, 1))
-    order: str = field(metadata=values(*ORDERS))
+    order: Order = field(metadata=values(*ORDERS))

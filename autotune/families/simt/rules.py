@@ -6,7 +6,15 @@ from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
 from autotune.families.simt import k_sharing
-from autotune.families.simt.parameters import Buffers, MainLoop, ThreadTile, Tile, Warps
+from autotune.families.simt.parameters import (
+    Buffers,
+    CopyPath,
+    MainLoop,
+    Order,
+    ThreadTile,
+    Tile,
+    Warps,
+)
 from autotune.problem import Problem
 
 THREADS = 64, 512
@@ -84,7 +92,7 @@ def _grid_fault(tile: Tile, problem: Problem) -> str | None:
     return launch_limits.grid_fault(tile.tiles(problem))
 
 
-def _copy_fault(thread: ThreadTile, copy: str, device: Device) -> str | None:
+def _copy_fault(thread: ThreadTile, copy: CopyPath, device: Device) -> str | None:
     if copy == "async":
         return launch_limits.cp_async_fault(device)
     if thread.sums >= PLAIN_SUMS or not launch_limits.has_cp_async(device):
@@ -92,7 +100,7 @@ def _copy_fault(thread: ThreadTile, copy: str, device: Device) -> str | None:
     return f"{thread.tm}x{thread.tn} sums leave no time to go through registers"
 
 
-def _stages_fault(tile: Tile, bk: int, copy: str, stages: int) -> str | None:
+def _stages_fault(tile: Tile, bk: int, copy: CopyPath, stages: int) -> str | None:
     tried = STAGES[bk] if copy == "async" else (2,)
     if stages not in tried:
         return f"stages={stages} of bk={bk} steps, {copy}; {tried} are tried"
@@ -118,7 +126,7 @@ def _fence_fault(thread: ThreadTile, fragments: int, fence: int) -> str | None:
     return f"{thread.tm}x{thread.tn} sums with {fragments} fragments gain nothing from it"
 
 
-def _order_fault(thread: ThreadTile, order: str) -> str | None:
+def _order_fault(thread: ThreadTile, order: Order) -> str | None:
     tm, tn = thread.tm, thread.tn
     if thread.sums < PLAIN_SUMS:
         return None if order == "rows" else f"{tm}x{tn} sums are too few for it to matter"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from autotune.device import Device
 from autotune.families.rules import Rule
+from autotune.families.shared.cuda_enums import WgmmaReduction
 from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES, fill, fuller, last_block_fault
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, b_is_k_contiguous
+from autotune.families.wgmma.resources import Schedule
 from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS
 from autotune.families.wgmma.tiles import ClusterTile, KSharing, SplitTile, Tile
 from autotune.problem import Problem
@@ -37,7 +39,7 @@ GROUPED_WAVES = 3
 def _block_fault(bk: int, problem: Problem) -> str | None:
     """Stages of two lines halve the waiting if there are enough of them."""
     if bk * problem.element_bytes > LINE_BYTES and problem.k < SPLIT_ITERATIONS * bk:
-        return f"K={problem.k} has less than {SPLIT_ITERATIONS} blocks of {bk}"
+        return f"K={problem.k} has less than {SPLIT_ITERATIONS} k-iterations of {bk}"
     return None
 
 
@@ -50,25 +52,25 @@ def _cluster_fault(tile: ClusterTile, problem: Problem, device: Device) -> str |
     if 2 * count < device.sms:
         return f"{count} tiles do not keep {device.sms} SMs busy"
     if tile.elements < CLUSTERED_TILE:
-        return f"{tile_m}x{tile_n} are computed before the other block knows"
+        return f"tiles of {tile_m}x{tile_n} take less time than a cluster's barriers"
     if (tile_m < tile_n and shape.n > 1) or (tile_n < tile_m and shape.m > 1):
-        return f"blocks of {tile_m}x{tile_n} share the longer side"
+        return f"blocks of {tile_m}x{tile_n} would share the smaller operand"
     rows, columns = tile.grid(problem)
     if tile.tiles(problem) > 1.06 * rows * columns:
-        return f"{rows}x{columns} tiles are no clusters of {tile.cluster}"
+        return f"{rows}x{columns} tiles leave clusters of {tile.cluster} partly empty"
     if shape.m > 1 and b_is_k_contiguous(problem, tile.swap) and tile_n % 16:
         return f"{tile_n} rows of B have no halves of whole swizzled spans"
     return None
 
 
 def _split_fault(
-    tile: SplitTile, bk: int, min_blocks: int, schedule: str, problem: Problem, device: Device
+    tile: SplitTile, bk: int, min_blocks: int, schedule: Schedule, problem: Problem, device: Device
 ) -> str | None:
     shape, splits = tile.shape, tile.split_k
     if splits == 1:
         return None if shape.k == 1 else f"no splits of K for cluster={tile.cluster}"
     if shape.m * shape.n > 1 or splits % shape.k or schedule == "pingpong":
-        return f"split-K with cluster={tile.cluster}, schedule={schedule}"
+        return f"not with cluster={tile.cluster}, schedule={schedule}"
     iterations = ceil_div(problem.k, bk)
     least = SPLIT_ITERATIONS if iterations >= FEW_ITERATIONS else SPLIT_ITERATIONS // 2
     longest = ceil_div(iterations, splits)
@@ -82,7 +84,7 @@ def _split_fault(
     return f"{count} tiles fill {sms} SMs as well with less than {splits} splits"
 
 
-def _reduction_fault(tile: SplitTile, reduction: str) -> str | None:
+def _reduction_fault(tile: SplitTile, reduction: WgmmaReduction) -> str | None:
     splits = tile.grid_splits
     if (splits > 1) != (reduction == "fused"):
         return f"split_k={tile.split_k}, cluster={tile.cluster} with reduction={reduction}"
@@ -93,7 +95,7 @@ def _reduction_fault(tile: SplitTile, reduction: str) -> str | None:
 
 def _workers_fault(
     sharing: KSharing,
-    schedule: str,
+    schedule: Schedule,
     min_blocks: int,
     problem: Problem,
     device: Device,
@@ -102,28 +104,28 @@ def _workers_fault(
     if workers not in (0, resident):
         return f"{workers} workers; {resident} blocks are resident"
     if sharing.reduction == "stream":
-        return None if workers else "no workers to stream"
+        return None if workers else "stream-K needs workers"
     if workers and sharing.shape.k > 1:
-        return "a cluster adds up one tile"
+        return "the blocks of a split-K cluster compute one tile and exit"
     units = sharing.units(problem)
     if units <= (min_blocks - 1) * device.sms:
-        return f"{units} work units leave {min_blocks} blocks an SM no second one"
+        return f"{units} work units do not make {min_blocks} blocks an SM"
     if workers:
         return None if units > workers else f"{units} work units need no workers"
     if schedule == "pingpong":
-        return "consumers take turns with the tiles of one block"
+        return "pingpong consumers alternate the tiles of resident workers"
     if min_blocks == 1 and units > 2 * device.sms:
         return f"{units} blocks one after the other, each filling its buffers anew"
     return None
 
 
 def _stream_fault(
-    sharing: KSharing, bk: int, schedule: str, problem: Problem, device: Device
+    sharing: KSharing, bk: int, schedule: Schedule, problem: Problem, device: Device
 ) -> str | None:
     if sharing.reduction != "stream":
         return None
     if problem.batch > 1 or sharing.cluster != "1x1" or schedule == "pingpong":
-        return f"stream-K with batch={problem.batch}, cluster={sharing.cluster}, {schedule}"
+        return f"not with batch={problem.batch}, cluster={sharing.cluster}, {schedule}"
     count = sharing.tiles(problem)
     if fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
         return f"{count} tiles keep {device.sms} SMs busy as they are"
@@ -134,7 +136,7 @@ def _stream_fault(
 
 
 def _waves_fault(
-    tile: Tile, split_k: int, reduction: str, problem: Problem, device: Device
+    tile: Tile, split_k: int, reduction: WgmmaReduction, problem: Problem, device: Device
 ) -> str | None:
     """Other tiles or split-K can use the SMs that a tile's waves leave idle."""
     if reduction != "none" or split_k > 1:
@@ -150,7 +152,7 @@ def _waves_fault(
 
 
 def _idle_fault(
-    tile: SplitTile, bk: int, reduction: str, problem: Problem, device: Device
+    tile: SplitTile, bk: int, reduction: WgmmaReduction, problem: Problem, device: Device
 ) -> str | None:
     """If most SMs are idle, a long K could be split further."""
     splits, count = tile.split_k, tile.count(problem) * tile.split_k

@@ -5,7 +5,9 @@ from __future__ import annotations
 from autotune.families.plan import Alignment
 from autotune.families.rules import Rule
 from autotune.families.wgmma.operands import (
+    Low,
     OperandPath,
+    Source,
     across_k,
     kernel_operands,
     readable,
@@ -28,7 +30,7 @@ def _uses(problem: Problem, operand: str) -> int:
     return problem.n if operand == "a" else problem.m
 
 
-def _source_fault(swap: int, source: str, problem: Problem) -> str | None:
+def _source_fault(swap: int, source: Source, problem: Problem) -> str | None:
     """A passes through registers to be split, or if it is not K-contiguous."""
     operand, _ = kernel_operands(swap)
     if problem.element_bytes == 2:
@@ -43,10 +45,12 @@ def _source_fault(swap: int, source: str, problem: Problem) -> str | None:
     uses = _uses(problem, operand)
     if not transposed or uses >= TRANSPOSED_USES or not in_place:
         return None
-    return f"a transposed copy of {operand} would serve {uses} rows; {TRANSPOSED_USES} at least"
+    return (
+        f"a transposed copy of {operand} would be read for {uses} rows; {TRANSPOSED_USES} at least"
+    )
 
 
-def _low_fault(swap: int, low: str, problem: Problem) -> str | None:
+def _low_fault(swap: int, low: Low, problem: Problem) -> str | None:
     _, operand = kernel_operands(swap)
     if (problem.products > 1) == (low == "none"):
         return f"{problem.compute} has {problem.products} products"
@@ -59,7 +63,7 @@ def _low_fault(swap: int, low: str, problem: Problem) -> str | None:
     uses = _uses(problem, operand)
     if not in_place or uses >= SPLIT_USES:
         return None
-    return f"a copy of {operand} would serve {uses} rows; {SPLIT_USES} at least"
+    return f"a copy of {operand} would be read for {uses} rows; {SPLIT_USES} at least"
 
 
 def _pack_fault(path: OperandPath, problem: Problem) -> str | None:
@@ -78,14 +82,14 @@ def _pack_fault(path: OperandPath, problem: Problem) -> str | None:
 def _promote_fault(bk: int, promote: int, problem: Problem) -> str | None:
     terms = promote * bk
     if problem.products == 1:
-        return f"sums of {problem.compute} are what they are" if terms else None
+        return f"sums of {problem.compute} need no promotion" if terms else None
     if terms == 0:
         if problem.k <= UNPROMOTED:
             return None
-        return f"sums of K={problem.k} terms are cut too often; {UNPROMOTED} at most"
+        return f"sums of K={problem.k} terms are truncated too often; {UNPROMOTED} at most"
     if terms <= PROMOTED and terms < problem.k:
         return None
-    return f"sums of K={problem.k} terms leave after {terms}; {PROMOTED} at most, and K has more"
+    return f"sums of K={problem.k} terms are promoted after {terms}; {PROMOTED} at most, below K"
 
 
 RULES = (

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.shared import packing
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 from autotune.problem.integers import round_up
+
+Source = Literal["shared", "registers"]
+"""Where the tensor cores read the kernel's A."""
+Low = Literal["none", "kernel", "pass"]
+"""What makes the low part of the kernel's B: nothing, the kernel, or a packing pass before it."""
+Pack = Literal["needed", "lines"]
+"""Operands to pack: those TMA cannot read, or also those whose rows start within cache lines."""
 
 LINE_BYTES = 128
 """Bytes of a cache line, of a row that one TMA box loads, and of the swizzle."""
@@ -51,9 +60,9 @@ class OperandPath:
     """How the operands reach the tensor cores."""
 
     swap: int
-    source: str
-    low: str
-    pack: str
+    source: Source
+    low: Low
+    pack: Pack
 
     def transposes(self, problem: Problem, operand: str) -> bool:
         """Whether the kernel reads a transposed copy of the operand."""
@@ -104,6 +113,6 @@ class OperandPath:
         return sum(copy.bytes for copy in self.copies(problem, Alignment.dense(problem)))
 
 
-def copies_end(copies: list[packing.Copy] | tuple[packing.Copy, ...]) -> int:
+def copies_end(copies: Sequence[packing.Copy]) -> int:
     """Where the next part of the workspace starts, in bytes."""
     return round_up(copies[-1].start + copies[-1].bytes, PART_BYTES) if copies else 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from autotune.device import Device
 from autotune.families.parameters import values, values_from
-from autotune.families.shared.cuda_enums import WGMMA_REDUCTION
+from autotune.families.shared.cuda_enums import WGMMA_REDUCTION, WgmmaReduction
 from autotune.families.wgmma import tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES, OperandPath
-from autotune.families.wgmma.resources import Accumulation, ClusterWarpgroups
+from autotune.families.wgmma.operands import LINE_BYTES, Low, OperandPath, Pack, Source
+from autotune.families.wgmma.resources import Accumulation, ClusterWarpgroups, Schedule, Staging
 from autotune.families.wgmma.tiles import CLUSTERS, KSharing
 from autotune.problem import Problem
 
@@ -27,12 +28,12 @@ def _bn(problem: Problem, device: Device) -> tuple[int, ...]:
     return tile_choice.sides(problem, device, of_m=False)
 
 
-def _sources(problem: Problem, device: Device) -> tuple[str, ...]:
+def _sources(problem: Problem, device: Device) -> tuple[Source, ...]:
     del device
     return ("shared", "registers") if problem.element_bytes == 4 else ("shared",)
 
 
-def _lows(problem: Problem, device: Device) -> tuple[str, ...]:
+def _lows(problem: Problem, device: Device) -> tuple[Low, ...]:
     del device
     return ("none", "kernel", "pass") if problem.products > 1 else ("none",)
 
@@ -86,17 +87,17 @@ class WgmmaParams(Accumulation, ClusterWarpgroups, KSharing, OperandPath):
     bm: int = field(metadata=values_from(_bm))
     bn: int = field(metadata=values_from(_bn))
     consumers: int = field(metadata=values(1, 2, 3))
-    schedule: str = field(metadata=values("cooperative", "pingpong"))
+    schedule: Schedule = field(metadata=values(*get_args(Schedule)))
     min_blocks: int = field(metadata=values(1, 2, 3))
-    source: str = field(metadata=values_from(_sources))
-    low: str = field(metadata=values_from(_lows))
-    pack: str = field(metadata=values("needed", "lines"))
+    source: Source = field(metadata=values_from(_sources))
+    low: Low = field(metadata=values_from(_lows))
+    pack: Pack = field(metadata=values(*get_args(Pack)))
     bk: int = field(metadata=values_from(_bk))
     promote: int = field(metadata=values_from(_promote))
     cluster: str = field(metadata=values(*CLUSTERS))
     split_k: int = field(metadata=values(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 128))
-    reduction: str = field(metadata=values(*WGMMA_REDUCTION))
+    reduction: WgmmaReduction = field(metadata=values(*WGMMA_REDUCTION))
     workers: int = field(metadata=values_from(_workers))
-    store: str = field(metadata=values("direct", "staged"))
+    store: Staging = field(metadata=values(*get_args(Staging)))
     stages: int = field(metadata=values(3, 4, 5, 6, 7, 8))
     group: int = field(metadata=values(1, 4, 8, 16))

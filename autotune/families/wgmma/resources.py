@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from autotune.families.shared.launch_limits import LARGEST_THREAD_REGISTERS
-from autotune.families.wgmma.operands import LINE_BYTES, b_is_k_contiguous
+from autotune.families.wgmma.operands import LINE_BYTES, Low, Source, b_is_k_contiguous
 from autotune.families.wgmma.tiles import ClusterTile, Tile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
+
+Schedule = Literal["cooperative", "pingpong"]
+"""Consumers share each tile, or alternate tiles."""
+Staging = Literal["direct", "staged"]
+"""C is stored from registers, or through shared memory in whole lines."""
 
 WARPGROUP, INSTRUCTION_ROWS = 128, 64
 """Threads of a warpgroup, and the rows of tile_m that one instruction of it computes."""
@@ -50,7 +56,7 @@ class Warpgroups(Tile):
     """The consumers of a tile: each computes a part of it, or with pingpong a whole one."""
 
     consumers: int
-    schedule: str
+    schedule: Schedule
 
     @property
     def rows(self) -> int:
@@ -85,7 +91,7 @@ class ClusterWarpgroups(ClusterTile, Warpgroups):
 class Accumulation(Warpgroups):
     """The registers of the main loop."""
 
-    low: str
+    low: Low
     promote: int
 
     @property
@@ -106,7 +112,7 @@ def _store_registers(accumulators: int) -> int:
     return STORE_REGISTERS if accumulators > MANY_ACCUMULATORS else 0
 
 
-def instruction_registers(tile_n: int, source: str) -> int:
+def instruction_registers(tile_n: int, source: Source) -> int:
     """Registers that one instruction needs to compile."""
     fragment = FRAGMENT_REGISTERS if source == "registers" else 0
     return tile_n // 2 + INSTRUCTION_REGISTERS + fragment
@@ -135,13 +141,13 @@ def b_rows(tile: Tile, problem: Problem) -> int:
     return tile.tile_n if contiguous else round_up(tile.tile_n, INSTRUCTION_ROWS)
 
 
-def stage_bytes(tile: Tile, low: str, row_bytes: int, b_rows: int) -> int:
+def stage_bytes(tile: Tile, low: Low, row_bytes: int, b_rows: int) -> int:
     """Shared memory of one stage: bk elements of A, of B and of B's low part."""
     low_rows = tile.tile_n if low != "none" else 0
     return row_bytes * (tile.tile_m + b_rows + low_rows)
 
 
-def store_bytes(groups: Warpgroups, store: str, output_bytes: int) -> int:
+def store_bytes(groups: Warpgroups, store: Staging, output_bytes: int) -> int:
     """Shared memory in which the consumers arrange their results in lines before storing them.
 
     Each consumer has room for two parts: one line of 128 bytes of each row of C that an instruction
@@ -156,7 +162,7 @@ def store_bytes(groups: Warpgroups, store: str, output_bytes: int) -> int:
 
 
 def shared_bytes(
-    groups: Warpgroups, low: str, bk: int, store: str, stages: int, problem: Problem
+    groups: Warpgroups, low: Low, bk: int, store: Staging, stages: int, problem: Problem
 ) -> int:
     """Shared memory of a block."""
     stage = stage_bytes(groups, low, bk * problem.element_bytes, b_rows(groups, problem))

@@ -6,7 +6,7 @@ from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.launch_limits import grid_fault
 from autotune.families.wgmma import k_sharing, operand_rules, tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES
+from autotune.families.wgmma.operands import LINE_BYTES, Low, Source
 from autotune.families.wgmma.resources import (
     CONSUMER_REGISTERS,
     FIXED_SHARED,
@@ -14,6 +14,7 @@ from autotune.families.wgmma.resources import (
     INSTRUCTION_ROWS,
     Accumulation,
     ClusterWarpgroups,
+    Staging,
     Warpgroups,
     b_rows,
     entry_registers,
@@ -73,7 +74,7 @@ def _consumers_fault(groups: Warpgroups) -> str | None:
     if groups.schedule == "pingpong":
         if consumers == 2 and tile_m in (64, 128):
             return None
-        return f"{consumers} consumers take turns with {tile_m} rows; 2 with 64 or 128"
+        return f"{consumers} consumers alternate tiles of {tile_m} rows; 2 with 64 or 128"
     if tile_m in (consumers * 64, consumers * 128):
         return None
     return f"{consumers} consumers share {tile_m} rows; each has 64 or 128"
@@ -87,22 +88,22 @@ def _residency_fault(
     if (consumers, min_blocks) not in CONSUMER_REGISTERS:
         return f"there is no kernel of {consumers} consumers for {min_blocks} blocks an SM"
     if min_blocks > 1 and groups.schedule == "pingpong":
-        return f"{min_blocks} blocks an SM take turns without pingpong"
+        return f"{min_blocks} blocks an SM overlap without pingpong"
     count = groups.count(problem)
     if (consumers, min_blocks) == (1, 1) and count > 2 * device.sms:
-        return f"{count} tiles, each ended by the only consumer of an SM"
+        return f"{count} tiles, each with the epilogue of an SM's only consumer"
     return None
 
 
 def _registers_fault(
-    loop: Accumulation, min_blocks: int, source: str, problem: Problem
+    loop: Accumulation, min_blocks: int, source: Source, problem: Problem
 ) -> str | None:
     available, needed = CONSUMER_REGISTERS[loop.consumers, min_blocks], loop.register_estimate
     if problem.epilogue.endswith("gelu"):
         needed += GELU_REGISTERS
     if needed > available:
         sums = loop.promoted_accumulators
-        return f"{sums} sums make about {needed} registers; a consumer has {available}"
+        return f"{sums} accumulators make about {needed} registers; a consumer has {available}"
     entry = entry_registers(loop.consumers, min_blocks)
     least = instruction_registers(loop.tile_n, source)
     if least > entry:
@@ -131,29 +132,29 @@ def _grid_fault(tile: SplitTile, problem: Problem) -> str | None:
 
 
 def _store_fault(
-    groups: Warpgroups, split_k: int, store: str, problem: Problem, device: Device
+    groups: Warpgroups, split_k: int, store: Staging, problem: Problem, device: Device
 ) -> str | None:
     """Threads hold 32 bytes of a row of 32-bit elements side by side, but 16 of 16-bit elements."""
     if problem.output_bytes == 4:
-        return None if store == "direct" else "32-bit results make whole sectors as they are"
+        return None if store == "direct" else "32-bit results fill whole sectors without staging"
     width = groups.rows if groups.swap else groups.tile_n
     narrow = 2 * width * problem.output_bytes < LINE_BYTES
     if store == "staged":
-        return f"rows of {width} elements make no lines" if narrow else None
+        return f"rows of {width} elements fill no line" if narrow else None
     count = groups.count(problem) * split_k
     if narrow or groups.elements >= LARGE_TILE or count <= device.sms:
         return None
-    return f"{count} tiles had better be stored in lines"
+    return f"{count} tiles should be stored in lines"
 
 
 def _stages_fault(
     groups: Warpgroups,
     min_blocks: int,
-    low: str,
+    low: Low,
     bk: int,
     split_k: int,
     workers: int,
-    store: str,
+    store: Staging,
     stages: int,
     problem: Problem,
     device: Device,
@@ -176,7 +177,7 @@ def _stages_fault(
 
 
 def _gathering_fault(
-    tile: ClusterTile, low: str, bk: int, stages: int, problem: Problem
+    tile: ClusterTile, low: Low, bk: int, stages: int, problem: Problem
 ) -> str | None:
     """Partial sums of a cluster overlay the buffers."""
     splits = tile.shape.k
@@ -185,7 +186,7 @@ def _gathering_fault(
     row_bytes = bk * problem.element_bytes
     room = stages * stage_bytes(tile, low, row_bytes, b_rows(tile, problem))
     needed = 4 * tile.elements * splits // tile.reducers
-    return None if needed <= room else f"shares of {needed} bytes; the buffers have {room}"
+    return None if needed <= room else f"partial sums of {needed} bytes; the buffers have {room}"
 
 
 RULES = (

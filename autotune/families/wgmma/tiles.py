@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from autotune.families.shared import stream_k
+from autotune.families.shared.cuda_enums import WgmmaReduction
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -138,7 +139,7 @@ class SplitTile(ClusterTile):
 class KSharing(SplitTile):
     """How blocks share the K of tiles, and the workspace that it takes."""
 
-    reduction: str
+    reduction: WgmmaReduction
     workers: int
 
     def streamed(self, problem: Problem) -> int:

@@ -97,12 +97,12 @@ def test_tile_and_loop_rules_reject_with_numbers(values: Values, text: str, reas
         (
             {"split_k": 16, "reduction": "separate"},
             "256x512x600",
-            "split-K: 38 tiles of bk=16 do not go into 16 shares of 2 or more",
+            "split-K: 38 tiles of bk=16 do not go into 16 splits of 2 or more",
         ),
         (
             {"split_k": 2, "reduction": "fused"},
             WIDE,
-            "split-K: 2048 tiles fill 132 SMs as well with less than 2 shares",
+            "split-K: 2048 tiles fill 132 SMs as well with less than 2 splits",
         ),
         ({"split_k": 4}, DEEP, "reduction: split_k=4 with reduction=none"),
         ({"reduction": "fused"}, DEEP, "reduction: split_k=1 with reduction=fused"),
@@ -127,7 +127,7 @@ def test_tile_and_loop_rules_reject_with_numbers(values: Values, text: str, reas
         (
             {"reduction": "stream", "workers": 264},
             "256x512x512",
-            "stream-K: 16 tiles of 32 steps leave 264 workers less than 4 each",
+            "stream-K: 16 tiles of 32 k-iterations leave 264 workers less than 4 each",
         ),
         (
             {"reduction": "stream", "workers": 264, "bm": 128, "bn": 256},

@@ -16,13 +16,7 @@ from autotune.compiler import Program, compile
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
 from autotune.families.wgmma.family import WGMMA
-from autotune.families.wgmma.terms import (
-    SHARES,
-    entry_registers,
-    gathering_registers,
-    inner_shares,
-    summers,
-)
+from autotune.families.wgmma.resources import CONSUMER_REGISTERS, entry_registers
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 from autotune.tuning.evaluate import SPILL_LIMIT
@@ -315,7 +309,7 @@ def test_clusters_split_k_and_each_reducer_counts_its_part(batch: int) -> None:
     ],
 )
 def test_reducers_each_take_whole_instructions(tile_n: int, cluster: str, count: int) -> None:
-    assert summers(changed(bn=tile_n, cluster=cluster).values) == count
+    assert WGMMA.decode(changed(bn=tile_n, cluster=cluster)).reducers == count
 
 
 @pytest.mark.parametrize(
@@ -348,7 +342,7 @@ def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) ->
     configs = [
         config
         for config in space.feasible(problem, H100, "wgmma").configs
-        if inner_shares(config.values) > 1
+        if WGMMA.decode(config).cluster_splits > 1
     ]
     assert configs
     for config in configs:
@@ -362,7 +356,7 @@ def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) ->
         assert launched.main.grid[0] % cluster_k == 0
         # The partial sums of a part overlay the buffers.
         b_rows = (tile_n if along_k else round_up(tile_n, 64)) + tile_n * (products == 3)
-        partial_bytes = cluster_k // summers(config.values) * tile_m * tile_n * 4
+        partial_bytes = cluster_k // WGMMA.decode(config).reducers * tile_m * tile_n * 4
         assert partial_bytes <= stages * bk * (2 if type_ else 4) * (tile_m + b_rows)
         # Every split has a k-iteration; an empty one would wait for ever.
         assert config.integer("split_k") <= ceil_div(problem.k, bk)
@@ -423,15 +417,15 @@ def test_work_includes_the_packing_pass(pack: str) -> None:
     assert (work.passes, work.moved) == (int(copied > 0), 2 * copied)
 
 
-@pytest.mark.parametrize(("consumers", "blocks"), SHARES)
+@pytest.mark.parametrize(("consumers", "blocks"), CONSUMER_REGISTERS)
 def test_consumers_get_the_registers_the_producer_leaves(consumers: int, blocks: int) -> None:
-    p = changed(consumers=consumers, min_blocks=blocks).values
-    share, pool = SHARES[consumers, blocks], entry_registers(p) * (consumers + 1)
+    share, entry = CONSUMER_REGISTERS[consumers, blocks], entry_registers(consumers, blocks)
+    pool = entry * (consumers + 1)
     if (consumers, blocks) == (1, 1):
         assert (share, pool) == (255, 2 * 255)  # no registers are moved
         return
     # The kernel's producer keeps 48 if a thread starts with at most 80, else 56.
-    left = pool - (48 if entry_registers(p) <= 80 else 56)
+    left = pool - (48 if entry <= 80 else 56)
     assert share % 8 == 0
     assert 0 <= left - consumers * share < 8 * consumers
 
@@ -541,7 +535,7 @@ def test_cluster_reduction_fits_the_registers(
     config = changed(
         bm=bm, bn=bn, consumers=consumers, min_blocks=min_blocks, cluster=cluster, stages=5
     )
-    assert gathering_registers(config.values) <= SHARES[consumers, min_blocks]
+    assert WGMMA.decode(config).gathering_registers <= CONSUMER_REGISTERS[consumers, min_blocks]
     check_compiled(config, DEEP)
 
 

@@ -54,7 +54,7 @@ def test_wgmma_needs_hopper(name: str) -> None:
         (
             {"bm": 256, "bn": 256},
             WIDE,
-            "registers: 256 sums make about 304 registers; a consumer has 224",
+            "registers: 256 accumulators make about 304 registers; a consumer has 224",
         ),
         ({"bm": 256, "bn": 128}, WIDE, "None"),
         ({"consumers": 3}, WIDE, "consumers: 3 consumers share 128 rows; each has 64 or 128"),
@@ -66,7 +66,7 @@ def test_wgmma_needs_hopper(name: str) -> None:
         (
             {"bm": 256, "schedule": "pingpong"},
             WIDE,
-            "consumers: 2 consumers take turns with 256 rows; 2 with 64 or 128",
+            "consumers: 2 consumers alternate tiles of 256 rows; 2 with 64 or 128",
         ),
         ({"bm": 128, "schedule": "pingpong", "bn": 128, "stages": 4}, WIDE, "None"),
         (
@@ -77,7 +77,7 @@ def test_wgmma_needs_hopper(name: str) -> None:
         (
             {"bn": 128, "consumers": 1},
             WIDE,
-            "residency: 1024 tiles, each ended by the only consumer of an SM",
+            "residency: 1024 tiles, each with the epilogue of an SM's only consumer",
         ),
         (
             {"bm": 64, "bn": 64, "consumers": 1},
@@ -91,7 +91,7 @@ def test_wgmma_needs_hopper(name: str) -> None:
         (
             {"swap": 1, "bm": 256, "bn": 128},
             WIDE,
-            "tile: 128 rows of x and 256 of y are no tile; swap=1",
+            "tile: tile_m=128 with tile_n=256 is not tried; swap=1",
         ),
         ({"bn": 224}, WIDE, "None"),
         ({"bn": 208}, WIDE, "value: bn=208 is none of 64, 96, 128, 160, 192, 224, 256"),
@@ -115,28 +115,28 @@ def test_tile_and_warpgroup_rules_reject_with_numbers(
         (
             {**SPLIT, "low": "pass"},
             "1024x256x4096:tf32x3",
-            "low part: a copy of a would serve 256 rows; 1024 at least",
+            "low part: a copy of a would be read for 256 rows; 1024 at least",
         ),
         (
             {**SPLIT, "low": "kernel"},
             "1023x1024x1023:tf32x3",
-            "low part: a is copied as it is, which may as well split it",
+            "low part: a is packed anyway, which may as well split it",
         ),
         (
             {**SPLIT, "promote": 0},
             NEAR,
-            "promotion: sums of K=1024 terms are cut too often; 256 at most",
+            "promotion: sums of K=1024 terms are truncated too often; 256 at most",
         ),
         (
             {**SPLIT, "bk": 64, "promote": 4},
             NEAR,
-            "promotion: sums of K=1024 terms leave after 256; 128 at most, and K has more",
+            "promotion: sums of K=1024 terms are promoted after 256; 128 at most, below K",
         ),
         ({**SPLIT, "bn": 192, "consumers": 3}, NEAR, "None"),
         (
             {**SPLIT, "store": "staged"},
             NEAR,
-            "store: 32-bit results make whole sectors as they are",
+            "store: 32-bit results fill whole sectors without staging",
         ),
     ],
 )
@@ -207,12 +207,12 @@ def test_short_side_is_covered_exactly() -> None:
         (
             {**SHARED, "split_k": 128},
             "64x64x8192:bf16",
-            "split-K: 128 blocks of K do not go into 128 shares of 4 or more",
+            "split-K: 128 k-iterations do not go into 128 splits of 4 or more",
         ),
         (
             {**SHARED, "split_k": 8},
             DEEP,
-            "split-K: 32 tiles fill 132 SMs as well with less than 8 shares",
+            "split-K: 32 tiles fill 132 SMs as well with less than 8 splits",
         ),
         (
             {**SHARED, "split_k": 64},
@@ -222,29 +222,29 @@ def test_short_side_is_covered_exactly() -> None:
         (
             {**SHARED, "split_k": 2},
             "64x64x65536:bf16",
-            "waves: 2 pieces of work for 132 SMs; K=65536 is enough for more",
+            "waves: 2 work units for 132 SMs; K=65536 is enough for more",
         ),
         (
             {**SHARED, "cluster": "2x1"},
             "1024x1024x8192:bf16",
-            "clusters: 64x64 are computed before the other block knows",
+            "clusters: tiles of 64x64 take less time than a cluster's barriers",
         ),
         (
             {"cluster": "1x2"},
             WIDE,
-            "clusters: blocks of 128x256 share the longer side",
+            "clusters: blocks of 128x256 would share the smaller operand",
         ),
         ({"cluster": "2x1"}, WIDE, "None"),
         (
             {"workers": 0},
             WIDE,
-            "workers: 512 blocks after each other, each filling its buffers anew",
+            "workers: 512 blocks one after the other, each filling its buffers anew",
         ),
         ({"workers": 264}, WIDE, "workers: 264 workers; 132 blocks are resident"),
         (
             {"reduction": "stream"},
             f"{WIDE}:batch=2",
-            "stream-K: a line of batch=2, cluster=1x1, cooperative",
+            "stream-K: not with batch=2, cluster=1x1, cooperative",
         ),
         (
             {"reduction": "stream"},
@@ -289,23 +289,27 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
             DEEP,
             "reduction: split_k=4, cluster=1x1x4 with reduction=fused",
         ),
-        ({**INSIDE, "split_k": 1}, DEEP, "split-K: no shares of K for cluster=1x1x4"),
+        ({**INSIDE, "split_k": 1}, DEEP, "split-K: no splits of K for cluster=1x1x4"),
         (
             {**INSIDE, "split_k": 3},
             DEEP,
-            "split-K: shares of K with cluster=1x1x4, schedule=cooperative",
+            "split-K: not with cluster=1x1x4, schedule=cooperative",
         ),
         (
             {**INSIDE, "bm": 128, "bn": 128, "consumers": 2, "schedule": "pingpong"},
             "128x512x8192:bf16",
-            "split-K: shares of K with cluster=1x1x4, schedule=pingpong",
+            "split-K: not with cluster=1x1x4, schedule=pingpong",
         ),
         (
             {**SHARED, "bm": 128, "bn": 128, "consumers": 2, "cluster": "2x1"},
             "2048x1024x8192:bf16",
-            "split-K: shares of K with cluster=2x1, schedule=cooperative",
+            "split-K: not with cluster=2x1, schedule=cooperative",
         ),
-        ({**INSIDE, "workers": 132}, DEEP, "workers: a cluster adds up one tile"),
+        (
+            {**INSIDE, "workers": 132},
+            DEEP,
+            "workers: the blocks of a split-K cluster compute one tile and exit",
+        ),
         (
             {**INSIDE, "bm": 192, "bn": 192, "consumers": 3, "cluster": "1x1x2", "split_k": 2},
             "192x192x1024:bf16",
@@ -330,7 +334,7 @@ def test_cluster_partial_sums_must_fit_the_buffers(tile_n: int, fits: bool) -> N
     config = Config.of("wgmma", {**CONFIG.values, **values})
     problem = Problem.parse(f"1024x{tile_n}x8192:bf16")
     stage = 2 * 64 * (128 + 256)
-    message = f"shares of {4 * 128 * tile_n * 8} bytes; the buffers have {4 * stage}"
+    message = f"partial sums of {4 * 128 * tile_n * 8} bytes; the buffers have {4 * stage}"
     (rule,) = (rule for rule in WGMMA.bound_rules(problem, H100) if rule.reason == "gathering")
     assert rule.check([config.values[name] for name in rule.needs]) == (None if fits else message)
 
