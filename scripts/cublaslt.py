@@ -1,6 +1,6 @@
 """cuBLASLt's own candidates for a product: the results of its heuristic, as runs to be timed.
 
-    autotune.gpu's bench calls `cublaslt:open_rivals` in its worker process (see `suite.py`).
+    autotune.gpu's bench calls `cublaslt:open_baselines` in its worker process (see `suite.py`).
 
 Through ctypes on the library that PyTorch brings: nvmath-python binds it too, but would have to be
 brought along, and loads only where there is a driver. The numbers and the structure are those of
@@ -107,7 +107,7 @@ class Library:
         return [one for one in results[: count.value] if one.state == SUCCESS]
 
 
-def open_rivals(session: Session, operands: Operands) -> list[tuple[str, Run]]:
+def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]]:
     """C = op(A) op(B) in the problem's precision on the session's stream, with alpha and beta in
     fp32, by each result of the heuristic.
 

@@ -198,7 +198,7 @@ class Book:
 class Turning(Protocol):
     """A runner that can take up another problem, as that of a GPU can."""
 
-    def turn_to(self, problem: Problem) -> None:
+    def switch_to(self, problem: Problem) -> None:
         """Takes it up."""
         ...
 
@@ -220,7 +220,7 @@ class Places:
         last = self._target
         if last is not None and isinstance(last.runner, Turning):
             targets.check_memory(problem, last.runner.device)
-            last.runner.turn_to(problem)
+            last.runner.switch_to(problem)
             return last
         self.end()
         opened = targets.opened(problem, self._device, seed=self._seed)

@@ -42,7 +42,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import VENDOR
+from autotune.gpu.benches.gemm import BASELINE
 from autotune.problem import LAYOUTS, Problem
 from autotune.records import Record, Store
 from autotune.runners import recording
@@ -64,7 +64,7 @@ SUITE = (
     *("2048x512x8192", "37x53x71"),
 )
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
-RIVALS = "cublaslt:open_rivals"
+RIVALS = "cublaslt:open_baselines"
 
 SHOWN = Console(width=110, soft_wrap=True)
 
@@ -259,7 +259,7 @@ class Comparing(Protocol):
     def compare(
         self, candidates: Sequence[Candidate], rivals: Sequence[str]
     ) -> Mapping[str, Measurement | Failure]:
-        """By configuration, by the name of each rival, and the vendor's library as `VENDOR`."""
+        """By configuration, by the name of each rival, and the vendor's library as `BASELINE`."""
         ...
 
 
@@ -277,14 +277,14 @@ def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) 
     if isinstance(ours, Failure):
         raise AutotuneError(f"{config}: {ours.stage}: {ours.reason}")
     timed = {name: one for name, one in outcomes.items() if isinstance(one, Measurement)}
-    return Finals(ours, timed.pop(VENDOR, None), timed)
+    return Finals(ours, timed.pop(BASELINE, None), timed)
 
 
 def compared(candidate: Candidate, runner: Runner) -> dict[str, Measurement | Failure]:
     """What the last round gives, by name as `Comparing` has it."""
     if not isinstance(runner, Comparing):
         (ours,), vendor = runner.rematch([candidate]), runner.baseline()
-        return {str(candidate.config): ours, **({VENDOR: vendor} if vendor else {})}
+        return {str(candidate.config): ours, **({BASELINE: vendor} if vendor else {})}
     try:
         return {**runner.compare([candidate], [RIVALS])}
     except RunnerError as error:  # a library that is missing or crashes costs its own times alone

@@ -1,4 +1,4 @@
-"""The tuning session on a GPU, through PyCUDA. Importing this package imports no PyCUDA yet."""
+"""Measuring on a GPU through PyCUDA, which is imported only when a session opens."""
 
 from __future__ import annotations
 

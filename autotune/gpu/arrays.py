@@ -1,4 +1,4 @@
-"""The arrays of a user's kernel in device memory, and whether the kernel fills them as it must."""
+"""The arrays of a user kernel in device memory, each between guards, and their verification."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from autotune.user_kernels.comparison import Comparison, compare
 from autotune.user_kernels.workload import Buffer, Workload
 
 PATTERN = 0xA5
-"""Of the bytes before and behind each array. As a number of any type it is an unlikely result."""
+"""Byte of the guards around each array; an unlikely result as a number of any type."""
 
 
-class Slot:
-    """An array amid its guards, on the device and as it comes back from there."""
+class GuardedArray:
+    """An array between its guards, on the device and as read back."""
 
     def __init__(self, session: Session, buffer: Buffer) -> None:
-        """Allocates it.
+        """Allocates the array.
 
         Raises:
             pycuda.driver.MemoryError: if there is too little memory.
@@ -33,68 +33,68 @@ class Slot:
         content = buffer.before.reshape(-1).view(np.uint8)
         guard = np.full(GUARD, PATTERN, np.uint8)
         self._image = np.concatenate([guard, content, guard])
-        self._found = np.empty_like(self._image)
+        self._copied = np.empty_like(self._image)
         self._allocation = session.allocate(self._image.size)
-        self._right: tuple[NDArray[np.uint8], Comparison] | None = None
+        self._accepted: tuple[NDArray[np.uint8], Comparison] | None = None
 
     @property
     def address(self) -> int:
-        """Where the first element is."""
+        """Address of the first element."""
         return int(self._allocation) + GUARD
 
     def restore(self) -> None:
-        """Puts on the stream what the kernel is to find, guards included."""
+        """Enqueues the upload of the array's initial content, guards included."""
         self._session.cuda.memcpy_htod_async(
             int(self._allocation), self._image, self._session.stream
         )
 
     def judged(self) -> Comparison | Failure | None:
-        """What the kernel has left; None for an array that it has rightly left as it was.
+        """Compares the array after a run; None for one that had to stay unchanged and did.
 
         The stream has to be idle.
         """
-        self._session.cuda.memcpy_dtoh(self._found, int(self._allocation))
+        self._session.cuda.memcpy_dtoh(self._copied, int(self._allocation))
         where = f"argument {self.buffer.place}"
-        guards = self._found[:GUARD], self._found[-GUARD:]
+        guards = self._copied[:GUARD], self._copied[-GUARD:]
         if count := sum(int((guard != PATTERN).sum()) for guard in guards):
             return Failure("verify", f"stray writes: changed {count} bytes around {where}")
-        found = self._found[GUARD:-GUARD]
+        content = self._copied[GUARD:-GUARD]
         if self.buffer.expected is None:
-            return self._unchanged(found, where)
-        if self._right is not None and np.array_equal(found, self._right[0]):
-            return self._right[1]  # as candidates mostly agree to the last bit
-        array = found.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
+            return self._unchanged(content, where)
+        if self._accepted is not None and np.array_equal(content, self._accepted[0]):
+            return self._accepted[1]  # most candidates agree to the last bit
+        array = content.view(self.buffer.before.dtype).reshape(self.buffer.before.shape)
         comparison = compare(array, self.buffer.expected)
         if comparison.wrong:
             return Failure("verify", f"{where}: wrong result: {self._difference(comparison)}")
-        self._right = found.copy(), comparison
+        self._accepted = content.copy(), comparison
         return comparison
 
-    def _unchanged(self, found: NDArray[np.uint8], where: str) -> Failure | None:
+    def _unchanged(self, content: NDArray[np.uint8], where: str) -> Failure | None:
         size = self.buffer.before.itemsize
-        changed = (found != self._image[GUARD:-GUARD]).reshape(-1, size).any(axis=1)
+        changed = (content != self._image[GUARD:-GUARD]).reshape(-1, size).any(axis=1)
         if count := int(changed.sum()):
             what = f"changed {count} elements of {where}, which the reference leaves as it is"
             return Failure("verify", f"stray writes: {what}")
         return None
 
-    def _difference(self, one: Comparison) -> str:
-        place = one.place if len(one.place) != 1 else one.place[0]
+    def _difference(self, comparison: Comparison) -> str:
+        place = comparison.place if len(comparison.place) != 1 else comparison.place[0]
         size = self.buffer.before.size
         what = (
-            f"{one.wrong} of {size} elements, such as {one.found:.6g} instead of {one.wanted:.6g} "
-            f"at {place}, tolerance {one.allowed:.3g}"
+            f"{comparison.wrong} of {size} elements, such as {comparison.found:.6g} "
+            f"instead of {comparison.wanted:.6g} at {place}, tolerance {comparison.allowed:.3g}"
         )
-        if one.found == one.found or not self.buffer.written:
+        if comparison.found == comparison.found or not self.buffer.written:
             return what
         return f"{what}; it held NaN before, as the reference does not read it"
 
 
-class Slots:
+class GuardedArrays:
     """The arrays of one call."""
 
     def __init__(self, session: Session, work: Workload) -> None:
-        """Allocates them.
+        """Allocates the arrays.
 
         Raises:
             RunnerError: if the device has too little free memory.
@@ -105,23 +105,23 @@ class Slots:
                 f"{work}: the arrays take {needed / 2**30:.1f} GiB of device memory, "
                 f"{session.device.name} has {free / 2**30:.1f} GiB free; give smaller ones"
             )
-        self._slots = [Slot(session, buffer) for buffer in work.buffers]
+        self._arrays = [GuardedArray(session, buffer) for buffer in work.buffers]
 
     @property
     def values(self) -> Values:
-        """The addresses, by the symbols of the plan."""
-        return {slot.buffer.name: slot.address for slot in self._slots}
+        """The addresses by the plan's symbols."""
+        return {array.buffer.name: array.address for array in self._arrays}
 
     def restore(self) -> None:
-        """Puts on the stream what the kernel is to find in all of them."""
-        for slot in self._slots:
-            slot.restore()
+        """Enqueues the upload of the initial content of all arrays."""
+        for array in self._arrays:
+            array.restore()
 
     def judged(self) -> list[Comparison] | Failure:
-        """The outputs beside what was expected, or the first that is wrong about any array."""
+        """The comparisons of all outputs, or the first failure of any array."""
         comparisons: list[Comparison] = []
-        for slot in self._slots:
-            outcome: Any = slot.judged()
+        for array in self._arrays:
+            outcome: Any = array.judged()
             if isinstance(outcome, Failure):
                 return outcome
             comparisons += [outcome] if outcome else []

@@ -1,4 +1,4 @@
-"""The parent's end of worker processes: start, ask with a time limit, stop, start again."""
+"""The parent's side of worker processes: start, requests with a time limit, stop, restart."""
 
 from __future__ import annotations
 
@@ -13,37 +13,36 @@ from multiprocessing import Pipe
 from typing import TypeVar
 
 from autotune.errors import AutotuneError, RunnerError
-from autotune.gpu.worker import Dying, Hello, Reply, Standing, Taken
+from autotune.gpu.worker import BenchReady, DeviceInfo, RequestReceived, RequestResult, WorkerDying
 from autotune.runners.base import Failure
 
 T = TypeVar("T")
 
-# A process that is killed while it starts or is idle has done nothing yet, and is started again.
+# A process that is killed while it starts or idles has done no harm and is started again.
 STARTS = 8
 START_LIMIT = 120.0
 STOP_LIMIT = 30.0
 
-# The child sees the parent's modules, and does not run the parent's main module again.
+# The child has the parent's module path, but does not run the parent's main module again.
 PROGRAM = "import sys; sys.path[:] = {path!r}; from autotune.gpu.worker import main; main({socket})"
 
 
-class GoneError(Exception):
-    """The process was killed while it started, or had ended before it took the request."""
+class WorkerGoneError(Exception):
+    """The process was killed while it started, or ended before it received the request."""
 
 
-class LateError(Exception):
-    """No message came in time."""
+class MessageTimeoutError(Exception):
+    """No message arrived in time."""
 
 
 class Worker:
     """A worker process that serves one bench.
 
-    Nothing waits for the start of the process but what needs it: `hello` for the GPU, `ask` for the
-    bench.
+    Starting it waits for nothing; `device_info` waits for the GPU and `request` for the bench.
     """
 
     def __init__(self, factory: str, arguments: tuple[object, ...]) -> None:
-        """Starts the process; `module:function` opens its bench, called with `arguments`."""
+        """Starts the process; `factory` is `module:function`, called there with `arguments`."""
         self._connection, remote = Pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `stop` closes it
         program = PROGRAM.format(path=sys.path, socket=remote.fileno())
@@ -55,77 +54,77 @@ class Worker:
                 stderr=self._log,
                 pass_fds=[remote.fileno()],
             )
-        self._hello: Hello | None = None
-        self._stands = False
-        self._error: AutotuneError | None = None  # why it does not
-        self._listening = threading.RLock()
-        with suppress(OSError):  # it has ended already; whoever needs it is told why
+        self._device_info: DeviceInfo | None = None
+        self._ready = False
+        self._error: AutotuneError | None = None  # why it never gets ready
+        self._lock = threading.RLock()
+        with suppress(OSError):  # it has ended already, which the next request reports
             self._connection.send((factory, arguments))
 
     @property
-    def hello(self) -> Hello:
-        """What the bench says of its GPU; waits for that.
+    def device_info(self) -> DeviceInfo:
+        """The worker's GPU; waits until it is known.
 
         Raises:
             AutotuneError: what the bench raised, such as a `MissingError`.
             RunnerError: if the process ended otherwise or took longer than `START_LIMIT`.
-            GoneError: if it was killed.
+            WorkerGoneError: if it was killed.
         """
-        with self._listening:
-            return self._hello or self._awaited(Hello)
+        with self._lock:
+            return self._device_info or self._expected(DeviceInfo)
 
     @property
-    def waits(self) -> bool:
-        """Whether a request would have to wait for the bench; any thread may ask, at any time."""
-        if not self._listening.acquire(blocking=False):
-            return not self._stands  # another thread waits for it
+    def starting(self) -> bool:
+        """Whether a request would have to wait for the bench. Never waits; for any thread."""
+        if not self._lock.acquire(blocking=False):
+            return not self._ready  # another thread is waiting for it
         try:
-            with suppress(AutotuneError, GoneError, OSError):
-                while not self._stands and not self.ended and self._connection.poll():
-                    self._awaited(Standing if self._hello else Hello)
+            with suppress(AutotuneError, WorkerGoneError, OSError):
+                while not self._ready and not self.ended and self._connection.poll():
+                    self._expected(BenchReady if self._device_info else DeviceInfo)
         finally:
-            self._listening.release()
-        return not self._stands and not self.ended
+            self._lock.release()
+        return not self._ready and not self.ended
 
     @property
     def ended(self) -> bool:
-        """Whether it is of no further use. One that ends before it stands says why if asked."""
-        over = self._stands and self._process.poll() is not None
+        """Whether the process has ended. One that never got ready still has to report why."""
+        over = self._ready and self._process.poll() is not None
         return over or self._connection.closed
 
-    def ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        """The answer of a method of the bench, or why there is none as a `Failure`.
+    def request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+        """The result of a method of the bench, or a `Failure` that says why there is none.
 
-        It waits until the bench stands. The process is stopped unless it answered: a late answer
-        would be taken for the next one's.
+        It waits until the bench is ready. Without an answer the process is stopped: a late answer
+        would be mistaken for that of the next request.
 
         Raises:
-            GoneError: if the process had ended before the request came.
-            AutotuneError: as `hello`, if the bench does not stand.
+            WorkerGoneError: if the process ended before it received the request.
+            AutotuneError: as `device_info`, if the bench does not get ready.
         """
-        with self._listening:
-            if not self._stands:
-                _ = self.hello
-                self._awaited(Standing)
+        with self._lock:
+            if not self._ready:
+                _ = self.device_info
+                self._expected(BenchReady)
         try:
-            answer = self._asked(method, arguments, limit)
-        except LateError:
+            answer = self._answered(method, arguments, limit)
+        except MessageTimeoutError:
             self.stop()
             return Failure("timeout", f"no answer within {limit:g} s")
         except BaseException:
             self.stop()
             raise
-        if isinstance(answer, Reply):
+        if isinstance(answer, RequestResult):
             return answer.value
         self.stop()
         return Failure("crash", _reason(answer))
 
     def kill(self) -> None:
-        """Kills the process and does not wait for its end."""
+        """Kills the process without waiting for its end."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Kills the process; may be called twice."""
+        """Kills the process and waits for its end; may be called twice."""
         self.kill()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_LIMIT)
@@ -134,13 +133,13 @@ class Worker:
             self._process.stdin.close()
         self._log.close()
 
-    def _awaited(self, kind: type[T]) -> T:
-        """The next message, which has to be of that kind; without it the process is stopped."""
+    def _expected(self, kind: type[T]) -> T:
+        """The next message, which has to be of `kind`; otherwise the process is stopped."""
         if self._connection.closed:
-            raise self._error or RunnerError("the worker was stopped before it stood")
+            raise self._error or RunnerError("the worker was stopped before it was ready")
         try:
-            answer = self._received(START_LIMIT)
-        except LateError:
+            answer = self._next_message(START_LIMIT)
+        except MessageTimeoutError:
             self._error = RunnerError(f"the worker did not start within {START_LIMIT:.0f} s")
         except BaseException:
             self._error = RunnerError("the worker was stopped while it started")
@@ -148,46 +147,46 @@ class Worker:
             raise
         else:
             if isinstance(answer, kind):
-                self._hello = answer if isinstance(answer, Hello) else self._hello
-                self._stands = isinstance(answer, Standing)
+                self._device_info = answer if isinstance(answer, DeviceInfo) else self._device_info
+                self._ready = isinstance(answer, BenchReady)
                 return answer
             if self._process.poll() == -signal.SIGKILL:
                 self.stop()
-                raise GoneError(_reason(answer))
+                raise WorkerGoneError(_reason(answer))
             unexpected = RunnerError(f"the worker did not start: {_reason(answer)}")
             self._error = answer if isinstance(answer, AutotuneError) else unexpected
         self.stop()
         raise self._error
 
-    def _asked(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+    def _answered(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
         try:
             self._connection.send((method, arguments))
-            taken = self._received(START_LIMIT)
+            receipt = self._next_message(START_LIMIT)
         except OSError as error:
-            raise GoneError(self._epitaph()) from error
-        if not isinstance(taken, Taken):
-            raise GoneError(_reason(taken))
-        return self._received(limit)
+            raise WorkerGoneError(self._end_reason()) from error
+        if not isinstance(receipt, RequestReceived):
+            raise WorkerGoneError(_reason(receipt))
+        return self._next_message(limit)
 
-    def _received(self, limit: float) -> object:
-        """The next message; a process that ends without one is `Dying`.
+    def _next_message(self, limit: float) -> object:
+        """The next message; `WorkerDying` if the process ends without one.
 
         Raises:
-            LateError: if there is none within `limit` seconds.
+            MessageTimeoutError: if there is none within `limit` seconds.
         """
         try:
             if not self._connection.poll(limit):
-                raise LateError
+                raise MessageTimeoutError
             return self._connection.recv()
-        except LateError:
+        except MessageTimeoutError:
             raise
         except (EOFError, OSError):
-            return Dying(self._epitaph())
+            return WorkerDying(self._end_reason())
         except Exception as error:
-            return Dying(f"the worker's answer cannot be read: {error}")
+            return WorkerDying(f"the worker's answer cannot be read: {error}")
 
-    def _epitaph(self) -> str:
-        """How the process ended, with the last line of its standard error."""
+    def _end_reason(self) -> str:
+        """How the process ended, and the last line of its standard error."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_LIMIT)
         code = self._process.returncode
@@ -203,71 +202,73 @@ class Worker:
         return f"the worker {how}" + (f": {last}" if last else "")
 
 
-class Service:
-    """A worker process that is started again if it has ended and is asked for something."""
+class RestartingWorker:
+    """A worker process that is started again if it has ended when a request comes."""
 
     def __init__(self, factory: str, arguments: tuple[object, ...]) -> None:
         """Starts the process, as `Worker`."""
-        self._opening = factory, arguments
-        self._worker = Worker(*self._opening)
-        self._hello: Hello | None = None
+        self._arguments = factory, arguments
+        self._worker = Worker(*self._arguments)
+        self._device_info: DeviceInfo | None = None
 
     @property
-    def hello(self) -> Hello:
-        """What its first process said of the GPU; raises what `Worker.hello` does."""
-        if self._hello is None:
-            self._hello = self._tried(lambda worker: worker.hello)
-        return self._hello
+    def device_info(self) -> DeviceInfo:
+        """The GPU of the first process; raises what `Worker.device_info` does."""
+        if self._device_info is None:
+            self._device_info = self._attempted(lambda worker: worker.device_info)
+        return self._device_info
 
     @property
-    def waits(self) -> bool:
-        """As that of `Worker`. One that has ended waits for nothing until it is asked."""
-        return self._worker.waits
+    def starting(self) -> bool:
+        """Whether a request would have to wait for the bench; false once the process has ended."""
+        return self._worker.starting
 
     @property
     def ended(self) -> bool:
-        """Whether there is no process that could be asked."""
+        """Whether there is no running process."""
         return self._worker.ended
 
-    def ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        """The answer of a method of the bench, or a `Failure`, as `Worker.ask`.
+    def request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+        """The result of a method of the bench, or a `Failure`, as `Worker.request`.
 
         Raises:
-            AutotuneError: if a process cannot start, or `STARTS` are gone before the request comes.
+            AutotuneError: if a process cannot start, or `STARTS` processes end before the request.
         """
-        return self._tried(lambda worker: worker.ask(method, arguments, limit))
+        return self._attempted(lambda worker: worker.request(method, arguments, limit))
 
-    def turn_to(self, task: object, limit: float) -> None:
-        """Has the process, and those that follow it, serve another task.
+    def switch_to(self, task: object, limit: float) -> None:
+        """Makes the process, and its successors, serve another task.
 
         Raises:
-            AutotuneError: as `ask`.
+            AutotuneError: as `request`.
         """
-        factory, (_, *rest) = self._opening
-        self._opening = factory, (task, *rest)
+        factory, (_, *rest) = self._arguments
+        self._arguments = factory, (task, *rest)
         if not self._worker.ended:
-            self.ask("turn_to", (task,), limit)  # one that fails ends, and the next knows the task
+            self.request(
+                "switch_to", (task,), limit
+            )  # one that fails ends; the next starts with the task
 
     def kill(self) -> None:
-        """Ends the process without waiting for its end."""
+        """Kills the process without waiting for its end."""
         self._worker.kill()
 
     def stop(self) -> None:
-        """Ends the process; may be called twice."""
+        """Kills the process and waits for its end; may be called twice."""
         self._worker.stop()
 
-    def _tried(self, attempt: Callable[[Worker], T]) -> T:
+    def _attempted(self, attempt: Callable[[Worker], T]) -> T:
         reason = ""
         for _ in range(STARTS):
             if self._worker.ended:
                 self._worker.stop()
-                self._worker = Worker(*self._opening)
+                self._worker = Worker(*self._arguments)
             try:
                 return attempt(self._worker)
-            except GoneError as gone:  # the request is not to blame
+            except WorkerGoneError as gone:  # not the fault of the request
                 reason = str(gone)
         raise RunnerError(f"the worker did not start: {reason}")
 
 
 def _reason(answer: object) -> str:
-    return answer.reason if isinstance(answer, Dying) else f"the worker answered {answer!r}"
+    return answer.reason if isinstance(answer, WorkerDying) else f"the worker answered {answer!r}"

@@ -1,4 +1,4 @@
-"""The runner that measures on a GPU, through worker processes that candidates may take down."""
+"""The runner that measures on a GPU, in worker processes that a candidate may take down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.gpu.process import Service
+from autotune.gpu.process import RestartingWorker
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 
@@ -18,53 +18,52 @@ if TYPE_CHECKING:
     from autotune.user_kernels import Workload
 
 BENCH = "autotune.gpu.benches.gemm:open_bench"
-VENDOR_BENCH = "autotune.gpu.benches.vendor:open_vendor"
+BASELINE_BENCH = "autotune.gpu.benches.baseline:open_bench"
 KERNEL_BENCH = "autotune.gpu.benches.user_kernel:open_bench"
 
 # A candidate takes well under a second. The second term is for slow GPUs: verification's float64
 # product and the naive kernel at 1 TFLOP/s, a dozen times over.
 TIME_LIMIT, TIME_LIMIT_PER_TFLOP = 5.0, 20.0
-# Arrays of a user's kernel are looked at by this machine's processor.
+# The arrays of a user kernel are compared on the host.
 TIME_LIMIT_PER_GB = 20.0
-VENDOR_LIMIT = 120.0  # loading cuBLAS takes seconds where the disk is slow
-RIVALS = 16  # runs that one factory may open
+BASELINE_LIMIT = 120.0  # loading cuBLAS takes seconds from a slow disk
+LIBRARY_RUNS = 16  # runs that one factory of further baselines may open
 
 
-def open_runner(problem: Problem, index: int = 0, *, library: bool = True) -> GpuRunner:
+def open_runner(problem: Problem, index: int = 0, *, with_baseline: bool = True) -> GpuRunner:
     """A runner for a problem on GPU `index`, which starts in the background.
 
-    Without the vendor's library it has no baseline, and a rematch judges no accuracies.
+    Without the vendor baseline a rematch does not judge accuracies.
     """
-    return GpuRunner(problem, index, vendor=VENDOR_BENCH if library else None)
+    return GpuRunner(problem, index, baseline_bench=BASELINE_BENCH if with_baseline else None)
 
 
 def open_kernel_runner(work: Workload, index: int = 0, *, time_limit: float) -> GpuRunner:
-    """A runner for a kernel of the user's on GPU `index`.
+    """A runner for a user kernel on GPU `index`.
 
     Args:
-        work: what the kernel is called with and has to compute.
+        work: the arguments of the kernel, and the results it has to compute.
         index: the GPU.
-        time_limit: seconds for all runs of one candidate; what looking at its results takes is
-            added.
+        time_limit: seconds for all runs of one candidate; the time to compare its results is added.
     """
     limit = time_limit + TIME_LIMIT_PER_GB * work.bytes / 1e9
-    return GpuRunner(work, index, bench=KERNEL_BENCH, vendor=None, time_limit=limit)
+    return GpuRunner(work, index, bench=KERNEL_BENCH, baseline_bench=None, time_limit=limit)
 
 
 class GpuRunner:
-    """Measures candidates of one problem, or of one kernel of the user's, in worker processes.
+    """Measures candidates of one problem, or of one user kernel, in worker processes.
 
-    One measures; the other, where there is a vendor's library, has it loaded and times against it.
-    Both make their contexts at the start, so that none comes while something is timed, and never
-    do they work at once. Where memory, or a GPU in exclusive mode, does not allow for both, the one
-    that is not asked ends.
+    One process measures. The other has the vendor library loaded and times against the vendor
+    baseline. Both create their contexts at the start, so that no context is created while something
+    is timed, and they never work at the same time. Where memory, or a GPU in exclusive mode, allows
+    for one only, the process that is not needed ends.
 
-    An illegal access, an endless loop or a killed worker costs the candidate at hand alone: it
-    comes back as a `Failure`, and the next request starts a new worker. Not for several threads,
-    but for `baseline_ready`.
+    An illegal access, an endless loop or a killed worker costs the current candidate alone: it is a
+    `Failure`, and the next request starts a new worker. For one thread at a time, except for
+    `baseline_ready`.
 
-    Whatever needs a worker that cannot start, `device` among it, raises a `MissingError` if PyCUDA,
-    the driver or a GPU is missing, a `DeviceError` if there is no GPU of that index, and a
+    Whatever needs a worker that cannot start, including `device`, raises a `MissingError` if
+    PyCUDA, the driver or a GPU is missing, a `DeviceError` if there is no GPU of that index, and a
     `RunnerError` if the process fails or the problem needs more memory than is free.
     """
 
@@ -76,7 +75,7 @@ class GpuRunner:
         index: int = 0,
         *,
         bench: str = BENCH,
-        vendor: str | None = VENDOR_BENCH,
+        baseline_bench: str | None = BASELINE_BENCH,
         time_limit: float | None = None,
     ) -> None:
         """Starts the workers and waits for nothing.
@@ -84,39 +83,39 @@ class GpuRunner:
         Args:
             task: what the candidates compute.
             index: the GPU.
-            bench: `module:function` that opens the bench that measures; called with task and index.
-            vendor: likewise the one with the vendor's library; None if there is no such library.
-            time_limit: seconds for one candidate; by default from a problem's operations.
+            bench: `module:function` that opens the measuring bench, called with task and index.
+            baseline_bench: likewise for the bench with the vendor library; None for no baseline.
+            time_limit: seconds for one candidate; by default from the problem's operations.
         """
-        self._limit = _limit_of(task) if time_limit is None else time_limit
+        self._limit = _time_limit(task) if time_limit is None else time_limit
         self._task = task
         self._baseline: Measurement | None = None
-        self._asked = vendor is None  # whether the baseline is known, or known not to be there
-        self._settled = False
-        self._measuring = Service(bench, (task, index))
-        self._vendor = Service(vendor, (task, index)) if vendor else None
+        self._baseline_known = baseline_bench is None  # also if it is known not to exist
+        self._contexts_ready = False
+        self._measuring = RestartingWorker(bench, (task, index))
+        self._library = RestartingWorker(baseline_bench, (task, index)) if baseline_bench else None
 
-    def turn_to(self, problem: Problem) -> None:
+    def switch_to(self, problem: Problem) -> None:
         """Takes up another problem in the same processes, which saves their start.
 
         Raises:
-            AutotuneError: if a process that is still to start cannot.
+            AutotuneError: if a process that has yet to start cannot.
         """
-        self._task, self._limit = problem, _limit_of(problem)
-        self._baseline, self._asked = None, self._vendor is None
-        for one in (self._measuring, self._vendor):
-            if one is not None:
-                one.turn_to(problem, self._limit + VENDOR_LIMIT)
+        self._task, self._limit = problem, _time_limit(problem)
+        self._baseline, self._baseline_known = None, self._library is None
+        for worker in (self._measuring, self._library):
+            if worker is not None:
+                worker.switch_to(problem, self._limit + BASELINE_LIMIT)
 
     @property
     def device(self) -> Device:
         """The GPU."""
-        return self._measuring.hello.device
+        return self._measuring.device_info.device
 
     @property
     def driver(self) -> str:
-        """The CUDA version of the driver, such as `13.0`."""
-        return self._measuring.hello.driver
+        """The CUDA version that the driver supports, such as `13.0`."""
+        return self._measuring.device_info.driver
 
     def known(self) -> Sequence[Config] | None:
         """None: any configuration can be measured."""
@@ -129,47 +128,47 @@ class GpuRunner:
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """Verifies a candidate and times it; needs no vendor's library."""
-        self._settle()
-        answer = self._ask("measure", (candidate, best_us, objective), self._limit)
-        return answer if isinstance(answer, Measurement | Failure) else _garbled(answer)
+        """Verifies a candidate and times it, without the vendor library."""
+        self._await_contexts()
+        answer = self._request("measure", (candidate, best_us, objective), self._limit)
+        return answer if isinstance(answer, Measurement | Failure) else _unexpected(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """Verifies and times the candidates interleaved, together with the baseline if known.
+        """Verifies and times the candidates interleaved, with the baseline if it is known.
 
-        Should one of them take the worker down, each is measured by itself.
+        If one of them takes the worker down, each is measured separately.
         """
-        against_vendor = self._baseline is not None
-        limit = self._limit * (len(candidates) + 1) + VENDOR_LIMIT * against_vendor
-        match self._raced("rematch", candidates, against_vendor, limit):
-            case (list(outcomes), Measurement() | None as vendor) if len(outcomes) == len(
+        with_baseline = self._baseline is not None
+        limit = self._limit * (len(candidates) + 1) + BASELINE_LIMIT * with_baseline
+        match self._interleaved("rematch", candidates, with_baseline, limit):
+            case (list(outcomes), Measurement() | None as baseline) if len(outcomes) == len(
                 candidates
             ):
-                self._baseline = vendor or self._baseline
+                self._baseline = baseline or self._baseline
                 return outcomes
             case _:
-                return [self._alone(candidate) for candidate in candidates]
+                return [self._measured_separately(candidate) for candidate in candidates]
 
     def compare(
-        self, candidates: Sequence[Candidate], rivals: Sequence[str] = ()
+        self, candidates: Sequence[Candidate], baselines: Sequence[str] = ()
     ) -> dict[str, Measurement | Failure]:
-        """Candidates, the vendor's library and its rivals, verified and timed interleaved.
+        """Candidates, the vendor baseline and further baselines, verified and timed interleaved.
 
         Args:
             candidates: named by the texts of their configurations.
-            rivals: `module:function`, imported by the worker and called with its session and its
-                operands; gives pairs of a name and a `session.Run` that computes the problem at
-                alpha = 1 and beta = 0.
+            baselines: `module:function` of each factory, imported by the worker and called with its
+                session and its operands. It returns pairs of a name and a `session.Run` that
+                computes the problem at alpha = 1 and beta = 0.
 
         Returns:
-            What each name did; `bench.VENDOR` is cuBLAS through PyTorch or CuPy, where there is
-            one. A relative error is reported, however large beside the vendor's.
+            The outcome for each name; `benches.gemm.BASELINE` is cuBLAS through PyTorch or CuPy,
+            where available. A relative error is reported, however large beside the baseline's.
 
         Raises:
-            RunnerError: if one of them takes the worker down, or a rival cannot be opened.
+            RunnerError: if one of them takes the worker down, or a factory fails.
         """
-        limit = self._limit * (len(candidates) + RIVALS * len(rivals) + 1) + VENDOR_LIMIT
-        answer = self._raced("compare", candidates, list(rivals), limit)
+        limit = self._limit * (len(candidates) + LIBRARY_RUNS * len(baselines) + 1) + BASELINE_LIMIT
+        answer = self._interleaved("compare", candidates, list(baselines), limit)
         if isinstance(answer, dict):
             return answer
         raise RunnerError(f"comparing on {self._task} failed: {_reason(answer)}")
@@ -179,87 +178,92 @@ class GpuRunner:
 
         After a rematch it is the time from there, interleaved with the candidates'.
         """
-        if not self._asked:
-            answer = self._ask_vendor("baseline", (), self._limit + VENDOR_LIMIT)
+        if not self._baseline_known:
+            answer = self._request_with_library("baseline", (), self._limit + BASELINE_LIMIT)
             self._baseline = answer if isinstance(answer, Measurement) else None
-            self._asked = not isinstance(answer, Failure)
+            self._baseline_known = not isinstance(answer, Failure)
         return self._baseline
 
     @property
     def baseline_ready(self) -> bool:
         """Whether `baseline` would not wait for PyTorch or CuPy to be imported."""
-        return self._asked or self._vendor is None or not self._vendor.waits
+        return self._baseline_known or self._library is None or not self._library.starting
 
     def close(self) -> None:
         """Ends the workers."""
-        workers = [one for one in (self._measuring, self._vendor) if one]
-        for one in workers:
-            one.kill()  # all before the first is waited for
-        for one in workers:
-            one.stop()
+        workers = [worker for worker in (self._measuring, self._library) if worker]
+        for worker in workers:
+            worker.kill()  # all of them before waiting for the first
+        for worker in workers:
+            worker.stop()
 
-    def _settle(self) -> None:
-        """Waits, the first time, until the other worker has its context as well."""
-        if self._vendor is not None and not self._settled:
-            with suppress(AutotuneError):  # told to whoever asks for the vendor
-                _ = self._vendor.hello
-        self._settled = True
+    def _await_contexts(self) -> None:
+        """Waits, the first time, until the worker with the library has its context too."""
+        if self._library is not None and not self._contexts_ready:
+            with suppress(AutotuneError):  # `baseline` reports it
+                _ = self._library.device_info
+        self._contexts_ready = True
 
-    def _alone(self, candidate: Candidate) -> Measurement | Failure:
-        """Measured by itself, and judged beside the baseline if that is known."""
+    def _measured_separately(self, candidate: Candidate) -> Measurement | Failure:
+        """Measures a candidate and judges its accuracy beside the baseline, if that is known."""
         outcome = self.measure(candidate, None)
         if self._baseline is None or not isinstance(self._task, Problem):
             return outcome
-        from autotune.verification.accuracy import (
-            judged,  # NumPy with it, for which no worker has to wait
-        )
+        from autotune.verification.accuracy import judged  # imports NumPy, which workers need not
 
         return judged(self._task, outcome, self._baseline.relative_error)
 
-    def _raced(
-        self, method: str, candidates: Sequence[Candidate], others: object, limit: float
+    def _interleaved(
+        self, method: str, candidates: Sequence[Candidate], argument: object, limit: float
     ) -> object:
-        """The answer of a method that takes candidates, all at once, and something else."""
-        workspace = max((one.plan.workspace for one in candidates), default=0)
-        return self._ask_vendor(method, (list(candidates), others), limit, workspace)
+        """The answer of a method that takes all candidates at once, and one more argument."""
+        workspace = max((candidate.plan.workspace for candidate in candidates), default=0)
+        return self._request_with_library(method, (list(candidates), argument), limit, workspace)
 
-    def _ask_vendor(
+    def _request_with_library(
         self, method: str, arguments: tuple[object, ...], limit: float, workspace: int = 0
     ) -> object:
-        """The answer of the worker with the library, alone on the GPU if both have no room there;
-        where there is no library, that of the one that measures."""
-        if self._vendor is None:
-            return self._ask(method, arguments, limit)
-        _ = self.device  # which is still asked for when that worker has ended
-        if _either(self._vendor, self._measuring, "room", (workspace,), limit) is False:
+        """The answer of the worker with the vendor library, else of the measuring worker.
+
+        The measuring worker ends first if the GPU has no memory for both.
+        """
+        if self._library is None:
+            return self._request(method, arguments, limit)
+        _ = self.device  # stays known when that worker has ended
+        room = _request_from(self._library, self._measuring, "has_room", (workspace,), limit)
+        if room is False:
             self._measuring.stop()
-        return _either(self._vendor, self._measuring, method, arguments, limit)
+        return _request_from(self._library, self._measuring, method, arguments, limit)
 
-    def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        """The answer of the worker that measures."""
-        return _either(self._measuring, self._vendor, method, arguments, limit)
+    def _request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+        """The answer of the measuring worker."""
+        return _request_from(self._measuring, self._library, method, arguments, limit)
 
 
-def _limit_of(task: Problem | Workload) -> float:
-    """Seconds for one candidate, by a problem's operations."""
+def _time_limit(task: Problem | Workload) -> float:
+    """Seconds for one candidate, from a problem's operations."""
     flops = task.flops if isinstance(task, Problem) else 0
     return TIME_LIMIT + TIME_LIMIT_PER_TFLOP * flops / 1e12
 
 
-def _either(
-    one: Service, other: Service | None, method: str, arguments: tuple[object, ...], limit: float
+def _request_from(
+    worker: RestartingWorker,
+    rival: RestartingWorker | None,
+    method: str,
+    arguments: tuple[object, ...],
+    limit: float,
 ) -> object:
-    """The answer of one worker; if it cannot start beside the other, that one ends first."""
+    """The answer of a worker; if it cannot start, its rival for the GPU ends and it tries again."""
     try:
-        return one.ask(method, arguments, limit)
+        return worker.request(method, arguments, limit)
     except RunnerError:
-        if other is None or other.ended:
+        if rival is None or rival.ended:
             raise
-        other.stop()
-        return one.ask(method, arguments, limit)
+        rival.stop()
+        return worker.request(method, arguments, limit)
 
 
-def _garbled(answer: object) -> Failure:
+def _unexpected(answer: object) -> Failure:
     return Failure("crash", _reason(answer))
 
 

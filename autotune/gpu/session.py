@@ -14,11 +14,11 @@ from autotune.driver import attributes, tensor_maps
 from autotune.driver.arguments import FORMATS, Values, resolve_arguments
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
-from autotune.gpu.tensor_map_launches import MappedKernel
+from autotune.gpu.tensor_map_launches import TensorMapKernel
 from autotune.runners.base import Candidate
 
 Run = Callable[[], None]
-"""Puts all launches of one computation on the session's stream."""
+"""Enqueues all launches of one computation on the session's stream."""
 
 Dim3 = tuple[int, int, int]
 
@@ -53,7 +53,7 @@ def pycuda() -> Any:
 
 
 def probe(index: int = 0) -> Device:
-    """The identity and limits of GPU `index`, as its driver gives them. Needs no context.
+    """The identity and limits of GPU `index`, as its driver states them; needs no context.
 
     Raises:
         MissingError: if PyCUDA, the driver or a GPU is missing.
@@ -63,7 +63,7 @@ def probe(index: int = 0) -> Device:
 
 
 def count() -> int:
-    """How many GPUs the driver shows.
+    """Number of GPUs that the driver shows.
 
     Raises:
         MissingError: if PyCUDA, the driver or a GPU is missing.
@@ -73,14 +73,14 @@ def count() -> int:
 
 @dataclass(frozen=True)
 class LoadedKernel:
-    """A loaded kernel: PyCUDA's function, the stream and the dynamic shared memory in bytes."""
+    """A kernel that PyCUDA has loaded, with its stream and dynamic shared memory in bytes."""
 
     function: Any
     stream: Any
     shared: int
 
     def enqueue(self, grid: Dim3, block: Dim3, *arguments: int | float | bytes) -> None:
-        """Puts one launch on the stream."""
+        """Enqueues one launch."""
         self.function.prepared_async_call(
             grid, block, self.stream, *arguments, shared_size=self.shared
         )
@@ -88,11 +88,11 @@ class LoadedKernel:
     def step(
         self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
     ) -> Callable[[], None]:
-        """What puts one launch on the stream, each time it is called."""
+        """A function that enqueues this launch each time it is called."""
         return partial(self.enqueue, grid, block, *arguments)
 
     def attribute(self, name: str) -> int:
-        """What the driver says about the function: `NUM_REGS` and the like."""
+        """An attribute of the function, such as `NUM_REGS`, from the driver."""
         import pycuda.driver as cuda
 
         return int(self.function.get_attribute(getattr(cuda.function_attribute, name)))
@@ -143,11 +143,11 @@ class Session:
         self.stream.synchronize()
 
     def mark(self) -> Any:
-        """A PyCUDA event that tells when the stream gets here."""
+        """A PyCUDA event, recorded at this point of the stream."""
         return self.cuda.Event().record(self.stream)
 
     def broken(self) -> bool:
-        """Whether an earlier error, such as an illegal access, has made the context useless."""
+        """Whether an earlier error, such as an illegal access, has broken the context."""
         try:
             self.cuda.Context.synchronize()
         except self.cuda.Error:
@@ -155,15 +155,15 @@ class Session:
         return False
 
     def allocate(self, size: int) -> Any:
-        """A PyCUDA allocation of `size` bytes; the int of it is its address."""
+        """A PyCUDA allocation of `size` bytes; `int` gives its address."""
         return self.cuda.mem_alloc(size)
 
     def free_bytes(self) -> int:
-        """Device memory that is not taken."""
+        """Bytes of free device memory."""
         return int(self.cuda.mem_get_info()[0])
 
     def load(self, program: Program, types: Sequence[ArgumentType], shared: int) -> LoadedKernel:
-        """The program's kernel, ready for launches with `shared` bytes of dynamic shared memory.
+        """Loads a program's kernel for launches with `shared` bytes of dynamic shared memory.
 
         Not for kernels that take tensor maps.
         """
@@ -174,7 +174,7 @@ class Session:
         return LoadedKernel(function, self.stream, shared)
 
     def bind(self, candidate: Candidate) -> Callable[[Values], Run]:
-        """Loads the candidate's programs; what comes back launches them with given values."""
+        """Loads the candidate's programs; returns a function that makes a run with given values."""
         launches = candidate.plan.launches
         kernels = [
             self._loaded(program, launch)
@@ -197,13 +197,13 @@ class Session:
 
         return bound
 
-    def _loaded(self, program: Program, launch: Launch) -> LoadedKernel | MappedKernel:
+    def _loaded(self, program: Program, launch: Launch) -> LoadedKernel | TensorMapKernel:
         types = [argument.type for argument in launch.arguments]
         if "tensor_map" not in types:
             return self.load(program, types, launch.shared)
         from cuda.bindings import driver
 
-        return MappedKernel.load(
+        return TensorMapKernel.load(
             *(driver, checked, program.cubin, program.symbol),
             types=types,
             stream=self.stream,
@@ -211,7 +211,7 @@ class Session:
         )
 
     def resources(self, program: Program, launch: Launch) -> Resources:
-        """What the driver says that the loaded kernel takes; `barriers` it does not tell."""
+        """Resources of the loaded kernel from the driver, which does not state `barriers`."""
         kernel = self._loaded(program, launch)
         return Resources(
             threads=launch.threads,
@@ -222,7 +222,7 @@ class Session:
         )
 
     def resident_blocks(self, program: Program, launch: Launch) -> int:
-        """Blocks an SM by the driver's own occupancy calculator, which PyCUDA has no call for."""
+        """Resident blocks of an SM from the driver's occupancy calculator, which PyCUDA lacks."""
         from cuda.bindings import driver
 
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -237,10 +237,10 @@ class Session:
 
 
 def checked(answer: tuple[Any, ...]) -> Any:
-    """What a call of `cuda.bindings` returned besides its status.
+    """The value of a `cuda.bindings` call, without its status.
 
     Raises:
-        pycuda.driver.LogicError: if the status is not success, like PyCUDA's own calls.
+        pycuda.driver.LogicError: if the status is not success, as in PyCUDA's own calls.
     """
     status, *values = answer
     if status.value:
@@ -250,10 +250,10 @@ def checked(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _encode(one: TensorMap, values: Values) -> bytes:
+def _encode(tensor_map: TensorMap, values: Values) -> bytes:
     from cuda.bindings import driver
 
-    return tensor_maps.TensorMapEncoder(driver)(one, values)
+    return tensor_maps.TensorMapEncoder(driver)(tensor_map, values)
 
 
 def _device(cuda: Any, index: int) -> Any:

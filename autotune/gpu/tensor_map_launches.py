@@ -1,8 +1,8 @@
 """Launches of kernels that take tensor maps, through `cuda.bindings`.
 
-PyCUDA 2026.1 hands all arguments over as one buffer. Launched so, kernels did not find their tensor
-maps (CUDA 13.0, H100: C stayed as it was, or an illegal instruction); with each argument handed
-over by itself they do.
+PyCUDA 2026.1 passes all arguments in one buffer. Kernels launched that way did not find their
+tensor maps (CUDA 13.0, H100: C stayed unchanged, or an illegal instruction); with one pointer for
+each argument they do.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class MappedKernel:
-    """A kernel of a module that `cuda.bindings` has loaded.
+class TensorMapKernel:
+    """A kernel that takes tensor maps, loaded by `cuda.bindings`.
 
     Attributes:
         cuda: `cuda.bindings.driver`.
-        checked: raises if a call's status is not success, and returns the rest.
-        function: its CUfunction, which lives as long as the process.
-        types: of its arguments.
+        checked: returns the value of a call, or raises if its status is not success.
+        function: the CUfunction, which lives as long as the process.
+        types: types of its arguments.
         stream: PyCUDA's stream.
         shared: dynamic shared memory in bytes.
     """
@@ -48,8 +48,8 @@ class MappedKernel:
         types: Sequence[ArgumentType],
         stream: Any,
         shared: int,
-    ) -> MappedKernel:
-        """The kernel of a cubin, ready for launches with `shared` bytes of shared memory."""
+    ) -> TensorMapKernel:
+        """Loads the kernel of a cubin for launches with `shared` bytes of dynamic shared memory."""
         module = checked(cuda.cuModuleLoadData(cubin))
         function = checked(cuda.cuModuleGetFunction(module, symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -59,17 +59,17 @@ class MappedKernel:
     def step(
         self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
     ) -> Callable[[], None]:
-        """What puts one launch on the stream, each time it is called."""
-        given = pack_arguments(self.types, arguments)
+        """A function that enqueues this launch each time it is called."""
+        buffer = pack_arguments(self.types, arguments)
         handle = int(self.stream.handle)
 
         def enqueue() -> None:
-            launch, at = self.cuda.cuLaunchKernel, given.address
+            launch, at = self.cuda.cuLaunchKernel, buffer.address
             self.checked(launch(self.function, *grid, *block, self.shared, handle, at, 0))
 
         return enqueue
 
     def attribute(self, name: str) -> int:
-        """What the driver says about the function: `NUM_REGS` and the like."""
+        """An attribute of the function, such as `NUM_REGS`, from the driver."""
         kind = getattr(self.cuda.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         return int(self.checked(self.cuda.cuFuncGetAttribute(kind, self.function)))

@@ -1,4 +1,4 @@
-"""How long a run takes: CUDA graphs of many runs, timed by events on the session's stream."""
+"""Timing of runs: CUDA graphs of many runs between events on the session's stream."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from autotune.gpu.session import Run, Session, checked
 from autotune.runners.base import Objective
 from autotune.runners.estimates import Estimate
 
-GRAPH_US = 300.0  # so long that the gap between two graphs, 1 to 2 us, is lost in it
+GRAPH_US = 300.0  # makes the gap between two graphs, 1 to 2 us, negligible
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
 PROBE_US, PROBE_RUNS = 250.0, (2, 20)
 
-# Times the best: what is slower is no contender, and so many samples are enough for it. A graph
-# that is not `GRAPH_US` long says less.
+# A run slower than this factor times the best cannot win, and a few samples are enough for it. The
+# second factor is for graphs shorter than `GRAPH_US`, which are less exact.
 CLOSE, SLOWER = 1.1, 1.3
 QUICK_SAMPLES = 3
-HOST_US = 30.0  # what the host may take to launch a run on an idle device
+HOST_US = 30.0  # host time to launch a run on an idle device, at most
 
-# Least and most samples, and the device time that they may take in between.
+# Fewest and most samples, and the device time that decides in between.
 SAMPLES, SAMPLING_US = (3, 20), 6_000.0
 COLD_SAMPLES, COLD_US = (1, 5), 6_000.0
-# Where the cold ones decide.
+# If the cold time decides.
 DECIDING_SAMPLES, DECIDING_US = (3, 15), 12_000.0
-# Half the distance of the quartiles, as a share of the median, at which no more hot samples are
-# taken: for normal noise the standard error of the median of eight is then 0.2 %.
+# Half the interquartile range, as a share of the median, at which no more hot samples are taken:
+# for normal noise the standard error of the median of eight is then 0.2 %.
 STEADY, STEADY_SAMPLES = 0.003, 8
-MORE_SAMPLES = 5  # at once, beside which the one replay that is not timed is little
+MORE_SAMPLES = 5  # at once, so that the one untimed replay costs little
 ROUNDS, ROUNDS_US = (5, 25), 2_000_000.0
 COLD_ROUNDS_US = 1_000_000.0
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Times of one run in microseconds; `cold` is empty where it was not measured."""
+    """Hot and cold times of a run in microseconds; `cold` is empty if not measured."""
 
     hot: tuple[float, ...]
     cold: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A run that has run before, so that nothing is left to load, and how long it took then."""
+class WarmRun:
+    """A run whose kernels are loaded, because it has run before, and the time it took then."""
 
     run: Run
     first_us: float
@@ -56,33 +56,31 @@ class Contestant:
 class Timer:
     """Times runs on a session's stream.
 
-    Hot: runs of `GRAPH_US` or longer by themselves, others as replays of a graph of several that
-    take so long together; inputs may sit in L2. Cold: single runs, each after a write of twice the
-    size of L2, as launched from the host; what the events themselves take, about a microsecond, is
-    part of it.
+    Hot: a run of `GRAPH_US` or longer is timed alone, a shorter one as replays of a graph of
+    several runs that take that long together; inputs may sit in L2. Cold: single runs launched from
+    the host, each after a write of twice the size of L2; the overhead of the events, about a
+    microsecond, is included.
     """
 
     def __init__(self, session: Session) -> None:
-        """Allocates the memory whose writing flushes L2."""
+        """Allocates the memory that is written to flush L2."""
         self._session = session
         self._flush_bytes = 2 * session.device.l2_bytes
         self._flush_memory = session.allocate(self._flush_bytes)
         self._flush_us = self._rounds([self._flush], 3, lambda: None)[0][-1]
 
-    def time(
-        self, contestant: Contestant, best_us: float | None, objective: Objective = "hot"
-    ) -> Samples:
-        """Samples of a run: a few, none of them cold, for one that is no match for `best_us`.
+    def time(self, warm: WarmRun, best_us: float | None, objective: Objective = "hot") -> Samples:
+        """Samples of a run: only a few hot ones if it clearly cannot beat `best_us`.
 
-        That is the best time of the objective; who is hot no match for the best cold time is none
-        cold either. A run that is long beside the launch and the filling of L2, and slower than
-        `CLOSE` times the best even without those, needs no more than it took at first.
+        `best_us` is the best time of the objective. A run whose hot time already exceeds the best
+        cold time cannot win cold. If the first time, less launch and L2 misses, already exceeds
+        `CLOSE` times the best, that time is the only sample.
         """
-        run, first = contestant.run, contestant.first_us
+        run, first = warm.run, warm.first_us
         best = best_us or math.inf
         if first - HOST_US - self._flush_us > CLOSE * best:
             return Samples((first,))
-        probed = self._probed(contestant)
+        probed = self._probed(warm)
         each = statistics.median(probed)
         if each > SLOWER * best:
             return Samples(tuple(probed))
@@ -95,13 +93,13 @@ class Timer:
         colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
         return Samples(tuple(hot), tuple(self._cold(run, colds)))
 
-    def interleave(self, contestants: Sequence[Contestant]) -> list[Samples]:
-        """Samples of several runs that take turns, in an order that alternates by round."""
-        times = [statistics.median(self._probed(one)) for one in contestants]
+    def interleave(self, warm_runs: Sequence[WarmRun]) -> list[Samples]:
+        """Samples of several runs that take turns; the order reverses every round."""
+        times = [statistics.median(self._probed(warm)) for warm in warm_runs]
         sizes = [_graph_runs(each) for each in times]
         a_round = sum(each * runs for each, runs in zip(times, sizes, strict=True))
         a_cold_round = sum(each + self._flush_us for each in times)
-        runs = [one.run for one in contestants]
+        runs = [warm.run for warm in warm_runs]
         with ExitStack() as graphs:
             replays = [
                 graphs.enter_context(self._replayable(run, size))
@@ -117,17 +115,17 @@ class Timer:
             for warm, after_flush, size in zip(hot, cold, sizes, strict=True)
         ]
 
-    def _probed(self, contestant: Contestant) -> list[float]:
-        """A first idea of how long a run takes: by a small graph if launching it takes as long."""
-        first = contestant.first_us
+    def _probed(self, warm: WarmRun) -> list[float]:
+        """A first estimate of a run's time; by a small graph if launching it takes as long."""
+        first = warm.first_us
         if first >= GRAPH_US:
             return [first]
         runs = _within(PROBE_RUNS, PROBE_US / first + 1)
-        with self._replayable(contestant.run, runs) as replay:
+        with self._replayable(warm.run, runs) as replay:
             return self._replayed(replay, runs, QUICK_SAMPLES)
 
     def _hot(self, run: Run, runs: int, limit_us: float, objective: Objective) -> list[float]:
-        """A few samples; more, until they are steady, if they decide and are within the limit."""
+        """A few hot samples; more until they are steady, if hot decides and the limit is met."""
         with self._replayable(run, runs) as replay:
             hot = self._replayed(replay, runs, QUICK_SAMPLES)
             each = statistics.median(hot)
@@ -139,7 +137,7 @@ class Timer:
             return hot
 
     def _deciding(self, run: Run, limit_us: float) -> list[float]:
-        """Cold samples: as few as may be beyond the limit, else as many as there is time for."""
+        """Cold samples: the fewest if beyond the limit, else as many as there is time for."""
         least, _ = DECIDING_SAMPLES
         cold = self._cold(run, least)
         each = statistics.median(cold)
@@ -162,16 +160,16 @@ class Timer:
         return [1e3 * start.time_till(end) / runs for start, end in pairwise(marks)]
 
     def _rounds(
-        self, contestants: Sequence[Run], rounds: int, before: Callable[[], None]
+        self, runs: Sequence[Run], rounds: int, before: Callable[[], None]
     ) -> list[list[float]]:
-        """Microseconds of each contestant in each round, `before` left out."""
-        marks: list[list[tuple[Any, Any]]] = [[] for _ in contestants]
-        order = list(range(len(contestants)))
+        """Microseconds of each run in each round, without `before`."""
+        marks: list[list[tuple[Any, Any]]] = [[] for _ in runs]
+        order = list(range(len(runs)))
         for _ in range(rounds):
             for i in order:
                 before()
                 start = self._session.mark()
-                contestants[i]()
+                runs[i]()
                 marks[i].append((start, self._session.mark()))
             order.reverse()
         self._session.synchronize()
@@ -184,14 +182,14 @@ class Timer:
 
     @contextmanager
     def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
-        """Captures `runs` runs as a graph, if more than one; PyCUDA has no calls for that."""
+        """Captures `runs` runs as a graph, if more than one; through `cuda.bindings`."""
         if runs == 1:
             yield run
             return
         from cuda.bindings import driver
 
         stream = driver.CUstream(self._session.stream.handle)
-        # Relaxed: a library that is captured may allocate memory meanwhile.
+        # Relaxed: a captured library may allocate memory meanwhile.
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         checked(driver.cuStreamBeginCapture(stream, mode))
         try:
@@ -216,7 +214,7 @@ def _steady(samples: Sequence[float]) -> bool:
 
 
 def _graph_runs(each: float) -> int:
-    """How many runs of `each` microseconds make a graph."""
+    """Number of runs of `each` microseconds in a graph."""
     return 1 if each >= GRAPH_US else _within((2, GRAPH_RUNS), GRAPH_US / each + 1)
 
 

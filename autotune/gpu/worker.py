@@ -1,10 +1,10 @@
 """The worker process: answers requests until it is killed or its parent is gone.
 
-The parent sends the factory of the bench with its arguments, the last of which is the number of the
-GPU, then requests; each is a method's name and arguments.
-The worker sends `Hello` as soon as it knows its GPU and `Standing` once the bench takes requests,
-or, in the place of either, the `AutotuneError` that keeps it from that. A request is answered by
-`Taken` at once, and then by an `Reply`, or by `Dying` when the process can be of no further use.
+The parent sends the factory of a bench with its arguments, of which the last is the number of the
+GPU, and then requests: a method's name with its arguments.
+The worker sends `DeviceInfo` as soon as it has its GPU and `BenchReady` once the bench takes
+requests, or instead of either the `AutotuneError` that prevents it. Each request is acknowledged by
+`RequestReceived` and answered by `RequestResult`, or by `WorkerDying` if the process cannot go on.
 """
 
 from __future__ import annotations
@@ -26,56 +26,61 @@ from autotune.errors import AutotuneError
 
 
 @dataclass(frozen=True)
-class Opening:
-    """What a factory returns: its GPU, the CUDA version of the driver, and what is left to do until
-    there is a bench."""
+class PendingBench:
+    """A bench that a factory has begun to open.
+
+    Attributes:
+        device: the GPU.
+        driver: the CUDA version that the driver supports.
+        finish: makes the bench.
+    """
 
     device: Device
     driver: str
-    stand: Callable[[], object]
+    finish: Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Hello:
-    """The worker has found its GPU; and the CUDA version of the driver."""
+class DeviceInfo:
+    """Message: the worker's GPU, and the CUDA version that its driver supports."""
 
     device: Device
     driver: str
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The bench takes requests."""
+class BenchReady:
+    """Message: the bench takes requests."""
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The request has arrived; whatever happens from here on is its doing."""
+class RequestReceived:
+    """Message: the request has arrived, so whatever happens from now on is its fault."""
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What the bench returned."""
+class RequestResult:
+    """Message: the value that the bench returned."""
 
     value: object
 
 
 @dataclass(frozen=True)
-class Dying:
-    """What the bench raised; the process ends after this."""
+class WorkerDying:
+    """Message: what the bench raised; the process ends after it."""
 
     reason: str
 
 
 def main(descriptor: int) -> None:
-    """Serves requests on an inherited socket; standard input is the parent's sign of life."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    """Serves requests on an inherited socket until standard input, held by the parent, closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     status = 0
     try:
         _serve(Connection(descriptor))
     except (EOFError, ConnectionError):
-        pass  # the parent closed the connection
+        pass  # the parent has closed the connection
     except BaseException:
         traceback.print_exc()
         status = 1
@@ -85,34 +90,34 @@ def main(descriptor: int) -> None:
 
 def _serve(connection: Connection[Any, Any]) -> None:
     factory, arguments = connection.recv()
-    threading.Thread(target=_wake, args=(arguments[-1],), daemon=True).start()
+    threading.Thread(target=_start_driver, args=(arguments[-1],), daemon=True).start()
     module, _, name = factory.partition(":")
     try:
-        opening = getattr(import_module(module), name)(*arguments)
-        connection.send(Hello(opening.device, opening.driver))
-        bench = opening.stand()
-        connection.send(Standing())
+        pending = getattr(import_module(module), name)(*arguments)
+        connection.send(DeviceInfo(pending.device, pending.driver))
+        bench = pending.finish()
+        connection.send(BenchReady())
     except AutotuneError as error:
         connection.send(error)
         return
     except Exception as error:
-        connection.send(Dying(f"{type(error).__name__}: {error}"))
+        connection.send(WorkerDying(f"{type(error).__name__}: {error}"))
         return
     while True:
         method, arguments = connection.recv()
-        connection.send(Taken())
+        connection.send(RequestReceived())
         try:
-            connection.send(Reply(getattr(bench, method)(*arguments)))
-        except Exception as error:  # whatever a candidate did; its process goes with it
-            connection.send(Dying(f"{type(error).__name__}: {error}"))
+            connection.send(RequestResult(getattr(bench, method)(*arguments)))
+        except Exception as error:  # whatever a candidate did: its process ends with it
+            connection.send(WorkerDying(f"{type(error).__name__}: {error}"))
             return
 
 
-def _wake(index: int) -> None:
-    """Has the driver start and make the GPU's primary context, which takes it a good part of a
-    second, while the benches' modules are imported: it works outside the interpreter's lock.
+def _start_driver(index: int) -> None:
+    """Initialises the driver and the GPU's primary context while the benches' modules are imported.
 
-    What fails here fails once more where it is told.
+    That takes a good part of a second, outside the interpreter's lock. An error is ignored here: it
+    occurs again, and is reported, when the session opens.
     """
     try:
         cuda = ctypes.CDLL("libcuda.so.1")

@@ -206,7 +206,7 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
     with local.explained():
         for index in indices:
             # The vendor's library is timed on the first alone.
-            runner = gpu.open_runner(problem, index, library=not runners)
+            runner = gpu.open_runner(problem, index, with_baseline=not runners)
             stack.callback(runner.close)
             runners[index] = runner
 

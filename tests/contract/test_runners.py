@@ -77,7 +77,7 @@ class WorkerContract(FakeCompilerContract):
 class TestGpuRunner(WorkerContract):
     @pytest.fixture
     def runner(self) -> Iterator[Runner]:
-        runner = GpuRunner(self.problem, bench=TIRELESS, vendor=TIRELESS)
+        runner = GpuRunner(self.problem, bench=TIRELESS, baseline_bench=TIRELESS)
         yield runner
         runner.close()
 
@@ -85,6 +85,6 @@ class TestGpuRunner(WorkerContract):
 class TestGpuRunnerWithoutVendorLibrary(WorkerContract):
     @pytest.fixture
     def runner(self) -> Iterator[Runner]:
-        runner = GpuRunner(self.problem, bench=TIRELESS, vendor=None)
+        runner = GpuRunner(self.problem, bench=TIRELESS, baseline_bench=None)
         yield runner
         runner.close()

@@ -12,11 +12,11 @@ from gpu_cases import Case
 
 from autotune.candidates import cost, space
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import VENDOR, GemmBench
+from autotune.gpu.benches.gemm import BASELINE, GemmBench
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Contestant, Timer
-from autotune.gpu.vendor_library import baseline
+from autotune.gpu.timing import Timer, WarmRun
+from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import Verdict
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.runners.base import Candidate, Measurement, Objective
@@ -52,7 +52,7 @@ def test_a_copy_runs_at_memory_bandwidth(session: Session) -> None:
         session.cuda.memcpy_dtod_async(target, source, COPY, session.stream)
 
     run()
-    hot = median(Timer(session).time(Contestant(run, 400.0), None).hot)
+    hot = median(Timer(session).time(WarmRun(run, 400.0), None).hot)
     share = 2 * COPY / (hot * 1e-6) / session.device.memory_bandwidth
     assert 0.7 < share < 1.0
 
@@ -105,7 +105,7 @@ def test_a_rematch_tells_naive_from_tiled(
     bench: GemmBench, session: Session, programs: Path
 ) -> None:
     contestants = [made(config, KILO, session, programs) for config in (NAIVE, TILED, NAIVE)]
-    outcomes, _ = bench.rematch(contestants, against_vendor=False)
+    outcomes, _ = bench.rematch(contestants, with_baseline=False)
     naive, tiled, again = (one.time_us for one in outcomes if isinstance(one, Measurement))
     assert tiled < naive
     assert naive == pytest.approx(again, rel=0.03)
@@ -143,9 +143,9 @@ def test_the_vendors_library_computes_in_the_same_precision(
     session: Session, programs: Path, text: str, least: float, most: float
 ) -> None:
     outcomes = GemmBench(session, Problem.parse(text), cache=programs).compare([], [])
-    if VENDOR not in outcomes:
+    if BASELINE not in outcomes:
         pytest.skip("no library that has this product")
-    vendor = outcomes[VENDOR]
+    vendor = outcomes[BASELINE]
     assert isinstance(vendor, Measurement), vendor
     # Rounding to n bits has a relative error of 2^-n / sqrt 3 at most.
     assert least <= (vendor.relative_error or 0) <= most
@@ -168,7 +168,7 @@ def test_the_vendors_library_follows_strides(
 
 def open_again(session: Session, operands: Operands) -> list[tuple[str, Run]]:
     """The vendor's library once more, as a rival."""
-    run = baseline(session, operands)
+    run = open_baseline(session, operands)
     return [("again", run)] if run else []
 
 
@@ -177,9 +177,9 @@ def test_a_rival_is_timed_as_everyone_else(
 ) -> None:
     what = made(TILED, KILO, session, programs)
     outcomes = bench.compare([what], ["test_timing_gpu:open_again"])
-    if VENDOR not in outcomes:
+    if BASELINE not in outcomes:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
-    ours, vendor, again = (outcomes[name] for name in (str(TILED), VENDOR, "again"))
+    ours, vendor, again = (outcomes[name] for name in (str(TILED), BASELINE, "again"))
     assert isinstance(ours, Measurement)
     assert isinstance(vendor, Measurement)
     assert isinstance(again, Measurement)

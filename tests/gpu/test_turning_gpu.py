@@ -46,7 +46,7 @@ def test_each_problem_is_verified_and_timed_by_the_same_processes(programs: Path
         first = [runner.baseline()]
         measured(runner, PROBLEMS[0], programs)
         for problem in PROBLEMS[1:]:
-            runner.turn_to(problem)
+            runner.switch_to(problem)
             outcome = measured(runner, problem, programs)
             assert outcome.error is not None
             first.append(runner.baseline())

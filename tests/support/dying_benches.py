@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.gpu.worker import Opening
+from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Measurement, Objective
 from support.worker_benches import Fake, opened
@@ -26,7 +26,7 @@ class Brief(Fake):
         return Measurement(2000.0 - candidate.resources.threads, samples=20)
 
     def rematch(
-        self, candidates: Sequence[Candidate], against_vendor: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool
     ) -> tuple[list[object], Measurement | None]:
         return [self.measure(candidate, None) for candidate in candidates], None
 
@@ -50,15 +50,15 @@ class Faulty(Brief):
         return Measurement(100.0 + 10 * abs(candidate.config.integer("tile_width") - 23))
 
 
-def brief(problem: Problem, index: int) -> Opening:
+def brief(problem: Problem, index: int) -> PendingBench:
     return opened(Brief)
 
 
-def faulty(problem: Problem, index: int) -> Opening:
+def faulty(problem: Problem, index: int) -> PendingBench:
     return opened(Faulty)
 
 
-def mortal(problem: Problem, index: int) -> Opening:
+def mortal(problem: Problem, index: int) -> PendingBench:
     """A bench killed during its first start only; the file AUTOTUNE_TEST_MARKER marks that."""
     marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
     if not marker.exists():
@@ -67,7 +67,7 @@ def mortal(problem: Problem, index: int) -> Opening:
     return opened(Brief)
 
 
-def doomed(problem: Problem, index: int) -> Opening:
+def doomed(problem: Problem, index: int) -> PendingBench:
     """A bench killed during every start."""
     os.kill(os.getpid(), signal.SIGKILL)
     return opened(Brief)

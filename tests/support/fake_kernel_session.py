@@ -1,4 +1,4 @@
-"""A GPU for kernels of the user's: device memory is host memory, a kernel a Python function."""
+"""A fake GPU for user kernels: device memory is host memory, a kernel is a Python function."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from autotune.gpu.benches import base
 from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.gpu.session import Run
-from autotune.gpu.timing import Contestant, Samples
-from autotune.gpu.worker import Opening
+from autotune.gpu.timing import Samples, WarmRun
+from autotune.gpu.worker import PendingBench
 from autotune.runners.base import Candidate, Objective
 from autotune.user_kernels import Workload
 from support.sample_records import H100
@@ -29,13 +29,13 @@ class Error(Exception):
 
 
 class Pointers:
-    """The arrays that a kernel gets, as bytes at their addresses and around them."""
+    """The arrays that a kernel gets, with the memory around them."""
 
     def __init__(self, values: Mapping[str, int | float], floats: int) -> None:
         self._values, self._floats = values, floats
 
     def __call__(self, place: int, before: int = 0, behind: int = 0) -> NDArray[np.float32]:
-        """The floats of an argument, with so many of those before and behind it."""
+        """The floats of an argument, with `before` and `behind` more around it."""
         address = int(self._values[f"argument {place}"]) - 4 * before
         count = before + self._floats + behind
         memory = (ctypes.c_float * count).from_address(address)
@@ -43,21 +43,21 @@ class Pointers:
 
 
 class Event:
-    """Taken at a time that is the number of runs until then, in milliseconds."""
+    """RequestReceived at a time that is the number of runs until then, in milliseconds."""
 
     def __init__(self, runs: int) -> None:
         self.runs = runs
 
-    def time_till(self, other: Event) -> float:
-        return float(other.runs - self.runs) * 0.25
+    def time_till(self, end: Event) -> float:
+        return float(end.runs - self.runs) * 0.25
 
 
 class FakeSession:
-    """Runs the kernel that a configuration names when its stream is waited for.
+    """A session that runs the kernel a configuration names once its stream is synchronised.
 
     Attributes:
-        kernels: what the configurations' `act`, or their THREADS, stand for.
-        log: what was done, in order.
+        kernels: the kernels by a configuration's `act`, or its THREADS.
+        log: what happened, in order.
     """
 
     device = H100
@@ -117,7 +117,7 @@ class FakeSession:
 
 
 class Memory:
-    """An allocation; like PyCUDA's it is an address where an int is wanted."""
+    """An allocation, convertible to its address like PyCUDA's."""
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         self._memory = memory
@@ -130,16 +130,14 @@ class FakeTimer:
     def __init__(self, session: FakeSession) -> None:
         self._log = session.log
 
-    def time(
-        self, contestant: Contestant, best_us: float | None, objective: Objective = "hot"
-    ) -> Samples:
+    def time(self, warm: WarmRun, best_us: float | None, objective: Objective = "hot") -> Samples:
         del objective
         self._log.append(f"time {best_us}")
-        return Samples((contestant.first_us,))
+        return Samples((warm.first_us,))
 
-    def interleave(self, contestants: list[Contestant]) -> list[Samples]:
-        self._log.append(f"race {len(contestants)}")
-        return [Samples((one.first_us,), (9.0,)) for one in contestants]
+    def interleave(self, warm_runs: list[WarmRun]) -> list[Samples]:
+        self._log.append(f"interleave {len(warm_runs)}")
+        return [Samples((warm.first_us,), (9.0,)) for warm in warm_runs]
 
 
 def right(at: Pointers) -> None:
@@ -147,8 +145,8 @@ def right(at: Pointers) -> None:
     y[:] = F4(2.5) * x + y
 
 
-def opened_saxpy(work: Workload, index: int) -> Opening:
-    """The bench of a worker process. 64 threads compute something else, and 128 end the process."""
+def opened_saxpy(work: Workload, index: int) -> PendingBench:
+    """Opens a worker's bench, on which 64 threads are wrong and 128 end the process."""
     del index
 
     def exits(_: Pointers) -> None:
@@ -160,4 +158,4 @@ def opened_saxpy(work: Workload, index: int) -> Opening:
         session: Any = FakeSession(kernels, work.buffers[0].before.size, 2**30)
         return KernelBench(session, work)
 
-    return Opening(H100, "13.0", bench)
+    return PendingBench(H100, "13.0", bench)

@@ -1,4 +1,4 @@
-"""Benches for the worker process that need no GPU; the candidate's parameter says what they do."""
+"""Benches of worker processes that need no GPU; the candidate says what they do."""
 
 # ruff: noqa: ARG001, ARG002 - the worker calls these with arguments that they ignore
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from autotune.device import find
 from autotune.errors import MissingError, RunnerError
-from autotune.gpu.worker import Opening
+from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Measurement, Objective
 
 CRAMPED = 2**40
-"""Bytes of workspace for which two processes have no room on the GPU."""
+"""Bytes of workspace with which the GPU has no room for two processes."""
 
 
 class Unreadable:
-    """Pickles well, and fails when the parent reads it."""
+    """Can be pickled but not unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return int, ("not a number",)
@@ -34,10 +34,10 @@ class Fake:
         self._requests = 0
         self._problem = problem
 
-    def turn_to(self, problem: Problem) -> None:
+    def switch_to(self, problem: Problem) -> None:
         self._problem = problem
 
-    def room(self, workspace: int) -> bool:
+    def has_room(self, workspace: int) -> bool:
         return workspace < CRAMPED
 
     def measure(
@@ -74,19 +74,21 @@ class Fake:
         return "garbage"
 
     def rematch(
-        self, candidates: Sequence[Candidate], against_vendor: bool
+        self, candidates: Sequence[Candidate], with_baseline: bool
     ) -> tuple[list[object], Measurement | None]:
         if any(candidate.config.values.get("act") == "kill" for candidate in candidates):
             os.kill(os.getpid(), signal.SIGKILL)
-        vendor = Measurement(20.0, samples=25) if against_vendor else None
-        return [self.measure(candidate, None) for candidate in candidates], vendor
+        baseline = Measurement(20.0, samples=25) if with_baseline else None
+        return [self.measure(candidate, None) for candidate in candidates], baseline
 
-    def compare(self, candidates: Sequence[Candidate], rivals: Sequence[str]) -> dict[str, object]:
+    def compare(
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
+    ) -> dict[str, object]:
         names = [str(candidate.config) for candidate in candidates]
         return {
             name: self.measure(candidate, None)
             for name, candidate in zip(names, candidates, strict=True)
-        } | {rival: Measurement(30.0) for rival in rivals}
+        } | {name: Measurement(30.0) for name in baselines}
 
     def baseline(self) -> Measurement | None:
         return Measurement(10.0, relative_error=1e-6)
@@ -106,68 +108,68 @@ class Tireless(Fake):
         return Measurement(time_us, cold_us=cold_us, error=0.0, tolerance=1.0)
 
 
-def opened(stand: Callable[[], object]) -> Opening:
-    return Opening(find("h100"), "13.0", stand)
+def opened(finish: Callable[[], object]) -> PendingBench:
+    return PendingBench(find("h100"), "13.0", finish)
 
 
-def fake(problem: Problem, index: int) -> Opening:
+def fake(problem: Problem, index: int) -> PendingBench:
     return opened(lambda: Fake(problem))
 
 
-def tireless(problem: Problem, index: int) -> Opening:
+def tireless(problem: Problem, index: int) -> PendingBench:
     return opened(Tireless)
 
 
-def slow(problem: Problem, index: int) -> Opening:
-    """Stands once there is the file named by AUTOTUNE_TEST_MARKER."""
+def slow(problem: Problem, index: int) -> PendingBench:
+    """Ready once the file named by AUTOTUNE_TEST_MARKER exists."""
 
-    def stand() -> Fake:
+    def finish() -> Fake:
         while not Path(os.environ["AUTOTUNE_TEST_MARKER"]).exists():
             time.sleep(0.01)
         return Fake()
 
-    return opened(stand)
+    return opened(finish)
 
 
-def missing(problem: Problem, index: int) -> Opening:
+def missing(problem: Problem, index: int) -> PendingBench:
     raise MissingError("no PyCUDA; install it")
 
 
-def broken(problem: Problem, index: int) -> Opening:
+def broken(problem: Problem, index: int) -> PendingBench:
     raise ZeroDivisionError("in the factory")
 
 
-def stillborn(problem: Problem, index: int) -> Opening:
+def stillborn(problem: Problem, index: int) -> PendingBench:
     os._exit(3)
 
 
-def large(problem: Problem, index: int) -> Opening:
-    """Knows its GPU, which has too little memory."""
+def large(problem: Problem, index: int) -> PendingBench:
+    """Reports its GPU, which has too little memory."""
 
-    def stand() -> Fake:
+    def finish() -> Fake:
         raise RunnerError("verification needs 90 GiB")
 
-    return opened(stand)
+    return opened(finish)
 
 
-def lonely(problem: Problem, index: int) -> Opening:
-    """Stands only while no other process of its kind does, as on a GPU in exclusive mode.
+def lonely(problem: Problem, index: int) -> PendingBench:
+    """Ready only while no other such process exists, as on a GPU in exclusive mode.
 
     The file named by AUTOTUNE_TEST_MARKER holds the process that has the GPU.
     """
     marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
 
-    def stand() -> Fake:
+    def finish() -> Fake:
         if marker.exists() and Path("/proc", marker.read_text()).exists():
             raise RunnerError("all CUDA-capable devices are busy or unavailable")
         marker.write_text(str(os.getpid()))
         return Fake()
 
-    return opened(stand)
+    return opened(finish)
 
 
-def once(problem: Problem, index: int) -> Opening:
-    """Stands the first time only, which the file named by AUTOTUNE_TEST_MARKER records."""
+def once(problem: Problem, index: int) -> PendingBench:
+    """Ready the first time only; the file named by AUTOTUNE_TEST_MARKER records that."""
     marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
     if marker.exists():
         raise MissingError("the GPU fell off the bus")

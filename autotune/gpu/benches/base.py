@@ -1,4 +1,4 @@
-"""What every bench of a worker does alike: it times what was verified, and survives failures."""
+"""Shared behaviour of the worker's benches: verify, then time; turn failures into values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from autotune.device import Device
 from autotune.gpu.session import Run, Session
-from autotune.gpu.timing import Contestant, Samples, Timer
+from autotune.gpu.timing import Samples, Timer, WarmRun
 from autotune.gpu.verify import Verdict
 from autotune.runners.base import Failure, Measurement, Objective
 from autotune.runners.estimates import Estimate
@@ -15,17 +15,17 @@ from autotune.runners.estimates import Estimate
 T = TypeVar("T")
 
 Ready = tuple[Run, Verdict]
-"""A run that was verified."""
+"""A verified run."""
 
 Rematch = tuple[list[Measurement | Failure], Measurement | None]
-"""The candidates' measurements in their order, and the baseline's."""
+"""The candidates' outcomes in their order, and the baseline's."""
 
 
 class BaseBench:
     """The part of a bench that does not depend on what is computed.
 
-    What leaves the CUDA context intact comes back as a `Failure`. What breaks it (an illegal
-    access) surfaces as PyCUDA's `Error`, and the process is of no further use.
+    An error that leaves the CUDA context intact is a `Failure`. One that breaks it (an illegal
+    access) is raised as PyCUDA's `Error`, and the process has to end.
     """
 
     def __init__(self, session: Session) -> None:
@@ -45,16 +45,16 @@ class BaseBench:
     def _timed(
         self, ready: Ready, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement:
-        """A measurement with few samples if it is clearly slower than `best_us`."""
-        return _measurement(self._timer.time(_contestant(ready), best_us, objective), ready[1])
+        """A measurement, with few samples if it is clearly slower than `best_us`."""
+        return _measurement(self._timer.time(_warm(ready), best_us, objective), ready[1])
 
-    def _raced(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
-        """Measurements of what was verified, timed interleaved; failures as they are."""
-        racing = [_contestant(one) for one in entries if not isinstance(one, Failure)]
-        samples = iter(self._timer.interleave(racing))
+    def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
+        """Measurements of the verified runs, timed interleaved; failures as they are."""
+        warm_runs = [_warm(entry) for entry in entries if not isinstance(entry, Failure)]
+        samples = iter(self._timer.interleave(warm_runs))
         return [
-            one if isinstance(one, Failure) else _measurement(next(samples), one[1])
-            for one in entries
+            entry if isinstance(entry, Failure) else _measurement(next(samples), entry[1])
+            for entry in entries
         ]
 
     def _guarded(self, attempt: Callable[[], T]) -> T | Failure:
@@ -81,6 +81,6 @@ def _measurement(samples: Samples, verdict: Verdict) -> Measurement:
     )
 
 
-def _contestant(ready: Ready) -> Contestant:
+def _warm(ready: Ready) -> WarmRun:
     run, verdict = ready
-    return Contestant(run, verdict.time_us)
+    return WarmRun(run, verdict.time_us)

@@ -1,4 +1,4 @@
-"""What the worker does with one problem on one GPU: verify candidates, time them."""
+"""The bench of one problem on one GPU: verifies candidates and times them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from autotune import settings
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
-from autotune.gpu.vendor_library import baseline
+from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import LIBRARY, Verdict, Verifier
-from autotune.gpu.worker import Opening
+from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
 from autotune.verification.accuracy import inaccuracy
 
-VENDOR = "vendor"
-"""The baseline's name in a comparison."""
+BASELINE = "vendor"
+"""The vendor baseline's name in a comparison."""
 
 
-def open_bench(problem: Problem, index: int) -> Opening:
-    """The bench of the worker process that measures; it never loads the vendor's library."""
+def open_bench(problem: Problem, index: int) -> PendingBench:
+    """Opens the bench of the measuring worker, which never loads the vendor library."""
     session = Session(index)
 
-    def stand() -> GemmBench:
+    def finish() -> GemmBench:
         bench = GemmBench(session.__enter__(), problem, cache=settings.cache_dir())
         bench.warm_up()
         return bench
 
-    return Opening(session.device, session.driver, stand)
+    return PendingBench(session.device, session.driver, finish)
 
 
 class GemmBench(BaseBench):
-    """Verifies and times candidates of one problem, all on the same random operands; a rematch and
-    a comparison begin with new ones."""
+    """Verifies and times candidates of one problem on the same random operands.
+
+    A rematch and a comparison begin with new operands.
+    """
 
     def __init__(
         self,
@@ -59,93 +61,92 @@ class GemmBench(BaseBench):
         self.operands = Operands(session, problem, leading_dimensions, strides)
         self._verifier = Verifier(session, self.operands, cache)
 
-    def turn_to(self, problem: Problem) -> None:
+    def switch_to(self, problem: Problem) -> None:
         """Takes up another problem, on operands without gaps.
 
         Raises:
             RunnerError: if the device has too little free memory.
         """
         del self.operands, self._verifier
-        self.__dict__.pop("_vendor", None)
-        gc.collect()  # their memory is needed
+        self.__dict__.pop("_baseline", None)
+        gc.collect()  # frees their memory
         self.operands = Operands(self._session, problem)
         self._verifier = Verifier(self._session, self.operands, self._cache)
         self.warm_up()
 
     def warm_up(self) -> None:
-        """Draws operands and has the device compute the reference."""
+        """Draws operands and enqueues the reference."""
         self._verifier.refresh()
 
     def verify(self, candidate: Candidate) -> Verdict | Failure:
-        """Verifies without timing: once with and once without C as an input."""
+        """Verifies without timing, once with and once without C as an input."""
         ready = self._prepared(candidate, None)
         return ready if isinstance(ready, Failure) else ready[1]
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """Verifies, then times, with few samples if clearly slower than `best_us`, which is a time
-        of the objective."""
+        """Verifies, then times; few samples if clearly slower than `best_us`, by the objective."""
         ready = self._prepared(candidate, None)
         if isinstance(ready, Failure):
             return ready
         return self._guarded(lambda: self._timed(ready, best_us, objective))
 
-    def rematch(self, candidates: Sequence[Candidate], against_vendor: bool) -> Rematch:
-        """Verifies all, then times them interleaved, the vendor's library too if asked for."""
+    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
+        """Verifies all candidates, then times them interleaved, on request with the baseline."""
         self._begin(candidates)
-        vendor = self._verified_vendor() if against_vendor else None
-        bound = vendor[1].relative if vendor else None
-        ready = [self._prepared(one, bound) for one in candidates]
-        outcomes = self._raced([*ready, *([vendor] if vendor else [])])
-        theirs = outcomes.pop() if vendor else None
-        return outcomes, theirs if isinstance(theirs, Measurement) else None
+        baseline = self._verified_baseline() if with_baseline else None
+        error = baseline[1].relative if baseline else None
+        ready = [self._prepared(candidate, error) for candidate in candidates]
+        outcomes = self._interleaved([*ready, *([baseline] if baseline else [])])
+        timed = outcomes.pop() if baseline else None
+        return outcomes, timed if isinstance(timed, Measurement) else None
 
     def compare(
-        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
-        """Verifies and times interleaved: the candidates under the texts of their configurations,
-        the vendor's library as `VENDOR`, and rivals under their own names.
+        """Verifies and times interleaved: candidates, vendor baseline, further baselines.
 
-        A rival is opened by `module:function`, called with the session and the operands; it returns
-        pairs of a name and a run, which computes the problem at alpha = 1 and beta = 0. Accuracies
-        are reported and not judged.
+        Candidates are named by the texts of their configurations, the vendor baseline is
+        `BASELINE`. Each of `baselines` is the `module:function` of a factory, which is called with
+        the session and the operands and returns pairs of a name and a run, which computes the
+        problem at alpha = 1 and beta = 0. Accuracies are reported and not judged.
         """
         self._begin(candidates)
-        ready = {str(one.config): self._prepared(one, None) for one in candidates}
-        runs = [(VENDOR, self._vendor)] if self._vendor else []
-        for factory in rivals:
+        ready = {str(item.config): self._prepared(item, None) for item in candidates}
+        runs = [(BASELINE, self._baseline)] if self._baseline else []
+        for factory in baselines:
             module, _, function = factory.partition(":")
             runs += getattr(import_module(module), function)(self._session, self.operands)
         ready |= {name: self._verified(run) for name, run in runs}
-        return dict(zip(ready, self._raced(list(ready.values())), strict=True))
+        return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
 
     def baseline(self) -> Measurement | None:
-        """The vendor library's time; None where PyTorch and CuPy are missing or miss fp32."""
-        ready = self._verified_vendor()
+        """The vendor baseline's time; None if neither PyTorch nor CuPy can compute the problem."""
+        ready = self._verified_baseline()
         return self._timed(ready, None) if ready else None
 
     @cached_property
-    def _vendor(self) -> Run | None:
-        return baseline(self._session, self.operands)
+    def _baseline(self) -> Run | None:
+        return open_baseline(self._session, self.operands)
 
     def _begin(self, candidates: Sequence[Candidate]) -> None:
-        """New operands, and room for all that is going to run by turns."""
-        plans = [one.plan for one in candidates]
+        """Draws new operands and reserves workspace for all candidates that take turns."""
+        plans = [candidate.plan for candidate in candidates]
         self.operands.reserve(
             max((plan.workspace for plan in plans), default=0),
             max((plan.counters for plan in plans), default=0),
         )
         self._verifier.refresh()
 
-    def _prepared(self, candidate: Candidate, vendor_error: float | None) -> Ready | Failure:
+    def _prepared(self, candidate: Candidate, baseline_error: float | None) -> Ready | Failure:
         def prepared() -> Ready | Failure:
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
             verdict = self._verifier.verify(bound)
             if isinstance(verdict, Failure):
                 return verdict
-            inaccurate = inaccuracy(self.operands.problem, verdict.relative, vendor_error)
+            inaccurate = inaccuracy(self.operands.problem, verdict.relative, baseline_error)
             return inaccurate or (bound(self.operands.values(1.0, 0.0)), verdict)
 
         return self._guarded(prepared)
@@ -154,11 +155,11 @@ class GemmBench(BaseBench):
         verdict = self._guarded(lambda: self._verifier.verify(lambda _: run, LIBRARY))
         return verdict if isinstance(verdict, Failure) else (run, verdict)
 
-    def _verified_vendor(self) -> Ready | None:
-        ready = self._verified(self._vendor) if self._vendor else None
+    def _verified_baseline(self) -> Ready | None:
+        ready = self._verified(self._baseline) if self._baseline else None
         return None if isinstance(ready, Failure) else ready
 
-    def _raced(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
-        """Measurements of what was verified, timed interleaved; failures as they are."""
+    def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
+        """Measurements of the verified runs, timed interleaved; failures as they are."""
         self.operands.clear_counters()
-        return super()._raced(entries)
+        return super()._interleaved(entries)

@@ -1,34 +1,36 @@
-"""What the worker does with one kernel of the user's on one GPU: verify candidates, time them."""
+"""The bench of one user kernel on one GPU: verifies candidates and times them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from autotune.gpu.arrays import Slots
+from autotune.gpu.arrays import GuardedArrays
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.session import Run, Session
 from autotune.gpu.verify import Verdict
-from autotune.gpu.worker import Opening
+from autotune.gpu.worker import PendingBench
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
 from autotune.user_kernels.comparison import Comparison
 from autotune.user_kernels.workload import Workload
 
 RUNS = 2
-"""What is only right the first time is wrong; and the second has nothing left to load."""
+"""A kernel that is right only the first time is wrong; the second run has nothing to load."""
 
 
-def open_bench(work: Workload, index: int) -> Opening:
-    """The bench of a worker process; the session stays open until the process ends."""
+def open_bench(work: Workload, index: int) -> PendingBench:
+    """Opens the bench of a worker; its session stays open until the process ends."""
     session = Session(index)
-    return Opening(session.device, session.driver, lambda: KernelBench(session.__enter__(), work))
+    return PendingBench(
+        session.device, session.driver, lambda: KernelBench(session.__enter__(), work)
+    )
 
 
 class KernelBench(BaseBench):
     """Verifies and times candidates of one call, all on the same arrays.
 
-    Before each verified run every array and its guards are made anew; a run that is timed finds
-    what the one before it left.
+    Before each verified run every array and its guards are restored; a timed run finds what the run
+    before it left.
     """
 
     def __init__(self, session: Session, work: Workload) -> None:
@@ -38,30 +40,29 @@ class KernelBench(BaseBench):
             RunnerError: if the device has too little free memory.
         """
         super().__init__(session)
-        self._slots = Slots(session, work)
+        self._arrays = GuardedArrays(session, work)
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """Verifies, then times, with few samples if clearly slower than `best_us`, which is a time
-        of the objective."""
+        """Verifies, then times; few samples if clearly slower than `best_us`, by the objective."""
         ready = self._prepared(candidate)
         if isinstance(ready, Failure):
             return ready
         return self._guarded(lambda: self._timed(ready, best_us, objective))
 
-    def rematch(self, candidates: Sequence[Candidate], against_vendor: bool) -> Rematch:
-        """Verifies all, then times them interleaved."""
-        del against_vendor
-        return self._raced([self._prepared(one) for one in candidates]), None
+    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
+        """Verifies all candidates, then times them interleaved."""
+        del with_baseline
+        return self._interleaved([self._prepared(candidate) for candidate in candidates]), None
 
     def baseline(self) -> Measurement | None:
-        """None: nobody else has this kernel."""
+        """None: no library has this kernel."""
         return None
 
     def _prepared(self, candidate: Candidate) -> Ready | Failure:
         def prepared() -> Ready | Failure:
-            run = self._session.bind(candidate)(self._slots.values)
+            run = self._session.bind(candidate)(self._arrays.values)
             verdict = self._verdict(run)
             return verdict if isinstance(verdict, Failure) else (run, verdict)
 
@@ -71,21 +72,26 @@ class KernelBench(BaseBench):
         comparisons: list[Comparison] = []
         marks = []
         for _ in range(RUNS):
-            self._slots.restore()
-            began = self._session.mark()
+            self._arrays.restore()
+            start = self._session.mark()
             run()
-            marks.append((began, self._session.mark()))
+            marks.append((start, self._session.mark()))
             self._session.synchronize()
-            judged = self._slots.judged()
+            judged = self._arrays.judged()
             if isinstance(judged, Failure):
                 return judged
             comparisons = judged
-        worst = max(comparisons, key=lambda one: one.error / one.allowed if one.allowed else 0.0)
-        difference = sum(one.difference for one in comparisons)
-        square = sum(one.square for one in comparisons)
+        worst = max(comparisons, key=_error_share)
+        difference = sum(comparison.difference for comparison in comparisons)
+        square = sum(comparison.square for comparison in comparisons)
         return Verdict(
             error=worst.error,
             tolerance=worst.allowed,
             relative=math.sqrt(difference / square) if square else 0.0,
-            time_us=min(1e3 * began.time_till(ended) for began, ended in marks),
+            time_us=min(1e3 * start.time_till(end) for start, end in marks),
         )
+
+
+def _error_share(comparison: Comparison) -> float:
+    """The error as a share of what is allowed."""
+    return comparison.error / comparison.allowed if comparison.allowed else 0.0

@@ -206,7 +206,7 @@ def test_wrong_and_deadly_configurations_cost_themselves_alone(
 ) -> None:
     def opened(work: Workload, index: int, *, time_limit: float) -> gpu.GpuRunner:
         bench = "support.fake_kernel_session:opened_saxpy"
-        return gpu.GpuRunner(work, index, bench=bench, vendor=None, time_limit=time_limit)
+        return gpu.GpuRunner(work, index, bench=bench, baseline_bench=None, time_limit=time_limit)
 
     monkeypatch.setattr(gpu, "open_kernel_runner", opened)
     record = tune(sampler="exhaustive")

@@ -1,4 +1,4 @@
-"""What the bench of a user's kernel lets pass. Device memory is the host's, a kernel a function."""
+"""The bench of a user kernel; device memory is host memory, a kernel is a Python function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.user_kernels import Workload
 
 
 def changed(place: int, index: int, value: float = 7.0, **around: int) -> Kernel:
-    """A right kernel that then writes one more float."""
+    """A correct kernel that then writes one more float."""
 
     def run(at: Pointers) -> None:
         right(at)
@@ -84,7 +84,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> KernelBench:
     return opened(monkeypatch)[0]
 
 
-def test_a_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
+def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
     outcome = bench.measure(candidate("right"), None)
     assert isinstance(outcome, Measurement)
     assert outcome.time_us == 250.0
@@ -95,7 +95,7 @@ def test_a_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
     assert outcome.relative_error < 1e-6
 
 
-def test_what_is_timed_ran_twice_on_the_same_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_kernel_was_run_twice_before(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
     bench.measure(candidate("right"), 5.0)
     assert session.log == ["run right", "run right", "time 5.0"]
@@ -113,25 +113,25 @@ def test_what_is_timed_ran_twice_on_the_same_arrays(monkeypatch: pytest.MonkeyPa
         ("around input", "stray writes: changed 4 bytes around argument 1"),
     ],
 )
-def test_a_wrong_kernel_fails_with_the_place(bench: KernelBench, act: str, reason: str) -> None:
+def test_wrong_kernel_fails_with_the_argument(bench: KernelBench, act: str, reason: str) -> None:
     outcome = bench.measure(candidate(act), None)
     assert isinstance(outcome, Failure)
     assert (outcome.stage, outcome.reason[: len(reason)]) == ("verify", reason)
 
 
-def test_a_wrong_element_is_told_with_its_place_and_tolerance(bench: KernelBench) -> None:
+def test_wrong_element_has_its_place_and_tolerance(bench: KernelBench) -> None:
     outcome = bench.measure(candidate("off"), None)
     assert isinstance(outcome, Failure)
     assert " at 5, tolerance 0.000" in outcome.reason
 
 
-def test_a_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
     bench.measure(candidate("input"), None)
     assert session.log == ["run input"]
 
 
-def test_what_is_right_the_first_time_only_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_right_only_the_first_time_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch, {"once": first_time_only()})
     outcome = bench.measure(candidate("once"), None)
     assert isinstance(outcome, Failure)
@@ -139,13 +139,13 @@ def test_what_is_right_the_first_time_only_is_wrong(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("act", sorted(set(KERNELS) - {"right"}))
-def test_a_wrong_kernel_leaves_nothing_to_the_next(bench: KernelBench, act: str) -> None:
+def test_wrong_kernel_does_not_affect_the_next(bench: KernelBench, act: str) -> None:
     bench.measure(candidate("right"), None)
     bench.measure(candidate(act), None)
     assert isinstance(bench.measure(candidate("right"), None), Measurement)
 
 
-def test_a_result_that_was_right_before_is_not_right_for_another_reason(
+def test_result_is_compared_after_an_accepted_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench, _ = opened(monkeypatch, {**KERNELS, "close": changed(0, 5, float(arguments()[0][5]))})
@@ -154,7 +154,7 @@ def test_a_result_that_was_right_before_is_not_right_for_another_reason(
     assert (type(first), type(second)) == (Measurement, Failure)
 
 
-def test_a_kernel_within_the_tolerance_passes_after_a_better_one(
+def test_less_accurate_kernel_passes_within_tolerance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def rough(at: Pointers) -> None:
@@ -171,11 +171,11 @@ def test_a_kernel_within_the_tolerance_passes_after_a_better_one(
     assert errors[1] == pytest.approx(3e-5, rel=0.01)
 
 
-def test_an_output_that_is_only_written_is_not_found_as_it_should_be(
+def test_written_output_is_not_preset_to_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = [np.ones(4, F4), np.full(4, 2, F4)]  # the output is right already
-    call = work(arguments=given, reference=lambda x, _: [None, 2 * x])
+    initial = [np.ones(4, F4), np.full(4, 2, F4)]  # the output is right already
+    call = work(arguments=initial, reference=lambda x, _: [None, 2 * x])
     kernels: dict[str, Kernel] = {
         "nothing": lambda _: None,
         "half": lambda at: at(1)[:2].fill(2),
@@ -183,18 +183,18 @@ def test_an_output_that_is_only_written_is_not_found_as_it_should_be(
     }
     bench, _ = opened(monkeypatch, kernels, call, floats=4)
     reasons = [bench.measure(candidate(act), None) for act in kernels]
-    assert [type(one) for one in reasons] == [Failure, Failure, Measurement]
+    assert [type(reason) for reason in reasons] == [Failure, Failure, Measurement]
     assert str(reasons[1]).endswith(
         "argument 1: wrong result: 2 of 4 elements, such as nan instead of 2 at 2, tolerance "
         "0.0004; it held NaN before, as the reference does not read it')"
     )
 
 
-def test_a_refused_launch_is_a_failure(bench: KernelBench) -> None:
+def test_refused_launch_is_a_failure(bench: KernelBench) -> None:
     assert bench.measure(candidate("refused"), None) == Failure("launch", "invalid argument")
 
 
-def test_a_lost_context_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_context_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels: dict[str, Kernel] = {}
     bench, session = opened(monkeypatch, kernels)
     kernels["lost"] = lost(session)
@@ -202,25 +202,25 @@ def test_a_lost_context_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
         bench.measure(candidate("lost"), None)
 
 
-def test_a_rematch_times_what_is_right_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rematch_interleaves_what_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
     acts = ("right", "input", "right")
-    outcomes, vendor = bench.rematch([candidate(act) for act in acts], against_vendor=False)
-    assert [type(one) for one in outcomes] == [Measurement, Failure, Measurement]
-    assert (session.log[-1], vendor) == ("race 2", None)
+    outcomes, baseline = bench.rematch([candidate(act) for act in acts], with_baseline=False)
+    assert [type(outcome) for outcome in outcomes] == [Measurement, Failure, Measurement]
+    assert (session.log[-1], baseline) == ("interleave 2", None)
 
 
-def test_there_is_no_baseline(bench: KernelBench) -> None:
+def test_user_kernel_has_no_baseline(bench: KernelBench) -> None:
     assert bench.baseline() is None
 
 
-def test_a_call_reaches_the_worker_as_it_is() -> None:
+def test_workload_survives_pickling() -> None:
     sent = work()
     came = pickle.loads(pickle.dumps(sent))
     assert (came.call, came.arguments) == (sent.call, sent.arguments)
-    for one, other in zip(came.buffers, sent.buffers, strict=True):
-        np.testing.assert_array_equal(one.before, other.before)
-        assert (one.place, one.written) == (other.place, other.written)
+    for received, buffer in zip(came.buffers, sent.buffers, strict=True):
+        np.testing.assert_array_equal(received.before, buffer.before)
+        assert (received.place, received.written) == (buffer.place, buffer.written)
 
 
 def test_too_large_arrays_are_refused_with_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

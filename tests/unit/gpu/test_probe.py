@@ -1,4 +1,4 @@
-"""What the probe makes of PyCUDA's answers, and what it says where there is nothing to ask."""
+"""Probing a GPU through PyCUDA, and the errors where something is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.device import find
 from autotune.errors import DeviceError, MissingError
 from autotune.gpu import probe
 
-# PyCUDA on an H100 SXM; clocks in kHz and the bus in bits, as the driver gives them.
+# PyCUDA on an H100 SXM; clocks in kHz and the bus in bits, as the driver states them.
 ATTRIBUTES = {
     "compute_capability_major": 9,
     "compute_capability_minor": 0,
@@ -64,21 +64,21 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.usefixtures("driver")
-def test_describes_the_gpu_in_our_units() -> None:
-    device, known = probe(), find("h100")
+def test_probe_converts_units() -> None:
+    device, catalogued = probe(), find("h100")
     assert device.memory_bandwidth == 2 * 2_619_000_000 * 5120 / 8
-    fields = device.to_json() | {"memory_bandwidth": known.memory_bandwidth}
-    assert fields == known.to_json()
+    fields = device.to_json() | {"memory_bandwidth": catalogued.memory_bandwidth}
+    assert fields == catalogued.to_json()
 
 
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("index", [-1, 1])
-def test_an_absent_gpu_is_named(index: int) -> None:
+def test_absent_gpu_is_named(index: int) -> None:
     with pytest.raises(DeviceError, match=f"no GPU {index}; the driver shows 1, numbered from 0"):
         probe(index)
 
 
-def test_without_pycuda_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.delitem(sys.modules, "pycuda.driver", raising=False)
     with pytest.raises(
@@ -87,7 +87,7 @@ def test_without_pycuda_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         probe()
 
 
-def test_without_a_driver_it_says_so(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_is_named(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> None:
         raise Refused("cuInit failed: no CUDA-capable device is detected")
 
@@ -96,7 +96,7 @@ def test_without_a_driver_it_says_so(driver: ModuleType, monkeypatch: pytest.Mon
         probe()
 
 
-def test_without_a_gpu_it_says_so(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_named(driver: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     del driver
     monkeypatch.setattr(Handle, "count", staticmethod(lambda: 0))
     with pytest.raises(MissingError, match="no GPU: the NVIDIA driver shows none"):

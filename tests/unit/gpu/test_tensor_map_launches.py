@@ -1,4 +1,4 @@
-"""Kernels with tensor maps, on a stand-in for `cuda.bindings`."""
+"""Launches of kernels with tensor maps, on a fake `cuda.bindings`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.gpu.session import Session, checked
-from autotune.gpu.tensor_map_launches import MappedKernel
+from autotune.gpu.tensor_map_launches import TensorMapKernel
 from autotune.runners.base import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
@@ -50,7 +50,7 @@ MAP = TensorMap(
 
 
 class DriverError(Exception):
-    """What a call that fails becomes."""
+    """The error of a failed call."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Driver(FakeEncoder):
     Attributes:
         types: of the arguments of the kernel.
         refused: the call that fails.
-        launched: what each launch was given, before its arguments.
+        launched: the leading parameters of each launch.
         addresses: of the arguments of each launch.
         values: of the arguments of each launch.
         limits: what functions were allowed.
@@ -97,13 +97,13 @@ class Driver(FakeEncoder):
         assert function == FUNCTION
         return self._answer("ask", {"registers": 168, "shared": 16, "local": 8}[attribute])
 
-    def cuLaunchKernel(self, *given: Any) -> Any:
-        *shape, parameters, extra = given
+    def cuLaunchKernel(self, *passed: Any) -> Any:
+        *shape, parameters, extra = passed
         assert extra == 0
         self.launched.append(tuple(shape))
         pointers = (ctypes.c_uint64 * len(self.types)).from_address(parameters)
         self.addresses.append(list(pointers))
-        self.values.append([_read(*one) for one in zip(self.types, pointers, strict=True)])
+        self.values.append([_read(*pair) for pair in zip(self.types, pointers, strict=True)])
         return self._answer("launch")
 
     def _answer(self, call: str, *values: Any) -> Any:
@@ -125,8 +125,8 @@ def raised(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def load(driver: Driver, shared: int = 200_000) -> MappedKernel:
-    return MappedKernel.load(
+def load(driver: Driver, shared: int = 200_000) -> TensorMapKernel:
+    return TensorMapKernel.load(
         *(driver, raised, CUBIN, SYMBOL),
         types=driver.types,
         stream=SimpleNamespace(handle=STREAM),
@@ -141,21 +141,21 @@ TYPES: tuple[ArgumentType, ...] = (
 GIVEN = (FIRST, SECOND, 2**48 + 16, -7, -(2**40), 2**31 - 1, 0.5, 3, 2**63)
 
 
-def test_it_is_loaded_with_leave_to_take_its_shared_memory() -> None:
+def test_load_opts_in_to_dynamic_shared_memory() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
     assert driver.limits == [(FUNCTION, "most shared", 200_000)]
     assert (kernel.function, kernel.shared) == (FUNCTION, 200_000)
 
 
-def test_a_launch_hands_over_each_argument_by_itself() -> None:
+def test_launch_passes_each_argument_by_pointer() -> None:
     driver = Driver(types=TYPES)
     load(driver).step((132, 2, 3), (384, 1, 1), GIVEN)()
     assert driver.launched == [(FUNCTION, 132, 2, 3, 384, 1, 1, 200_000, STREAM)]
     assert driver.values == [list(GIVEN)]
 
 
-def test_arguments_lie_where_their_types_may() -> None:
+def test_arguments_are_aligned_for_their_types() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
     steps = [kernel.step((1, 1, 1), (128, 1, 1), GIVEN) for _ in range(8)]
@@ -169,7 +169,7 @@ def test_arguments_lie_where_their_types_may() -> None:
         assert all(end <= after for end, after in zip(ends[:-1], addresses[1:], strict=True))
 
 
-def test_a_step_launches_each_time_with_what_it_was_made_of() -> None:
+def test_step_repeats_the_launch_with_its_arguments() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
     once = kernel.step((1, 1, 1), (128, 1, 1), GIVEN)
@@ -177,24 +177,24 @@ def test_a_step_launches_each_time_with_what_it_was_made_of() -> None:
     assert driver.launched == []
     for step in (once, other, once):
         step()
-    assert [one[1] for one in driver.launched] == [1, 2, 1]
-    assert [one[0] for one in driver.values] == [FIRST, SECOND, FIRST]
+    assert [launch[1] for launch in driver.launched] == [1, 2, 1]
+    assert [values[0] for values in driver.values] == [FIRST, SECOND, FIRST]
 
 
 @pytest.mark.parametrize("call", ["load", "find", "limit"])
-def test_what_cannot_be_loaded_raises(call: str) -> None:
+def test_failed_load_raises(call: str) -> None:
     with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
         load(Driver(types=TYPES, refused=call))
 
 
-def test_a_launch_that_is_refused_raises() -> None:
+def test_refused_launch_raises() -> None:
     driver = Driver(types=TYPES, refused="launch")
     step = load(driver).step((1, 1, 1), (128, 1, 1), GIVEN)
     with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
         step()
 
 
-def test_attributes_are_those_of_the_function_or_an_error() -> None:
+def test_attribute_is_the_functions_or_an_error() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
     assert (kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")) == (168, 8)
@@ -203,7 +203,7 @@ def test_attributes_are_those_of_the_function_or_an_error() -> None:
         kernel.attribute("NUM_REGS")
 
 
-def test_a_value_that_does_not_fit_its_type_is_no_launch() -> None:
+def test_value_out_of_range_is_not_launched() -> None:
     driver = Driver(types=("tensor_map", "i32"))
     with pytest.raises(struct.error, match="format requires"):
         load(driver).step((1, 1, 1), (1, 1, 1), (FIRST, 2**31))
@@ -211,7 +211,7 @@ def test_a_value_that_does_not_fit_its_type_is_no_launch() -> None:
 
 @dataclass
 class Function:
-    """A function of PyCUDA's."""
+    """A PyCUDA function."""
 
     log: list[str]
 
@@ -221,8 +221,8 @@ class Function:
     def prepare(self, formats: str) -> None:
         self.log.append(formats)
 
-    def prepared_async_call(self, *given: Any, shared_size: int) -> None:
-        self.log.append(f"launch {given[3:]} {shared_size}")
+    def prepared_async_call(self, *passed: Any, shared_size: int) -> None:
+        self.log.append(f"launch {passed[3:]} {shared_size}")
 
     def get_attribute(self, attribute: str) -> int:
         return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 4, "LOCAL_SIZE_BYTES": 0}[attribute]
@@ -230,17 +230,17 @@ class Function:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """Takes the place of `cuda.bindings.driver`."""
-    found = Driver(types=("tensor_map", "pointer", "i32"))
+    """Replaces `cuda.bindings.driver`."""
+    driver = Driver(types=("tensor_map", "pointer", "i32"))
     package = ModuleType("cuda.bindings")
-    package.driver = found  # type: ignore[attr-defined]
+    package.driver = driver  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda.bindings", package)
-    return found
+    return driver
 
 
 @pytest.fixture
 def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[str]]:
-    """A session of a PyCUDA that writes down what is done with its functions."""
+    """A session whose PyCUDA logs the use of its functions."""
     del driver
     log: list[str] = []
     names = ("MAX_DYNAMIC_SHARED_SIZE_BYTES", "NUM_REGS", "SHARED_SIZE_BYTES", "LOCAL_SIZE_BYTES")
@@ -252,9 +252,9 @@ def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, li
     package.driver = cuda
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
-    one = object.__new__(Session)
-    one.cuda, one.stream = cuda, SimpleNamespace(handle=STREAM)
-    return one, log
+    session = object.__new__(Session)
+    session.cuda, session.stream = cuda, SimpleNamespace(handle=STREAM)
+    return session, log
 
 
 PLAIN = Launch(
@@ -284,14 +284,14 @@ PROGRAM = Program(
 VALUES = {"a": 4096, "lda": 64, "stride_a": 0, "workspace": 512}
 
 
-def test_a_session_launches_by_pycuda_only_what_takes_no_tensor_maps(
+def test_session_uses_pycuda_only_without_tensor_maps(
     opened: tuple[Session, list[str]], driver: Driver
 ) -> None:
-    one, log = opened
+    session, log = opened
     config = Config("wgmma", ())
     plan = LaunchPlan(config, (PLAIN, MAPPED), product=1)
     candidate = Candidate(config, plan, (PROGRAM, PROGRAM), Resources(384, 168, 1000))
-    run = one.bind(candidate)(VALUES)
+    run = session.bind(candidate)(VALUES)
     assert driver.launched == []
     run()
     assert log == ["MAX_DYNAMIC_SHARED_SIZE_BYTES 0", "P", "launch (512,) 0"]
@@ -301,15 +301,15 @@ def test_a_session_launches_by_pycuda_only_what_takes_no_tensor_maps(
     assert (others, driver.calls[0].address) == ([512, 7], 4096)
 
 
-def test_resources_of_either_are_what_the_driver_says(
+def test_resources_are_the_drivers(
     opened: tuple[Session, list[str]],
 ) -> None:
-    one, _ = opened
-    assert one.resources(PROGRAM, PLAIN) == Resources(256, 40, 4, local=0, barriers=6)
-    assert one.resources(PROGRAM, MAPPED) == Resources(384, 168, 1016, local=8, barriers=6)
+    session, _ = opened
+    assert session.resources(PROGRAM, PLAIN) == Resources(256, 40, 4, local=0, barriers=6)
+    assert session.resources(PROGRAM, MAPPED) == Resources(384, 168, 1016, local=8, barriers=6)
 
 
-def test_an_error_of_cuda_bindings_is_one_of_pycuda(opened: tuple[Session, list[str]]) -> None:
+def test_cuda_bindings_error_is_raised_as_pycudas(opened: tuple[Session, list[str]]) -> None:
     del opened
     with pytest.raises(DriverError, match=r"CUDA_ERROR_INVALID_VALUE \(1\)"):
         checked(Driver(refused="ask").cuFuncGetAttribute("local", FUNCTION))

@@ -1,4 +1,4 @@
-"""How many runs a measurement takes, on a device that is a clock."""
+"""The number of runs a measurement takes, on a device that only advances a clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.gpu.session import Run
-from autotune.gpu.timing import Contestant, Samples, Timer
+from autotune.gpu.timing import Samples, Timer, WarmRun
 from autotune.runners.base import Objective
 
 FLUSH_US = 40.0
@@ -29,11 +29,11 @@ class Event:
         return (later._now - self._now) / 1e3
 
     def synchronize(self) -> None:
-        """Everything has run already."""
+        """Everything has run."""
 
 
 class Clock:
-    """A session whose device does nothing but spend time."""
+    """A session whose device only spends time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -46,7 +46,7 @@ class Clock:
         return Event(self.now)
 
     def synchronize(self) -> None:
-        """Everything has run already."""
+        """Everything has run."""
 
     def allocate(self, size: int) -> int:
         return size
@@ -57,7 +57,7 @@ class Clock:
 
 
 class Counting(Timer):
-    """A timer whose graphs are runs one after the other, with a gap in front."""
+    """A timer whose graphs are consecutive runs after a gap."""
 
     @contextmanager
     def _replayable(self, run: Run, runs: int) -> Iterator[Run]:
@@ -70,7 +70,7 @@ class Counting(Timer):
 
 
 class Kernel:
-    """Takes a while, each 0.3 ms with noise of its own, and counts its runs."""
+    """Takes a time, with new noise every 0.3 ms, and counts its runs."""
 
     def __init__(self, clock: Clock, time_us: float, noise: float = 0.0) -> None:
         self._clock, self._time_us, self._noise = clock, time_us, noise
@@ -81,70 +81,70 @@ class Kernel:
         self._clock.now += self._time_us * (1 + slower)
         self.runs += 1
 
-    def contestant(self) -> Contestant:
-        """As verification leaves it: launched on an idle device, L2 without its operands."""
-        return Contestant(self, self._time_us + 25.0)
+    def warm(self) -> WarmRun:
+        """As after verification: launched on an idle device, operands not in L2."""
+        return WarmRun(self, self._time_us + 25.0)
 
 
 def timed(
     time_us: float, best_us: float | None, objective: Objective = "hot", noise: float = 0.0
 ) -> tuple[Samples, int, float]:
-    """The samples, how many runs there were, and the milliseconds on the device."""
+    """The samples, the number of runs, and milliseconds of device time."""
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
-    kernel, began = Kernel(clock, time_us, noise), clock.now
-    samples = timer.time(kernel.contestant(), best_us, objective)
-    return samples, kernel.runs, (clock.now - began) / 1e3
+    kernel, start = Kernel(clock, time_us, noise), clock.now
+    samples = timer.time(kernel.warm(), best_us, objective)
+    return samples, kernel.runs, (clock.now - start) / 1e3
 
 
 @pytest.mark.parametrize(("time_us", "best_us"), [(21_000, 19_000), (2_600, 2_200), (400, 280)])
-def test_a_long_loser_is_not_run_again(time_us: float, best_us: float) -> None:
+def test_long_slower_run_is_not_repeated(time_us: float, best_us: float) -> None:
     samples, runs, _ = timed(time_us, best_us)
     assert (len(samples.hot), samples.cold, runs) == (1, (), 0)
 
 
-def test_a_long_contender_takes_few_runs() -> None:
+def test_long_close_run_takes_few_runs() -> None:
     samples, runs, _ = timed(21_000, 20_500)
     assert (len(samples.hot), len(samples.cold), runs) == (3, 1, 4)
 
 
 @pytest.mark.parametrize("time_us", [1.5, 5.0, 50.0, 150.0])
-def test_a_short_loser_takes_two_milliseconds(time_us: float) -> None:
+def test_short_slower_run_takes_two_milliseconds(time_us: float) -> None:
     samples, _, milliseconds = timed(time_us, time_us / 1.5)
     assert (len(samples.hot), samples.cold, milliseconds < 2) == (3, (), True)
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
-def test_one_that_is_not_quite_a_contender_is_not_timed_cold(time_us: float) -> None:
+def test_slightly_slower_run_is_not_timed_cold(time_us: float) -> None:
     samples, _, milliseconds = timed(time_us, time_us / 1.2)
     assert (len(samples.hot), samples.cold, milliseconds < 5) == (3, (), True)
 
 
 @pytest.mark.parametrize("time_us", [1.5, 5.0, 50.0, 250.0, 2_600.0])
-def test_a_contender_is_timed_within_a_few_milliseconds(time_us: float) -> None:
+def test_close_run_is_timed_within_milliseconds(time_us: float) -> None:
     samples, _, milliseconds = timed(time_us, time_us)
     assert (len(samples.hot) >= 3, len(samples.cold) >= 1, milliseconds < 18) == (True, True, True)
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 150.0])
-def test_a_steady_contender_takes_fewer_samples(time_us: float) -> None:
-    steady, noisy = (timed(time_us, time_us, noise=one)[0] for one in (0.0, 0.1))
+def test_steady_run_takes_fewer_samples(time_us: float) -> None:
+    steady, noisy = (timed(time_us, time_us, noise=noise)[0] for noise in (0.0, 0.1))
     assert (len(steady.hot), len(noisy.hot) >= 16) == (8, True)
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
-def test_cold_samples_are_many_where_they_decide(time_us: float) -> None:
+def test_objective_cold_takes_more_cold_samples(time_us: float) -> None:
     samples, _, milliseconds = timed(time_us, time_us, "cold")
     assert (len(samples.hot), len(samples.cold), milliseconds < 10) == (3, 15, True)
 
 
-def test_a_long_contender_takes_few_cold_samples() -> None:
+def test_long_close_run_takes_few_cold_samples() -> None:
     samples, *_ = timed(21_000, 20_500, "cold")
     assert (len(samples.hot), len(samples.cold)) == (3, 3)
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
-def test_one_that_is_hot_slower_than_the_best_cold_is_not_timed_cold(time_us: float) -> None:
+def test_run_hot_slower_than_best_cold_is_not_timed_cold(time_us: float) -> None:
     samples, *_ = timed(time_us, time_us / 1.2, "cold")
     assert (len(samples.hot), samples.cold) == (3, ())
 
@@ -159,40 +159,40 @@ class Greedy(Kernel):
         super().__call__()
 
 
-def test_one_that_is_only_cold_slower_than_the_best_takes_few_cold_samples() -> None:
+def test_run_slower_only_cold_takes_few_cold_samples() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
-    samples = timer.time(Greedy(clock, 50.0).contestant(), 60.0, "cold")
+    samples = timer.time(Greedy(clock, 50.0).warm(), 60.0, "cold")
     assert samples.cold == (100.0,) * 3
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0, 2_600.0])
-def test_the_gap_between_graphs_is_lost_in_them(time_us: float) -> None:
+def test_gap_between_graphs_is_negligible(time_us: float) -> None:
     samples, *_ = timed(time_us, None)
     assert sorted(samples.hot)[len(samples.hot) // 2] == pytest.approx(time_us, rel=0.01)
 
 
-def test_interleaved_runs_alternate_who_goes_first() -> None:
+def test_interleaved_runs_reverse_their_order_each_round() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
     order: list[str] = []
 
-    def named(name: str, time_us: float) -> Contestant:
+    def named(name: str, time_us: float) -> WarmRun:
         def run() -> None:
             order.append(name)
             clock.now += time_us
 
-        return Contestant(run, time_us)
+        return WarmRun(run, time_us)
 
     timer.interleave([named("a", 1_000.0), named("b", 2_000.0)])
     assert "".join(order).startswith("ab" + "abbaabba")
 
 
-def test_interleaved_times_are_each_ones_own() -> None:
+def test_interleaved_times_belong_to_their_runs() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
     kernels = [Kernel(clock, time_us) for time_us in (5.0, 60.0, 2_600.0)]
-    samples = timer.interleave([kernel.contestant() for kernel in kernels])
+    samples = timer.interleave([kernel.warm() for kernel in kernels])
     for kernel, times in zip(kernels, samples, strict=True):
         assert min(len(times.hot), len(times.cold)) >= 5
         assert times.hot[0] == pytest.approx(kernel._time_us, rel=0.01)

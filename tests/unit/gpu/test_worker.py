@@ -1,4 +1,4 @@
-"""A candidate may take the worker down; the runner and the next candidate do not notice."""
+"""Candidates that take the worker down; the runner and the next candidate are unaffected."""
 
 from __future__ import annotations
 
@@ -29,15 +29,20 @@ def candidate(act: str, workspace: int = 0) -> Candidate:
     return Candidate(config, plan, (), Resources(32, 32, 0))
 
 
-def runner(bench: str = "fake", time_limit: float = 30.0, vendor: str | None = "fake") -> GpuRunner:
-    with_library = None if vendor is None else f"support.worker_benches:{vendor}"
+def runner(
+    bench: str = "fake", time_limit: float = 30.0, baseline_bench: str | None = "fake"
+) -> GpuRunner:
+    benches = "support.worker_benches"
     return GpuRunner(
-        PROBLEM, bench=f"support.worker_benches:{bench}", vendor=with_library, time_limit=time_limit
+        PROBLEM,
+        bench=f"{benches}:{bench}",
+        baseline_bench=baseline_bench and f"{benches}:{baseline_bench}",
+        time_limit=time_limit,
     )
 
 
-def raced(runner: GpuRunner, *candidates: Candidate) -> list[int]:
-    """The processes in which candidates were timed interleaved."""
+def interleaved(runner: GpuRunner, *candidates: Candidate) -> list[int]:
+    """The processes that timed candidates interleaved."""
     outcomes = runner.rematch(candidates or [candidate("count")])
     return [one.samples for one in outcomes if isinstance(one, Measurement)]
 
@@ -78,32 +83,32 @@ def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
 
 
 def on(runner: GpuRunner) -> tuple[float, int]:
-    """M of the problem that the worker is at, and its process."""
+    """M of the worker's problem, and its process."""
     measurement = runner.measure(candidate("problem"), None)
     assert isinstance(measurement, Measurement)
     return measurement.time_us, measurement.samples
 
 
-def test_the_same_worker_takes_up_another_problem(fake: GpuRunner) -> None:
+def test_worker_switches_to_another_problem(fake: GpuRunner) -> None:
     (_, before) = on(fake)
-    fake.turn_to(Problem(32, 64, 64))
+    fake.switch_to(Problem(32, 64, 64))
     assert on(fake) == (32.0, before)
 
 
-def test_a_worker_that_starts_again_knows_the_later_problem(fake: GpuRunner) -> None:
-    fake.turn_to(Problem(32, 64, 64))
+def test_restarted_worker_serves_the_latest_problem(fake: GpuRunner) -> None:
+    fake.switch_to(Problem(32, 64, 64))
     fake.measure(candidate("kill"), None)
     assert on(fake)[0] == 32.0
 
 
-def test_the_baseline_of_another_problem_is_another(fake: GpuRunner) -> None:
+def test_switching_problems_forgets_the_baseline(fake: GpuRunner) -> None:
     fake.baseline()
-    raced(fake)  # its time from there stands: 20 us
-    fake.turn_to(Problem(32, 64, 64))
+    interleaved(fake)  # its time from there stands: 20 us
+    fake.switch_to(Problem(32, 64, 64))
     assert fake.baseline() == Measurement(10.0, relative_error=1e-6)
 
 
-def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
+def test_worker_reports_its_device(fake: GpuRunner) -> None:
     assert (fake.device.arch, fake.driver) == ("sm_90", "13.0")
 
 
@@ -118,28 +123,28 @@ def test_the_worker_tells_its_device(fake: GpuRunner) -> None:
         ("garbage", "the worker answered 'garbage'"),
     ],
 )
-def test_a_crash_is_a_failure_with_its_cause(fake: GpuRunner, act: str, reason: str) -> None:
+def test_crash_is_a_failure_with_its_cause(fake: GpuRunner, act: str, reason: str) -> None:
     failure = fake.measure(candidate(act), None)
     assert isinstance(failure, Failure)
     assert failure.stage == "crash"
     assert reason in failure.reason
 
 
-def test_a_hang_is_a_timeout() -> None:
+def test_hang_is_a_timeout() -> None:
     hasty = runner(time_limit=0.2)
     assert hasty.measure(candidate("hang"), None) == Failure("timeout", "no answer within 0.2 s")
     hasty.close()
 
 
 @pytest.mark.parametrize("act", ["raise", "exit", "kill", "lambda", "unreadable"])
-def test_the_next_candidate_gets_a_new_worker(fake: GpuRunner, act: str) -> None:
+def test_candidate_after_a_crash_gets_a_new_worker(fake: GpuRunner, act: str) -> None:
     before = count(fake)
     fake.measure(candidate(act), None)
     after = count(fake)
     assert (after.time_us, after.samples != before.samples) == (1.0, True)
 
 
-def test_the_worker_of_a_hung_candidate_is_gone() -> None:
+def test_worker_of_a_hung_candidate_is_killed() -> None:
     hasty = runner(time_limit=0.2)
     pid = count(hasty).samples
     hasty.measure(candidate("hang"), None)
@@ -147,14 +152,14 @@ def test_the_worker_of_a_hung_candidate_is_gone() -> None:
     hasty.close()
 
 
-def test_what_a_candidate_prints_stays_out_of_the_way(
+def test_output_of_a_candidate_is_discarded(
     fake: GpuRunner, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert fake.measure(candidate("print"), None) == Measurement(1.0)
     assert capfd.readouterr().out == ""
 
 
-def test_a_worker_killed_while_idle_costs_no_candidate(fake: GpuRunner) -> None:
+def test_worker_killed_while_idle_costs_no_candidate(fake: GpuRunner) -> None:
     for _ in range(4):
         os.kill(count(fake).samples, signal.SIGKILL)
         time.sleep(random.choice([0.0, 0.001, 0.05]))
@@ -166,7 +171,7 @@ def test_ctrl_c_leaves_the_worker_running(fake: GpuRunner) -> None:
     assert count(fake).time_us == 2.0
 
 
-def test_an_interrupted_request_is_not_answered_later(
+def test_interrupted_request_is_not_answered_later(
     fake: GpuRunner,
 ) -> None:
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -182,56 +187,57 @@ def test_rematch_answers_in_order(fake: GpuRunner) -> None:
     assert [one.time_us for one in outcomes if isinstance(one, Measurement)] == [1.0, 2.0]
 
 
-def test_rematch_falls_back_to_one_by_one(fake: GpuRunner) -> None:
+def test_rematch_with_a_crash_measures_each_separately(fake: GpuRunner) -> None:
     outcomes = fake.rematch([candidate("count"), candidate("kill"), candidate("count")])
     assert [type(one) for one in outcomes] == [Measurement, Failure, Measurement]
 
 
-def test_baseline_is_that_of_the_rematch_once_there_was_one(fake: GpuRunner) -> None:
+def test_baseline_is_that_of_the_latest_rematch(fake: GpuRunner) -> None:
     before = fake.baseline()
     fake.rematch([candidate("count")])
     assert (before and before.time_us, fake.baseline()) == (10.0, Measurement(20.0, samples=25))
 
 
-def test_the_baseline_is_asked_for_once_where_there_is_none() -> None:
-    lone = runner(vendor=None)
+def test_missing_baseline_is_ready_and_none() -> None:
+    lone = runner(baseline_bench=None)
     assert (lone.baseline_ready, lone.baseline()) == (True, None)
     lone.close()
 
 
-def test_measuring_does_not_judge_accuracies(fake: GpuRunner) -> None:
+def test_measure_does_not_judge_accuracy(fake: GpuRunner) -> None:
     fake.baseline()
     assert isinstance(fake.measure(candidate("coarse"), None), Measurement)
 
 
-def test_a_rematch_one_by_one_judges_beside_the_baseline(fake: GpuRunner) -> None:
+def test_separate_rematch_judges_accuracy_by_the_baseline(fake: GpuRunner) -> None:
     fake.baseline()
     coarse, killer = fake.rematch([candidate("coarse"), candidate("kill")])
     stages = [one.stage for one in (coarse, killer) if isinstance(one, Failure)]
     assert stages == ["accuracy", "crash"]
 
 
-def test_the_objective_reaches_the_bench(fake: GpuRunner) -> None:
+def test_objective_reaches_the_bench(fake: GpuRunner) -> None:
     outcome = fake.measure(candidate("objective"), None, "cold")
     assert outcome == Measurement(1.0, cold_us=2.0)
 
 
-def test_one_process_measures_and_another_races(fake: GpuRunner) -> None:
-    measuring, (racing,) = count(fake).samples, raced(fake)
-    assert (racing != measuring, raced(fake), count(fake).samples) == (True, [racing], measuring)
+def test_measure_and_rematch_use_separate_processes(fake: GpuRunner) -> None:
+    measuring, (timing,) = count(fake).samples, interleaved(fake)
+    assert timing != measuring
+    assert (interleaved(fake), count(fake).samples) == ([timing], measuring)
 
 
-def test_without_a_vendor_one_process_does_all() -> None:
-    lone = runner(vendor=None)
-    assert raced(lone) == [count(lone).samples]
+def test_one_process_suffices_without_a_baseline() -> None:
+    lone = runner(baseline_bench=None)
+    assert interleaved(lone) == [count(lone).samples]
     lone.close()
 
 
-def test_a_library_that_takes_long_delays_no_measurement(
+def test_slow_library_import_delays_no_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
-    patient = runner(vendor="slow")
+    patient = runner(baseline_bench="slow")
     assert (count(patient).time_us, patient.baseline_ready) == (1.0, False)
     (tmp_path / "marker").touch()
     assert within(10.0, lambda: patient.baseline_ready)
@@ -239,15 +245,15 @@ def test_a_library_that_takes_long_delays_no_measurement(
     patient.close()
 
 
-def test_a_vendors_worker_that_died_is_started_again(fake: GpuRunner) -> None:
-    (first,) = raced(fake)
+def test_library_worker_that_died_is_restarted(fake: GpuRunner) -> None:
+    (first,) = interleaved(fake)
     os.kill(first, signal.SIGKILL)
-    (second,) = raced(fake)
+    (second,) = interleaved(fake)
     assert first != second
 
 
-def test_a_vendors_worker_that_cannot_start_delays_and_hides_nothing() -> None:
-    half = runner(vendor="missing")
+def test_library_worker_that_cannot_start_is_reported() -> None:
+    half = runner(baseline_bench="missing")
     assert (count(half).time_us, half.baseline_ready) == (1.0, True)
     with pytest.raises(MissingError, match="no PyCUDA"):
         half.baseline()
@@ -255,35 +261,35 @@ def test_a_vendors_worker_that_cannot_start_delays_and_hides_nothing() -> None:
     half.close()
 
 
-def test_where_memory_is_short_the_measuring_worker_makes_room(fake: GpuRunner) -> None:
+def test_measuring_worker_ends_if_memory_is_short(fake: GpuRunner) -> None:
     before = count(fake).samples
-    raced(fake, candidate("count", workspace=2**41))
+    interleaved(fake, candidate("count", workspace=2**41))
     assert ended(before)
     assert count(fake).time_us == 1.0
 
 
-def test_where_there_is_room_the_measuring_worker_stays(fake: GpuRunner) -> None:
+def test_measuring_worker_stays_if_memory_suffices(fake: GpuRunner) -> None:
     before = count(fake).samples
-    raced(fake, candidate("count", workspace=2**30))
+    interleaved(fake, candidate("count", workspace=2**30))
     assert count(fake).samples == before
 
 
-def test_a_gpu_for_one_process_alone_serves_both_by_turns(
+def test_exclusive_gpu_serves_both_workers_in_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
-    shy = runner("lonely", vendor="lonely")
-    assert [count(shy).time_us, len(raced(shy)), count(shy).time_us] == [1.0, 1, 1.0]
+    shy = runner("lonely", baseline_bench="lonely")
+    assert [count(shy).time_us, len(interleaved(shy)), count(shy).time_us] == [1.0, 1, 1.0]
     shy.close()
 
 
 def test_compare_answers_by_name(fake: GpuRunner) -> None:
-    outcomes = fake.compare([candidate("count")], ["rivals:others"])
+    outcomes = fake.compare([candidate("count")], ["module:factory"])
     times = {name: one.time_us for name, one in outcomes.items() if isinstance(one, Measurement)}
-    assert times == {"fake:act=count": 1.0, "rivals:others": 30.0}
+    assert times == {"fake:act=count": 1.0, "module:factory": 30.0}
 
 
-def test_a_crash_while_comparing_is_an_error(fake: GpuRunner) -> None:
+def test_crash_in_a_comparison_is_an_error(fake: GpuRunner) -> None:
     with pytest.raises(RunnerError, match=r"comparing on 64x64x64:f32:nn failed: .*SIGKILL"):
         fake.compare([candidate("count"), candidate("kill")])
 
@@ -300,7 +306,7 @@ def test_close_after_a_failure(fake: GpuRunner) -> None:
     fake.close()
 
 
-def test_a_dying_parent_leaves_no_worker_behind() -> None:
+def test_killed_parent_leaves_no_worker_behind() -> None:
     program = (
         "import os, signal; from test_worker import count, runner\n"
         "print(count(runner()).samples, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
@@ -315,11 +321,11 @@ def test_a_dying_parent_leaves_no_worker_behind() -> None:
     assert ended(int(parent.stdout))
 
 
-def test_opening_waits_for_nothing() -> None:
+def test_opening_a_runner_waits_for_nothing() -> None:
     runner("missing").close()
 
 
-def test_what_the_bench_needs_is_raised_as_it_is() -> None:
+def test_missing_requirement_is_raised_unchanged() -> None:
     poor = runner("missing")
     for _ in range(2):
         with pytest.raises(MissingError, match="no PyCUDA; install it"):
@@ -327,14 +333,14 @@ def test_what_the_bench_needs_is_raised_as_it_is() -> None:
     poor.close()
 
 
-def test_what_the_bench_needs_is_raised_by_the_first_request() -> None:
+def test_missing_requirement_is_raised_by_a_request() -> None:
     poor = runner("missing")
     with pytest.raises(MissingError, match="no PyCUDA; install it"):
         poor.measure(candidate("count"), None)
     poor.close()
 
 
-def test_the_device_is_known_where_memory_is_short() -> None:
+def test_device_is_reported_though_memory_is_short() -> None:
     small = runner("large")
     assert small.device.arch == "sm_90"
     with pytest.raises(RunnerError, match="needs 90 GiB"):
@@ -350,14 +356,14 @@ def test_the_device_is_known_where_memory_is_short() -> None:
         ("absent", "AttributeError"),
     ],
 )
-def test_a_worker_that_cannot_start_is_an_error(bench: str, reason: str) -> None:
+def test_worker_that_cannot_start_is_an_error(bench: str, reason: str) -> None:
     failing = runner(bench)
     with pytest.raises(RunnerError, match=reason):
         _ = failing.device
     failing.close()
 
 
-def test_a_worker_that_cannot_start_again_is_an_error(
+def test_worker_that_cannot_restart_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))

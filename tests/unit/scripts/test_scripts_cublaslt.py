@@ -97,7 +97,7 @@ def rivals(
     stand_in: str, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
     monkeypatch.setattr(cublaslt, "library_path", lambda: stand_in)
-    return lambda operands: cublaslt.open_rivals(session, operands)
+    return lambda operands: cublaslt.open_baselines(session, operands)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

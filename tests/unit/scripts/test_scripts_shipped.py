@@ -145,7 +145,7 @@ class Turner(FakeRunner):
         super().__init__()
         self.turned: list[Problem] = []
 
-    def turn_to(self, problem: Problem) -> None:
+    def switch_to(self, problem: Problem) -> None:
         self.turned.append(problem)
 
 

@@ -25,7 +25,7 @@ from typer.testing import CliRunner, Result
 from autotune.errors import AutotuneError, ConfigError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.gpu.benches.gemm import VENDOR
+from autotune.gpu.benches.gemm import BASELINE
 from autotune.problem import LAYOUTS, Problem
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement
@@ -183,10 +183,10 @@ class Rivalling(FakeRunner):
     ) -> dict[str, Measurement | Failure]:
         if rivals and not self.libraries:
             raise RunnerError("no libcublasLt")
-        outcomes: dict[str, Measurement | Failure] = {VENDOR: Measurement(15.0)}
+        outcomes: dict[str, Measurement | Failure] = {BASELINE: Measurement(15.0)}
         for candidate, outcome in zip(candidates, self.rematch(candidates), strict=True):
             outcomes[str(candidate.config)] = outcome
-        if rivals == ["cublaslt:open_rivals"]:
+        if rivals == ["cublaslt:open_baselines"]:
             outcomes["cuBLASLt 1"] = Failure("verify", "wrong result")
             outcomes["cuBLASLt 2"] = Measurement(12.0)
         return outcomes

@@ -48,10 +48,10 @@ Install = Callable[..., None]
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Install:
     def install(*models: Device) -> None:
-        def open_runner(_: Problem, index: int, *, library: bool = True) -> Gpu:
+        def open_runner(_: Problem, index: int, *, with_baseline: bool = True) -> Gpu:
             if index >= len(models):
                 raise DeviceError(f"no GPU {index}; the driver shows {len(models)}")
-            return Gpu(index, library, models[index], log)
+            return Gpu(index, with_baseline, models[index], log)
 
         monkeypatch.setattr(gpu, "open_runner", open_runner)
         monkeypatch.setattr(gpu, "count", lambda: len(models))

@@ -81,10 +81,10 @@ class Noting(GpuRunner):
     def __init__(self, bench: str, time_limit: float = 30.0) -> None:
         self.came: dict[Config, Measurement | Failure] = {}
         bench = f"support.dying_benches:{bench}"
-        super().__init__(SQUARE, bench=bench, vendor=None, time_limit=time_limit)
+        super().__init__(SQUARE, bench=bench, baseline_bench=None, time_limit=time_limit)
 
-    def _ask(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
-        answer = super()._ask(method, arguments, limit)
+    def _request(self, method: str, arguments: tuple[object, ...], limit: float) -> object:
+        answer = super()._request(method, arguments, limit)
         match arguments, answer:
             case (Candidate() as candidate, *_), Measurement() | Failure():
                 self.came[candidate.config] = answer
@@ -117,7 +117,7 @@ class Killer(threading.Thread):
 
     def _measures(self, pid: int) -> bool:
         worker = self._runner._measuring._worker
-        return worker._process.pid == pid and worker._stands
+        return worker._process.pid == pid and worker._ready
 
 
 class Until(Silent):

@@ -1,4 +1,4 @@
-"""The vendor's product of strided, batched and shared operands, with a PyTorch made of numpy."""
+"""The vendor baseline on strided, batched and shared operands, with PyTorch faked by NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.host_cases import numbers, stored
 from support.served_precisions import SERVED
 
 from autotune.gpu.operands import GUARD, GuardedMatrix, Operands
-from autotune.gpu.vendor_library import baseline
+from autotune.gpu.vendor_baseline import open_baseline
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
 
@@ -70,7 +70,7 @@ def gelu(array: Array) -> None:
 
 
 def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -> Any:
-    """Adds what is asked of fp32 to `precisions`."""
+    """A PyTorch that appends the requested fp32 precisions to `precisions`."""
     overloads = SimpleNamespace(**({"dtype_out": None} if dtype_out else {}))
     products = dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), overloads)
     return SimpleNamespace(
@@ -104,17 +104,17 @@ def matrices(matrix: GuardedMatrix) -> Array:
 
 
 def run(problem: Problem, *layout: Any) -> float:
-    """The largest error of what the baseline computes."""
+    """The largest error of the baseline's result."""
     session: Any = FakeSession()
     operands = Operands(session, problem, *layout)
     random = np.random.default_rng(0)
     for matrix in (operands.a, operands.b, operands.bias):
         filled = matrices(matrix)
         put(filled, random.standard_normal(filled.shape))
-    vendor = baseline(session, operands)
-    assert vendor is not None
-    vendor()
-    a, b, bias = (numbers(matrices(one)) for one in (operands.a, operands.b, operands.bias))
+    baseline = open_baseline(session, operands)
+    assert baseline is not None
+    baseline()
+    a, b, bias = (numbers(matrices(x)) for x in (operands.a, operands.b, operands.bias))
     wanted = product(problem, a, b, bias=bias[0, 0])
     return largest_error(problem, numbers(matrices(operands.c)), wanted)
 
@@ -127,7 +127,7 @@ def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_vendor_computes_the_problem(layout: str, batch: int, epilogue: str) -> None:
+def test_baseline_computes_the_problem(layout: str, batch: int, epilogue: str) -> None:
     problem = Problem(5, 6, 7, layout=layout, batch=batch, epilogue=epilogue)
     assert run(problem) <= tolerance(problem)
 
@@ -136,30 +136,30 @@ def test_the_vendor_computes_the_problem(layout: str, batch: int, epilogue: str)
 @pytest.mark.parametrize("compute", ["f16", "bf16"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("epilogue", ["none", "bias_relu", "gelu"])
-def test_the_vendor_computes_16_bits(compute: str, output: str, batch: int, epilogue: str) -> None:
+def test_baseline_computes_16_bit_types(
+    compute: str, output: str, batch: int, epilogue: str
+) -> None:
     problem = Problem(5, 7, 9, compute, "nt", batch, epilogue, output)
     assert run(problem) <= library_tolerance(problem)
 
 
 @pytest.mark.parametrize("compute", SERVED)
-def test_the_vendor_may_use_tf32_for_tf32_alone(
-    monkeypatch: pytest.MonkeyPatch, compute: str
-) -> None:
+def test_tf32_is_allowed_for_tf32_alone(monkeypatch: pytest.MonkeyPatch, compute: str) -> None:
     precisions: list[str] = []
     monkeypatch.setitem(sys.modules, "torch", fake_torch(precisions=precisions))
     run(Problem(5, 6, 7, compute))
     assert precisions == ["high" if compute == "tf32" else "highest"]
 
 
-@pytest.mark.parametrize(("output", "there"), [("same", True), ("f32", False)])
-def test_an_old_pytorch_has_no_fp32_results_of_16_bits(
-    monkeypatch: pytest.MonkeyPatch, output: str, there: bool
+@pytest.mark.parametrize(("output", "served"), [("same", True), ("f32", False)])
+def test_old_pytorch_has_no_fp32_output_of_16_bit_types(
+    monkeypatch: pytest.MonkeyPatch, output: str, served: bool
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", fake_torch(dtype_out=False))
     monkeypatch.setitem(sys.modules, "cupy", None)
     session: Any = FakeSession()
     problem = Problem(2, 3, 4, "bf16", output=output)
-    assert (baseline(session, Operands(session, problem)) is not None) == there
+    assert (open_baseline(session, Operands(session, problem)) is not None) == served
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_an_old_pytorch_has_no_fp32_results_of_16_bits(
     [None, (0, 0, 120), (8, 8, 9), (110, 160, 130)],
     ids=["dense", "shared", "side by side", "gaps"],
 )
-def test_the_vendor_follows_strides(strides: tuple[int, int, int] | None) -> None:
+def test_baseline_follows_strides(strides: tuple[int, int, int] | None) -> None:
     problem = Problem(5, 6, 7, batch=3, epilogue="bias")
     assert run(problem, (24, 25, 27), strides) <= tolerance(problem)
 
@@ -205,17 +205,17 @@ def test_cupy_stands_in_for_pytorch(monkeypatch: pytest.MonkeyPatch, compute: st
     ],
     ids=str,
 )
-def test_cupy_is_not_asked_for_what_it_lacks(
+def test_cupy_does_not_serve_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch, problem: Problem
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     session: Any = FakeSession()
-    assert baseline(session, Operands(session, problem)) is None
+    assert open_baseline(session, Operands(session, problem)) is None
 
 
-def test_there_is_no_vendor_without_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baseline_is_none_without_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", None)
     session: Any = FakeSession()
-    assert baseline(session, Operands(session, Problem(2, 3, 4))) is None
+    assert open_baseline(session, Operands(session, Problem(2, 3, 4))) is None

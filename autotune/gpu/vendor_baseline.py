@@ -1,4 +1,4 @@
-"""The vendor's product of the same operands: cuBLAS through PyTorch, or else through CuPy."""
+"""The vendor baseline: cuBLAS on the same operands, through PyTorch or else CuPy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autotune.gpu.operands import GuardedMatrix, Operands
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
 
-Lens = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides, in elements, of an operand as the formula reads it."""
+View = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides, in elements, of an operand as op() presents it."""
 
 
 @dataclass(frozen=True)
-class Elements:
-    """All that lies between the guards of a buffer, as an array of one dimension."""
+class FlatView:
+    """Everything between the guards of a buffer, as a one-dimensional CUDA array."""
 
     matrix: GuardedMatrix
 
@@ -33,11 +33,11 @@ class Elements:
         }
 
 
-def load() -> None:
-    """Imports the library that `baseline` takes, which takes seconds; no harm if there is none.
+def import_library() -> None:
+    """Imports the library of the baseline, which takes seconds; none is fine.
 
-    What it does on the device, such as loading cuBLAS, is left to whoever runs it: another process
-    may be measuring there.
+    Device work, such as loading cuBLAS, is left to the first run, because another process may be
+    measuring now.
     """
     try:
         import torch
@@ -48,14 +48,14 @@ def load() -> None:
             import cupy  # noqa: F401
 
 
-def baseline(session: Session, operands: Operands) -> Run | None:
-    """The problem at alpha = 1 and beta = 0 in its precision on the session's stream.
+def open_baseline(session: Session, operands: Operands) -> Run | None:
+    """A run of the problem at alpha = 1 and beta = 0 in its precision on the session's stream.
 
-    PyTorch's functions are taken at their best, all with an output that is there already: `mm`,
-    with a bias `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place. They may
-    use TF32 for `tf32` alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands
-    takes PyTorch 2.8. CuPy, which has nothing but products, stands in for those of `f32`, `tf32x3`
-    and `f16` without an epilogue. None where neither will do.
+    PyTorch runs the fastest function that fits, with a preallocated output: `mm`, with a bias
+    `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place. TF32 is allowed for
+    `tf32` alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands needs PyTorch
+    2.8. CuPy, which has no epilogues, stands in for plain products in `f32`, `tf32x3` and `f16`.
+    None if neither fits.
     """
     return _torch(session, operands) or _cupy(session, operands)
 
@@ -69,15 +69,15 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         return None
     problem = operands.problem
     torch.set_float32_matmul_precision("high" if problem.precision.vendor == "tf32" else "highest")
-    multiply = _multiplication(torch, problem)
+    multiply = _torch_function(torch, problem)
     if multiply is None:
         return None
     device = torch.device("cuda", session.index)
 
-    def viewed(matrix: GuardedMatrix, lens: Lens) -> Any:
-        elements = torch.as_tensor(Elements(matrix), device=device)
+    def viewed(matrix: GuardedMatrix, view: View) -> Any:
+        elements = torch.as_tensor(FlatView(matrix), device=device)
         dtype = getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
-        return torch.as_strided(elements.view(dtype), *lens)
+        return torch.as_strided(elements.view(dtype), *view)
 
     a, b, c = _operands(operands, viewed)
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
@@ -94,15 +94,15 @@ def _torch(session: Session, operands: Operands) -> Run | None:
     return run
 
 
-def _multiplication(torch: Any, problem: Problem) -> Callable[..., object] | None:
-    """PyTorch's function of a bias if there is one, A and B; None if this PyTorch has none."""
+def _torch_function(torch: Any, problem: Problem) -> Callable[..., object] | None:
+    """PyTorch's function of (bias if any, A, B); None if this PyTorch has none."""
     if problem.precision.vendor is None:
         return None
     plain, added = ("bmm", "baddbmm") if problem.batch > 1 else ("mm", "addmm")
     name = added if problem.has_bias else plain
     if problem.output_type == problem.operand_type:
-        found: Callable[..., object] = getattr(torch, name)
-        return found
+        function: Callable[..., object] = getattr(torch, name)
+        return function
     if not hasattr(getattr(torch.ops.aten, name), "dtype_out"):
         return None
     return partial(getattr(torch, name), out_dtype=torch.float32)
@@ -118,9 +118,9 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
         return None
     cupy.cuda.Device(session.index).use()
 
-    def viewed(matrix: GuardedMatrix, lens: Lens) -> Any:
-        shape, strides = lens
-        elements, size = cupy.asarray(Elements(matrix)), ELEMENT_TYPES[matrix.type].bytes
+    def viewed(matrix: GuardedMatrix, view: View) -> Any:
+        shape, strides = view
+        elements, size = cupy.asarray(FlatView(matrix)), ELEMENT_TYPES[matrix.type].bytes
         steps = [size * stride for stride in strides]
         return cupy.lib.stride_tricks.as_strided(elements, shape, steps)
 
@@ -134,17 +134,17 @@ def _cupy(session: Session, operands: Operands) -> Run | None:
     return run
 
 
-def _operands(operands: Operands, viewed: Callable[[GuardedMatrix, Lens], Any]) -> list[Any]:
-    """op(A), op(B) and C; with the batch as the first dimension if there is one."""
+def _operands(operands: Operands, viewed: Callable[[GuardedMatrix, View], Any]) -> list[Any]:
+    """op(A), op(B) and C; a batch is the first dimension."""
     matrices = (operands.a, operands.b, operands.c)
     layouts = (*operands.problem.layout, "n")
     return [
-        viewed(matrix, _lens(matrix, layout == "t", operands.problem.batch))
+        viewed(matrix, _view(matrix, layout == "t", operands.problem.batch))
         for matrix, layout in zip(matrices, layouts, strict=True)
     ]
 
 
-def _lens(matrix: GuardedMatrix, transposed: bool, batch: int) -> Lens:
+def _view(matrix: GuardedMatrix, transposed: bool, batch: int) -> View:
     shape, strides = (matrix.rows, matrix.columns), (matrix.leading_dimension, 1)
     if transposed:
         shape, strides = shape[::-1], strides[::-1]

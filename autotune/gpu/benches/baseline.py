@@ -1,0 +1,72 @@
+"""The bench of the worker with the vendor library: baseline, rematch, comparison."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from contextlib import suppress
+
+from autotune import settings
+from autotune.gpu.benches.base import Rematch
+from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.operands import operand_bytes
+from autotune.gpu.session import Session
+from autotune.gpu.vendor_baseline import import_library
+from autotune.gpu.worker import PendingBench
+from autotune.problem import Problem
+from autotune.runners.base import Candidate, Failure, Measurement
+
+LIBRARY_BYTES = 2**30
+"""Device memory left to the library for its kernels and its workspace, generously: making room
+needlessly costs the start of a process, too little memory costs the request."""
+
+
+def open_bench(problem: Problem, index: int) -> PendingBench:
+    """Opens the bench of the worker with the library, which is imported before it is ready.
+
+    The context is created before the device is reported: later it would disturb the measuring
+    process.
+    """
+    session = Session(index).__enter__()
+
+    def finish() -> BaselineBench:
+        with suppress(Exception):  # the first request that needs the library reports it
+            import_library()
+        return BaselineBench(session, problem)
+
+    return PendingBench(session.device, session.driver, finish)
+
+
+class BaselineBench:
+    """Serves each request on operands of its own, then frees them for the measuring process."""
+
+    def __init__(self, session: Session, problem: Problem) -> None:
+        self._session, self._problem = session, problem
+
+    def switch_to(self, problem: Problem) -> None:
+        """Takes up another problem."""
+        self._problem = problem
+
+    def has_room(self, workspace: int) -> bool:
+        """Whether memory suffices for a request whose candidates use `workspace` bytes."""
+        flush = 2 * self._session.device.l2_bytes
+        wanted = operand_bytes(self._problem) + workspace + flush + LIBRARY_BYTES
+        return wanted <= self._session.free_bytes()
+
+    def baseline(self) -> Measurement | None:
+        """As `GemmBench.baseline`."""
+        return self._bench().baseline()
+
+    def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
+        """As `GemmBench.rematch`."""
+        return self._bench().rematch(candidates, with_baseline)
+
+    def compare(
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
+    ) -> dict[str, Measurement | Failure]:
+        """As `GemmBench.compare`."""
+        return self._bench().compare(candidates, baselines)
+
+    def _bench(self) -> GemmBench:
+        gc.collect()  # reference cycles of an earlier bench hold device memory
+        return GemmBench(self._session, self._problem, cache=settings.cache_dir())
