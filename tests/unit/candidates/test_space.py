@@ -82,7 +82,7 @@ def large_tiles() -> Config:
     [
         ({"copy": "staged", "stages": 3}, "stages", "stages=3 of bk=16 steps, staged"),
         ({"bm": 32, "wm": 64}, "divisibility", "wm=64 does not divide bm=32"),
-        ({"split_k": 128}, "split-K", "512 tiles fill 132 SMs as well with less than 128 shares"),
+        ({"split_k": 128}, "split-K", "512 tiles fill 132 SMs as well with less than 128 splits"),
         ({"tn": 4}, "thread tile", "16x4 loads 20 values for 64 products"),
         ({"bm": 96}, "value", "bm=96 is none of .*64, 128"),
     ],
