@@ -1,16 +1,16 @@
 """autotune: an occupancy and tile-size autotuner for CUDA matrix multiplication.
 
-    autotune.tune(4096, 4096, 4096)            searches the fastest kernel and records it
-    autotune.tune_range("1..512x4096x4096")    the same for all of many sizes
-    autotune.best(4096, 4096, 4096)            the record
+    autotune.tune("4096x4096x4096:bf16")       searches the fastest kernel and records it
+    autotune.tune_range("1..512x4096x4096")    the same for a range of sizes
+    autotune.best(4096, 4096, 4096)            the record of a problem
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
-    autotune.kernel(4096, 4096, 4096)          the same for one shape, ready to launch
-    autotune.warmup(["64x4096x4096", ...])     loads what a program will need
-    autotune.export.write(shapes, folder)      a C library of recorded kernels
-    autotune.torch.patch(model)                runs them in a PyTorch model
-    autotune.tune_kernel(source, name, ...)    tunes a CUDA kernel of yours
-    autotune.kernel_occupancy(source, ...)     what its configurations occupy; needs no GPU
+    autotune.kernel(4096, 4096, 4096)          one problem's kernel, ready to launch
+    autotune.warmup(["64x4096x4096", ...])     loads the kernels of a program
+    autotune.export.write(shapes, folder)      writes a C library of recorded kernels
+    autotune.torch.patch(model)                runs recorded kernels in a PyTorch model
+    autotune.tune_kernel(source, name, ...)    tunes your own CUDA kernel
+    autotune.kernel_occupancy(source, ...)     occupancy of its configurations; needs no GPU
     autotune.device.find("h100")               limits of a GPU
     autotune.occupancy.occupancy(device, ...)  resident blocks of a kernel
 
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
+    from autotune.api.loading import kernel, warmup
+    from autotune.api.lookups import best, choose
     from autotune.api.matmul import matmul
-    from autotune.api.problems import best, choose, tune
     from autotune.api.ranges import tune_range
+    from autotune.api.tuning import tune
     from autotune.device import Device
     from autotune.families.config import Config
     from autotune.occupancy import roofline
     from autotune.problem import Problem
     from autotune.records import KernelRecord, Record
-    from autotune.runtime import UntunedWarning, kernel, warmup
+    from autotune.runtime import UntunedWarning
     from autotune.version import __version__ as __version__
 
 __all__ = [
@@ -70,16 +72,16 @@ _HOMES = {
     "Record": "records",
     "UntunedWarning": "runtime",
     "__version__": "version",
-    "best": "api.problems",
+    "best": "api.lookups",
     "best_kernel": "api.kernels",
-    "choose": "api.problems",
-    "kernel": "runtime",
+    "choose": "api.lookups",
+    "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
     "matmul": "api.matmul",
-    "tune": "api.problems",
+    "tune": "api.tuning",
     "tune_kernel": "api.kernels",
     "tune_range": "api.ranges",
-    "warmup": "runtime",
+    "warmup": "api.loading",
 }
 # Names that are modules. `torch` is not in `__all__`, as PyTorch may not be installed.
 _MODULES = {

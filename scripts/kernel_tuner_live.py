@@ -61,7 +61,7 @@ from autotune.problem import Problem
 from autotune.report import cell
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.targets import targets
+from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 
@@ -81,7 +81,7 @@ def main(
     strategy: Annotated[str, typer.Option(help="Kernel Tuner's.")] = "adaptive_tabu_greywolf",
     backend: Annotated[str, typer.Option(help="Kernel Tuner's: cupy or nvcuda.")] = "cupy",
     sampler: Annotated[str, typer.Option(help="Ours.")] = "gp",
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
     recordings: Annotated[
         list[Path] | None, typer.Option("--recording", help="Its fastest are timed too.")
     ] = None,

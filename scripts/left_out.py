@@ -44,7 +44,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Records, Store
 from autotune.runners.base import Candidate, Measurement, Runner
 from autotune.runners.recording import Recording
-from autotune.targets import targets
+from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options
@@ -91,7 +91,7 @@ def live(
     count: Annotated[int, typer.Option(help="Of the shapes.")] = 24,
     each: Annotated[float, typer.Option(help="Seconds of tuning a shape.")] = 10.0,
     seconds: Annotated[float, typer.Option(help="In all.")] = 3600.0,
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
     seed: int = 0,
 ) -> None:
     """Looks shapes up that nobody tuned, tunes them and compares."""

@@ -41,7 +41,7 @@ SHOWN = Console(width=120, soft_wrap=True)
 PROGRAM = """
 import json, sys, time
 from autotune import cli
-from autotune.api import problems
+from autotune.api import tuning
 from autotune.tuning.events import Silent
 from autotune.tuning.options import options_of
 from autotune.problem import Problem
@@ -69,7 +69,7 @@ class Telling(Silent):
             compiler=made.compiler, device=record.device.name, config=str(record.best.config))
 
 options = options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
-problems.search(Problem.parse(sys.argv[2]), options, observer=Telling())
+tuning.search(Problem.parse(sys.argv[2]), options, observer=Telling())
 """
 
 

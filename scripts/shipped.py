@@ -43,7 +43,7 @@ from autotune.records import Entry, Provenance, Record, Store, bundle
 from autotune.records.rounding import rounded
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
-from autotune.targets import targets
+from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
@@ -61,7 +61,7 @@ def main(
         list[str] | None, typer.Option("--compute", help="Only these precisions.")
     ] = None,
     only: Annotated[str, typer.Option(help="Problems whose text has this in it.")] = "",
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
     out: Annotated[Path | None, typer.Option(help="The file; by default the package's.")] = None,
     trials: Annotated[Path, typer.Option(help="Recordings to guess by.")] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Also what is there already.")] = False,

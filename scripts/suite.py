@@ -48,7 +48,7 @@ from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin, Recording
-from autotune.targets import targets
+from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import Compile, Trial, prepare
 from autotune.tuning.events import Progress, Silent
@@ -78,7 +78,7 @@ def main(
     layouts: Annotated[bool, typer.Option("--layouts", help="Each in four layouts.")] = False,
     name: Annotated[str, typer.Option(help="Of the files; `suite` or `layouts` by default.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Seconds of tuning a shape.")] = 20.0,
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = targets.DEFAULT,
+    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
     trials: Annotated[Path | None, typer.Option(help="A folder to keep all trials in.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what is there already.")] = False,
     flops: Annotated[float | None, typer.Option(help="Ceiling of the compute, FLOP/s.")] = None,

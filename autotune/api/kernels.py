@@ -14,7 +14,7 @@ from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
 from autotune.runners.recording import Origin
 from autotune.targets import targets
-from autotune.targets.targets import DEFAULT
+from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.evaluate import Compile
 from autotune.tuning.options import options_of
 from autotune.user_kernels import (
@@ -53,7 +53,7 @@ def tune_kernel(
     include: Sequence[str | Path] = (),
     rtol: float | None = None,
     atol: float | None = None,
-    device: str = DEFAULT,
+    device: DeviceLike = DEFAULT,
     trials: int | None = None,
     budget: float | None = None,
     seed: int = 0,
@@ -146,7 +146,9 @@ def tune_kernel(
             runner.close()
 
 
-def best_kernel(name: str, arguments: Sequence[object], *, device: str = DEFAULT) -> KernelRecord:
+def best_kernel(
+    name: str, arguments: Sequence[object], *, device: DeviceLike = DEFAULT
+) -> KernelRecord:
     """What is recorded of a kernel of yours, tuned with arguments of these types and shapes.
 
     Args:
@@ -177,7 +179,7 @@ def kernel_occupancy(
     shared: SharedBytes = 0,
     constraints: Mapping[str, Predicate] | None = None,
     include: Sequence[str | Path] = (),
-    device: str = DEFAULT,
+    device: DeviceLike = DEFAULT,
     jobs: int | None = None,
 ) -> KernelTable:
     """What each configuration of a CUDA kernel of yours takes of an SM, as compiled for a device,

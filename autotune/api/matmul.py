@@ -72,8 +72,8 @@ def matmul(
 
 
 def _tuner(problem: Problem, device: Device) -> object:
-    from autotune.api import problems
+    from autotune.api import tuning
     from autotune.tuning.options import options_of
 
     options = options_of(None, None, 0, "gp", None)
-    return problems.search(problem, options, device=f"gpu:{local.index_of(device)}")
+    return tuning.search(problem, options, device=local.index_of(device))

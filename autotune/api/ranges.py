@@ -10,118 +10,45 @@ that is too much, the size is tuned as well.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from autotune.api import problems
+from autotune.api import tuning
 from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device
-from autotune.errors import ProblemError, UsageError
+from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.lookup.neighbours import experience as experience_of
-from autotune.problem import Problem, compute_of
+from autotune.problem import Problem, ProblemDefaults
+from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
-from autotune.records.ranges import DIMENSIONS, Range, Segment, sized
+from autotune.records.ranges import Range, Segment
 from autotune.records.record import BEST_FIRST
 from autotune.settings import cache_dir
 from autotune.targets import targets
-from autotune.targets.targets import DEFAULT
+from autotune.targets.sources import DEFAULT, DeviceLike
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options, options_of
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 LOSS = 0.05
 """The loss against full tuning that is put up with unless the caller says otherwise."""
-# Sizes that are looked at: so many from one power of two to the next.
-STEPS = 2
 # The model's best at both ends and in the middle, of which the best at a size is taken to be one.
 PICKED = 150
 CAUTION = 1.0
 
-_SPAN = re.compile(r"(\d{1,99})\.\.(\d{1,99})")
-
 Tune = Callable[[Problem], Record]
-
-
-@dataclass(frozen=True)
-class Span:
-    """The problems `low` to the problem's own size in one dimension, `m`, `n` or `k`."""
-
-    problem: Problem
-    dimension: str
-    low: int
-
-    @classmethod
-    def parse(
-        cls,
-        text: str,
-        *,
-        compute: str = "f32",
-        layout: str = "nn",
-        batch: int = 1,
-        epilogue: str = "none",
-        output: str = "same",
-    ) -> Span:
-        """Reads `1..512x4096x4096:bf16`: a problem's text (see `Problem.parse`) with two sizes in
-        the place of one.
-
-        Raises:
-            ProblemError: if the text has another form or names an impossible problem.
-        """
-        text = text.strip()
-        shape, *rest = text.lower().split(":")
-        sizes = shape.split("x")
-        varied = [(place, match) for place, one in enumerate(sizes) if (match := _SPAN.match(one))]
-        if len(varied) != 1 or len(sizes) != 3 or not _SPAN.fullmatch(sizes[varied[0][0]]):
-            raise ProblemError(
-                f"malformed range {text!r}; give one size as LOW..HIGH, such as 1..512x4096x4096"
-            )
-        place, match = varied[0]
-        low, high = int(match[1]), int(match[2])
-        if not 1 <= low <= high:
-            raise ProblemError(
-                f"range {low}..{high} in {text!r}; give 1 or more, the smaller first"
-            )
-        sizes[place] = str(high)
-        problem = Problem.parse(
-            ":".join(("x".join(sizes), *rest)),
-            compute=compute,
-            layout=layout,
-            batch=batch,
-            epilogue=epilogue,
-            output=output,
-        )
-        return cls(problem, DIMENSIONS[place], low)
-
-    @property
-    def high(self) -> int:
-        """The largest size."""
-        return int(getattr(self.problem, self.dimension))
-
-    def at(self, size: int) -> Problem:
-        """The problem of a size."""
-        return sized(self.problem, self.dimension, size)
-
-    @property
-    def probes(self) -> tuple[int, ...]:
-        """The sizes that are looked at: the ends, the powers of two and some between."""
-        steps = range(STEPS * math.ceil(math.log2(self.high) + 1))
-        some = {round(2 ** (step / STEPS)) for step in steps}
-        return tuple(sorted({self.low, self.high, *(s for s in some if self.low < s < self.high)}))
 
 
 def tune_range(
     text: str,
     *,
-    compute: str = "f32",
-    layout: str = "nn",
-    batch: int = 1,
-    epilogue: str = "none",
-    output: str = "same",
-    accuracy: str = "exact",
-    device: str = DEFAULT,
+    device: DeviceLike = DEFAULT,
     loss: float = LOSS,
     trials: int | None = None,
     budget: float | None = None,
@@ -130,6 +57,7 @@ def tune_range(
     family: str = "auto",
     jobs: int | None = None,
     observer: Observer | None = None,
+    **arguments: Unpack[ProblemDefaults],
 ) -> Range:
     """Tunes as few problems of a range as keep the expected loss small, and records which serves
     which size.
@@ -146,11 +74,7 @@ def tune_range(
         UsageError: for an impossible range or loss, an unknown device, or limits that are none.
         AutotuneError: as `api.tune`.
     """
-    span = Span.parse(
-        text, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
-    )
-    chosen = compute_of(span.problem.compute, accuracy)
-    span = replace(span, problem=replace(span.problem, compute=chosen))
+    span = Span.parse(text, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs)
     return tune(span, options, device=device, family=family, loss=loss, observed=lambda _: observer)
 
@@ -159,7 +83,7 @@ def tune(
     span: Span,
     options: Options,
     *,
-    device: str = DEFAULT,
+    device: DeviceLike = DEFAULT,
     family: str = "auto",
     loss: float = LOSS,
     observed: Callable[[Problem], Observer | None] = lambda _: None,
@@ -168,7 +92,7 @@ def tune(
     observer."""
 
     def search(problem: Problem) -> Record:
-        return problems.search(
+        return tuning.search(
             problem, options, device=device, family=family, observer=observed(problem)
         )
 

@@ -11,6 +11,7 @@ from typing import Annotated, TextIO
 import typer
 
 from autotune.cli import cache, devices, export, tuning
+from autotune.cli.options import VerbCommand
 from autotune.errors import AutotuneError
 from autotune.version import __version__
 
@@ -50,7 +51,7 @@ def _app() -> typer.Typer:
     )
     app.callback()(_root)
     for verb in VERBS:
-        app.command()(verb)
+        app.command(cls=VerbCommand)(verb)
     app.add_typer(cache.app(), name="cache")
     return app
 

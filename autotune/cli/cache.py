@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import SECONDS, Json, show, show_json
+from autotune.cli.options import Json
+from autotune.cli.output import SECONDS, show, show_json
 
 if TYPE_CHECKING:
     from autotune.maintenance.exchange import ImportResult
@@ -149,11 +150,11 @@ def verify(
     """
     from autotune.maintenance.inventory import inspect, stale_records
     from autotune.report import cache
-    from autotune.targets import targets
+    from autotune.targets import sources, targets
 
     store, today = _store(), targets.here()
     # Whether there is a GPU decides first: to look at all files may take a while.
-    slug = targets.resolve(device or targets.DEFAULT).slug if retime else _slug(store, device)
+    slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug(store, device)
     items = inspect(store.root)
     broken = [item for item in items if item.fault is not None]
     stale = [
@@ -281,10 +282,10 @@ def _retimed(
     from autotune.maintenance.retiming import retime
     from autotune.records import Record
     from autotune.report import cache
-    from autotune.targets import targets
+    from autotune.targets import sources, targets
 
     records = [record for record, _ in stale if isinstance(record, Record)]
-    opened = partial(targets.opened, spec=device or targets.DEFAULT)
+    opened = partial(targets.opened, device=device or sources.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []
     for one in retime(records, opened, store, compiled, top=top):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import DeviceSpec, Json, show, show_json
+from autotune.cli.options import DeviceSpec, Json
+from autotune.cli.output import show, show_json
 
 if TYPE_CHECKING:
     from autotune.device import Device
@@ -41,9 +42,9 @@ def doctor(json: Json = False) -> None:
 def device(device: DeviceSpec = None, json: Json = False) -> None:
     """Print the identity and limits of a GPU."""
     from autotune.report.device import render
-    from autotune.targets import targets
+    from autotune.targets import sources, targets
 
-    found = targets.resolve(device or targets.DEFAULT)
+    found = targets.resolve(device or sources.DEFAULT)
     if json:
         show_json(found.to_json())
     else:
@@ -68,9 +69,9 @@ def occupancy(
     """
     from autotune.errors import UsageError
     from autotune.report.occupancy import kernel_row, tile_width_rows, tiled_registers
-    from autotune.targets import targets
+    from autotune.targets import sources, targets
 
-    where = targets.resolve(device or targets.DEFAULT)
+    where = targets.resolve(device or sources.DEFAULT)
     if threads is registers is shared is None:
         # A device that is older than all that the compiler knows gets the oldest one's registers.
         arch = "sm_{}{}".format(*max(where.compute_capability, targets.OLDEST))

@@ -7,69 +7,53 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.output import (
-    Accuracy,
-    Batch,
-    Compute,
-    Epilogue,
-    Json,
-    Layout,
-    Output,
-    show_json,
-)
+from autotune.cli.options import Json, ProblemOptions, with_problem_options
+from autotune.cli.output import show_json
 
 
+@with_problem_options
 def export(
     shapes: Annotated[
         list[str],
         typer.Argument(
             metavar="MxNxK...",
-            help="Products, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu.",
+            help="Problems, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the files go.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the files.")],
+    *,
     name: Annotated[
-        str, typer.Option(help="Of the library, its functions and its files: a C identifier.")
+        str, typer.Option(help="Name of the library, its functions and its files: a C identifier.")
     ] = "gemm",
     format: Annotated[
         str,
-        typer.Option(help="c, a library; or cubin, ptx, cu, a file for each kernel; or json."),
+        typer.Option(help="Format: c (a library); cubin, ptx or cu (a file a kernel); or json."),
     ] = "c",
-    compute: Compute = "f32",
-    layout: Layout = "nn",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
-    output: Output = "same",
-    accuracy: Accuracy = "exact",
+    options: ProblemOptions,
     device: Annotated[
         list[str] | None,
         typer.Option(
             "--device",
             metavar="NAME|FILE",
-            help="As of `tune`; may be given several times.  [default: gpu]",
+            help="Device, as for tune; repeatable.  [default: gpu]",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the kernels of products as a C library, or one by one, with their launch plans.
+    """Write the kernels of problems as a C library, or one by one, with their launch plans.
 
-    What was not tuned is exported as `best` answers for it, and marked so.
+    A problem that is not tuned gets the kernel that `best` prints, and is marked so.
     """
     from autotune import export
-    from autotune.targets import targets
+    from autotune.targets import sources
 
     written = export.write(
         shapes,
         out,
         name,
-        compute=compute,
-        layout=layout,
-        batch=batch,
-        epilogue=epilogue,
-        output=output,
-        accuracy=accuracy,
-        devices=device or (targets.DEFAULT,),
+        devices=device or (sources.DEFAULT,),
         format=format,
+        **options,
     )
     products = [
         {

@@ -9,27 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import (
-    SECONDS,
-    Accuracy,
-    Batch,
-    Compute,
+from autotune.cli.options import (
     DeviceNumbers,
     DeviceSpec,
-    Epilogue,
     Json,
-    Layout,
-    Output,
+    ProblemOptions,
     Shape,
-    problem_of,
-    show,
-    show_json,
-    span_of,
+    with_problem_options,
 )
+from autotune.cli.output import SECONDS, show, show_json
 
 if TYPE_CHECKING:
-    from autotune.api.ranges import Span
     from autotune.problem import Problem
+    from autotune.problem.span import Span
     from autotune.records import Record
     from autotune.report.progress import Tally
     from autotune.tuning.events import Observer
@@ -38,79 +30,78 @@ if TYPE_CHECKING:
 RECORD_WIDTH = 80
 
 
+@with_problem_options
 def tune(
     shape: Shape,
-    compute: Compute = "f32",
-    layout: Layout = "nn",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
-    output: Output = "same",
-    accuracy: Accuracy = "exact",
+    options: ProblemOptions,
     device: DeviceSpec = None,
     devices: DeviceNumbers = None,
     trials: Annotated[
-        int | None, typer.Option(help="Stop at so many, those of earlier runs included.")
+        int | None, typer.Option(help="Stop at this number of trials, earlier runs included.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Stop after 60s, 2m or 90 (seconds).  [default: 60s]")
+        str | None,
+        typer.Option(help="Time limit: 60s, 2m or 90 (seconds).  [default: 60s]"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
-    sampler: Annotated[str, typer.Option(help="gp, tpe, random or exhaustive.")] = "gp",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    sampler: Annotated[str, typer.Option(help="Sampler: gp, tpe, random or exhaustive.")] = "gp",
     family: Annotated[
         str,
-        typer.Option(
-            help="Of kernels: auto (wgmma, mma, simt and gemv, where they serve the precision), "
-            "one of these, tiled or naive."
-        ),
+        typer.Option(help="Kernel family: auto (the fastest for the precision), {families}."),
     ] = "auto",
     jobs: Annotated[
-        int | None, typer.Option(help="Threads that compile.  [default: one a core but one]")
+        int | None, typer.Option(help="Compiler threads.  [default: one a core but one]")
     ] = None,
     objective: Annotated[
-        str, typer.Option(help="hot, or cold: with L2 flushed. The best of both is recorded.")
+        str,
+        typer.Option(help="Time to minimise: hot, or cold (L2 flushed). Both are recorded."),
     ] = "hot",
     storage: Annotated[
         str | None,
-        typer.Option(help="An Optuna storage for the trials.  [default: a journal in the cache]"),
+        typer.Option(help="Optuna storage of the trials.  [default: a journal in the cache]"),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Count what was rejected for which reason.")
+        bool, typer.Option("--explain", help="Count the rejected configurations by reason.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Plain lines, no bar.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print lines, not a progress bar.")
+    ] = False,
     loss: Annotated[
-        float, typer.Option(help="Of a range: what may be lost against tuning every size.")
+        float, typer.Option(help="Loss allowed in a range, against tuning every size.")
     ] = 0.05,
     json: Json = False,
 ) -> None:
-    """Search the fastest kernel of a problem and record it. Running it again goes on.
+    """Search the fastest kernel of a problem and record it. Running it again continues.
 
     One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
     """
     from rich.console import Console
 
-    from autotune.api import problems
+    from autotune.api import tuning
     from autotune.errors import UsageError
+    from autotune.problem import problem_of
+    from autotune.problem.span import Span
     from autotune.report import progress
-    from autotune.targets import targets
+    from autotune.targets import sources
     from autotune.tuning.options import options_of
 
     seconds = None if budget is None else parse_seconds(budget)
-    options = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
+    search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
     if ".." in shape:
         if devices or explain:
             raise UsageError("a range takes neither --devices nor --explain; leave them out")
-        span = span_of(shape, compute, layout, batch, epilogue, accuracy, output)
-        _tune_range(span, options, device or targets.DEFAULT, family, loss, quiet, json)
+        span = Span.parse(shape, **options)
+        _tune_range(span, search, device or sources.DEFAULT, family, loss, quiet, json)
         return
-    problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
-    limits = progress.Limits(options.trials, options.budget_s)
+    problem = problem_of(shape, **options)
+    limits = progress.Limits(search.trials, search.budget_s)
     with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
         tally = progress.Tally(inner)
         try:
-            found = problems.search(
+            found = tuning.search(
                 problem,
-                options,
-                device=device or targets.DEFAULT,
+                search,
+                device=device or sources.DEFAULT,
                 devices=devices,
                 family=family,
                 observer=tally,
@@ -166,29 +157,26 @@ def _tune_range(
         show(report.render(found), RECORD_WIDTH)
 
 
+@with_problem_options
 def best(
     shape: Shape,
-    compute: Compute = "f32",
-    layout: Layout = "nn",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
-    output: Output = "same",
-    accuracy: Accuracy = "exact",
+    options: ProblemOptions,
     device: DeviceSpec = None,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Only what was tuned; exit status 3 if it was not.")
+        bool, typer.Option("--exact", help="Print tuned problems only; exit status 3 for others.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print what is best for a problem: its record, or what similar ones and the model suggest."""
-    from autotune.api import problems
+    """Print the best kernel of a problem: as recorded, or else as its neighbours suggest."""
+    from autotune.api import lookups
+    from autotune.problem import problem_of
     from autotune.report import record
-    from autotune.targets import targets
+    from autotune.targets import sources
 
-    problem = problem_of(shape, compute, layout, batch, epilogue, accuracy, output)
-    ask = problems.recorded if exact else problems.answered
-    found = ask(problem, device or targets.DEFAULT)
-    if (changed := problems.outdated(found)) is not None:
+    problem = problem_of(shape, **options)
+    ask = lookups.recorded if exact else lookups.answered
+    found = ask(problem, device or sources.DEFAULT)
+    if (changed := lookups.outdated(found)) is not None:
         typer.echo(
             f"warning: it was measured with {changed}; `autotune cache verify --retime` or "
             f"`autotune tune {problem}` measures again",
@@ -205,13 +193,13 @@ def ladder(
     device: DeviceSpec = None,
     json: Json = False,
 ) -> None:
-    """Compare the naive, the tiled and the best kernel with cuBLAS, and those of tensor cores.
+    """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
 
-    Without a GPU and without --device it prints what was recorded on an H100.
+    Without a GPU and without --device it prints the times recorded on an H100.
     """
     from rich.console import Console
 
-    from autotune.api import problems
+    from autotune.api.ladder import ladder as climb
     from autotune.problem import Problem
     from autotune.report import ladder, progress
     from autotune.tuning.options import BUDGET_S
@@ -219,7 +207,7 @@ def ladder(
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
     where = device or _here_or_recorded()
     with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
-        climbed = problems.ladder(n, device=where, observer=observer)
+        climbed = climb(n, device=where, observer=observer)
     if json:
         show_json(ladder.to_json(climbed))
     else:
@@ -257,11 +245,11 @@ def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
 
 def _here_or_recorded() -> str:
     from autotune.errors import MissingError
-    from autotune.targets import targets
+    from autotune.targets import sources, targets
 
     try:
         targets.resolve()
     except MissingError:
         typer.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
         return "replay:h100"
-    return targets.DEFAULT
+    return sources.DEFAULT

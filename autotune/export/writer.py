@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.errors import UsageError
@@ -18,9 +19,13 @@ from autotune.export.library import ExportedLibrary, gather
 from autotune.export.names import check_name
 from autotune.export.project import project
 from autotune.lookup.lookup import lookup
-from autotune.problem import Problem, compute_of
+from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Store
 from autotune.targets import targets
+from autotune.targets.sources import DEFAULT, DeviceLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 FORMATS = ("c", *KERNEL_FORMATS, "json")
 
@@ -39,31 +44,26 @@ class WrittenExport:
 
 
 def write(
-    shapes: Sequence[str | Problem],
+    shapes: Sequence[ProblemLike],
     directory: Path | str,
     name: str = "gemm",
     *,
-    compute: str = "f32",
-    layout: str = "nn",
-    batch: int = 1,
-    epilogue: str = "none",
-    output: str = "same",
-    accuracy: str = "exact",
-    devices: Sequence[str] = (targets.DEFAULT,),
+    devices: Sequence[DeviceLike] = (DEFAULT,),
     format: str = "c",
+    **defaults: Unpack[ProblemDefaults],
 ) -> WrittenExport:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
     were tuned, taken from other shapes or predicted. Needs no GPU if the devices are named.
 
     Args:
-        shapes: such as `4096x4096x4096` or `512x512x64:bf16:batch=8`; `compute` and the five
-            arguments after it complete a text that leaves them out.
+        shapes: texts such as `512x512x64:bf16:batch=8`, problems or triples (m, n, k).
         directory: the folder of the files; created if it does not exist.
         name: a C identifier, for the library, its functions and its files.
-        compute, layout, batch, epilogue, output, accuracy: those of shapes that do not say.
         devices: the GPUs to export for, named as for `tune`.
         format: `c`, a library with all kernels in it and general ones for other shapes; `cubin`,
             `ptx` or `cu`, a file for each kernel and `NAME.json`; `json`, that file alone.
+        defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
+            do not state them.
 
     Raises:
         UsageError: for an invalid shape, device, format or name.
@@ -73,10 +73,7 @@ def write(
     """
     if not shapes or not devices:
         raise UsageError("an export without shapes or devices; give at least one of each")
-    defaults = compute_of(compute, accuracy), layout, batch, epilogue, output
-    problems = [
-        shape if isinstance(shape, Problem) else _parse(shape, *defaults) for shape in shapes
-    ]
+    problems = problems_of(shapes, **defaults)
     check_name(name)
     check_format(format)
     resolved = [targets.resolve(device) for device in devices]
@@ -92,12 +89,6 @@ def write(
         fallback=format == "c",
     )
     return WrittenExport(library, write_library(library, Path(directory), format))
-
-
-def _parse(text: str, compute: str, layout: str, batch: int, epilogue: str, output: str) -> Problem:
-    return Problem.parse(
-        text, compute=compute, layout=layout, batch=batch, epilogue=epilogue, output=output
-    )
 
 
 def check_format(format: str) -> None:

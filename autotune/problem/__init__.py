@@ -1,7 +1,24 @@
-"""The problem: a GEMM's shape, precision, layout, batch and epilogue."""
+"""What is asked: a GEMM's shape, precision, layout, batch and epilogue."""
 
 from __future__ import annotations
 
+from autotune.problem.arguments import (
+    ProblemArguments,
+    ProblemDefaults,
+    ProblemLike,
+    problem_of,
+    problems_of,
+)
+from autotune.problem.fields import (
+    COMPUTES,
+    EPILOGUES,
+    LARGEST_BATCH,
+    LARGEST_DIMENSION,
+    LAYOUTS,
+    OUTPUTS,
+    compute_of,
+    epilogue_of,
+)
 from autotune.problem.precision import (
     ELEMENT_TYPES,
     PRECISIONS,
@@ -9,18 +26,7 @@ from autotune.problem.precision import (
     ElementType,
     Precision,
 )
-from autotune.problem.problem import (
-    COMPUTES,
-    EPILOGUES,
-    LARGEST_BATCH,
-    LARGEST_DIMENSION,
-    LAYOUTS,
-    OUTPUTS,
-    Problem,
-    compute_of,
-    distance,
-    epilogue_of,
-)
+from autotune.problem.problem import Problem, distance
 
 __all__ = [
     "COMPUTES",
@@ -35,7 +41,12 @@ __all__ = [
     "ElementType",
     "Precision",
     "Problem",
+    "ProblemArguments",
+    "ProblemDefaults",
+    "ProblemLike",
     "compute_of",
     "distance",
     "epilogue_of",
+    "problem_of",
+    "problems_of",
 ]

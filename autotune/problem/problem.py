@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from operator import index
-from typing import Literal, SupportsIndex, get_args
+from typing import TYPE_CHECKING, SupportsIndex
 
 from autotune.errors import ProblemError
+from autotune.problem import text as texts
+from autotune.problem.fields import (
+    ACTIVATIONS,
+    LARGEST_BATCH,
+    LARGEST_DIMENSION,
+    VALUES,
+    ProblemFields,
+)
 from autotune.problem.precision import F32, PRECISIONS, ElementType, Precision
 
-Layout = Literal["nn", "nt", "tn", "tt"]
-Epilogue = Literal["none", "bias", "relu", "bias_relu", "gelu", "bias_gelu"]
-Output = Literal["same", "f32"]
-
-COMPUTES = tuple(PRECISIONS)
-LAYOUTS: tuple[str, ...] = get_args(Layout)
-# In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation.
-EPILOGUES: tuple[str, ...] = get_args(Epilogue)
-ACTIVATIONS = ("relu", "gelu")
-OUTPUTS: tuple[str, ...] = get_args(Output)
-ACCURACIES = ("exact", "near")
-
-LARGEST_DIMENSION = 2**31 - 1
-LARGEST_BATCH = 65535
-"""What a grid has along z, where the kernels find their matrix (CUDA programming guide)."""
-
-# Python refuses to read numbers of thousands of digits.
-_SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
-_BATCH = re.compile(r"batch=(-?\d{1,99})")
-_OUTPUT = re.compile(r"out=(\w{1,99})")
-_KNOWN = {"compute": COMPUTES, "layout": LAYOUTS, "epilogue": EPILOGUES, "output": OUTPUTS}
-# A text names the output by `out=`, as `f32` alone is a compute.
-_WORDS = {word: name for name, words in _KNOWN.items() if name != "output" for word in words}
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, order=True)
@@ -75,49 +61,25 @@ class Problem:
         for name in ("m", "n", "k"):
             object.__setattr__(self, name, _size(name.upper(), getattr(self, name)))
         object.__setattr__(self, "batch", _size("batch", self.batch, LARGEST_BATCH))
-        for name, known in _KNOWN.items():
-            if (given := getattr(self, name)) not in known:
-                raise ProblemError(f"unknown {name} {given!r}; give one of {', '.join(known)}")
+        for name, values in VALUES.items():
+            if (value := getattr(self, name)) not in values:
+                raise ProblemError(f"unknown {name} {value!r}; give one of {', '.join(values)}")
         if self.output == self.precision.outputs[0].name:
             object.__setattr__(self, "output", "same")
 
     @classmethod
-    def parse(
-        cls,
-        text: str,
-        *,
-        compute: str = "f32",
-        layout: str = "nn",
-        batch: int = 1,
-        epilogue: str = "none",
-        output: str = "same",
-    ) -> Problem:
+    def parse(cls, text: str, **defaults: Unpack[ProblemFields]) -> Problem:
         """Reads `MxNxK` and, after colons and in any order, a compute, a layout, `batch=8`, an
         epilogue and `out=f32`, such as `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`.
 
-        What the text leaves out is taken from the arguments.
+        The keywords are for fields that the text does not state.
 
         Raises:
             ProblemError: if the text has another form or names an impossible problem.
         """
-        shape, *parts = text.strip().lower().split(":")
-        match = _SHAPE.fullmatch(shape)
-        if match is None:
-            raise ProblemError(f"malformed shape {text!r}; give MxNxK, such as 4096x4096x4096")
-        told: dict[str, str] = {}
-        for part in parts:
-            name, value = _part(part)
-            if told.setdefault(name, value) != value:
-                raise ProblemError(f"{text!r} says {told[name]} and {value}; give one {name}")
-        m, n, k = (int(size) for size in match.groups())
-        return cls(
-            *(m, n, k),
-            told.get("compute", compute),
-            told.get("layout", layout),
-            int(told.get("batch", batch)),
-            told.get("epilogue", epilogue),
-            told.get("output", output),
-        )
+        sizes, stated = texts.parse(text)
+        fields: ProblemFields = {**defaults, **stated}
+        return cls(*sizes, **fields)
 
     def __str__(self) -> str:
         return f"{self.shape}:{self.compute}:{self.layout}{self.extras}"
@@ -221,47 +183,6 @@ class Problem:
     def strides(self) -> tuple[int, int, int]:
         """Elements from one A, B and C of a batch to the next, stored without gaps."""
         return self.m * self.k, self.k * self.n, self.m * self.n
-
-
-def epilogue_of(bias: bool, activation: str | None) -> str:
-    """The epilogue that adds a bias or not and then applies an activation or none.
-
-    Raises:
-        ProblemError: for an unknown activation.
-    """
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ProblemError(
-            f"unknown activation {activation!r}; give one of {', '.join(ACTIVATIONS)} or None"
-        )
-    return "_".join(filter(None, ("bias" if bias else None, activation))) or "none"
-
-
-def compute_of(compute: str, accuracy: str) -> str:
-    """The compute for an accuracy: `exact` keeps it, `near` turns `f32` into `tf32x3`.
-
-    Raises:
-        ProblemError: for an unknown accuracy, or if `near` has no meaning for the compute.
-    """
-    if accuracy not in ACCURACIES:
-        raise ProblemError(f"unknown accuracy {accuracy!r}; give one of {', '.join(ACCURACIES)}")
-    if accuracy == "exact":
-        return compute
-    near = {name: row.near for name, row in PRECISIONS.items() if row.near is not None}
-    if compute not in near:
-        served = ", ".join(name for name, target in near.items() if name != target)
-        raise ProblemError(f"accuracy near is for compute {served}, not {compute}; leave one out")
-    return near[compute]
-
-
-def _part(text: str) -> tuple[str, str]:
-    """The field that a part of a problem's text is of, and its value."""
-    for name, form in (("batch", _BATCH), ("output", _OUTPUT)):
-        if match := form.fullmatch(text):
-            return name, match[1]
-    if text not in _WORDS:
-        known = ", ".join(_WORDS)
-        raise ProblemError(f"unknown {text!r} after the shape; give {known}, batch=8 or out=f32")
-    return _WORDS[text], text
 
 
 def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:

@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import get_args
 
 from autotune.device import Device
 from autotune.problem import Problem
+from autotune.problem.span import DIMENSIONS, sized
 from autotune.records import checksum, files
 from autotune.runners.base import Evidence
 
 SCHEMA = 1
 FOLDER = "ranges"
-Dimension = Literal["m", "n", "k"]
-DIMENSIONS: tuple[str, ...] = get_args(Dimension)
 EVIDENCE: tuple[str, ...] = get_args(Evidence)
 
 
@@ -154,16 +153,6 @@ class Range:
             float(loss),
             data.get("evidence", ""),
         )
-
-
-def sized(problem: Problem, dimension: str, size: int) -> Problem:
-    """The problem with another size in one dimension.
-
-    Raises:
-        ProblemError: for an impossible size.
-    """
-    changed: dict[str, Any] = {dimension: size}
-    return replace(problem, **changed)
 
 
 def save(root: Path, found: Range) -> None:

@@ -1,8 +1,8 @@
 """Runs recorded kernels on arrays, on the caller's stream, without PyCUDA and without Optuna.
 
     autotune.runtime.current()(a, b)           any shape; looked up at its first call
-    autotune.runtime.kernel(m, n, k)(a, b)     one shape, looked up and loaded now
-    autotune.runtime.warmup(["64x4096x4096"])  all shapes of a program, loaded beforehand
+    autotune.runtime.load(problem)(a, b)       one problem, looked up and loaded now
+    autotune.runtime.load_all(problems)        all problems of a program, loaded beforehand
 
 The first call of a shape looks its configuration up, compiles the kernels or fetches them from the
 cache, and loads them. Later calls read the arrays and launch. They do not allocate, wait or touch
@@ -10,7 +10,7 @@ the disk, so a CUDA graph can capture them.
 """
 
 from autotune.runtime.kernels import Kernel
-from autotune.runtime.process import current, kernel, probe, warmup
+from autotune.runtime.process import current, load, load_all, probe
 from autotune.runtime.state import Runtime, UntunedWarning
 
-__all__ = ["Kernel", "Runtime", "UntunedWarning", "current", "kernel", "probe", "warmup"]
+__all__ = ["Kernel", "Runtime", "UntunedWarning", "current", "load", "load_all", "probe"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from autotune.device import Device
-from autotune.errors import DeviceError, MissingError, UsageError
+from autotune.errors import DeviceError, MissingError, RunnerError, UsageError
 
 ALL = "all"
 
@@ -42,6 +42,26 @@ def index_of(device: Device) -> int:
     index = 0
     while gpu.probe(index).slug != device.slug:
         index += 1
+    return index
+
+
+def running_on(device: Device) -> int:
+    """The number of this machine's first GPU of that model, found without PyCUDA.
+
+    Raises:
+        DeviceError: if there is none.
+        MissingError: without a driver or a GPU.
+    """
+    from autotune import runtime
+
+    index = 0
+    try:
+        while runtime.probe(index).slug != device.slug:
+            index += 1
+    except RunnerError as error:
+        raise DeviceError(
+            f"{device.name} is not in this machine; give `gpu` or the number of a GPU"
+        ) from error
     return index
 
 

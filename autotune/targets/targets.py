@@ -1,19 +1,12 @@
-"""What the text of a device stands for, and how a problem is measured there.
-
-gpu, gpu:1         the first or another GPU of this machine: measured
-replay:h100        a recording that the package ships: replayed
-h100, file.json    a device of the catalogue or of a file: predicted
-"""
+"""How a problem is measured on a device: what opens, what answers, and where it comes from."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autotune import device as devices
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
@@ -23,16 +16,20 @@ from autotune.runners import recording
 from autotune.runners.base import Runner
 from autotune.runners.recording import Origin, Recording
 from autotune.targets import local
+from autotune.targets.sources import (
+    DEFAULT,
+    DeviceLike,
+    LocalGpu,
+    ReplayedGpu,
+    local_gpu,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from autotune.gpu import GpuRunner
 
-DEFAULT = "gpu"
 OLDEST = (7, 5)
 """The oldest compute capability that the compilers of CUDA 13 know."""
-
-_REPLAY = "replay:"
-_GPU = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -50,66 +47,67 @@ class Target:
     others: tuple[Runner, ...] = ()
 
 
-def resolve(spec: str = DEFAULT) -> Device:
-    """The device that `spec` names.
+def resolve(device: DeviceLike = DEFAULT) -> Device:
+    """The identity and limits of a device.
 
     Raises:
-        MissingError: if it names a GPU of this machine and there is none.
+        MissingError: if it is a GPU of this machine and there is none.
         DeviceError: if there is no such device.
         NotFoundError: if there is no such recording.
     """
-    _check_text(spec)
-    if (index := _index(spec)) is not None:
-        return local.probe(index)
-    if (name := _recorded(spec)) is not None:
-        first, *_ = recording.names().get(name, (Problem(1, 1, 1),))
-        return recording.find(name, first).device
-    return devices.load(spec)
+    source = source_of(device)
+    if isinstance(source, LocalGpu):
+        return local.probe(source.index)
+    if isinstance(source, ReplayedGpu):
+        first, *_ = recording.names().get(source.name, (Problem(1, 1, 1),))
+        return recording.find(source.name, first).device
+    return source
 
 
 @contextmanager
 def opening(
     problem: Problem,
-    spec: str = DEFAULT,
+    device: DeviceLike = DEFAULT,
     *,
     numbers: str | Sequence[int] | None = None,
     seed: int = 0,
 ) -> Iterator[Callable[[], Target]]:
-    """Starts what answers for a problem; what comes back waits for it. At the end all is closed.
+    """Starts the runners of a problem, and closes them at the end. The function that it yields
+    waits until they are ready.
 
     Args:
         problem: what is measured.
-        spec: names the device.
-        numbers: of GPUs of this machine in its place, also as text such as `0,1`, or `all`.
-        seed: of a recording's noise.
+        device: where.
+        numbers: several GPUs of this machine in place of `device`, also as text such as `0,1`, or
+            `all`.
+        seed: random seed of a recording's noise.
 
     Raises:
-        UsageError: for numbers that are none, or with a device besides.
+        UsageError: for numbers of no GPU, or numbers and a device.
         ProblemError: if the device cannot hold the problem.
         DeviceError: if the GPUs are of several models.
         AutotuneError: as `resolve`, or if kernels cannot be compiled or measured for the device.
     """
-    if numbers is not None and spec != DEFAULT:
-        raise UsageError(f"GPUs {numbers!r} and a device {spec!r}; give one of both")
-    _check_text(spec)
-    index = _index(spec)
+    if numbers is not None and device != DEFAULT:
+        raise UsageError(f"GPUs {numbers!r} and a device {device!r}; give one of both")
+    gpu = local_gpu(device)
     with ExitStack() as stack:
         if numbers is not None:
             yield _measured(problem, local.numbered(numbers), stack)
-        elif index is not None:
-            yield _measured(problem, (index,), stack)
+        elif gpu is not None:
+            yield _measured(problem, (gpu.index,), stack)
         else:
-            yield lambda: _found(problem, spec, seed, stack)
+            yield lambda: _target(problem, device, seed, stack)
 
 
 @contextmanager
-def opened(problem: Problem, spec: str = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
-    """The target of a problem on the device that `spec` names; `seed` is of a recording's noise.
+def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> Iterator[Target]:
+    """The target of a problem on a device; `seed` is that of a recording's noise.
 
     Raises:
         AutotuneError: as `opening`.
     """
-    with opening(problem, spec, seed=seed) as target:
+    with opening(problem, device, seed=seed) as target:
         yield target()
 
 
@@ -125,51 +123,67 @@ def here() -> Origin:
     return Origin(local.driver_version(), compiler, source_hash(*registry.kernel_sources()))
 
 
-def measuring(spec: str, subject: str) -> tuple[int, Device]:
-    """The number of the GPU of this machine that `spec` names, for what is measured or not at all.
+def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
+    """The GPU of this machine on which something is measured that cannot be predicted: its number
+    and its identity.
 
     Args:
-        spec: what names it.
-        subject: what is to be measured, for the message.
+        device: where.
+        tunable: what is measured, for messages.
 
     Raises:
-        MissingError: if it is not there, or there is nothing to measure with.
-        DeviceError: if there is no such device, or no kernels can be compiled for it.
+        MissingError: if this machine has no such GPU, or nothing to measure with.
+        DeviceError: if there is no such device, or kernels cannot be compiled for it.
     """
     from autotune import gpu
 
-    _check_text(spec)
-    if _recorded(spec) is not None:
-        raise DeviceError(f"{spec} holds times of matrix products, none of {subject}; give `gpu`")
-    index = _index(spec)
+    source = source_of(device)
+    if isinstance(source, ReplayedGpu):
+        raise DeviceError(f"{device} holds times of matrix products, none of {tunable}; give `gpu`")
+    if isinstance(source, LocalGpu):
+        index: int | None = source.index
+    else:
+        index = local.present(source)
     if index is None:
-        device = resolve(spec)
-        index = local.present(device)
-        if index is None:
-            raise MissingError(
-                f"{subject}: {device.name} is not in this machine, and nothing can predict the "
-                "time of a kernel of yours; `autotune.kernel_occupancy` tells without a GPU what "
-                "its configurations occupy"
-            )
+        raise MissingError(
+            f"{tunable}: {resolve(device).name} is not in this machine, and nothing can predict "
+            "the time of a kernel of yours; `autotune.kernel_occupancy` tells without a GPU what "
+            "its configurations occupy"
+        )
     try:
-        device = gpu.probe(index)
+        probed = gpu.probe(index)
     except MissingError as error:
         raise MissingError(
             f"{error}; without a GPU `autotune.kernel_occupancy` tells what the configurations of "
             "a kernel of yours occupy"
         ) from error
-    check_compilable(device)
-    return index, device
+    check_compilable(probed)
+    return index, probed
 
 
-def recording_of(problem: Problem, spec: str) -> Recording | None:
-    """The recording of a problem; None if `spec` names something else than a recording.
+def ordinal_of(device: DeviceLike) -> int:
+    """The number of the GPU of this machine that a device names, to run kernels on.
+
+    Raises:
+        MissingError: without a driver or a GPU.
+        DeviceError: if it names a recording, or a GPU that this machine does not have.
+    """
+    source = source_of(device)
+    if isinstance(source, LocalGpu):
+        return source.index
+    if isinstance(source, ReplayedGpu):
+        raise DeviceError(f"{device} is a recording, not a GPU; give `gpu` or the number of one")
+    return local.running_on(source)
+
+
+def recording_of(problem: Problem, device: DeviceLike) -> Recording | None:
+    """The recording of a problem; None if the device is not that of a recording.
 
     Raises:
         NotFoundError: if there is no such recording or it does not hold the problem.
     """
-    name = _recorded(spec)
-    return None if name is None else recording.find(name, problem)
+    source = source_of(device)
+    return recording.find(source.name, problem) if isinstance(source, ReplayedGpu) else None
 
 
 def check_memory(problem: Problem, device: Device) -> None:
@@ -220,42 +234,27 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
     return target
 
 
-def _found(problem: Problem, spec: str, seed: int, stack: ExitStack) -> Target:
+def _target(problem: Problem, device: DeviceLike, seed: int, stack: ExitStack) -> Target:
     """The target of a recording, of a named GPU that is in this machine, or of predictions."""
-    device = resolve(spec)
-    check_memory(problem, device)
-    if (recorded := recording_of(problem, spec)) is not None:
+    resolved = resolve(device)
+    check_memory(problem, resolved)
+    if (recorded := recording_of(problem, device)) is not None:
         from autotune.runners.replay import ReplayRunner
 
         return Target(ReplayRunner(recorded, seed), recorded.origin)
-    check_compilable(device)
-    index = local.present(device)
+    check_compilable(resolved)
+    index = local.present(resolved)
     if index is not None:
         return _measured(problem, (index,), stack)()
     from autotune.runners.predicted import PredictedRunner
 
-    return Target(PredictedRunner(problem, device), _origin(problem, device, ""))
+    return Target(PredictedRunner(problem, resolved), _origin(problem, resolved, ""))
 
 
 def _origin(problem: Problem, device: Device, driver: str) -> Origin:
     check_memory(problem, device)
     check_compilable(device)
     return Origin(driver, compiler_version(), source_hash(*registry.kernel_sources()))
-
-
-def _check_text(spec: object) -> None:
-    if not isinstance(spec, str):
-        raise DeviceError(f"device is {spec!r}; give its name, such as 'h100', or a file's path")
-
-
-def _index(spec: str) -> int | None:
-    match = _GPU.fullmatch(spec)
-    return int(match[1] or 0) if match else None
-
-
-def _recorded(spec: str) -> str | None:
-    lower = spec.lower()  # as the catalogue takes names
-    return lower.removeprefix(_REPLAY) if lower.startswith(_REPLAY) else None
 
 
 def _dotted(compute_capability: tuple[int, int]) -> str:

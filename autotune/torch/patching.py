@@ -11,7 +11,7 @@ from rich.console import Console
 from torch import nn
 
 from autotune import runtime, settings
-from autotune.api import problems
+from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.records import Store
@@ -188,6 +188,6 @@ def _tune_missing(
     missing = [group.layer.problems(m)[0] for m in rows if recorded.answer(group.layer, m) is None]
     for problem in missing:
         console.print(f"tuning {problem} on {recorded.device.name}")
-        problems.search(problem, options, device=f"gpu:{group.ordinal}")
+        tuning.search(problem, options, device=group.ordinal)
         runtime.current().forget(problem)
     return bool(missing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,8 @@ from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
 from autotune import gpu, settings
-from autotune.api import problems
+from autotune.api import ladder as api_ladder
+from autotune.api import lookups, tuning
 from autotune.device import Device, find
 from autotune.errors import AutotuneError, DeviceError, NotFoundError, ProblemError, UsageError
 from autotune.families.config import Config
@@ -102,7 +104,7 @@ def test_functions_stay_functions_once_all_but_the_part_for_pytorch_is_imported(
 @pytest.mark.parametrize(
     "module",
     [
-        "autotune.api.problems",
+        "autotune.api.tuning",
         "autotune.cli",
         "autotune.runtime",
         "autotune.gpu",
@@ -120,21 +122,21 @@ def test_best_needs_neither_pycuda_nor_optuna(cache: Path) -> None:
 
 
 def test_tune_returns_what_best_finds() -> None:
-    tuned = problems.tune(*SIZES, device=DEVICE, trials=25)
-    assert problems.best(*SIZES, device=DEVICE) == tuned
+    tuned = tuning.tune(*SIZES, device=DEVICE, trials=25)
+    assert lookups.best(*SIZES, device=DEVICE) == tuned
 
 
 def test_tune_exhaustively_tries_everything() -> None:
-    tuned = problems.tune(*SIZES, device=DEVICE, sampler="exhaustive")
+    tuned = tuning.tune(*SIZES, device=DEVICE, sampler="exhaustive")
     assert (tuned.best.config, tuned.provenance.trials) == (FASTEST, 25)
 
 
 def test_a_recordings_origin_is_in_the_record() -> None:
-    assert problems.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
+    assert tuning.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
 
 
 def test_predictions_name_no_driver() -> None:
-    tuned = problems.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     assert (tuned.evidence, tuned.provenance.driver) == ("predicted", "")
 
 
@@ -153,7 +155,7 @@ def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gpu, "probe", probe)
     monkeypatch.setattr(gpu, "open_runner", open_runner)
     with pytest.raises(Opened, match="1"):
-        problems.tune(64, 64, 64, device="h100")
+        tuning.tune(64, 64, 64, device="h100")
 
 
 @pytest.mark.parametrize(
@@ -180,9 +182,18 @@ def test_options_of_another_type_are_refused(option: str, value: Any) -> None:
         autotune.tune(8, 8, 8, device=DEVICE, **{option: value})
 
 
-def test_a_device_value_is_refused_in_the_place_of_its_name() -> None:
+def test_a_device_is_text_a_path_or_a_device(tmp_path: Path) -> None:
+    file = tmp_path / "card"
+    file.write_text(json.dumps(find("h100").to_json()))
+    tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    for device in (find("h100"), file):
+        assert lookups.best(64, 64, 64, device=device) == tuned
+
+
+@pytest.mark.parametrize("device", [None, 1.5, True, ["h100"]])
+def test_a_device_of_another_type_is_refused(device: Any) -> None:
     with pytest.raises(DeviceError, match="give its name"):
-        autotune.best(8, 8, 8, device=find("h100"))  # type: ignore[arg-type]
+        autotune.best(8, 8, 8, device=device)
 
 
 def test_a_nan_is_no_budget() -> None:
@@ -194,44 +205,44 @@ def test_best_prefers_what_was_measured() -> None:
     store = Store(settings.cache_dir())
     for evidence in get_args(Evidence):
         store.save(record(evidence=evidence, problem=SQUARE))
-    assert problems.best(4096, 4096, 4096, device="h100").evidence == "measured"
+    assert lookups.best(4096, 4096, 4096, device="h100").evidence == "measured"
 
 
 def test_best_of_another_layout_is_not_found() -> None:
     Store(settings.cache_dir()).save(record(problem=SQUARE))
     with pytest.raises(NotFoundError, match="4096x4096x4096:f32:tn is not tuned"):
-        problems.best(4096, 4096, 4096, layout="tn", device="h100")
+        lookups.best(4096, 4096, 4096, layout="tn", device="h100")
 
 
 def test_near_accuracy_is_tuned_and_found_as_tf32x3() -> None:
     given = {"device": "h100", "accuracy": "near"}
-    tuned = problems.tune(64, 64, 64, **given, family="tiled", trials=1)  # type: ignore[arg-type]
+    tuned = tuning.tune(64, 64, 64, **given, family="tiled", trials=1)  # type: ignore[arg-type]
     assert tuned.problem == Problem(64, 64, 64, "tf32x3")
-    assert problems.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
-    assert problems.best(64, 64, 64, device="h100", accuracy="near") == tuned
+    assert lookups.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
+    assert lookups.best(64, 64, 64, device="h100", accuracy="near") == tuned
 
 
 def test_the_output_is_part_of_what_is_found() -> None:
     halves = Problem(4096, 4096, 4096, "bf16", output="f32")
     Store(settings.cache_dir()).save(record(problem=halves))
-    found = problems.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
+    found = lookups.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
     assert found.problem == halves
     with pytest.raises(NotFoundError, match="4096x4096x4096:bf16:nn is not tuned"):
-        problems.best(4096, 4096, 4096, compute="bf16", device="h100")
+        lookups.best(4096, 4096, 4096, compute="bf16", device="h100")
 
 
 @pytest.mark.parametrize("given", [{"batch": 8}, {"epilogue": "bias_gelu"}])
 def test_batch_and_epilogue_are_tuned_and_found_by(given: dict[str, Any]) -> None:
-    tuned = problems.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
+    tuned = tuning.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
     assert tuned.problem == Problem(64, 64, 64, **given)
-    assert problems.best(64, 64, 64, **given, device="h100") == tuned
+    assert lookups.best(64, 64, 64, **given, device="h100") == tuned
     with pytest.raises(NotFoundError):
-        problems.best(64, 64, 64, device="h100")
+        lookups.best(64, 64, 64, device="h100")
 
 
 def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
     with pytest.raises(ProblemError, match="N is 0"):
-        problems.tune(1, 0, 1, device=DEVICE)
+        tuning.tune(1, 0, 1, device=DEVICE)
 
 
 @pytest.fixture
@@ -245,7 +256,7 @@ def test_the_ladder_takes_the_recorded_winner() -> None:
     tiled = entry(16, 1.0)
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
     Store(settings.cache_dir()).save(record(tiled, winner, problem=PROBLEM, device=find("h100")))
-    assert problems.ladder(256, device="h100").steps[BEST].config == winner.config
+    assert api_ladder.ladder(256, device="h100").steps[BEST].config == winner.config
 
 
 def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
@@ -256,7 +267,7 @@ def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
     monkeypatch.setattr(
         "autotune.tuning.ladder.precisions", lambda one: (replace(one, compute="tf32"),)
     )
-    (tf32,) = problems.ladder(256, device="h100").higher
+    (tf32,) = api_ladder.ladder(256, device="h100").higher
     assert tf32.problem == replace(PROBLEM, compute="tf32")
 
 
@@ -271,15 +282,15 @@ def test_the_ladder_searches_among_simt_kernels_where_none_is_recorded(
         asked.append(family)
         return record(other, simt, problem=problem)
 
-    monkeypatch.setattr(problems, "search", search)
-    assert problems.ladder(256, device="h100").steps[BEST].config == FASTEST
+    monkeypatch.setattr(tuning, "search", search)
+    assert api_ladder.ladder(256, device="h100").steps[BEST].config == FASTEST
     assert asked == ["simt"]
 
 
 def test_a_ladder_so_small_that_other_families_win_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "search", lambda problem, *_, **__: record(problem=problem))
+    monkeypatch.setattr(tuning, "search", lambda problem, *_, **__: record(problem=problem))
     with pytest.raises(AutotuneError, match="8x8x8:f32:nn are no simt kernels"):
-        problems.ladder(8, device="h100")
+        api_ladder.ladder(8, device="h100")
 
 
 def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

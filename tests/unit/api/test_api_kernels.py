@@ -177,7 +177,7 @@ def test_arguments_that_the_kernel_does_not_take_are_refused(runner: OpenedRunne
         ({"rtol": -1}, "rtol is -1; give a number of at least 0"),
         ({"device": "replay:h100"}, r"replay:h100 holds times of matrix products, none of saxpy\("),
         ({"device": "h1000"}, "unknown device 'h1000'"),
-        ({"device": 3}, "device is 3; give its name"),
+        ({"device": 3.5}, "device is 3.5; give its name"),
     ],
 )
 def test_bad_input_is_refused(runner: OpenedRunner, changes: dict[str, Any], message: str) -> None:

@@ -11,7 +11,7 @@ from support.fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface, P
 from support.runtime_case import TYPED, Case
 
 from autotune import gpu, runtime
-from autotune.api import problems
+from autotune.api import tuning
 from autotune.api.matmul import matmul
 from autotune.device import find
 from autotune.errors import ArrayError
@@ -60,14 +60,14 @@ def test_it_tunes_on_the_gpu_that_holds_the_arrays(
 ) -> None:
     case.how = "nearest"
     cards = [find("t4"), case.runtime.gpu(0).device]
-    asked: list[tuple[Problem, str]] = []
+    asked: list[tuple[Problem, int]] = []
     monkeypatch.setattr(gpu, "probe", lambda index: cards[index])
     monkeypatch.setattr(
-        problems, "search", lambda problem, _, device: asked.append((problem, device))
+        tuning, "search", lambda problem, _, device: asked.append((problem, device))
     )
     with pytest.warns(runtime.UntunedWarning):
         matmul(*case.operands(5, 7, 3), tune=True)
-    assert asked == [(Problem(5, 7, 3), "gpu:1")]
+    assert asked == [(Problem(5, 7, 3), 1)]
 
 
 # cuBLAS, where it is faster.

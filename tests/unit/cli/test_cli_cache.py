@@ -382,8 +382,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with a fake H100."""
 
     @contextmanager
-    def opened(problem: Problem, spec: str) -> Iterator[Target]:
-        del problem, spec
+    def opened(problem: Problem, device: str) -> Iterator[Target]:
+        del problem, device
         yield Target(FakeRunner(), ORIGIN)
 
     monkeypatch.setattr(gpu, "probe", lambda _=0: H100)

@@ -19,7 +19,7 @@ from support.torch_runtime import StandIn, standing_in  # noqa: E402
 from torch import nn  # noqa: E402
 
 from autotune import runtime, settings  # noqa: E402
-from autotune.api import problems  # noqa: E402
+from autotune.api import tuning  # noqa: E402
 from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Record, Store  # noqa: E402
@@ -320,7 +320,7 @@ def test_what_is_not_recorded_is_tuned_first_if_asked(
         searched.append((problem, options.budget_s, device))
         return store.save(measured(problem, 100.0, 125.0))
 
-    monkeypatch.setattr(problems, "search", search)
+    monkeypatch.setattr(tuning, "search", search)
     monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
     store.save(measured(WIDE, 100.0, 90.0))
     report, text = patched(Model(), ROWS, tune=True, budget=5)

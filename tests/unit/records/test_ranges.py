@@ -12,10 +12,10 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 from autotune.api import ranges
-from autotune.api.ranges import Span
 from autotune.candidates import cost, space
 from autotune.errors import NotFoundError, ProblemError, UsageError
 from autotune.problem import Problem
+from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment

@@ -12,7 +12,7 @@ import pytest
 from support.fake_runner import tiled
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune.api import problems
+from autotune.api import lookups
 from autotune.device import Device, find, same_architecture, same_model
 from autotune.errors import NotFoundError
 from autotune.lookup.lookup import lookup
@@ -195,7 +195,7 @@ def test_best_finds_what_is_shipped(shipped_folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped_folder.parent / "cache"))
     there = known(16, 9.0)
     ship(shipped_folder, [there])
-    assert problems.best(4096, 4096, 4096, device="h100") == there
+    assert lookups.best(4096, 4096, 4096, device="h100") == there
 
 
 def test_what_nobody_tuned_is_chosen_but_is_no_best(
@@ -203,10 +203,10 @@ def test_what_nobody_tuned_is_chosen_but_is_no_best(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped_folder.parent / "cache"))
     ship(shipped_folder, [known(16, 9.0)])
-    chosen = problems.choose(4096, 4096, 4000, compute="f32", device="h100")
+    chosen = lookups.choose(4096, 4096, 4000, compute="f32", device="h100")
     assert chosen.expected_loss
     with pytest.raises(NotFoundError):
-        problems.best(4096, 4096, 4000, device="h100")
+        lookups.best(4096, 4096, 4000, device="h100")
 
 
 def test_the_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.api import problems
+from autotune.api import tuning
 from autotune.problem import Problem
 from autotune.report.ladder import rungs
 from autotune.runners import recording
@@ -72,7 +72,7 @@ def test_200_trials_find_a_kernel_within_2_percent_of_the_best(
     square: Recording, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    tuned = problems.tune(4096, 4096, 4096, device="replay:h100", trials=200)
+    tuned = tuning.tune(4096, 4096, 4096, device="replay:h100", trials=200)
     times = {
         row.config: row.outcome.time_us
         for row in square.rows

@@ -13,6 +13,7 @@ import pytest
 from support.fake_driver import H100, MEMORY, FakeCuda, Status
 from support.runtime_case import SPLIT, Case
 
+import autotune
 from autotune import runtime
 from autotune.driver import attributes
 from autotune.errors import MissingError, RunnerError
@@ -236,6 +237,6 @@ def test_an_unknown_shape_is_chosen_compiled_and_loaded(
     monkeypatch.setattr(Driver, "load", lambda: Driver(fake))
     runtime.current.cache_clear()
     with pytest.warns(UntunedWarning, match="autotune tune 32x32x8"):
-        kernel = runtime.kernel(32, 32, 8)
+        kernel = autotune.kernel(32, 32, 8)
     runtime.current.cache_clear()
     assert (kernel.how, len(fake.limits)) == ("predicted", len(kernel.plan.launches))

@@ -19,6 +19,7 @@ from support.fake_frameworks import (
 from support.numpy_types import STORED, decoded, name_of
 from support.runtime_case import TYPED, Case
 
+import autotune
 from autotune import runtime
 from autotune.api.matmul import matmul as public_matmul
 from autotune.errors import ArrayError, ProblemError
@@ -185,8 +186,8 @@ def test_precisions_that_there_are_none_of(case: Case, matmul: Any, given: Any, 
 
 @pytest.mark.usefixtures("matmul")
 def test_a_kernel_is_made_for_a_precision() -> None:
-    assert runtime.kernel(5, 7, 3, accuracy="near").problem == Problem(5, 7, 3, "tf32x3")
-    halves = runtime.kernel(5, 7, 3, compute="bf16", output="f32").problem
+    assert autotune.kernel(5, 7, 3, accuracy="near").problem == Problem(5, 7, 3, "tf32x3")
+    halves = autotune.kernel(5, 7, 3, compute="bf16", output="f32").problem
     assert halves == Problem(5, 7, 3, "bf16", output="f32")
 
 

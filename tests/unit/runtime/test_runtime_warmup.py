@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.runtime_case import SPLIT, Case
 
-from autotune import runtime
+from autotune import runtime, warmup
 from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError, NotFoundError, ProblemError
 from autotune.families.plan import Template
@@ -27,7 +27,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 def test_the_first_product_of_a_warm_shape_compiles_and_loads_nothing(case: Case) -> None:
-    runtime.warmup(SHAPES)
+    warmup(SHAPES)
     before = len(case.built), len(case.found)
     calls = case.calls(lambda: case.matmul(*case.operands(5, 7, 3)))
     assert (len(case.built), len(case.found)) == before
@@ -36,29 +36,29 @@ def test_the_first_product_of_a_warm_shape_compiles_and_loads_nothing(case: Case
 
 def test_it_tells_what_runs_for_each_shape(case: Case) -> None:
     case.config = SPLIT
-    answers = runtime.warmup(SHAPES)
+    answers = warmup(SHAPES)
     assert [(one.problem, one.config) for one in answers] == [(one, SPLIT) for one in SHAPES]
 
 
 @pytest.mark.parametrize("shape", ["5x7x3:nt", (5, 7, 3), [5, 7, 3], Problem(5, 7, 3, layout="nt")])
 def test_shapes_are_texts_sizes_or_problems(case: Case, shape: Any) -> None:
-    runtime.warmup([shape], layout="nt")
+    warmup([shape], layout="nt")
     assert case.found == [Problem(5, 7, 3, layout="nt")]
 
 
 def test_what_a_shape_says_itself_comes_first(case: Case) -> None:
-    runtime.warmup(["5x7x3:tn", (5, 7, 3)], layout="nt", epilogue="relu")
+    warmup(["5x7x3:tn", (5, 7, 3)], layout="nt", epilogue="relu")
     assert [str(one) for one in case.found] == ["5x7x3:f32:tn:relu", "5x7x3:f32:nt:relu"]
 
 
 @pytest.mark.usefixtures("case")
 def test_sizes_that_are_no_shape() -> None:
     with pytest.raises(ProblemError, match=r"shape \(5, 7\) has 2 sizes; give \(m, n, k\)"):
-        runtime.warmup([(5, 7)])
+        warmup([(5, 7)])
 
 
 def test_shapes_that_share_a_kernel_compile_it_once(case: Case) -> None:
-    runtime.warmup(SHAPES)
+    warmup(SHAPES)
     assert len(case.built) == 1
 
 
@@ -76,7 +76,7 @@ def test_kernels_are_compiled_at_once(case: Case) -> None:
 
 def test_the_device_is_that_of_the_current_context(case: Case) -> None:
     case.cuda.make_context(1)
-    runtime.warmup(["5x7x3"])
+    warmup(["5x7x3"])
     a, b, out = (case.array(*shape, ordinal=1) for shape in ((5, 3), (3, 7), (5, 7)))
     case.matmul(a, b, out)
     assert len(case.built) == 1
@@ -85,18 +85,18 @@ def test_the_device_is_that_of_the_current_context(case: Case) -> None:
 def test_a_shape_that_nothing_can_run(case: Case) -> None:
     case.config = None
     with pytest.raises(NotFoundError, match="no kernel can run 5x7x3:f32:nn"):
-        runtime.warmup(["5x7x3"])
+        warmup(["5x7x3"])
 
 
 def test_a_kernel_that_does_not_compile(case: Case) -> None:
     case.reason = "error: too many registers"
     with pytest.raises(AutotuneError, match="does not compile for sm_90: error: too many"):
-        runtime.warmup(["5x7x3"])
+        warmup(["5x7x3"])
 
 
 def test_what_is_warm_is_not_planned_compiled_or_loaded_again(case: Case) -> None:
-    runtime.warmup(SHAPES)
+    warmup(SHAPES)
     before = len(case.plans), len(case.built)
-    calls = case.calls(lambda: runtime.warmup(SHAPES))
+    calls = case.calls(lambda: warmup(SHAPES))
     assert (len(case.plans), len(case.built)) == before
     assert "cuLibraryLoadData" not in calls

@@ -1,0 +1,92 @@
+"""Kernels that are looked up, compiled and loaded before their first call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from autotune import runtime
+from autotune.problem import (
+    ProblemArguments,
+    ProblemDefaults,
+    ProblemLike,
+    problem_of,
+    problems_of,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from autotune.lookup.answer import Answer
+    from autotune.runtime import Kernel
+    from autotune.targets.sources import DeviceLike
+
+
+def kernel(
+    *problem: ProblemLike | int,
+    device: DeviceLike | None = None,
+    **arguments: Unpack[ProblemArguments],
+) -> Kernel:
+    """The kernel of a problem, looked up, compiled and loaded.
+
+    Call it as `kernel(a, b, out, alpha, beta, bias)`, with the arguments of `autotune.matmul`. A
+    and B may have one matrix for the whole batch; an epilogue with a bias takes one at each call.
+
+    Args:
+        problem: text, a `Problem`, (m, n, k) or three sizes.
+        device: a GPU of this machine, by number, name, `gpu:1` or as a `Device`; None is that of
+            the current context, else the first.
+        arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
+
+    Raises:
+        ProblemError: for an impossible problem.
+        DeviceError: if this machine has no such GPU.
+        MissingError: without a driver or a GPU.
+        NotFoundError: if no kernel can run the problem.
+    """
+    posed = problem_of(*problem, **arguments)
+    return runtime.load(posed, _ordinal(device))
+
+
+def warmup(
+    shapes: Iterable[ProblemLike],
+    *,
+    device: DeviceLike | None = None,
+    jobs: int | None = None,
+    **defaults: Unpack[ProblemDefaults],
+) -> tuple[Answer, ...]:
+    """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
+    matmul of each is as fast as the later ones.
+
+    It prepares for operands without gaps that start at multiples of 16 bytes. Other operands may
+    need different kernels, which are compiled at their first call. The workspace of a stream, if a
+    shape needs one, is allocated at the first call on that stream.
+
+    Args:
+        shapes: problems, texts such as `64x4096x4096:bf16:nt` or triples (m, n, k).
+        device: as for `kernel`.
+        jobs: compiler threads; None is one for each core.
+        defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
+            do not state them.
+
+    Returns:
+        What runs for each shape, in the order of the shapes.
+
+    Raises:
+        ProblemError: for an impossible shape.
+        DeviceError: if this machine has no such GPU.
+        MissingError: without a driver or a GPU.
+        NotFoundError: if no kernel can run a shape.
+        AutotuneError: if a kernel does not compile.
+    """
+    problems = problems_of(shapes, **defaults)
+    return runtime.load_all(problems, _ordinal(device), jobs)
+
+
+def _ordinal(device: DeviceLike | None) -> int | None:
+    # A number needs none of the imports that a name does.
+    if device is None or type(device) is int:
+        return device
+    from autotune.targets import targets
+
+    return targets.ordinal_of(device)

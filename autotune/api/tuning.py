@@ -1,0 +1,103 @@
+"""Tune a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from autotune import compiler, settings
+from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
+from autotune.records import Record, Store
+from autotune.targets import targets
+from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.tuning.options import Options, options_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from autotune.tuning.events import Observer
+
+
+def tune(
+    *problem: ProblemLike | int,
+    device: DeviceLike = DEFAULT,
+    devices: str | Sequence[int] | None = None,
+    trials: int | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    sampler: str = "gp",
+    family: str = "auto",
+    jobs: int | None = None,
+    objective: str = "hot",
+    storage: str | None = None,
+    observer: Observer | None = None,
+    **arguments: Unpack[ProblemArguments],
+) -> Record:
+    """Searches the fastest kernel of a problem and records the best ten.
+
+        tune(4096, 4096, 4096, compute="bf16")
+        tune("4096x4096x4096:bf16", device="h100")
+
+    A second call continues from the measurements of the first. The cache directory holds them.
+
+    Args:
+        problem: text, a `Problem`, (m, n, k) or three sizes.
+        device: `gpu` or a number (measured), `replay:h100` (a recording), or a name of the
+            catalogue, a JSON file or a `Device` (predicted).
+        devices: several GPUs of one model in place of `device`, which share the work: their
+            numbers, also as text such as `0,1`, or `all`.
+        trials: stop at this number of configurations, those of earlier calls included.
+        budget: stop after this number of seconds; 60 if neither limit is given, except that
+            `exhaustive` then tries everything.
+        seed: random seed.
+        sampler: `gp`, which stops by itself, `tpe`, `random` or `exhaustive`.
+        family: kernel family: `wgmma`, `mma` (tensor cores), `simt`, `gemv` (for at most 16 rows or
+            columns of C), `tiled` or `naive`; `auto` is those of the first four that serve the
+            compute.
+        jobs: compiler threads; by default one for each core but one.
+        objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
+            time with L2 flushed. The best of either kind is recorded.
+        storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
+            default a journal in the cache directory.
+        observer: receives progress events.
+        arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
+
+    Raises:
+        UsageError: for an impossible problem, an unknown device, or invalid limits.
+        MissingError: without a GPU, a driver, PyCUDA or a compiler, where they are needed.
+        CacheError: if the cache directory cannot be written.
+        AutotuneError: if no configuration works.
+    """
+    posed = problem_of(*problem, **arguments)
+    options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
+    return search(posed, options, device=device, devices=devices, family=family, observer=observer)
+
+
+def search(
+    problem: Problem,
+    options: Options,
+    *,
+    device: DeviceLike = DEFAULT,
+    devices: str | Sequence[int] | None = None,
+    family: str = "auto",
+    observer: Observer | None = None,
+) -> Record:
+    """`tune` with its arguments decoded."""
+    cache = settings.cache_dir()
+    with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
+        from autotune.tuning.gemm import GemmTunable
+        from autotune.tuning.loop import tune
+
+        subject = GemmTunable(problem, family)
+        target = opened()
+        return tune(
+            subject,
+            target.runner,
+            Store(settings.ensure(cache)),
+            options,
+            compile=partial(compiler.compile, cache=cache),
+            origin=target.origin,
+            observer=observer,
+            others=target.others,
+        )

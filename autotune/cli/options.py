@@ -1,0 +1,133 @@
+"""Options that several verbs share, the problem's among them, and texts of help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from autotune.problem import ProblemDefaults
+
+    ProblemOptions = ProblemDefaults
+else:
+    ProblemOptions = dict  # the problem's modules are imported by the verbs that need them
+
+Shape = Annotated[
+    str,
+    typer.Argument(
+        metavar="MxNxK",
+        help="Sizes of the GEMM, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu.",
+    ),
+]
+DeviceSpec = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE",
+        help="Device: gpu (gpu:1 is the second), replay:h100 (a recording), or a name of the "
+        "catalogue or a JSON file (predicted).  [default: gpu]",
+    ),
+]
+DeviceNumbers = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="N,...|all",
+        help="Several GPUs of one model, which share the work, in place of --device.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+PROBLEM_OPTIONS = {
+    "compute": Annotated[str | None, typer.Option(help="Precision: {computes}.  [default: f32]")],
+    "layout": Annotated[
+        str | None, typer.Option(help="Storage of A and B: {layouts}.  [default: nn]")
+    ],
+    "batch": Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of matrices of C.  [default: 1]"),
+    ],
+    "epilogue": Annotated[str | None, typer.Option(help="Epilogue: {epilogues}.  [default: none]")],
+    "output": Annotated[
+        str | None,
+        typer.Option(help="Type of C and the bias: same as A and B, or f32.  [default: same]"),
+    ],
+    "accuracy": Annotated[
+        str | None,
+        typer.Option(help="Accuracy: exact, or near to compute f32 as tf32x3.  [default: exact]"),
+    ],
+}
+"""The options of a problem, by the keywords of `problem_of`."""
+
+
+def with_problem_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Gives a verb the options of a problem in place of its parameter `options`, which receives
+    those that the user gave."""
+    signature = inspect.signature(verb, eval_str=True)
+
+    @wraps(verb)
+    def command(**values: Any) -> None:
+        options = {name: values.pop(name) for name in PROBLEM_OPTIONS}
+        stated = {name: value for name, value in options.items() if value is not None}
+        verb(options=cast("ProblemOptions", stated), **values)
+
+    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*_replaced(signature.parameters.values())]
+    )
+    command.__annotations__ = {
+        parameter.name: parameter.annotation
+        for parameter in command.__signature__.parameters.values()  # type: ignore[attr-defined]
+    }
+    return command
+
+
+def _replaced(parameters: Iterable[inspect.Parameter]) -> Iterable[inspect.Parameter]:
+    """The parameters, with the options of a problem in place of `options`."""
+    for parameter in parameters:
+        if parameter.name != "options":
+            yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            continue
+        for name, annotation in PROBLEM_OPTIONS.items():
+            yield inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            )
+
+
+class VerbCommand(TyperCommand):
+    """A verb whose help lists what the package has, such as its precisions. The lists are made
+    when the help is shown: they take imports that no other verb needs."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for parameter in self.params:
+            text = getattr(parameter, "help", None)
+            if text and "{" in text:
+                parameter.help = text.format_map(_Lists())  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+class _Lists(dict[str, str]):
+    """The lists that a help text may name."""
+
+    def __missing__(self, name: str) -> str:
+        from autotune import problem
+
+        if name == "families":
+            from autotune.families import registry
+
+            return _listed(registry.FAMILIES)
+        words: dict[str, Iterable[str]] = {
+            "computes": problem.COMPUTES,
+            "layouts": problem.LAYOUTS,
+            "epilogues": problem.EPILOGUES,
+        }
+        return _listed(words[name])
+
+
+def _listed(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}"

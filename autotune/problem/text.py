@@ -1,0 +1,49 @@
+"""The text form of a problem, such as `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+from autotune.errors import ProblemError
+from autotune.problem.fields import VALUES, ProblemFields
+
+# Python refuses to read numbers of thousands of digits.
+_SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
+_BATCH = re.compile(r"batch=(-?\d{1,99})")
+_OUTPUT = re.compile(r"out=(\w{1,99})")
+# A text names the output by `out=`, as `f32` alone is a compute.
+_FIELDS = {word: name for name, words in VALUES.items() if name != "output" for word in words}
+
+
+def parse(text: str) -> tuple[tuple[int, int, int], ProblemFields]:
+    """The sizes of a problem's text, and the fields that it states.
+
+    Raises:
+        ProblemError: if the text has another form, or states a field twice.
+    """
+    shape, *parts = text.strip().lower().split(":")
+    match = _SHAPE.fullmatch(shape)
+    if match is None:
+        raise ProblemError(f"malformed shape {text!r}; give MxNxK, such as 4096x4096x4096")
+    stated: dict[str, str] = {}
+    for part in parts:
+        name, value = _field(part)
+        if stated.setdefault(name, value) != value:
+            raise ProblemError(f"{text!r} says {stated[name]} and {value}; give one {name}")
+    fields = cast("ProblemFields", stated)
+    if "batch" in stated:
+        fields["batch"] = int(stated["batch"])
+    m, n, k = map(int, match.groups())
+    return (m, n, k), fields
+
+
+def _field(part: str) -> tuple[str, str]:
+    """The field that a part of the text states, and its value."""
+    for name, form in (("batch", _BATCH), ("output", _OUTPUT)):
+        if match := form.fullmatch(part):
+            return name, match[1]
+    if part not in _FIELDS:
+        words = ", ".join(_FIELDS)
+        raise ProblemError(f"unknown {part!r} after the shape; give {words}, batch=8 or out=f32")
+    return _FIELDS[part], part

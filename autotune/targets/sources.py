@@ -1,0 +1,83 @@
+"""What `device=` and `--device` mean.
+
+gpu, gpu:1, 1       the first or another GPU of this machine: measured
+replay:h100         a recording that the package ships: replayed
+h100, file.json     a device of the catalogue or of a file: measured if this machine has one,
+                    else predicted; a `Device` likewise
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune import device as devices
+from autotune.device import Device
+from autotune.errors import DeviceError
+
+DeviceLike = str | int | Path | Device
+"""A device as text, as a GPU's number, as the path of a device file or as a `Device`."""
+
+DEFAULT = "gpu"
+
+_REPLAY = "replay:"
+_GPU = re.compile(r"gpu(?::(\d{1,9}))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class LocalGpu:
+    """A GPU of this machine, by its number."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class ReplayedGpu:
+    """The GPU of a shipped recording, by the recording's name."""
+
+    name: str
+
+
+def source_of(device: DeviceLike) -> LocalGpu | ReplayedGpu | Device:
+    """What a device stands for.
+
+    Raises:
+        DeviceError: if there is no such device, or the value is of another type.
+    """
+    if isinstance(device, Device):
+        return device
+    if (gpu := local_gpu(device)) is not None:
+        return gpu
+    if isinstance(device, Path):
+        text = str(device)
+        return devices.load(text if "/" in text or text.endswith(".json") else f"./{text}")
+    text = str(device)
+    lower = text.lower()  # the catalogue ignores case too
+    if lower.startswith(_REPLAY):
+        return ReplayedGpu(lower.removeprefix(_REPLAY))
+    return devices.load(text)
+
+
+def local_gpu(device: DeviceLike) -> LocalGpu | None:
+    """The GPU of this machine that a device names; None if it names something else.
+
+    Raises:
+        DeviceError: for a negative number, or a value of another type.
+    """
+    if isinstance(device, bool) or not isinstance(device, DeviceLike):
+        raise DeviceError(f"device is {device!r}; give its name, such as 'h100', or a file's path")
+    if isinstance(device, int):
+        if device < 0:
+            raise DeviceError(f"device is {device}; give the number of a GPU, 0 or more")
+        return LocalGpu(device)
+    match = _GPU.fullmatch(device) if isinstance(device, str) else None
+    return LocalGpu(int(match[1] or 0)) if match else None
+
+
+def spelled(device: DeviceLike) -> str:
+    """The device as `--device` takes it in a shell."""
+    if isinstance(device, int):
+        return f"gpu:{device}"
+    return shlex.quote(device.name if isinstance(device, Device) else str(device))
