@@ -188,6 +188,6 @@ def _tune_missing(
     missing = [group.layer.problems(m)[0] for m in rows if recorded.answer(group.layer, m) is None]
     for problem in missing:
         console.print(f"tuning {problem} on {recorded.device.name}")
-        tuning.search(problem, options, device=group.ordinal)
+        tuning.search(problem, options, device=f"gpu:{group.ordinal}")
         runtime.current().forget(problem)
     return bool(missing)

@@ -73,7 +73,7 @@ def test_an_unknown_keyword_is_a_type_error() -> None:
 
 
 def test_keywords_of_a_list_are_for_what_a_shape_leaves_out() -> None:
-    shapes = ["2x3x4:bf16", (2, 3, 4), BF16, "2x3x4:f32"]
+    shapes: list[Any] = ["2x3x4:bf16", (2, 3, 4), BF16, "2x3x4:f32"]
     assert problems_of(shapes, layout="tn", accuracy="near") == [
         Problem(2, 3, 4, "bf16", "tn"),
         Problem(2, 3, 4, "tf32x3", "tn"),
