@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime_gpu import CONFIGS, LARGE, NAIVE, SIMT, SPLIT, excess_of, runtime_of
+from support.paths import import_path
 
 from autotune.candidates import space
 from autotune.errors import ArrayError
@@ -243,7 +245,7 @@ def test_pycuda_arrays_in_the_primary_and_in_their_own_context(context: str) -> 
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parent,
+        env=os.environ | {"PYTHONPATH": import_path(Path(__file__).parent, *map(Path, sys.path))},
     )
     assert done.stdout.strip() == "True", done.stderr
 

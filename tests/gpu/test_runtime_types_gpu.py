@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from runtime_gpu import drawn, excess_of
+from support.paths import import_path
 
 from autotune.errors import ArrayError
 from autotune.families.config import Value
@@ -270,6 +272,6 @@ def test_pycuda_arrays_in_the_primary_and_in_their_own_context(
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parent,
+        env=os.environ | {"PYTHONPATH": import_path(Path(__file__).parent, *map(Path, sys.path))},
     )
     assert done.stdout.strip() == "True True", done.stderr
