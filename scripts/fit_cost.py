@@ -1,18 +1,18 @@
-"""Fits the coefficients of the cost model to recordings, and says what they are worth elsewhere.
+"""Fits the cost model's coefficients to recordings, and checks them on shapes left out.
 
     python scripts/fit_cost.py autotune/data/recordings/h100 --out autotune/data/cost.json
 
-reads the recordings in the given folders (`record.py`, `suite.py --trials`) and fits the logarithms
-of the coefficients, by least squares of the logarithms of predicted over measured time. Weak priors
-keep what the recordings say nothing about where it was; large errors count less than their square,
-and slow configurations less than fast ones, which are the ones to be told apart.
+reads the recordings in the folders (`record.py`, `suite.py --trials`) and fits the logarithms of
+the coefficients by least squares of the logarithms of predicted over measured time. Weak priors
+keep coefficients that no recording determines. Large errors count less than their square, and slow
+configurations less than fast ones, as ranking is about the fast ones.
 
-Recordings of all precisions are fitted together: what the tensor cores add is one coefficient and
-the traits of their kernels, the rest is the device's.
+Recordings of all precisions are fitted together: the tensor cores add one coefficient and the
+traits of their kernels; all other coefficients belong to the device.
 
 Then each shape is left out of a fit in turn, in every precision and layout, and its configurations
-are ranked by a model that has not seen it. The table shows the rank correlation and how much slower
-than the best known configuration the best of the model's first guesses is.
+are ranked by a model that has not seen it. The table shows the rank correlation, and how much
+slower the best of the model's first guesses is than the best measured configuration.
 """
 
 from __future__ import annotations
@@ -44,25 +44,33 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
 SAMPLE = 100.0
-"""Measurements that a shape counts for, however many there are: they are not independent."""
-# Standard deviations of the logarithms before any measurement: of a coefficient, of the factor of
-# a trait, of what a shape has in common that the model knows nothing about.
+"""Weight of a shape in measurements, however many it has: they are not independent."""
+
 COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
-# Of a prediction.
+"""Prior standard deviations of logarithms: of a coefficient, of a trait's factor, of the error
+that all configurations of a shape share."""
+
 NOISE = 0.05
+"""Standard deviation of the logarithm of a prediction."""
+
 STEP, GAIN = 1e-4, 1e-4
-# Standard deviations from which on an error counts with its size, not with its square.
+"""Step of the numerical slopes; relative gain below which the fit ends."""
+
 LARGE = 2.0
+"""Standard deviations beyond which an error counts by its size instead of its square."""
+
 RANKED = 3
-"""Configurations without which there is no rank to speak of."""
-NAMES = tuple(one.name for one in fields(Coefficients) if one.name != "traits")
+"""Least number of configurations that a rank correlation makes sense for."""
+
+NAMES = tuple(field.name for field in fields(Coefficients) if field.name != "traits")
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What ran on a shape, as the model sees it, and the logarithms of the microseconds."""
+    """The configurations that ran on a shape, their load in the model, and the logarithms of their
+    microseconds."""
 
     recording: Recording
     configs: tuple[Config, ...]
@@ -81,19 +89,19 @@ class Sample:
         configs, resources, measured = zip(*ran, strict=True)
         load = Load.of(configs, recording.problem, recording.device, resources)
         times = np.array(measured)
-        # Every shape counts the same, and a configuration that takes twice as long for half.
+        # Every shape counts the same; a configuration that takes twice as long counts half.
         weights = times.min() / times
         return cls(recording, configs, load, np.log(times), weights * SAMPLE / weights.sum())
 
-    def errors(self, given: Coefficients) -> Floats:
+    def errors(self, coefficients: Coefficients) -> Floats:
         """Logarithms of predicted over measured time."""
-        predicted = self.load.times(self.recording.problem, self.recording.device, given)
+        predicted = self.load.times(self.recording.problem, self.recording.device, coefficients)
         return np.asarray(np.log(predicted) - self.logs)
 
 
 def completed(config: Config, recording: Recording) -> Config:
-    """The configuration with the parameters that its family had not when it was recorded: each at
-    the first of its values, which leaves out what it is for."""
+    """The configuration with the parameters that its family has gained since the recording, each
+    at its first value, which turns it off."""
     family = registry.find(config.family)
     domain = family.domain(recording.problem, recording.device)
     first = {name: values[0] for name, values in domain.items()}
@@ -101,72 +109,75 @@ def completed(config: Config, recording: Recording) -> Config:
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="Where the recordings are.")],
-    out: Annotated[Path | None, typer.Option(help="Writes the coefficients there.")] = None,
+    folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
+    out: Annotated[Path | None, typer.Option(help="File to write the coefficients to.")] = None,
 ) -> None:
-    """Fits the model to the recordings in FOLDERS and checks it on shapes left out."""
+    """Fit the model to the recordings in FOLDERS and check it on shapes left out."""
     paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
     samples = [Sample.of(Recording.load(path)) for path in paths]
-    found = fit(samples)
-    judged = list(left_out(samples, found))
-    Console().print(scores.table(judged))
+    coefficients = fit(samples)
+    left_out_scores = list(left_out(samples, coefficients))
+    Console().print(scores.table(left_out_scores))
     if out:
-        made = provenance(paths, samples, judged)
-        data = {"provenance": made, "coefficients": rounded(found)}
+        data = {
+            "provenance": provenance(paths, samples, left_out_scores),
+            "coefficients": rounded(coefficients),
+        }
         out.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 def fit(samples: Sequence[Sample], start: Coefficients | None = None) -> Coefficients:
-    """The coefficients that explain the samples best; `start` only saves time."""
-    traits = {one for sample in samples for some in sample.load.work.traits for one in some}
+    """The coefficients that fit the samples best; a `start` near them saves time."""
+    traits = {trait for sample in samples for traits in sample.load.work.traits for trait in traits}
     space = _Space(tuple(sorted(traits)))
     first = space.values(start or Coefficients())
-    # The slopes come with the errors, and both are asked for at the same place.
-    linear = lru_cache(1)(lambda place: space.linear(samples, np.frombuffer(place)))
-    found = least_squares(
+    # Errors and slopes are computed together; least_squares asks for both at the same point.
+    linear = lru_cache(1)(lambda point: space.linear(samples, np.frombuffer(point)))
+    solution = least_squares(
         lambda values: linear(values.tobytes())[0],
         first,
         jac=lambda values: linear(values.tobytes())[1],
         ftol=GAIN,
     )
-    return space.coefficients(found.x)
+    return space.coefficients(solution.x)
 
 
 @dataclass(frozen=True)
 class _Space:
-    """Where the fit looks: the logarithms of the coefficients, then those of the traits."""
+    """The points of the fit: the logarithms of the coefficients, then those of the traits."""
 
     traits: tuple[str, ...]
 
-    def values(self, given: Coefficients) -> Floats:
-        """The place of the coefficients."""
-        own = [getattr(given, name) for name in NAMES]
-        return np.log([*own, *(given.traits.get(trait, 1.0) for trait in self.traits)])
+    def values(self, coefficients: Coefficients) -> Floats:
+        """The point of the coefficients."""
+        device = [getattr(coefficients, name) for name in NAMES]
+        factors = [coefficients.traits.get(trait, 1.0) for trait in self.traits]
+        return np.log([*device, *factors])
 
     def coefficients(self, values: Floats) -> Coefficients:
-        """The coefficients of the place."""
-        own, factors = np.split(np.exp(values), [len(NAMES)])
+        """The coefficients of the point."""
+        device, factors = np.split(np.exp(values), [len(NAMES)])
         traits = dict(zip(self.traits, factors.tolist(), strict=True))
-        return Coefficients(**dict(zip(NAMES, own.tolist(), strict=True)), traits=traits)
+        return Coefficients(**dict(zip(NAMES, device.tolist(), strict=True)), traits=traits)
 
     def linear(self, samples: Sequence[Sample], values: Floats) -> tuple[Floats, Floats]:
         """Errors in standard deviations, and their slopes: of the samples, then of the values from
-        what was expected of them."""
+        their priors."""
         parts = [self._of(sample, values) for sample in samples]
         widths = np.repeat([COEFFICIENT, TRAIT], [len(NAMES), len(self.traits)])
-        away = (values - self.values(Coefficients())) / widths
-        errors, slopes = zip(*parts, (away, np.diag(1 / widths)), strict=True)
+        prior_errors = (values - self.values(Coefficients())) / widths
+        errors, slopes = zip(*parts, (prior_errors, np.diag(1 / widths)), strict=True)
         return np.concatenate(errors), np.concatenate(slopes)
 
     def _of(self, sample: Sample, values: Floats) -> tuple[Floats, Floats]:
-        """The same of one sample: of its measurements, then of what they have in common."""
+        """The same for a sample: of its measurements, then of the error that they share."""
         errors = sample.errors(self.coefficients(values))
         moved = values + STEP * np.eye(len(NAMES), len(values))
-        own = [(sample.errors(self.coefficients(one)) - errors) / STEP for one in moved]
-        # A trait is a factor of the slot and of the tensor cores' cycles of those that have it.
-        slot = own[NAMES.index("slot")] + own[NAMES.index("tensor")]
+        device = [(sample.errors(self.coefficients(point)) - errors) / STEP for point in moved]
+        # A trait scales the slot and the tensor cores' cycles of the configurations that have it.
+        slot = device[NAMES.index("slot")] + device[NAMES.index("tensor")]
         places = {trait: place for place, trait in enumerate(self.traits)}
-        slopes = np.column_stack([*own, np.zeros((len(errors), len(places)))])
+        slopes = np.column_stack([*device, np.zeros((len(errors), len(places)))])
         for row, traits in enumerate(sample.load.work.traits):
             for trait in traits:
                 slopes[row, len(NAMES) + places[trait]] += slot[row]
@@ -182,46 +193,52 @@ class _Space:
 
 
 def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
-    """How each sample is ranked by a fit to those of all other shapes."""
-    shapes = [(one.recording.problem.shape, one.recording.problem.batch) for one in samples]
-    for left in dict.fromkeys(shapes):
-        of_it = [shape == left for shape in shapes]
-        others = [sample for sample, own in zip(samples, of_it, strict=True) if not own]
-        found = fit(others, start)
-        own = (one for one, is_own in zip(samples, of_it, strict=True) if is_own)
-        yield from (score(one, found) for one in own if len(one.configs) >= RANKED)
+    """The score of each sample by a fit to the samples of all other shapes."""
+    for shape in dict.fromkeys(map(_shape, samples)):
+        others = [sample for sample in samples if _shape(sample) != shape]
+        coefficients = fit(others, start)
+        group = (sample for sample in samples if _shape(sample) == shape)
+        yield from (score(sample, coefficients) for sample in group if _can_rank(sample))
 
 
-def score(sample: Sample, given: Coefficients) -> Score:
-    """How well the model, which knows no resources before compilation, ranks a shape."""
+def _shape(sample: Sample) -> tuple[str, int]:
+    return sample.recording.problem.shape, sample.recording.problem.batch
+
+
+def _can_rank(sample: Sample) -> bool:
+    return len(sample.configs) >= RANKED
+
+
+def score(sample: Sample, coefficients: Coefficients) -> Score:
+    """How well the model ranks a shape by estimated resources, as before compilation."""
     problem, device = sample.recording.problem, sample.recording.device
-    predicted = cost.times(sample.configs, problem, device, coefficients=given)
+    predicted = cost.times(sample.configs, problem, device, coefficients=coefficients)
     measured = np.exp(sample.logs)
     order = sorted(range(len(measured)), key=lambda row: (predicted[row], sample.configs[row]))
-    known = dict(zip(sample.configs, measured, strict=True))
+    times = dict(zip(sample.configs, measured, strict=True))
     first = diverse([sample.configs[row] for row in order], problem, FIRST)
     return Score(
         problem=problem,
         configs=len(measured),
         spearman=float(spearmanr(predicted, measured).statistic),
-        first=float(min(known[config] for config in first) / measured.min() - 1),
+        first=float(min(times[config] for config in first) / measured.min() - 1),
         error=float(np.median(predicted / measured) - 1),
     )
 
 
 def soft(sizes: Floats) -> tuple[Floats, Floats]:
-    """The root of the pseudo-Huber loss and its slope: small errors count with their square, those
-    over `LARGE` more and more with their size."""
+    """The root of the pseudo-Huber loss and its slope: small errors count by their square, those
+    beyond `LARGE` by their size."""
     ratio = np.square(sizes / LARGE)
-    long = np.sqrt(1 + ratio)
-    root = np.sqrt((1 + long) / 2)
-    return np.asarray(sizes / root), np.asarray(1 / root - ratio / (4 * root**3 * long))
+    hypotenuse = np.sqrt(1 + ratio)
+    root = np.sqrt((1 + hypotenuse) / 2)
+    return np.asarray(sizes / root), np.asarray(1 / root - ratio / (4 * root**3 * hypotenuse))
 
 
 def provenance(
-    paths: Sequence[Path], samples: Sequence[Sample], judged: Sequence[Score]
+    paths: Sequence[Path], samples: Sequence[Sample], left_out_scores: Sequence[Score]
 ) -> dict[str, Any]:
-    """What the coefficients were fitted to, and how well they did on shapes left out."""
+    """The recordings that the coefficients were fitted to, and the scores of shapes left out."""
     recordings = [sample.recording for sample in samples]
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -238,21 +255,21 @@ def provenance(
         ],
         "left out": [
             {
-                "problem": str(one.problem),
-                "spearman": round(one.spearman, 3),
-                "first": round(one.first, 4),
+                "problem": str(result.problem),
+                "spearman": round(result.spearman, 3),
+                "first": round(result.first, 4),
             }
-            for one in judged
+            for result in left_out_scores
         ],
-        "summary": scores.summary(judged),
-        "summaries": scores.summaries(judged),
+        "summary": scores.summary(left_out_scores),
+        "summaries": scores.summaries(left_out_scores),
     }
 
 
-def rounded(given: Coefficients) -> dict[str, Any]:
-    """The coefficients with four digits; factors that change nothing are left out."""
-    values = {name: float(f"{getattr(given, name):.4g}") for name in NAMES}
-    traits = {name: float(f"{value:.4g}") for name, value in sorted(given.traits.items())}
+def rounded(coefficients: Coefficients) -> dict[str, Any]:
+    """The coefficients with four digits; traits with a factor of 1 are left out."""
+    values = {name: float(f"{getattr(coefficients, name):.4g}") for name in NAMES}
+    traits = {name: float(f"{value:.4g}") for name, value in sorted(coefficients.traits.items())}
     return {**values, "traits": {name: value for name, value in traits.items() if value != 1}}
 
 

@@ -1,4 +1,4 @@
-"""What became of the linear layers of a model, as a table."""
+"""The replaced and kept linear layers of a model, as a table."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.text import Text
 from autotune.lookup.layers import FASTER, Report, Row
 from autotune.report import cell
 
-NOTE = "gain: cuBLAS's time over ours, less 1"
+NOTE = "gain: cuBLAS's time over the tuned kernel's, less 1"
 
 
 def render(report: Report) -> RenderableType:
-    """A line for each shape and number of rows, and why layers are kept."""
+    """A line for each shape and number of rows, with the reason why layers are kept."""
     replaced, kept = len(report.replaced), len(report.kept)
     title = Text(f"{replaced} of {replaced + kept} linear layers replaced", style="bold")
     if report.devices:
@@ -44,7 +44,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _names(names: tuple[str, ...]) -> str:
-    # The model itself has no name.
+    # A model that is itself a linear layer has no name.
     first = names[0] or "the model"
     return first if len(names) == 1 else f"{len(names)}: {first}, ..."
 
@@ -56,5 +56,5 @@ def _verdict(row: Row) -> str:
         return f"kept: {row.why}{times}"
     if row.why is None:
         return f"replaced{times}"
-    told = "but cuBLAS serves this M" if row.why == FASTER else row.why
-    return f"replaced, {told}{times}"
+    remark = "but cuBLAS serves this M" if row.why == FASTER else row.why
+    return f"replaced, {remark}{times}"

@@ -1,4 +1,4 @@
-"""A tuning run as it goes on: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a tuning run: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 
-# Between plain lines that bring no better kernel, so that a log shows that the run is alive.
 SILENCE_S = 15.0
+"""Longest time between plain lines: without a better kernel, a line shows that the run is alive."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a run ends: at so many trials or seconds, whichever is first; None sets no limit."""
+    """The limits of a run: it ends at the first that is reached; None sets no limit."""
 
     trials: int | None
     budget_s: float | None
 
     def within(self, feasible: int) -> Limits:
-        """The limits of a run that has only so many configurations to try."""
+        """The limits of a run with `feasible` configurations to try."""
         return Limits(min(feasible, self.trials or feasible), self.budget_s)
 
     def left(self, done: int, earlier: int, seconds: float) -> float | None:
-        """Seconds until the first limit is reached; None if nothing is known of it yet.
+        """Seconds until the first limit is reached; None if that cannot be estimated yet.
 
         Args:
             done: trials so far.
-            earlier: those of them that earlier runs made.
+            earlier: those of them from earlier runs.
             seconds: since this run began.
         """
         ends = [] if self.budget_s is None else [self.budget_s - seconds]
@@ -49,19 +49,19 @@ class Limits:
         return max(0.0, min(ends)) if ends else None
 
     def share(self, done: int, seconds: float) -> float:
-        """How much (0..1) of the run is over."""
+        """The share (0..1) of the run that is over."""
         shares = [done / self.trials] if self.trials else []
         shares += [seconds / self.budget_s] if self.budget_s else []
         return min(1.0, max(shares, default=0.0))
 
 
 class Tally:
-    """Counts what fell to which reason, and passes everything on to another observer.
+    """Counts rejections and failures by reason, and passes every event on to another observer.
 
     Attributes:
         feasible: configurations to choose from.
         rejected: configurations rejected before compilation, by reason.
-        failed: configurations of this run that fell later, by stage.
+        failed: configurations of this run that failed later, by stage.
     """
 
     def __init__(self, inner: Observer) -> None:
@@ -93,7 +93,7 @@ class Tally:
 
 
 class Speed:
-    """What times of a problem mean: TFLOP/s, and against the vendor library once that is timed."""
+    """Times as text: TFLOP/s, and the share of the vendor baseline once that is timed."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -109,78 +109,78 @@ class Speed:
 
 
 class PlainProgress:
-    """Prints a line when something is found, and one now and then when nothing is."""
+    """Prints a line for each better kernel, and at least one every `SILENCE_S` seconds."""
 
     def __init__(self, problem: Problem, limits: Limits, console: Console) -> None:
         self._speed, self._limits, self._console = Speed(problem), limits, console
-        self._earlier, self._best_us, self._told_s = 0, float("inf"), 0.0
+        self._earlier, self._best_us, self._printed_s = 0, float("inf"), 0.0
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
         self._earlier, self._limits = progress.trials, self._limits.within(feasible)
         earlier = f", {progress.trials} tried before" if progress.trials else ""
-        self._say(f"{feasible:,} configurations, {sum(rejected.values()):,} rejected{earlier}")
+        self._print(f"{feasible:,} configurations, {sum(rejected.values()):,} rejected{earlier}")
 
     def baseline(self, measurement: Measurement | None) -> None:
         if measurement is not None:
-            self._say(f"{self._speed.vendor}: {self._speed.of(measurement.time_us)}")
+            self._print(f"{self._speed.vendor}: {self._speed.of(measurement.time_us)}")
             self._speed.vendor_us = measurement.time_us
 
     def trial(self, trial: Trial, progress: Progress) -> None:
         better = trial.time_us < self._best_us
-        if better or progress.seconds - self._told_s >= SILENCE_S:
-            self._best_us, self._told_s = min(self._best_us, trial.time_us), progress.seconds
+        if better or progress.seconds - self._printed_s >= SILENCE_S:
+            self._best_us, self._printed_s = min(self._best_us, trial.time_us), progress.seconds
             left = self._limits.left(progress.trials, self._earlier, progress.seconds)
-            self._say(f"{state(progress, self._speed)}{_left(left)}")
+            self._print(f"{state(progress, self._speed)}{_left(left)}")
 
     def enough(self, outlook: float) -> None:
-        self._say(f"stopping: further trials are expected to give {outlook:.2%} at most")
+        self._print(f"stopping: further trials are expected to give {outlook:.2%} at most")
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._say(f"timing the best {len(leaders)} against each other")
+        self._print(f"timing the best {len(leaders)} against each other")
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
         best = self._speed.of(record.best.measurement.time_us)
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
         busy = f", the device busy for {progress.busy:.0%}" if live else ""
-        self._say(f"recorded {best} {took}{busy}")
+        self._print(f"recorded {best} {took}{busy}")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 class Bar(ProgressColumn):
-    """Shows one line with a bar; its text is redrawn as the time passes."""
+    """A bar with a line of text that is redrawn as time passes."""
 
     def __init__(self, problem: Problem, limits: Limits, console: Console) -> None:
         super().__init__()
         self._speed, self._limits = Speed(problem), limits
         self._earlier, self._began = 0, monotonic()
-        self._told = Progress(0, 0, None, 0.0)
-        self._doing: str | None = "looking for candidates"
+        self._latest = Progress(0, 0, None, 0.0)
+        self._activity: str | None = "looking for candidates"
         self.display = Display(BarColumn(10), self, console=console, transient=True)
         self._task = self.display.add_task("", total=1.0)
 
     def render(self, task: Task) -> Text:
         """The text beside the bar."""
         del task
-        if self._doing is not None:
-            return Text(self._doing)
-        left = self._limits.left(self._told.trials, self._earlier, monotonic() - self._began)
-        return Text(f"{state(self._told, self._speed)}{_left(left)}", no_wrap=True)
+        if self._activity is not None:
+            return Text(self._activity)
+        left = self._limits.left(self._latest.trials, self._earlier, monotonic() - self._began)
+        return Text(f"{state(self._latest, self._speed)}{_left(left)}", no_wrap=True)
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
         del rejected
         self._earlier, self._limits = progress.trials, self._limits.within(feasible)
         self._began = monotonic() - progress.seconds
-        self._told, self._doing = progress, None
+        self._latest, self._activity = progress, None
 
     def baseline(self, measurement: Measurement | None) -> None:
         self._speed.vendor_us = measurement.time_us if measurement else None
 
     def trial(self, trial: Trial, progress: Progress) -> None:
         del trial
-        self._told = progress
+        self._latest = progress
         share = self._limits.share(progress.trials, progress.seconds)
         self.display.update(self._task, completed=share)
 
@@ -189,7 +189,7 @@ class Bar(ProgressColumn):
         self.display.console.print(text, highlight=False)
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        self._doing = f"timing the best {len(leaders)} against each other"
+        self._activity = f"timing the best {len(leaders)} against each other"
         self.display.update(self._task, completed=1.0)
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
@@ -206,7 +206,7 @@ def state(progress: Progress, speed: Speed) -> str:
 def observing(
     problem: Problem, limits: Limits, console: Console, *, plain: bool
 ) -> Iterator[Observer]:
-    """What shows a run on the console; `plain`, or a console that is no terminal, gets lines."""
+    """The observer for a console: lines if `plain` or not a terminal, otherwise a bar."""
     if plain or not console.is_terminal:
         yield PlainProgress(problem, limits, console)
         return

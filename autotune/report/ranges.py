@@ -1,4 +1,4 @@
-"""A tuned range in a few lines."""
+"""A tuned range as a table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rich.text import Text
 from autotune.records.ranges import Range
 
 
-def render(found: Range) -> RenderableType:
-    """A line for each segment: its sizes and the one whose record they run."""
-    dimension = found.dimension.upper()
+def render(tuned: Range) -> RenderableType:
+    """A line for each segment: its sizes, and the size whose record they run."""
+    dimension = tuned.dimension.upper()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(dimension, justify="right", no_wrap=True)
     table.add_column("as tuned at", justify="right", no_wrap=True)
-    for segment in found.segments:
+    for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))
-    title = Text(f"{found} on {found.device.name}: {found.evidence}", style="bold")
-    end = Text(f"{len(found.points)} sizes tuned; at most {found.loss:.1%} expected to be lost")
+    title = Text(f"{tuned} on {tuned.device.name}: {tuned.evidence}", style="bold")
+    end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
     return Group(title, table, end)

@@ -1,4 +1,4 @@
-"""A record, or the answer to a look-up, in a screenful and as JSON."""
+"""A record or an answer to a look-up, as a screenful of text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autotune.report import precision, vendor
 
 RUNNERS_UP = 5
 
-# How answers from another problem's record name it.
+# The label of the record that an answer takes from another problem or device.
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
 
 
-def render(found: Record | Answer) -> RenderableType:
-    """At most 24 lines of 80 columns for up to 16 parameters; the evidence is in the first."""
-    answer = _answer(found)
+def render(result: Record | Answer) -> RenderableType:
+    """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence."""
+    answer = _answer(result)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -36,14 +36,14 @@ def render(found: Record | Answer) -> RenderableType:
     return Group(*parts, Text(), Text(_provenance(record.provenance), style="dim"))
 
 
-def to_json(found: Record | Answer) -> dict[str, object]:
+def to_json(result: Record | Answer) -> dict[str, object]:
     """What `render` shows, in full: times in microseconds, shares and ratios as fractions.
 
-    `ratio` is cuBLAS's time over ours (above 1 is faster than cuBLAS), `vendor` whether cuBLAS is
-    the faster by more than the spreads, so that `matmul` calls it, `regret` the loss against full
-    tuning that is expected. What is unknown is None.
+    `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster). `vendor` is whether
+    cuBLAS is faster and not tied, so that `matmul` calls it. `regret` is the expected loss against
+    full tuning. Unknown values are None.
     """
-    answer = _answer(found)
+    answer = _answer(result)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
     cublas = record.baseline.time_us if record and record.baseline else None
@@ -69,26 +69,27 @@ def to_json(found: Record | Answer) -> dict[str, object]:
     }
 
 
-def _answer(found: Record | Answer) -> Answer:
-    if isinstance(found, Answer):
-        return found
-    best = found.best
+def _answer(result: Record | Answer) -> Answer:
+    if isinstance(result, Answer):
+        return result
+    best = result.best
+    predicted = result.evidence == "predicted"
     return Answer(
-        problem=found.problem,
-        device=found.device,
+        problem=result.problem,
+        device=result.device,
         config=best.config,
-        how="predicted" if found.evidence == "predicted" else "exact",
-        evidence=found.evidence,
-        record=found,
+        how="predicted" if predicted else "exact",
+        evidence=result.evidence,
+        record=result,
         time_us=best.measurement.time_us,
         note="",
-        expected_loss=None if found.evidence == "predicted" else 0.0,
-        vendor=found.vendor_wins,
+        expected_loss=None if predicted else 0.0,
+        vendor=result.vendor_wins,
     )
 
 
 def _own_record(answer: Answer) -> Record | None:
-    """The record, if it is of what was asked and not of a neighbour or another GPU."""
+    """The record if it is of the problem and device asked about; None if it is a neighbour's."""
     return answer.record if answer.how in ("exact", "predicted") else None
 
 
@@ -108,9 +109,9 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     facts.append(("config", f"{answer.config.family} {_pairs(answer.config)}"))
     entry = answer.entry
     if entry is not None:
-        facts += _residence(entry)
+        facts += _occupancy(entry)
         if _own_record(answer) is not None:
-            facts += _accuracy(entry) + _coldest(answer)
+            facts += _accuracy(entry) + _best_cold(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
     if answer.expected_loss:
@@ -131,40 +132,39 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
     if record is not None and record.baseline is not None:
-        theirs = record.baseline.time_us
+        vendor_us = record.baseline.time_us
         faster = ": faster, `matmul` calls it" if answer.vendor else ""
-        speed = f"{_us(theirs)}; {theirs / time_us:.1%} of its speed{faster}"
+        speed = f"{_us(vendor_us)}; {vendor_us / time_us:.1%} of its speed{faster}"
         facts.append((vendor(compute), speed))
     return facts
 
 
-def _residence(entry: Entry) -> list[tuple[str, str]]:
-    took = entry.resources
+def _occupancy(entry: Entry) -> list[tuple[str, str]]:
+    resources = entry.resources
     return [
         (
             "block",
-            f"{took.threads} threads, {took.registers} registers a thread, {took.shared} bytes "
-            f"shared, {took.local} local",
+            f"{resources.threads} threads, {resources.registers} registers a thread, "
+            f"{resources.shared} bytes shared, {resources.local} local",
         ),
         ("occupancy", f"{entry.occupancy:.1%}, bound by {entry.limiter}"),
     ]
 
 
 def _accuracy(entry: Entry) -> list[tuple[str, str]]:
-    measured = entry.measurement
-    if measured.error is None or measured.tolerance is None:
+    error, tolerance = entry.measurement.error, entry.measurement.tolerance
+    if error is None or tolerance is None:
         return []
-    return [("error", f"{measured.error:.2e} largest, {measured.tolerance:.2e} allowed")]
+    return [("error", f"{error:.2e} largest, {tolerance:.2e} allowed")]
 
 
-def _coldest(answer: Answer) -> list[tuple[str, str]]:
-    """The fastest with a flushed L2, if it is another one."""
-    found = answer.record.coldest if answer.record else None
-    if found is None or found.config == answer.config or found.measurement.cold_us is None:
+def _best_cold(answer: Answer) -> list[tuple[str, str]]:
+    """The entry with the best cold time, if it is not the answer."""
+    best = answer.record.coldest if answer.record else None
+    if best is None or best.config == answer.config or best.measurement.cold_us is None:
         return []
-    return [
-        ("coldest", f"{_us(found.measurement.cold_us)}: {_difference(found.config, answer.config)}")
-    ]
+    cold = f"{_us(best.measurement.cold_us)}: {_difference(best.config, answer.config)}"
+    return [("best cold", cold)]
 
 
 def _neighbour(answer: Answer, record: Record) -> str:
@@ -181,8 +181,8 @@ def _runners_up(best: Config, record: Record) -> Table:
     for heading in ("runner-up", "TFLOP/s", "regs", "shared", "occ."):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("differs in")
-    others = [entry for entry in record.entries if entry.config != best]
-    for entry in others[:RUNNERS_UP]:
+    runners_up = [entry for entry in record.entries if entry.config != best]
+    for entry in runners_up[:RUNNERS_UP]:
         time_us = entry.measurement.time_us
         table.add_row(
             _us(time_us),
@@ -190,7 +190,7 @@ def _runners_up(best: Config, record: Record) -> Table:
             str(entry.resources.registers),
             str(entry.resources.shared),
             f"{entry.occupancy:.0%}",
-            # The cell, not the column, must not wrap: only columns that may wrap give way.
+            # `no_wrap` on the cell: a column with `no_wrap` would not shrink to fit.
             Text(_difference(entry.config, best), no_wrap=True, overflow="ellipsis"),
         )
     return table
@@ -199,14 +199,15 @@ def _runners_up(best: Config, record: Record) -> Table:
 def _difference(config: Config, best: Config) -> str:
     if config.family != best.family:
         return f"{config.family} {_pairs(config)}"
-    return _pairs(Config(config.family, tuple(p for p in config.params if p not in best.params)))
+    differing = tuple(pair for pair in config.params if pair not in best.params)
+    return _pairs(Config(config.family, differing))
 
 
-def _provenance(made: Provenance) -> str:
-    driver = f"driver {made.driver}, " if made.driver else ""
+def _provenance(run: Provenance) -> str:
+    driver = f"driver {run.driver}, " if run.driver else ""
     return (
-        f"{made.date}, {made.trials} trials in {made.seconds:.0f} s, seed {made.seed}; "
-        f"{driver}{made.compiler}, autotune {made.autotune}, source {made.source[:12]}"
+        f"{run.date}, {run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
+        f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"
     )
 
 

@@ -1,4 +1,4 @@
-"""How many configurations fell to which reason."""
+"""Rejected configurations, counted by reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def render(rejected: Mapping[str, int], failed: Mapping[str, int]) -> Table:
     """A row for each reason, the most frequent first.
 
     Args:
-        rejected: before compilation, by the rule that was broken.
-        failed: from compilation on, by the stage that was reached.
+        rejected: before compilation, by the rule broken.
+        failed: from compilation on, by the stage that failed.
     """
     from rich.table import Table
 

@@ -262,7 +262,7 @@ def test_a_range_is_tuned_at_a_few_sizes(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_range_is_printed_with_its_points(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(capsys, *RANGE)
     assert shown.startswith("30..64x64x64:f32:nn on NVIDIA H100 80GB HBM3: predicted\n")
-    assert re.search(r"sizes tuned; at most \d+\.\d% expected to be lost\s*$", shown)
+    assert re.search(r"sizes tuned; expected loss at most \d+\.\d%\s*$", shown)
 
 
 def test_each_size_of_a_range_is_named_while_it_is_tuned(

@@ -1,4 +1,4 @@
-"""Which linear layers gain by our kernels, by what is recorded, and how that is shown."""
+"""Which linear layers gain from tuned kernels by the records, and the report about it."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path)
 
 
-def saved(
+def save(
     store: Store, problem: Problem, ours: float, cublas: float | None, spread: float = 0.0
 ) -> None:
     best = replace(entry(16, ours, spread), config=tiled(16))
-    kept = record(best, problem=problem, baseline_us=cublas)
-    if cublas is not None and kept.baseline is not None:
-        kept = replace(kept, baseline=replace(kept.baseline, spread_us=spread))
-    store.save(kept)
+    measured = record(best, problem=problem, baseline_us=cublas)
+    if cublas is not None and measured.baseline is not None:
+        measured = replace(measured, baseline=replace(measured.baseline, spread_us=spread))
+    store.save(measured)
 
 
-def judgement(store: Store, layer: Layer, *rows: int, min_gain: float = 0.0) -> tuple[Row, ...]:
+def judge(store: Store, layer: Layer, *rows: int, min_gain: float = 0.0) -> tuple[Row, ...]:
     return judge_layer(layer, rows or None, LayerRecords.on(H100, store), min_gain)
 
 
-def test_a_layer_whose_kernel_is_faster_gains(store: Store) -> None:
-    saved(store, PLAIN, 100.0, 125.0)
-    assert judgement(store, LAYER, 64) == (Row(LAYER, 64, PLAIN, 100.0, 125.0, True, None),)
+def test_layer_with_a_faster_kernel_gains(store: Store) -> None:
+    save(store, PLAIN, 100.0, 125.0)
+    assert judge(store, LAYER, 64) == (Row(LAYER, 64, PLAIN, 100.0, 125.0, True, None),)
 
 
-def test_the_gain_is_the_share_that_cublas_takes_longer() -> None:
+def test_gain_is_the_share_that_cublas_takes_longer() -> None:
     assert Row(LAYER, 64, PLAIN, 100.0, 125.0).gain == pytest.approx(0.25)
 
 
@@ -60,66 +60,66 @@ def test_the_gain_is_the_share_that_cublas_takes_longer() -> None:
      (100.0, 96.0, 5.0, layers.TIE), (100.0, None, 0.0, "cuBLAS was not timed"),
      (100.0, 104.0, 0.0, "gain below 5%")],
 )  # fmt: skip
-def test_a_layer_that_does_not_gain_is_kept_and_told_why(
+def test_layer_without_gain_is_kept_with_a_reason(
     store: Store, ours: float, cublas: float | None, spread: float, why: str
 ) -> None:
-    saved(store, PLAIN, ours, cublas, spread)
-    (row,) = judgement(store, LAYER, 64, min_gain=0.05)
+    save(store, PLAIN, ours, cublas, spread)
+    (row,) = judge(store, LAYER, 64, min_gain=0.05)
     assert (row.replaced, row.why) == (False, why)
 
 
 @pytest.mark.parametrize("rows", [(), (65,)], ids=["any", "another"])
-def test_a_layer_of_which_nothing_is_recorded_is_kept(store: Store, rows: tuple[int, ...]) -> None:
-    saved(store, replace(PLAIN, layout="nn"), 100.0, 125.0)
-    (row,) = judgement(store, LAYER, *rows)
+def test_layer_without_a_record_is_kept(store: Store, rows: tuple[int, ...]) -> None:
+    save(store, replace(PLAIN, layout="nn"), 100.0, 125.0)
+    (row,) = judge(store, LAYER, *rows)
     assert (row.replaced, row.why, row.problem) == (False, layers.UNKNOWN, None)
 
 
-def test_predictions_are_no_records(store: Store) -> None:
+def test_predicted_record_does_not_count(store: Store) -> None:
     best = replace(entry(16, 100.0), config=tiled(16))
     store.save(record(best, problem=PLAIN, evidence="predicted", baseline_us=125.0))
-    assert [row.why for row in judgement(store, LAYER, 64)] == [layers.UNKNOWN]
+    assert [row.why for row in judge(store, LAYER, 64)] == [layers.UNKNOWN]
 
 
-def test_one_number_of_rows_that_gains_is_enough(store: Store) -> None:
-    saved(store, PLAIN, 100.0, 125.0)
-    saved(store, replace(PLAIN, m=1), 10.0, 8.0)
-    rows = judgement(store, LAYER, 1, 64)
+def test_gain_at_one_number_of_rows_is_enough(store: Store) -> None:
+    save(store, PLAIN, 100.0, 125.0)
+    save(store, replace(PLAIN, m=1), 10.0, 8.0)
+    rows = judge(store, LAYER, 1, 64)
     assert [(row.m, row.replaced, row.why) for row in rows] == [
         (1, True, layers.FASTER),
         (64, True, None),
     ]
 
 
-def test_without_rows_all_that_is_recorded_of_the_shape_counts(store: Store) -> None:
-    for m, other in ((8, PLAIN), (64, PLAIN), (32, replace(PLAIN, n=511))):
-        saved(store, replace(other, m=m), 100.0, 125.0)
-    saved(store, replace(PLAIN, m=16, compute="tf32"), 100.0, 125.0)
-    assert [row.m for row in judgement(store, LAYER)] == [8, 64]
+def test_without_rows_every_recorded_number_counts(store: Store) -> None:
+    for m, problem in ((8, PLAIN), (64, PLAIN), (32, replace(PLAIN, n=511))):
+        save(store, replace(problem, m=m), 100.0, 125.0)
+    save(store, replace(PLAIN, m=16, compute="tf32"), 100.0, 125.0)
+    assert [row.m for row in judge(store, LAYER)] == [8, 64]
 
 
-def test_rows_in_a_tuned_range_are_judged_by_its_point(store: Store) -> None:
-    saved(store, PLAIN, 100.0, 125.0)
-    found = Range(H100, PLAIN, "m", (Segment(33, 64, 64),), 0.03)
-    ranges.save(store.root, found)
-    (row,) = judgement(store, LAYER, 40)
+def test_rows_in_a_range_are_judged_by_its_point(store: Store) -> None:
+    save(store, PLAIN, 100.0, 125.0)
+    tuned = Range(H100, PLAIN, "m", (Segment(33, 64, 64),), 0.03)
+    ranges.save(store.root, tuned)
+    (row,) = judge(store, LAYER, 40)
     assert (row.m, row.problem, row.replaced) == (40, PLAIN, True)
 
 
-def test_a_layer_with_a_bias_is_judged_by_its_own_record(store: Store) -> None:
-    saved(store, PLAIN, 100.0, 90.0)
-    saved(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
-    assert [row.replaced for row in judgement(store, BIASED, 64)] == [True]
+def test_layer_with_a_bias_uses_its_own_record_first(store: Store) -> None:
+    save(store, PLAIN, 100.0, 90.0)
+    save(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
+    assert [row.replaced for row in judge(store, BIASED, 64)] == [True]
 
 
-def test_else_by_that_of_the_product_without(store: Store) -> None:
-    saved(store, PLAIN, 100.0, 125.0)
-    assert [row.problem for row in judgement(store, BIASED)] == [PLAIN]
+def test_layer_with_a_bias_falls_back_to_no_bias(store: Store) -> None:
+    save(store, PLAIN, 100.0, 125.0)
+    assert [row.problem for row in judge(store, BIASED)] == [PLAIN]
 
 
-def test_a_layer_without_a_bias_is_not_judged_by_one_with(store: Store) -> None:
-    saved(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
-    assert [row.why for row in judgement(store, LAYER)] == [layers.UNKNOWN]
+def test_layer_without_a_bias_ignores_records_with_one(store: Store) -> None:
+    save(store, replace(PLAIN, epilogue="bias"), 100.0, 125.0)
+    assert [row.why for row in judge(store, LAYER)] == [layers.UNKNOWN]
 
 
 def shown(*rows: Row) -> str:
@@ -133,7 +133,7 @@ SLOWER = Row(LAYER, 1, replace(PLAIN, m=1), 10.0, 8.0, True, layers.FASTER)
 KEPT = Row(replace(LAYER, names=("head",), compute="float64"), why="no kernel has this type")
 
 
-def test_the_title_counts_layers() -> None:
+def test_title_counts_layers() -> None:
     first = shown(GAINED, SLOWER, KEPT).splitlines()[0]
     assert first.rstrip() == f"2 of 3 linear layers replaced on {H100.name}"
 
@@ -148,11 +148,11 @@ def test_the_title_counts_layers() -> None:
       "2: up, ... 64 512 256 f32 100.0 us 125.0 us +25.0% replaced, a tie"),
      (KEPT, "head 512 256 float64 kept: no kernel has this type")],
 )  # fmt: skip
-def test_a_line_says_what_became_of_layers_and_why(row: Row, cells: str) -> None:
+def test_line_says_whether_and_why_layers_are_kept(row: Row, cells: str) -> None:
     assert cells in [" ".join(line.split()) for line in shown(row).splitlines()]
 
 
-def test_a_model_without_linear_layers_has_no_table() -> None:
+def test_model_without_linear_layers_has_no_table() -> None:
     assert shown() == f"0 of 0 linear layers replaced on {H100.name}\n"
 
 

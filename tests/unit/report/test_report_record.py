@@ -1,3 +1,5 @@
+"""Records and answers as text and as JSON."""
+
 from __future__ import annotations
 
 import json
@@ -24,10 +26,10 @@ SIMT = Config.parse(
 )
 
 
-def _text(found: Record | Answer) -> str:
+def _text(result: Record | Answer) -> str:
     console = Console(width=80, file=StringIO(), color_system=None)
     with console.capture() as captured:
-        console.print(render(found))
+        console.print(render(result))
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
@@ -37,13 +39,13 @@ def _nearest() -> Answer:
     return Answer(SQUARE, H100, config, "nearest", "predicted", near, 900.0, "it is not tuned")
 
 
-def _chosen() -> Answer:
+def _model_choice() -> Answer:
     return Answer(SQUARE, H100, SIMT, "predicted", "predicted", None, 2700.0, "the model's choice")
 
 
-def test_a_record_reads_like_this() -> None:
-    found = record(entry(16, 27487.79, 12.5), entry(32, 28000.0), baseline_us=2665.97)
-    assert _text(found) == EXPECTED
+def test_record_text() -> None:
+    measured = record(entry(16, 27487.79, 12.5), entry(32, 28000.0), baseline_us=2665.97)
+    assert _text(measured) == EXPECTED
 
 
 EXPECTED = """\
@@ -65,31 +67,31 @@ error      1.00e-04 largest, 1.00e-03 allowed
 
 
 @pytest.mark.parametrize("evidence", ["measured", "replayed", "predicted"])
-def test_the_first_line_says_what_the_times_rest_on(evidence: Evidence) -> None:
+def test_first_line_ends_with_the_evidence(evidence: Evidence) -> None:
     first = _text(record(evidence=evidence)).splitlines()[0]
     assert first.endswith(evidence.upper())
 
 
-@pytest.mark.parametrize("answer", [_nearest(), _chosen()], ids=["nearest", "chosen"])
-def test_an_answer_without_a_record_of_its_own_is_marked_predicted(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [_nearest(), _model_choice()], ids=["nearest", "model"])
+def test_answer_without_its_own_record_is_predicted(answer: Answer) -> None:
     assert _text(answer).splitlines()[0].endswith("PREDICTED")
 
 
-@pytest.mark.parametrize("answer", [_nearest(), _chosen()], ids=["nearest", "chosen"])
-def test_the_note_of_an_answer_is_shown(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", [_nearest(), _model_choice()], ids=["nearest", "model"])
+def test_note_of_an_answer_is_shown(answer: Answer) -> None:
     assert answer.note in _text(answer)
 
 
-def test_a_neighbours_measurement_is_shown_as_its_own() -> None:
+def test_neighbours_time_is_shown_as_the_neighbours() -> None:
     assert "4096x4096x2048:f32:nn: 450.0 us, 152.71 TFLOP/s measured there" in _text(_nearest())
 
 
-def test_a_neighbours_baseline_is_not_shown() -> None:
+def test_neighbours_baseline_is_not_shown() -> None:
     assert "cuBLAS" not in _text(_nearest())
 
 
 def _full() -> Record:
-    """Ten entries with the longest configurations there are."""
+    """Ten entries with the longest `simt` configurations."""
     entries = [
         replace(entry(16, 100.0 + number), config=replace(SIMT, params=_varied(number)))
         for number in range(10)
@@ -105,13 +107,13 @@ def _varied(number: int) -> tuple[tuple[str, int | str], ...]:
     )
 
 
-def test_a_full_record_fits_a_screen() -> None:
+def test_full_record_fits_a_screen() -> None:
     lines = _text(_full()).splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
 
 
-def test_a_full_record_of_the_longest_precision_fits_a_screen() -> None:
+def test_longest_configuration_fits_a_screen() -> None:
     longest = Config.parse(
         "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,"
         "source=registers,low=kernel,bk=64,promote=4,cluster=2x1,split_k=128,reduction=stream,"
@@ -126,33 +128,33 @@ def test_a_full_record_of_the_longest_precision_fits_a_screen() -> None:
 
 
 def test_tf32x3_is_compared_with_cublas_in_fp32() -> None:
-    found = record(problem=replace(SQUARE, compute="tf32x3"), baseline_us=1800.0)
-    assert "cuBLAS in fp32  1800.0 us; 200.0% of its speed\n" in _text(found)
+    measured = record(problem=replace(SQUARE, compute="tf32x3"), baseline_us=1800.0)
+    assert "cuBLAS in fp32  1800.0 us; 200.0% of its speed\n" in _text(measured)
 
 
-def test_a_runner_up_shows_where_it_differs() -> None:
-    other = replace(
+def test_runner_up_shows_differing_parameters_only() -> None:
+    runner_up = replace(
         entry(16, 101.0), config=replace(SIMT, params=(*SIMT.params[:-1], ("group", 4)))
     )
-    text = _text(record(replace(entry(16, 100.0), config=SIMT), other))
+    text = _text(record(replace(entry(16, 100.0), config=SIMT), runner_up))
     assert text.count("group=4") == 1
     assert text.count("bm=128") == 1
 
 
-def test_brackets_are_shown_as_they_are() -> None:
+def test_brackets_are_not_markup() -> None:
     assert "bound by [bold]" in _text(record(replace(entry(16, 1.0), limiter="[bold]")))
 
 
-@settings(deadline=None)  # Generating a record is what takes time.
+@settings(deadline=None)  # Generating a record takes most of the time.
 @given(records())
-def test_any_record_is_shown(any_record: Record) -> None:
+def test_any_record_renders(any_record: Record) -> None:
     assert str(any_record.problem) in _text(any_record)
 
 
 # JSON
 
 
-def test_the_figures_of_a_record() -> None:
+def test_json_figures_of_a_record() -> None:
     data = to_json(record(entry(16, 2000.0), baseline_us=1900.0))
     figures = {name: data[name] for name in ("time_us", "tflops", "peak_share", "ratio")}
     # 2 x 4096^3 FLOP in 2 ms are 68.72 TFLOP/s; the H100 of the tests has a peak of 66.9.
@@ -173,25 +175,25 @@ def test_the_figures_of_a_record() -> None:
         ("bf16", 1070.5e12, "bf16"),
     ],
 )
-def test_a_share_is_of_the_peak_of_the_precision(compute: str, peak: float, name: str) -> None:
+def test_share_is_of_the_precisions_peak(compute: str, peak: float, name: str) -> None:
     problem = replace(SQUARE, compute=compute)
-    found = record(entry(16, 2000.0), problem=problem)
-    share = to_json(found)["peak_share"]
+    measured = record(entry(16, 2000.0), problem=problem)
+    share = to_json(measured)["peak_share"]
     assert share == pytest.approx(2 * 4096**3 / 2e-3 / peak, rel=1e-3)
-    assert f"{share:.1%} of peak {name}\n" in _text(found)
+    assert f"{share:.1%} of peak {name}\n" in _text(measured)
 
 
-def test_what_is_unknown_is_null() -> None:
-    data = to_json(_chosen())
+def test_unknown_values_are_null() -> None:
+    data = to_json(_model_choice())
     assert (data["record"], data["ratio"], data["cublas_us"]) == (None, None, None)
 
 
-def test_an_answer_from_a_neighbour_is_predicted_in_json() -> None:
+def test_neighbours_answer_is_predicted_in_json() -> None:
     data = to_json(_nearest())
     assert (data["how"], data["evidence"]) == ("nearest", "predicted")
 
 
-@settings(deadline=None)  # Generating a record is what takes time.
+@settings(deadline=None)  # Generating a record takes most of the time.
 @given(records())
-def test_the_whole_record_is_in_the_json(any_record: Record) -> None:
+def test_json_holds_the_whole_record(any_record: Record) -> None:
     assert decode(json.loads(json.dumps(to_json(any_record)))["record"]) == any_record

@@ -1,3 +1,5 @@
+"""The fit of the cost model's coefficients."""
+
 from __future__ import annotations
 
 import json
@@ -23,16 +25,16 @@ TRUE = Coefficients(slot=1.4, turn=90.0, launch=2.5, traits={"8x8": 1.2})
 SHAPES = (Problem(256, 256, 256), Problem(512, 512, 2048), Problem(64, 1024, 1024))
 
 
-def taken(config: Config) -> Resources:
+def resources_of(config: Config) -> Resources:
     return registry.find(config.family).estimate(config)
 
 
 def recorded(problem: Problem, failed: int = 0) -> Recording:
-    """What a device would do that follows the model with the coefficients `TRUE`."""
+    """The recording of a device that follows the model with the coefficients `TRUE`."""
     configs = space.feasible(problem, H100).configs[::1501]
     times = cost.times(configs, problem, H100, coefficients=TRUE).tolist()
     rows = [
-        SweepRow(config, taken(config), Measurement(time, samples=9))
+        SweepRow(config, resources_of(config), Measurement(time, samples=9))
         for config, time in zip(configs, times, strict=True)
     ]
     rows += [
@@ -46,21 +48,21 @@ def samples() -> list[fit_cost.Sample]:
     return [fit_cost.Sample.of(recorded(problem)) for problem in SHAPES]
 
 
-def test_a_fit_explains_what_follows_the_model(samples: list[fit_cost.Sample]) -> None:
-    found = fit_cost.fit(samples)
-    errors = np.concatenate([sample.errors(found) for sample in samples])
+def test_fit_recovers_the_true_coefficients(samples: list[fit_cost.Sample]) -> None:
+    fitted = fit_cost.fit(samples)
+    errors = np.concatenate([sample.errors(fitted) for sample in samples])
     before = np.concatenate([sample.errors(Coefficients()) for sample in samples])
     assert np.median(np.abs(errors)) < 0.01 < np.median(np.abs(before))
-    assert found.slot * found.traits["8x8"] == pytest.approx(1.4 * 1.2, rel=0.1)
+    assert fitted.slot * fitted.traits["8x8"] == pytest.approx(1.4 * 1.2, rel=0.1)
 
 
-def test_a_shape_left_out_is_ranked_by_the_others(samples: list[fit_cost.Sample]) -> None:
+def test_shape_left_out_is_ranked_by_the_others(samples: list[fit_cost.Sample]) -> None:
     scores = list(fit_cost.left_out(samples, Coefficients()))
     assert [score.problem for score in scores] == list(SHAPES)
     assert min(score.spearman for score in scores) > 0.95
 
 
-def test_recordings_of_the_same_shape_are_left_out_together(
+def test_recordings_of_one_shape_are_left_out_together(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
@@ -74,25 +76,25 @@ def test_recordings_of_the_same_shape_are_left_out_together(
     assert seen == [2, 3, 3]
 
 
-def test_a_shape_is_left_out_in_every_precision_and_layout(
+def test_shape_is_left_out_in_all_precisions_and_layouts(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[Problem]] = []
 
     def fit(others: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
-        seen.append([one.recording.problem for one in others])
+        seen.append([sample.recording.problem for sample in others])
         return start
 
     first, second, _ = samples
-    other = replace(SHAPES[0], compute="tf32x3", layout="nt")
-    again = replace(first, recording=replace(first.recording, problem=other))
+    variant = replace(SHAPES[0], compute="tf32x3", layout="nt")
+    again = replace(first, recording=replace(first.recording, problem=variant))
     monkeypatch.setattr(fit_cost, "fit", fit)
     judged = list(fit_cost.left_out([first, second, again], TRUE))
-    assert seen == [[SHAPES[1]], [SHAPES[0], other]]
+    assert seen == [[SHAPES[1]], [SHAPES[0], variant]]
     assert [*scores.summaries(judged)] == ["f32", "tf32x3"]
 
 
-def test_a_recording_of_two_is_not_ranked(
+def test_recording_of_two_configurations_is_not_ranked(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fit_cost, "fit", lambda _, start: start)
@@ -101,58 +103,58 @@ def test_a_recording_of_two_is_not_ranked(
     assert [score.problem for score in judged] == [SHAPES[1]]
 
 
-def test_what_failed_is_not_fitted() -> None:
+def test_failures_are_not_fitted() -> None:
     recording = recorded(SHAPES[0], failed=5)
     assert len(fit_cost.Sample.of(recording).configs) == len(recording.rows) - 5
 
 
-def test_parameters_newer_than_a_recording_are_at_their_first_value() -> None:
+def test_newer_parameters_take_their_first_value() -> None:
     recording = recorded(SHAPES[0])
     config = recording.rows[0].config
-    older = replace(config, params=tuple(one for one in config.params if one[0] != "chunks"))
+    older = replace(config, params=tuple(pair for pair in config.params if pair[0] != "chunks"))
     assert fit_cost.completed(older, recording).values["chunks"] == 1
 
 
-def test_slopes_are_those_of_the_errors(samples: list[fit_cost.Sample]) -> None:
+def test_slopes_match_finite_differences(samples: list[fit_cost.Sample]) -> None:
     space_ = fit_cost._Space(("8x16", "8x8"))
     values = space_.values(TRUE)
-    used = [replace(one, load=with_traits(one, space_.traits)) for one in samples]
+    used = [replace(sample, load=with_traits(sample, space_.traits)) for sample in samples]
     used[0] = with_tensor_cores(used[0])
     residuals, slopes = space_.linear(used, values)
     for place in range(len(values)):
-        other = values.copy()
-        other[place] += 1e-5
-        moved, _ = space_.linear(used, other)
+        point = values.copy()
+        point[place] += 1e-5
+        moved, _ = space_.linear(used, point)
         assert (moved - residuals) / 1e-5 == pytest.approx(slopes[:, place], rel=0.02, abs=0.02)
 
 
-def with_traits(sample: fit_cost.Sample, known: tuple[str, ...]) -> cost.Load:
-    """The sample's load with no other traits than those that are known."""
+def with_traits(sample: fit_cost.Sample, traits: tuple[str, ...]) -> cost.Load:
+    """The sample's load with these traits only."""
     work = sample.load.work
-    kept = [tuple(one for one in some if one in known) for some in work.traits]
+    kept = [tuple(trait for trait in row if trait in traits) for row in work.traits]
     return replace(sample.load, work=type(work)(**{**vars(work), "traits": kept}))
 
 
 def with_tensor_cores(sample: fit_cost.Sample) -> fit_cost.Sample:
-    """The sample as one of tf32, whose blocks multiply on the tensor cores."""
+    """The sample as one of tf32, whose blocks compute on the tensor cores."""
     work = sample.load.work
     busy = replace(sample.load, work=type(work)(**{**vars(work), "tensor": work.issue * 4096}))
     problem = replace(sample.recording.problem, compute="tf32")
     return replace(sample, recording=replace(sample.recording, problem=problem), load=busy)
 
 
-def test_the_factor_of_the_tensor_cores_is_found_beside_fp32(
+def test_tensor_core_coefficient_is_fitted_beside_fp32(
     samples: list[fit_cost.Sample],
 ) -> None:
     busy = with_tensor_cores(samples[1])
     true = replace(TRUE, tensor=1.4)
     measured = busy.load.times(busy.recording.problem, H100, true)
     busy = replace(busy, logs=np.log(measured))
-    found = fit_cost.fit([*samples, busy])
-    assert found.tensor == pytest.approx(1.4, rel=0.05)
+    fitted = fit_cost.fit([*samples, busy])
+    assert fitted.tensor == pytest.approx(1.4, rel=0.05)
 
 
-def test_the_file_has_what_the_model_reads_and_where_it_is_from(tmp_path: Path) -> None:
+def test_file_has_coefficients_and_provenance(tmp_path: Path) -> None:
     for problem in SHAPES[:2]:
         recorded(problem).save(tmp_path / f"{problem.slug}.json.gz")
     out = tmp_path / "cost.json"
@@ -160,5 +162,5 @@ def test_the_file_has_what_the_model_reads_and_where_it_is_from(tmp_path: Path) 
     data = json.loads(out.read_text())
     assert Coefficients.from_json(data["coefficients"]).slot > 0
     assert data["provenance"]["devices"] == [H100.name]
-    assert [one["source"] for one in data["provenance"]["recordings"]] == ["abc", "abc"]
+    assert [recording["source"] for recording in data["provenance"]["recordings"]] == ["abc", "abc"]
     assert len(data["provenance"]["left out"]) == 2
