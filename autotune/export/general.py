@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.mma.terms import COPY_BYTES
+from autotune.families.mma.parameters import COPY_BYTES
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan
 from autotune.families.shared.launch_limits import LARGEST_GRID_X
 from autotune.problem import Problem

@@ -1,251 +1,240 @@
-"""Which parameters of `mma` go together."""
+"""Rules of `mma` on tiles, the main loop, registers and buffers, and the list of all its rules."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
 from autotune.device import Device
-from autotune.families.legacy import Params, Rule
 from autotune.families.mma import k_sharing
-from autotune.families.mma.terms import (
-    ASYNC_CAPABILITY,
+from autotune.families.mma.parameters import (
     COPY_BYTES,
-    element_bytes,
-    form_of,
-    packed,
-    register_estimate,
-    shared_bytes,
-    split,
-    staged_registers,
-    steps,
-    thread_count,
-    tiles,
-    vector,
+    Buffer,
+    Copies,
+    Registers,
+    SharedMemory,
+    Tile,
+    Warps,
+    WarpSteps,
 )
 from autotune.families.plan import Alignment
-from autotune.families.shared.launch_limits import grid_fault, register_budget, shared_fault
+from autotune.families.rules import Rule
+from autotune.families.shared import launch_limits
+from autotune.families.shared.launch_limits import register_budget
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
-TURING = 7, 5
+INSTRUCTIONS_SINCE = {"f16": (7, 5)}
+"""The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
 WARPS = 4, 8
-"""Warps a block: one for each scheduler at least; more than 8 leave 64 registers a sum less."""
+"""Warps a block: at least one for each scheduler; more than 8 leave an accumulator less than 64
+registers."""
 STEPS = 2, 4
-"""Products along K of a warp in a buffer: fewer wait at barriers, more fill shared memory."""
+"""MMA steps of a warp in a buffer: fewer wait at barriers, more fill shared memory."""
 LARGEST_SUMS = 128
+"""The most accumulators a thread."""
 FULL_TILE = 128
 MANY_TILES = 16
-"""Tiles an SM from which on larger ones fill it as well and read less."""
+"""Tiles an SM above which larger ones fill it as well and read less."""
 SLICED_TILES = 4
-"""Tiles an SM from which on its warps have enough to do without slices."""
+"""Tiles an SM above which its warps are busy without slices."""
 STAGES = {64: (3, 4, 5, 6), 128: (2, 3, 4, 5), 256: (2, 3, 4)}
-"""Buffers of so many bytes of K: fewer bring data too late, more only take shared memory."""
+"""Numbers of buffers, by bytes of K in a buffer: with fewer, data comes too late; more only take
+shared memory."""
 AHEAD, NARROW = 384, 96
-"""Bytes of K that copies run ahead at most, but for tiles of less than so many rows and columns:
-those need the depth to keep memory busy."""
+"""Bytes of K that copies run ahead at most, except for tiles whose rows and columns add up to 96 or
+less: those need the depth to keep memory busy."""
 PROMOTED = 128
-"""Steps of K after which sums are promoted, if at all."""
+"""Steps of K after which accumulators are promoted, if at all."""
 LONG = 256
-"""Products in a warp's sum up to which it does not matter that the tensor cores cut what they add:
-after 1024 the relative error was six times that of sums in fp32 (H100)."""
+"""Products of a sum up to which truncation in the tensor cores does not matter: after 1024 the
+relative error was six times that of sums in fp32 (H100)."""
 
 
-def rules(problem: Problem, device: Device) -> tuple[Rule, ...]:
-    """The reasons to reject a combination for `problem` on `device`, cheapest first."""
-    tile, warps = ("swap", "bm", "bn"), ("bm", "bn", "wm", "wn", "slices")
-    buffers = ("compute", "bk", "slices")
-    bound = (*warps, "bk", "promote", "min_blocks", "swap", "pack", "compute", "copy")
-    return (
-        Rule("architecture", ("compute",), partial(_architecture_fault, device)),
-        Rule("swap", ("swap",), partial(_swap_fault, problem)),
-        Rule("larger than the matrix", ("swap", "bm"), partial(_block_fault, "m", problem)),
-        Rule("larger than the matrix", ("swap", "bn"), partial(_block_fault, "n", problem)),
-        Rule("small tiles", tile, partial(_many_fault, problem, device)),
-        Rule("divisibility", ("bm", "wm"), partial(_warp_fault, "m")),
-        Rule("divisibility", ("bn", "wn"), partial(_warp_fault, "n")),
-        Rule("warp shape", ("bm", "bn", "wm", "wn"), _shape_fault),
-        Rule("warps", warps, partial(_warps_fault, device)),
-        Rule("slices", ("swap", *warps), partial(_slices_fault, problem, device)),
-        Rule("steps", buffers, _steps_fault),
-        Rule("steps", buffers, partial(_depth_fault, problem)),
-        Rule("grid", tile, lambda p: grid_fault(tiles(p, problem))),
-        *k_sharing.rules(problem, device),
-        Rule("copy", ("pack", "copy", "stages"), partial(_staged_fault, problem)),
-        Rule("stages", ("bm", "bn", "compute", "bk", "copy", "stages"), _stages_fault),
-        Rule("stages", ("bk", "stages", "split_k"), partial(_turns_fault, problem)),
-        Rule(
-            "promotion",
-            ("compute", "slices", "bk", "split_k", "promote"),
-            partial(_promote_fault, problem),
-        ),
-        Rule("residency", (*warps, "min_blocks"), partial(_residency_fault, device)),
-        Rule("register estimate", bound, partial(_registers_fault, problem, device)),
-        Rule("launch bounds", bound, partial(_bounds_fault, problem, device)),
-        Rule(
-            "shared memory",
-            (*warps, "bk", "stages", "min_blocks", "store", "compute"),
-            partial(_shared_fault, device),
-        ),
-    )
-
-
-def _architecture_fault(device: Device, p: Params) -> str | None:
-    needed = TURING if p["compute"] == "f16" else ASYNC_CAPABILITY
+def _architecture_fault(compute: str, device: Device) -> str | None:
+    needed = INSTRUCTIONS_SINCE.get(compute, launch_limits.ASYNC_CAPABILITY)
     if device.compute_capability >= needed:
         return None
-    has, wanted = ("{}.{}".format(*one) for one in (device.compute_capability, needed))
-    return f"{p['compute']} needs compute capability {wanted}; {device.name} has {has}"
+    has, wanted = ("{}.{}".format(*pair) for pair in (device.compute_capability, needed))
+    return f"{compute} needs compute capability {wanted}; {device.name} has {has}"
 
 
-def _swap_fault(problem: Problem, p: Params) -> str | None:
-    if not p["swap"] or problem.m <= 8 < problem.n:
+def _swap_fault(swap: int, problem: Problem) -> str | None:
+    if not swap or problem.m <= 8 < problem.n:
         return None
     return f"{problem.m}x{problem.n} has no 8 rows that would be the narrow side of a product"
 
 
-def _block_fault(axis: str, problem: Problem, p: Params) -> str | None:
-    form, tile = form_of(p, problem), p[f"b{axis}"]
-    size = form.m if axis == "m" else form.n
-    name = "MN"[(axis == "n") != bool(p["swap"])]
-    if tile == 8:
-        return None if size <= 8 else f"b{axis}=8 is for {name} of 8 at most, not {size}"
-    if (tile == 16 and (axis == "m" or size > 8)) or tile < 2 * size:
+def _rows_fault(swap: int, bm: int, problem: Problem) -> str | None:
+    size, name = (problem.n, "N") if swap else (problem.m, "M")
+    if bm == 16 or bm < 2 * size:
         return None
-    return f"b{axis}={tile} is at least twice {name}={size}"
+    return f"bm={bm} is at least twice {name}={size}"
 
 
-def _many_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    form, count = form_of(p, problem), tiles(p, problem) * problem.batch
+def _columns_fault(swap: int, bn: int, problem: Problem) -> str | None:
+    size, name = (problem.m, "M") if swap else (problem.n, "N")
+    if bn == 8:
+        return None if size <= 8 else f"bn=8 is for {name} of 8 at most, not {size}"
+    if (bn == 16 and size > 8) or bn < 2 * size:
+        return None
+    return f"bn={bn} is at least twice {name}={size}"
+
+
+def _many_fault(tile: Tile, problem: Problem, device: Device) -> str | None:
+    form, count = tile.oriented(problem), tile.count(problem)
     if count <= MANY_TILES * device.sms:
         return None
-    for axis, size in (("m", form.m), ("n", form.n)):
-        tile = p[f"b{axis}"]
-        if tile < min(FULL_TILE, size):
-            return f"{count} tiles for {device.sms} SMs with b{axis}={tile}; larger ones read less"
+    for name, side, size in (("bm", tile.bm, form.m), ("bn", tile.bn, form.n)):
+        if side < min(FULL_TILE, size):
+            return f"{count} tiles for {device.sms} SMs with {name}={side}; larger ones read less"
     return None
 
 
-def _warp_fault(axis: str, p: Params) -> str | None:
-    warp, block = p[f"w{axis}"], p[f"b{axis}"]
-    return None if block % warp == 0 else f"w{axis}={warp} does not divide b{axis}={block}"
+def _warp_rows_fault(bm: int, wm: int) -> str | None:
+    return None if bm % wm == 0 else f"wm={wm} does not divide bm={bm}"
 
 
-def _shape_fault(p: Params) -> str | None:
-    wm, wn = p["wm"], p["wn"]
+def _warp_columns_fault(bn: int, wn: int) -> str | None:
+    return None if bn % wn == 0 else f"wn={wn} does not divide bn={bn}"
+
+
+def _shape_fault(bm: int, bn: int, wm: int, wn: int) -> str | None:
     if wm * wn // 32 > LARGEST_SUMS:
         return f"{wm}x{wn} has {wm * wn // 32} sums a thread; {LARGEST_SUMS} at most"
     long, short = max(wm, wn), min(wm, wn)
-    whole = (wm == short and p["bm"] == wm) or (wn == short and p["bn"] == wn)
+    whole = (wm == short and bm == wm) or (wn == short and bn == wn)
     if long <= (4 if whole else 2) * short:
         return None
     return f"{wm}x{wn} loads {wm + wn} rows for {wm * wn} products; sides of 2 to 1 load less"
 
 
-def _warps_fault(device: Device, p: Params) -> str | None:
-    warps, (least, most) = thread_count(p) // 32, WARPS
-    if least <= warps <= min(most, device.threads_per_block // 32):
+def _warps_fault(warps: Warps, device: Device) -> str | None:
+    count, (least, most) = warps.warps, WARPS
+    if least <= count <= min(most, device.threads_per_block // 32):
         return None
-    return f"{warps} a block; {least} to {most} are tried"
+    return f"{count} a block; {least} to {most} are tried"
 
 
-def _slices_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    blocks = tiles(p, problem) * problem.batch
-    if p["slices"] == 1 or blocks <= SLICED_TILES * device.sms:
+def _slices_fault(warps: Warps, tile: Tile, problem: Problem, device: Device) -> str | None:
+    count = tile.count(problem)
+    if warps.slices == 1 or count <= SLICED_TILES * device.sms:
         return None
-    least, warps = WARPS[0], thread_count(p) // 32
-    if warps == least and warps // p["slices"] < least:
-        return None  # the smallest tiles have warps enough in no other way
-    return f"{blocks} tiles keep {device.sms} SMs busy with one slice each"
+    least = WARPS[0]
+    if warps.warps == least and warps.warps_a_slice < least:
+        return None  # slices alone give the smallest tiles enough warps
+    return f"{count} tiles keep {device.sms} SMs busy with one slice each"
 
 
-def _steps_fault(p: Params) -> str | None:
-    count, row = steps(p), p["bk"] * element_bytes(p)
-    if row not in STAGES:
-        return f"bk={p['bk']} has {row} bytes; {', '.join(map(str, STAGES))} are tried"
-    if not STEPS[0] <= count <= STEPS[1]:
-        return f"bk={p['bk']} has {count} for each of {p['slices']} slices; 2 to 4 are tried"
+def _steps_fault(part: WarpSteps) -> str | None:
+    if part.row_bytes not in STAGES:
+        return f"bk={part.bk} has {part.row_bytes} bytes; {', '.join(map(str, STAGES))} are tried"
+    if not STEPS[0] <= part.steps <= STEPS[1]:
+        return f"bk={part.bk} has {part.steps} for each of {part.slices} slices; 2 to 4 are tried"
     return None
 
 
-def _depth_fault(problem: Problem, p: Params) -> str | None:
-    if p["bk"] < 2 * problem.k or steps(p) == STEPS[0]:
+def _depth_fault(part: WarpSteps, problem: Problem) -> str | None:
+    if part.bk < 2 * problem.k or part.steps == STEPS[0]:
         return None
-    return f"bk={p['bk']} is at least twice K={problem.k}"
+    return f"bk={part.bk} is at least twice K={problem.k}"
 
 
-def _staged_fault(problem: Problem, p: Params) -> str | None:
-    """Registers hold one tile; more buffers than that and its predecessor's stay empty."""
-    dense = Alignment.dense(problem)
-    widths = (
-        vector(problem, name, one, p["copy"] == "async")
-        for name, one in (("a", dense.a), ("b", dense.b))
-        if not packed(p, name)
-    )
-    narrow = [width * problem.element_bytes < COPY_BYTES for width in widths]
-    copies = p["copy"] == "async" and not (len(narrow) == 2 and all(narrow))
-    if copies or p["stages"] == 2:
+def _grid_fault(tile: Tile, problem: Problem) -> str | None:
+    return launch_limits.grid_fault(tile.tiles(problem))
+
+
+def _copy_fault(copies: Copies, stages: int, problem: Problem) -> str | None:
+    """Registers hold one tile: more buffers than two stay empty."""
+    dense, size = Alignment.dense(problem), problem.element_bytes
+    narrow = [
+        copies.width(problem, operand, alignment) * size < COPY_BYTES
+        for operand, alignment in (("a", dense.a), ("b", dense.b))
+        if not copies.packs(operand)
+    ]
+    copied = copies.is_async and not (len(narrow) == 2 and all(narrow))
+    if copied or stages == 2:
         return None
-    return f"stages={p['stages']}; what comes through registers fills one buffer ahead"
+    return f"stages={stages}; what comes through registers fills one buffer ahead"
 
 
-def _stages_fault(p: Params) -> str | None:
-    row = p["bk"] * element_bytes(p)
-    if p["stages"] == 2 and row == min(STAGES):
-        return None  # for what comes through registers; the next rule has the rest
-    if p["stages"] not in STAGES[row]:
-        return f"stages={p['stages']} of {row} bytes of K; {STAGES[row]} are tried"
-    ahead = (p["stages"] - 1) * row
-    if ahead > AHEAD and p["bm"] + p["bn"] > NARROW:
-        return f"copies of {p['bm']}+{p['bn']} rows run {ahead} bytes ahead; {AHEAD} are enough"
+def _stages_fault(bm: int, bn: int, buffer: Buffer, stages: int) -> str | None:
+    row = buffer.row_bytes
+    if stages == 2 and row == min(STAGES):
+        return None  # for what goes through registers, which the rule on copies is for
+    if stages not in STAGES[row]:
+        return f"stages={stages} of {row} bytes of K; {STAGES[row]} are tried"
+    ahead = (stages - 1) * row
+    if ahead > AHEAD and bm + bn > NARROW:
+        return f"copies of {bm}+{bn} rows run {ahead} bytes ahead; {AHEAD} are enough"
     return None
 
 
-def _turns_fault(problem: Problem, p: Params) -> str | None:
-    turns = -(-problem.k // p["bk"] // p["split_k"])
-    if p["stages"] <= max(3, turns):
+def _iterations_fault(bk: int, stages: int, split_k: int, problem: Problem) -> str | None:
+    iterations = ceil_div(ceil_div(problem.k, bk), split_k)
+    if stages <= max(3, iterations):
         return None
-    return f"stages={p['stages']} for {turns} turns"
+    return f"stages={stages} for {iterations} turns"
 
 
-def _promote_fault(problem: Problem, p: Params) -> str | None:
-    terms = problem.k // (p["split_k"] * p["slices"])
-    if not split(p) or terms <= LONG:
-        return f"sums of {terms} products in {p['compute']} need none" if p["promote"] else None
-    after = p["promote"] * p["bk"]
+def _promote_fault(part: WarpSteps, split_k: int, promote: int, problem: Problem) -> str | None:
+    terms = problem.k // (split_k * part.slices)
+    if not part.is_split or terms <= LONG:
+        return f"sums of {terms} products in {part.compute} need none" if promote else None
+    after = promote * part.bk
     return None if after == PROMOTED else f"after {after} steps of K; {PROMOTED} are tried"
 
 
-def _residency_fault(device: Device, p: Params) -> str | None:
-    needed = p["min_blocks"] * thread_count(p)
-    if needed <= device.threads_per_sm:
-        return None
-    return f"{needed} resident threads; {device.name} holds {device.threads_per_sm} an SM"
+def _residency_fault(warps: Warps, min_blocks: int, device: Device) -> str | None:
+    return launch_limits.residency_fault(min_blocks * warps.threads, device)
 
 
-def _registers_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    guess, budget = _guess(problem, p), _register_budget(device, p)
+def _registers_fault(kernel: Registers, problem: Problem, device: Device) -> str | None:
+    guess = kernel.registers + kernel.staging_registers(problem)
+    budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess <= budget:
         return None
-    blocks, threads = p["min_blocks"], thread_count(p)
+    blocks, threads = kernel.min_blocks, kernel.threads
     return f"about {guess} a thread; {blocks} blocks of {threads} threads leave {budget}"
 
 
-def _bounds_fault(problem: Problem, device: Device, p: Params) -> str | None:
-    """A second block is worth a set of fragments, but only where it would not fit with it."""
-    if p["min_blocks"] == 1:
+def _bounds_fault(kernel: Registers, problem: Problem, device: Device) -> str | None:
+    """A second block is worth a set of fragments only where it would not fit with it."""
+    if kernel.min_blocks == 1:
         return None
-    guess, budget = _guess(problem, {**p, "min_blocks": 1}), _register_budget(device, p)
+    single = replace(kernel, min_blocks=1)
+    guess = single.registers + single.staging_registers(problem)
+    budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess > budget:
         return None
-    return f"{p['min_blocks']} blocks leave {budget} registers; about {guess} are taken anyway"
+    return f"{kernel.min_blocks} blocks leave {budget} registers; about {guess} are taken anyway"
 
 
-def _guess(problem: Problem, p: Params) -> int:
-    return register_estimate(p, staged_registers(p, problem, p["copy"] == "async"))
+def _shared_fault(memory: SharedMemory, min_blocks: int, device: Device) -> str | None:
+    return launch_limits.shared_fault(memory.shared_bytes, min_blocks, device)
 
 
-def _shared_fault(device: Device, p: Params) -> str | None:
-    return shared_fault(shared_bytes(p), p["min_blocks"], device)
-
-
-def _register_budget(device: Device, p: Params) -> int:
-    return register_budget(p["min_blocks"], thread_count(p), device)
+RULES = (
+    Rule("architecture", _architecture_fault),
+    Rule("swap", _swap_fault),
+    Rule("larger than the matrix", _rows_fault),
+    Rule("larger than the matrix", _columns_fault),
+    Rule("small tiles", _many_fault),
+    Rule("divisibility", _warp_rows_fault),
+    Rule("divisibility", _warp_columns_fault),
+    Rule("warp shape", _shape_fault),
+    Rule("warps", _warps_fault),
+    Rule("slices", _slices_fault),
+    Rule("steps", _steps_fault),
+    Rule("steps", _depth_fault),
+    Rule("grid", _grid_fault),
+    *k_sharing.RULES,
+    Rule("copy", _copy_fault),
+    Rule("stages", _stages_fault),
+    Rule("stages", _iterations_fault),
+    Rule("promotion", _promote_fault),
+    Rule("residency", _residency_fault),
+    Rule("register estimate", _registers_fault),
+    Rule("launch bounds", _bounds_fault),
+    Rule("shared memory", _shared_fault),
+)
+"""The reasons to reject a combination, cheapest first."""

@@ -8,15 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
 from autotune.families.shared.launch_limits import LARGEST_GRID_X
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
+Pack = Literal["none", "a", "b", "ab"]
+PACKS: tuple[Pack, ...] = get_args(Pack)
+"""Operands that a configuration packs."""
+
 THREADS, STEPS, SIDE = 256, 2, 32  # as in pack.cu
 LARGEST_GRID = LARGEST_GRID_X // 2
 """Blocks of one copy, so that two fit along x of a grid; the rest comes in further turns."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The operands that a configuration packs: a view of its parameters."""
+
+    pack: Pack
+
+    def packs(self, operand: str) -> bool:
+        """Whether `a` or `b` is copied before it is multiplied."""
+        return self.pack != "none" and operand in self.pack
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,11 @@ def copy(
         start=start,
         line=line,
     )
+
+
+def packed_bytes(packing: Packing, problem: Problem) -> int:
+    """Bytes of workspace that the packed operands take, as vectors read them."""
+    return sum(copy(problem, operand).bytes for operand in "ab" if packing.packs(operand))
 
 
 def pitch(columns: int, element_bytes: int, line: int = VECTOR_BYTES) -> int:

@@ -1,0 +1,294 @@
+"""Parameters of `mma`, their views and what follows from them: threads, tiles, registers, bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Literal
+
+from autotune.device import Device
+from autotune.families.parameters import values, values_from
+from autotune.families.plan import Alignment
+from autotune.families.shared.launch_limits import has_cp_async
+from autotune.families.shared.layout import along_k, transposed
+from autotune.families.shared.packing import PACKS, Pack, Packing
+from autotune.families.shared.tiles import tile_count
+from autotune.problem import PRECISIONS, Precision, Problem
+from autotune.problem.integers import ceil_div
+
+CopyPath = Literal["async", "staged"]
+Store = Literal["direct", "staged"]
+
+WARP = 32
+STEP_BYTES = 32
+"""Bytes of K that one MMA instruction of a warp takes (mma_fragments.cuh)."""
+COPY_BYTES = 4
+"""The least that cp.async copies; narrower vectors go through registers."""
+STRIP_ROWS, STRIP_PADDING = 16, 8
+"""Rows of C that a warp stores through shared memory at a time; floats between them (mma.cu)."""
+OTHER_REGISTERS = 38
+"""Registers besides accumulators and fragments: addresses, counters, predicates."""
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The bm x bn tile that a block computes: of C, or of C^T if it is transposed (swap-AB)."""
+
+    swap: int
+    bm: int
+    bn: int
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.bm * self.bn
+
+    @property
+    def operand_rows(self) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The rows of `a` and of `b` in the tile: along M and N of the caller's problem."""
+        rows_a, rows_b = (self.bn, self.bm) if self.swap else (self.bm, self.bn)
+        return ("a", rows_a), ("b", rows_b)
+
+    def oriented(self, problem: Problem) -> Problem:
+        """The problem that is computed: that of C or of C^T."""
+        return transposed(problem) if self.swap else problem
+
+    def tiles(self, problem: Problem) -> int:
+        """Tiles that cover one C of the batch."""
+        return tile_count(self.oriented(problem), self.bm, self.bn)
+
+    def count(self, problem: Problem) -> int:
+        """Tiles that cover C for the whole batch."""
+        return self.tiles(problem) * problem.batch
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """The wm x wn part of a tile that a warp computes."""
+
+    wm: int
+    wn: int
+
+    @property
+    def accumulators(self) -> int:
+        """Accumulators a thread."""
+        return self.wm * self.wn // WARP
+
+    def neighbours(self, problem: Problem) -> int:
+        """Elements of a row of C that a thread holds side by side (mma_fragments.cuh)."""
+        apart = problem.element_bytes == 4 and not along_k(problem, "b")
+        return min(8, self.wn // 4) if apart else 2
+
+
+@dataclass(frozen=True)
+class Warps(WarpTile):
+    """The warps of a block: `slices` groups, each with a warp for every warp tile."""
+
+    bm: int
+    bn: int
+    slices: int
+
+    @property
+    def warps_a_slice(self) -> int:
+        """Warps that compute the tile in each slice of a buffer."""
+        return (self.bm // self.wm) * (self.bn // self.wn)
+
+    @property
+    def warps(self) -> int:
+        """Warps a block."""
+        return self.warps_a_slice * self.slices
+
+    @property
+    def threads(self) -> int:
+        """Threads a block."""
+        return WARP * self.warps
+
+
+@dataclass(frozen=True)
+class Operands:
+    """How A and B are stored and multiplied."""
+
+    compute: str
+
+    @property
+    def precision(self) -> Precision:
+        """The row of the precision table."""
+        return PRECISIONS[self.compute]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of A or B."""
+        return self.precision.operand.bytes
+
+    @property
+    def is_split(self) -> bool:
+        """Whether operands are split into high and low parts."""
+        return self.precision.products > 1
+
+
+@dataclass(frozen=True)
+class Buffer(Operands):
+    """One buffer of bk steps of K."""
+
+    bk: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of K in a buffer."""
+        return self.bk * self.element_bytes
+
+    def iterations(self, problem: Problem) -> int:
+        """K-iterations of a tile: buffers that its K fills."""
+        return ceil_div(problem.k, self.bk)
+
+
+@dataclass(frozen=True)
+class WarpSteps(Buffer):
+    """The part of a buffer that a warp multiplies."""
+
+    slices: int
+
+    @property
+    def steps(self) -> int:
+        """MMA steps of a warp along K in a buffer."""
+        return self.row_bytes // STEP_BYTES // self.slices
+
+
+@dataclass(frozen=True)
+class Copies(Packing):
+    """How operands reach shared memory."""
+
+    copy: CopyPath
+
+    @property
+    def is_async(self) -> bool:
+        """Whether cp.async copies them."""
+        return self.copy == "async"
+
+    def width(self, problem: Problem, operand: str, alignment: int) -> int:
+        """Elements of the vectors that an operand read in place is copied in.
+
+        cp.async fills up what lies past the end of a row; registers take whole vectors only.
+        """
+        if self.is_async and alignment * problem.element_bytes >= COPY_BYTES:
+            return alignment
+        extent = problem.m if operand == "a" else problem.n
+        return gcd(alignment, problem.k if along_k(problem, operand) else extent)
+
+    def goes_through_registers(self, width: int, element_bytes: int) -> bool:
+        """Whether vectors of `width` elements go through registers to shared memory."""
+        return not self.is_async or width * element_bytes < COPY_BYTES
+
+
+@dataclass(frozen=True)
+class Registers(Warps, Copies, Tile, Buffer):
+    """What decides the registers of a thread."""
+
+    promote: int
+    min_blocks: int
+
+    @property
+    def registers(self) -> int:
+        """Estimated registers a thread, without those that operands pass through: accumulators,
+        fragments, their low parts and others."""
+        rows, columns = self.wm // 16, self.wn // 8
+        sums = 4 * rows * columns * (2 if self.promote else 1)
+        sets = 2 if self.min_blocks == 1 else 1
+        fragments = sets * (4 * rows + 2 * columns)
+        low = 4 * rows + 8 if self.is_split else 0
+        return sums + fragments + low + OTHER_REGISTERS
+
+    def staging_registers(self, problem: Problem) -> int:
+        """Registers a thread that dense operands pass through on their way to shared memory."""
+        dense, size, registers = Alignment.dense(problem), problem.element_bytes, 0
+        for (operand, rows), alignment in zip(self.operand_rows, (dense.a, dense.b), strict=True):
+            width = self.width(problem, operand, alignment)
+            if self.packs(operand) or not self.goes_through_registers(width, size):
+                continue
+            vectors = self.bk * rows // width // self.threads
+            registers += max(1, vectors) * max(1, width * size // 4)
+        return registers
+
+
+@dataclass(frozen=True)
+class SharedMemory(Warps, Buffer):
+    """What decides the shared memory of a block."""
+
+    stages: int
+    store: Store
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of the buffers, or of the sums of slices and the rows that warps store through
+        shared memory, if these are more."""
+        buffers = self.stages * self.bk * (self.bm + self.bn) * self.element_bytes
+        slices = (self.slices - 1) * self.bm * self.bn
+        strips = 0
+        if self.store == "staged":
+            strips = STRIP_ROWS * (self.wn + STRIP_PADDING) * self.warps_a_slice
+        return max(buffers, 4 * (slices + strips))
+
+
+def _compute(problem: Problem, device: Device) -> tuple[str, ...]:
+    del device
+    return (problem.compute,)
+
+
+def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
+    del problem
+    return ("async",) if has_cp_async(device) else ("staged",)
+
+
+@dataclass(frozen=True)
+class MmaParams(Registers, SharedMemory, WarpSteps):
+    """Parameters of `mma`.
+
+    Attributes:
+        compute: the precision, that of the problem.
+        swap: 1 computes C^T, so that 8 rows of C are the narrow side of an MMA instruction.
+        bm, bn: the tile of a block, of C or C^T.
+        wm, wn: the tile of a warp.
+        slices: groups of warps that share the bk steps of a buffer.
+        bk: steps of K of a buffer.
+        copy: `async` fills buffers by cp.async, `staged` through registers.
+        pack: operands that are copied into an aligned workspace first.
+        stages: buffers.
+        split_k: blocks that share the K of a tile; the last of them adds up their sums.
+        promote: buffers after which accumulators are added up in fp32 outside of the tensor cores;
+            0 never.
+        min_blocks: blocks an SM that the compiler leaves registers for; warps hold two sets of
+            fragments with 1 and one set with 2.
+        store: `direct` stores C from registers, `staged` through shared memory in whole rows.
+        group: rows of tiles that blocks take together.
+    """
+
+    compute: str = field(metadata=values_from(_compute))
+    swap: int = field(metadata=values(0, 1))
+    bm: int = field(metadata=values(16, 32, 64, 128, 256))
+    bn: int = field(metadata=values(8, 16, 32, 64, 128, 256))
+    wm: int = field(metadata=values(16, 32, 64))
+    wn: int = field(metadata=values(8, 16, 32, 64))
+    slices: int = field(metadata=values(1, 2, 4))
+    bk: int = field(metadata=values(16, 32, 64, 128))
+    copy: CopyPath = field(metadata=values_from(_copy_paths))
+    pack: Pack = field(metadata=values(*PACKS))
+    stages: int = field(metadata=values(2, 3, 4, 5, 6))
+    split_k: int = field(metadata=values(*SPLITS))
+    promote: int = field(metadata=values(0, 2, 4, 8))
+    min_blocks: int = field(metadata=values(1, 2))
+    store: Store = field(metadata=values("direct", "staged"))
+    group: int = field(metadata=values(1, 4, 8))
+
+    def blocks(self, problem: Problem) -> int:
+        """Blocks of the main launch, over the whole batch."""
+        return self.count(problem) * self.split_k
+
+    def partial_bytes(self, problem: Problem) -> int:
+        """Bytes of workspace for partial sums."""
+        return partial_bytes(self, self.split_k, problem)
+
+
+def partial_bytes(tile: Tile, split_k: int, problem: Problem) -> int:
+    """Bytes of workspace for the partial sums of `split_k` blocks a tile."""
+    return 4 * tile.count(problem) * split_k * tile.elements if split_k > 1 else 0
