@@ -50,7 +50,7 @@ def _close(result: Matrix, expected: Matrix) -> bool:
     return np.allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_pytorch_allocates_out_and_gives_its_current_stream(case: Case, torch: FakeTorch) -> None:
+def test_pytorch_allocates_out_on_its_current_stream(case: Case, torch: FakeTorch) -> None:
     torch.current = 33
     a, b = (torch.on("cuda:1", case.matrix(*shape, ordinal=1)) for shape in ((5, 3), (3, 7)))
     out: Any = case.matmul(a, b)
@@ -65,7 +65,7 @@ def test_pytorch_tensors_on_the_cpu_are_refused(case: Case, torch: FakeTorch) ->
         case.matmul(a, b)
 
 
-def test_pytorch_gradients_are_not_lost_silently(case: Case, torch: FakeTorch) -> None:
+def test_pytorch_tensors_that_record_gradients_are_refused(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(3, 3)) for _ in "ab")
     case.matmul(a, b)
     b.requires_grad = True
@@ -73,18 +73,14 @@ def test_pytorch_gradients_are_not_lost_silently(case: Case, torch: FakeTorch) -
         case.matmul(a, b)
 
 
-def test_pytorch_parameters_are_taken_where_nothing_is_recorded(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_pytorch_parameters_are_accepted_under_no_grad(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(3, 3)) for _ in "ab")
     a.requires_grad, torch.records = True, False
     out: Any = case.matmul(a, b)
     assert _close(out.host, a.host @ b.host)
 
 
-def test_cupy_allocates_out_and_gives_the_devices_current_stream(
-    case: Case, cupy: FakeCuPy
-) -> None:
+def test_cupy_allocates_out_on_the_current_stream(case: Case, cupy: FakeCuPy) -> None:
     cupy.streams = {0: 44}
     a, b = CuPyArray(case.matrix(5, 3)), CuPyArray(case.matrix(3, 7))
     out: Any = case.matmul(a, b)
@@ -94,7 +90,7 @@ def test_cupy_allocates_out_and_gives_the_devices_current_stream(
 
 
 @pytest.mark.usefixtures("pycuda")
-def test_pycuda_allocates_out_like_a_and_uses_the_default_stream(case: Case) -> None:
+def test_pycuda_allocates_out_and_uses_the_default_stream(case: Case) -> None:
     a, b = GPUArray(case.matrix(5, 3), "a pool"), GPUArray(case.matrix(3, 7))
     out: Any = case.matmul(a, b)
     assert isinstance(out, GPUArray)
@@ -102,19 +98,19 @@ def test_pycuda_allocates_out_like_a_and_uses_the_default_stream(case: Case) -> 
     assert (case.cuda.launches[0].stream, out.allocator) == (0, "a pool")
 
 
-def test_the_stream_that_an_interface_names_is_used(case: Case) -> None:
+def test_stream_named_by_an_array_interface_is_used(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     case.matmul(a, Interface(b.host, stream=9), out)
     assert case.cuda.launches[0].stream == 9
 
 
 def test_operands_on_different_streams_are_refused(case: Case) -> None:
-    a, b, out = (Interface(one.host, stream=9) for one in case.operands(5, 7, 3))
+    a, b, out = (Interface(operand.host, stream=9) for operand in case.operands(5, 7, 3))
     with pytest.raises(ArrayError, match=r"different streams \[8, 9\]; bring them onto one"):
         case.matmul(a, Interface(b.host, stream=8), out)
 
 
-def test_operands_of_several_libraries_are_taken(case: Case, torch: FakeTorch) -> None:
+def test_operands_may_come_from_different_libraries(case: Case, torch: FakeTorch) -> None:
     torch.current = 33
     a, b, out = case.operands(5, 7, 3)
     case.matmul(torch.on("cuda:0", a.host), b, out)
@@ -138,31 +134,31 @@ class Producer:
         return self.host.__dlpack__(**given)
 
 
-def test_arrays_with_dlpack_alone_are_taken(case: Case) -> None:
-    a, b, out = (Producer(one.host) for one in case.operands(5, 7, 3))
+def test_dlpack_arrays_run_on_the_default_stream(case: Case) -> None:
+    a, b, out = (Producer(operand.host) for operand in case.operands(5, 7, 3))
     assert case.matmul(a, b, out) is out
     assert _close(out.host, a.host @ b.host)
     assert case.cuda.launches[0].stream == 0
 
 
-def test_what_makes_them_is_told_of_the_legacy_default_stream(case: Case) -> None:
-    a, b, out = (Producer(one.host) for one in case.operands(5, 7, 3))
+def test_dlpack_producer_is_given_the_legacy_default_stream(case: Case) -> None:
+    a, b, out = (Producer(operand.host) for operand in case.operands(5, 7, 3))
     case.matmul(a, b, out)
     assert set(a.streams) == {1}
 
 
-def test_arrays_with_dlpack_are_not_allocated(case: Case) -> None:
-    a, b, _ = (Producer(one.host) for one in case.operands(5, 7, 3))
+def test_dlpack_arrays_need_an_out(case: Case) -> None:
+    a, b, _ = (Producer(operand.host) for operand in case.operands(5, 7, 3))
     with pytest.raises(ArrayError, match=r"Producer cannot be allocated here; give out=\(5, 7\)"):
         case.matmul(a, b)
 
 
-def test_arrays_with_dlpack_on_the_cpu_are_refused(case: Case) -> None:
-    a, b, out = (Producer(one.host, kind=1) for one in case.operands(5, 7, 3))
+def test_dlpack_arrays_on_the_cpu_are_refused(case: Case) -> None:
+    a, b, out = (Producer(operand.host, kind=1) for operand in case.operands(5, 7, 3))
     with pytest.raises(ArrayError, match=r"A is a .*Producer, which is not on a CUDA device"):
         case.matmul(a, b, out)
 
 
-def test_numpy_arrays_are_refused_though_they_have_dlpack(case: Case) -> None:
+def test_numpy_arrays_are_refused_despite_dlpack(case: Case) -> None:
     with pytest.raises(ArrayError, match=r"A is a numpy\.ndarray, which is not on a CUDA device"):
         case.matmul(case.matrix(5, 3), case.matrix(3, 7))

@@ -66,33 +66,35 @@ def ran(command: Sequence[str | Path], folder: Path | None = None) -> str:
 
 @pytest.mark.parametrize("compiler", [C11, CXX17], ids=["c11", "c++17"])
 @pytest.mark.parametrize("level", ["-O0", "-O2"])
-def test_the_library_is_clean(
+def test_library_compiles_without_warnings(
     folder: Path, tmp_path: Path, compiler: tuple[str, ...], level: str
 ) -> None:
     ran([*compiler, *STRICT, level, "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
 
 
 @pytest.mark.parametrize("compiler", [C11, CXX17], ids=["c11", "c++17"])
-def test_the_example_is_clean(folder: Path, tmp_path: Path, compiler: tuple[str, ...]) -> None:
+def test_example_program_compiles_without_warnings(
+    folder: Path, tmp_path: Path, compiler: tuple[str, ...]
+) -> None:
     flags = [flag for flag in STRICT if flag not in ("-Wconversion", "-Wshadow")]
     ran([*compiler, *flags, "-O1", "-c", folder / "main.c", "-o", tmp_path / "main.o"])
 
 
-def test_the_library_neither_allocates_nor_prints_nor_exits(folder: Path, tmp_path: Path) -> None:
+def test_library_neither_allocates_nor_prints_nor_exits(folder: Path, tmp_path: Path) -> None:
     ran([*C11, "-O2", "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
     symbols = {line.split()[-1] for line in ran(["nm", "-u", tmp_path / "gemm.o"]).splitlines()}
     assert symbols - ASKED - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} == set()
 
 
 @pytest.mark.skipif(which("pkg-config") is None, reason="pkg-config is not installed")
-def test_the_installed_package_is_found_by_pkg_config(installed: Path) -> None:
+def test_pkg_config_finds_the_installed_package(installed: Path) -> None:
     found = next(installed.rglob("gemm.pc"))
     include, *libraries = ran(["pkg-config", "--cflags", "--libs", found]).split()
     assert Path(include.removeprefix("-I"), "gemm.h").resolve() == installed / "include" / "gemm.h"
     assert "-lgemm" in libraries
 
 
-def test_the_built_example_checks_every_product(folder: Path, installed: Path) -> None:
+def test_example_program_checks_every_gemm(folder: Path, installed: Path) -> None:
     assert installed.is_dir()
     lines = ran([folder / "build" / "gemm-example"], folder).splitlines()
     assert [line.split(",")[0] for line in lines] == [
@@ -100,7 +102,7 @@ def test_the_built_example_checks_every_product(folder: Path, installed: Path) -
     ]
 
 
-def test_the_example_notices_a_wrong_product(folder: Path, installed: Path) -> None:
+def test_example_program_detects_wrong_results(folder: Path, installed: Path) -> None:
     assert installed.is_dir()
     text = (folder / "driver" / "kernels").read_text()
     wrong = folder / "wrong"
@@ -119,7 +121,7 @@ def _without_activation(line: str) -> str:
     return " ".join((symbol, a, b, str(int(epilogue) % 2), *sizes)) + "\n"
 
 
-def test_the_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
+def test_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
     program = tmp_path / "linear"
     sources = [EXAMPLES / "c" / "linear.c", folder / "gemm.c"]
     driver = folder / "driver" / "libcuda.so.1"
@@ -137,7 +139,7 @@ def test_the_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
     assert ran([program], folder) == "largest error 0\n"
 
 
-def test_the_cpp_example_computes_a_layer(folder: Path, installed: Path, tmp_path: Path) -> None:
+def test_cpp_example_computes_a_layer(folder: Path, installed: Path, tmp_path: Path) -> None:
     driver = folder / "driver"
     ran(
         ["cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={installed}",

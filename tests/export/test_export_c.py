@@ -53,9 +53,9 @@ def exact_calls() -> list[Call]:
 def other_calls() -> list[Call]:
     """Of the kinds that were exported, with other sizes or operands that allow fewer vectors."""
     kinds = {
-        (one.compute, one.layout, one.epilogue, one.output): one
-        for one in exported_library.tuned()
-        if min(vars(Alignment.dense(one)).values()) >= 4
+        (problem.compute, problem.layout, problem.epilogue, problem.output): problem
+        for problem in exported_library.tuned()
+        if min(vars(Alignment.dense(problem)).values()) >= 4
     }
     calls = []
     for number, kind in enumerate(kinds.values()):
@@ -79,7 +79,7 @@ def made(built: Built, calls: Sequence[Call]) -> list[Outcome]:
 def test_exported_shapes_launch_what_python_launches(
     built: Built, library: ExportedLibrary
 ) -> None:
-    plans = {one.problem: one.plan for one in library.products}
+    plans = {product.problem: product.plan for product in library.products}
     calls = exact_calls()
     assert len(calls) > 150
     for call, outcome in zip(calls, made(built, calls), strict=True):
@@ -88,7 +88,7 @@ def test_exported_shapes_launch_what_python_launches(
         assert (outcome.status, outcome.launches) == (0, expected), call
 
 
-def test_other_shapes_launch_the_general_kernel_as_python_does(
+def test_other_shapes_launch_the_general_kernel_like_python(
     built: Built, library: ExportedLibrary
 ) -> None:
     calls = other_calls()
@@ -99,10 +99,10 @@ def test_other_shapes_launch_the_general_kernel_as_python_does(
         assert (outcome.status, outcome.launches) == (0, expected), call
 
 
-def test_the_tuned_plans_cover_copies_counters_batches_and_tensor_maps(
+def test_tuned_plans_cover_every_kind_of_launch(
     library: ExportedLibrary,
 ) -> None:
-    plans = [one.plan for one in library.products]
+    plans = [product.plan for product in library.products]
     maps = [
         argument
         for plan in plans
@@ -113,24 +113,24 @@ def test_the_tuned_plans_cover_copies_counters_batches_and_tensor_maps(
     assert len(maps) > 100
     assert sum(len(plan.launches) > 1 for plan in plans) > 20
     assert sum(plan.counters > 0 for plan in plans) > 20
-    assert sum(one.problem.batch > 1 for one in library.products) > 20
+    assert sum(product.problem.batch > 1 for product in library.products) > 20
 
 
-def test_the_choice_names_the_configuration_and_the_workspace(
+def test_choose_names_the_configuration_and_workspace(
     built: Built, library: ExportedLibrary
 ) -> None:
-    lines = [Call(one.problem, a=0, b=0, c=0).line("choose") for one in library.products]
+    lines = [Call(product.problem, a=0, b=0, c=0).line("choose") for product in library.products]
     _, outcomes = built.run(lines)
     start = counter_bytes(library)
     expected = []
-    for one in library.products:
-        plan = one.plan
+    for product in library.products:
+        plan = product.plan
         needed = start + plan.workspace if plan.workspace or plan.counters else 0
         expected.append(f"choice 1 {needed} {len(plan.launches)} exact {plan.config};{H100.name}")
     assert [outcome.lines[-1] for outcome in outcomes] == expected
 
 
-def test_an_unknown_shape_is_said_to_run_the_general_kernel(built: Built) -> None:
+def test_choose_names_the_general_kernel_for_other_shapes(built: Built) -> None:
     outcome = built.call(Call(SMALL), "choose")
     assert outcome.lines[-1].startswith("choice 0 0 1 general simt:bm=64,")
 
@@ -138,23 +138,28 @@ def test_an_unknown_shape_is_said_to_run_the_general_kernel(built: Built) -> Non
 @cache
 def _counted() -> Problem:
     """A problem that needs a workspace with counters."""
-    plans = ((one, registry.plan(config, one)) for one, config in exported_library.tuned().items())
-    return next(one for one, plan in plans if plan.counters and plan.workspace)
+    plans = (
+        (problem, registry.plan(config, problem))
+        for problem, config in exported_library.tuned().items()
+    )
+    return next(problem for problem, plan in plans if plan.counters and plan.workspace)
 
 
-def test_a_new_workspace_has_its_counters_zeroed(built: Built, library: ExportedLibrary) -> None:
+def test_prepare_workspace_zeroes_the_counters(built: Built, library: ExportedLibrary) -> None:
     outcome = built.call(Call(_counted(), stream=9), "prepare")
     words = counter_bytes(library) // 4
     assert (outcome.status, outcome.lines) == (0, (f"memset {WORKSPACE} 0 {words} 0x9",))
 
 
-def test_a_warm_library_loads_nothing_more(built: Built, library: ExportedLibrary) -> None:
+def test_warm_library_loads_nothing_more(built: Built, library: ExportedLibrary) -> None:
     _, (warm, *others) = built.run([Call(SMALL).line("warm"), *(c.line() for c in exact_calls())])
     assert (warm.status, warm.count("load")) == (0, len(library.programs))
-    assert [one.count("load") + one.count("shared") for one in others] == [0] * len(others)
+    assert [outcome.count("load") + outcome.count("shared") for outcome in others] == [0] * len(
+        others
+    )
 
 
-def test_a_kernel_is_allowed_the_most_shared_memory_that_a_launch_asks_for(
+def test_kernel_is_allowed_the_shared_memory_of_every_launch(
     built: Built, library: ExportedLibrary
 ) -> None:
     most: dict[str, int] = {}
@@ -165,7 +170,7 @@ def test_a_kernel_is_allowed_the_most_shared_memory_that_a_launch_asks_for(
     assert {symbol: int(bytes_) for _, symbol, bytes_, _ in allowed} == most
 
 
-def test_threads_that_start_together_load_a_kernel_once(tmp_path: Path) -> None:
+def test_concurrent_threads_load_a_kernel_once(tmp_path: Path) -> None:
     few = exported_library.library_of({SMALL: exported_library.tuned()[Problem(1024, 1024, 1024)]})
     race = exported_library.built(tmp_path, few, "-g", "-O1", "-fsanitize=thread")
     status, (outcome,) = race.run([Call(SMALL).line()], ["race"])
@@ -174,13 +179,13 @@ def test_threads_that_start_together_load_a_kernel_once(tmp_path: Path) -> None:
     assert (status, outcome.count("load"), outcome.count("launch")) == (0, 1, 8 * 200)
 
 
-def test_another_card_of_the_architecture_is_served(built: Built) -> None:
+def test_other_gpu_of_the_compute_capability_runs_the_kernels(built: Built) -> None:
     problem = next(iter(exported_library.tuned()))
     other = built.call(Call(problem), "choose", FAKE_CUDA_DEVICE="NVIDIA H200;9;0;132")
     assert other.lines[-1].startswith("choice 1 ")
 
 
-def test_the_device_of_that_name_comes_first(tmp_path: Path) -> None:
+def test_device_of_the_same_name_is_preferred(tmp_path: Path) -> None:
     naive, other = (
         Config.of("naive", {"mapping": mapping, "block": 16})
         for mapping in ("coalesced", "uncoalesced")
@@ -194,26 +199,27 @@ def test_the_device_of_that_name_comes_first(tmp_path: Path) -> None:
     case = exported_library.built(tmp_path, library)
     named = case.call(Call(SMALL), "choose")
     near = case.call(Call(SMALL), "choose", FAKE_CUDA_DEVICE="NVIDIA GH200;9;0;80")
-    assert [one.lines[-1].rpartition(";")[2] for one in (named, near)] == [H100.name, "Z"]
+    assert [outcome.lines[-1].rpartition(";")[2] for outcome in (named, near)] == [H100.name, "Z"]
 
 
-def test_each_architecture_has_kernels_of_its_own(tmp_path: Path) -> None:
+def test_each_architecture_runs_its_own_kernels(tmp_path: Path) -> None:
     config = Config.of("naive", {"mapping": "coalesced", "block": 16})
     library = exported_library.library_of({SMALL: config}, [H100, find("a100")])
     case = exported_library.built(tmp_path, library)
     cards = {"sm_90": "NVIDIA H100 PCIe;9;0;114", "sm_80": "NVIDIA A100-SXM4-40GB;8;0;108"}
     own = {
-        one.device.arch: [program.symbol for program in one.programs] for one in library.products
+        product.device.arch: [program.symbol for program in product.programs]
+        for product in library.products
     }
     launched = {
-        arch: [one.symbol for one in case.call(Call(SMALL), FAKE_CUDA_DEVICE=card).launches]
+        arch: [launch.symbol for launch in case.call(Call(SMALL), FAKE_CUDA_DEVICE=card).launches]
         for arch, card in cards.items()
     }
     assert launched == own
     assert own["sm_90"] != own["sm_80"]
 
 
-def test_a_product_needs_no_more_than_the_size_that_was_asked(built: Built) -> None:
+def test_matmul_needs_no_more_than_the_reported_workspace(built: Built) -> None:
     _, (size, enough, small) = built.run(
         [
             Call(_counted()).line("size"),

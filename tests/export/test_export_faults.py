@@ -102,7 +102,7 @@ def outcomes(built: Built, calls: list[Call]) -> list[Outcome]:
     return found
 
 
-def test_wrong_products_are_refused_with_their_reason(built: Built) -> None:
+def test_invalid_calls_are_refused_with_the_reason(built: Built) -> None:
     found = outcomes(built, [call for call, _ in WRONG])
     wrong = [
         (call, reason, outcome.message)
@@ -112,18 +112,18 @@ def test_wrong_products_are_refused_with_their_reason(built: Built) -> None:
     assert wrong == []
 
 
-def test_a_refused_product_loads_and_launches_nothing(built: Built) -> None:
+def test_refused_call_loads_and_launches_nothing(built: Built) -> None:
     found = outcomes(built, [call for call, _ in WRONG])
-    assert [one.lines for one in found] == [()] * len(WRONG)
+    assert [outcome.lines for outcome in found] == [()] * len(WRONG)
 
 
-def test_unusual_but_sound_products_are_launched(built: Built) -> None:
-    assert [(one.status, one.count("launch")) for one in outcomes(built, FINE)] == [(0, 1)] * len(
-        FINE
-    )
+def test_unusual_but_valid_calls_are_launched(built: Built) -> None:
+    assert [(outcome.status, outcome.count("launch")) for outcome in outcomes(built, FINE)] == [
+        (0, 1)
+    ] * len(FINE)
 
 
-def test_a_null_product_is_refused(built: Built) -> None:
+def test_null_arguments_are_refused(built: Built) -> None:
     assert built.call(Call(PLAIN), "nothing").status == 0
 
 
@@ -135,14 +135,14 @@ def test_a_null_product_is_refused(built: Built) -> None:
         (WORKSPACE, 8, "smaller"),
     ],
 )
-def test_a_wrong_workspace_is_not_prepared(
+def test_prepare_refuses_an_invalid_workspace(
     built: Built, workspace: int, size: int, reason: str
 ) -> None:
     outcome = built.call(Call(SPLIT, workspace=workspace, bytes=size), "prepare")
     assert reason in outcome.message
 
 
-def test_an_empty_workspace_needs_no_preparation(built: Built) -> None:
+def test_empty_workspace_needs_no_preparation(built: Built) -> None:
     outcome = built.call(Call(PLAIN, workspace=0, bytes=0), "prepare")
     assert (outcome.status, outcome.lines) == (0, ())
 
@@ -164,7 +164,7 @@ def test_an_empty_workspace_needs_no_preparation(built: Built) -> None:
         ("cuLaunchKernel", 719, "the driver refused a launch"),
     ],
 )
-def test_what_the_driver_refuses_is_said_with_its_status(
+def test_driver_errors_are_reported_with_their_status(
     built: Built, function: str, result: int, reason: str
 ) -> None:
     outcome = built.call(Call(MAPPED), FAKE_CUDA_FAIL=f"{function}={result}")
@@ -172,12 +172,12 @@ def test_what_the_driver_refuses_is_said_with_its_status(
     assert outcome.error == result
 
 
-def test_a_workspace_that_the_driver_does_not_zero_is_said(built: Built) -> None:
+def test_failure_to_zero_a_workspace_is_reported(built: Built) -> None:
     outcome = built.call(Call(SPLIT), "prepare", FAKE_CUDA_FAIL="cuMemsetD32Async=700")
     assert (outcome.error, outcome.message[:6]) == (700, "a call")
 
 
-def test_a_kernel_without_its_symbol_is_unloaded(built: Built) -> None:
+def test_cubin_without_its_symbol_is_unloaded(built: Built) -> None:
     outcome = built.call(Call(PLAIN), FAKE_CUDA_FAIL="cuLibraryGetKernel=500")
     assert (outcome.count("load"), outcome.count("unload")) == (1, 1)
 
@@ -192,7 +192,7 @@ def test_a_kernel_without_its_symbol_is_unloaded(built: Built) -> None:
         ({"LD_LIBRARY_PATH": "/nowhere"}, "no CUDA driver"),
     ],
 )  # fmt: skip
-def test_a_place_that_nothing_was_exported_for_is_refused(
+def test_gpu_without_exported_kernels_is_refused(
     built: Built, environment: dict[str, str], reason: str
 ) -> None:
     outcome = built.call(Call(PLAIN), **environment)
@@ -200,7 +200,7 @@ def test_a_place_that_nothing_was_exported_for_is_refused(
     assert outcome.lines == ()
 
 
-def test_a_driver_before_cuda_12_is_too_old(built: Built, tmp_path: Path) -> None:
+def test_driver_before_cuda_12_is_refused(built: Built, tmp_path: Path) -> None:
     source = tmp_path / "old.c"
     source.write_text(
         "int cuInit(unsigned flags);\nint cuInit(unsigned flags) { return (int)flags; }\n"
@@ -211,7 +211,7 @@ def test_a_driver_before_cuda_12_is_too_old(built: Built, tmp_path: Path) -> Non
     assert "too old" in outcome.message
 
 
-def test_a_damaged_kernel_is_never_loaded(tmp_path: Path) -> None:
+def test_damaged_kernel_is_never_loaded(tmp_path: Path) -> None:
     def spoil(text: str) -> str:
         place = text.index("CUBIN_0[] = {") + 14
         return text[:place] + text[place:].replace("0x6", "0x7", 1)
@@ -220,7 +220,7 @@ def test_a_damaged_kernel_is_never_loaded(tmp_path: Path) -> None:
     assert (outcome.message[:8], outcome.lines) == ("a kernel", ())
 
 
-def test_a_kernel_that_is_cut_short_is_never_loaded(tmp_path: Path) -> None:
+def test_truncated_kernel_is_never_loaded(tmp_path: Path) -> None:
     def spoil(text: str) -> str:
         return re.sub(r"(?<={CUBIN_0, )\d+", lambda size: str(int(size[0]) - 1), text)
 

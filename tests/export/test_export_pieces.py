@@ -28,6 +28,7 @@ from autotune.problem import Problem
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 SMALL = Problem(64, 48, 40)
 TENSOR_CORES = Problem(37, 53, 71, "bf16")
+FP16 = Problem(512, 512, 512, "f16")
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +81,12 @@ def sections(program: Program, launch: Launch) -> Iterator[bytes]:
 
 CASES = [
     *((SMALL, NAIVE), (TENSOR_CORES, exported_library.tuned()[TENSOR_CORES])),
-    *((one, exported_library.tuned()[one]) for one in [Problem(512, 512, 512, "f16")]),
+    (FP16, exported_library.tuned()[FP16]),
 ]
 
 
-@pytest.mark.parametrize(("problem", "config"), CASES, ids=lambda one: str(one)[:20])
-def test_a_source_compiles_to_the_same_machine_code(
+@pytest.mark.parametrize(("problem", "config"), CASES, ids=lambda case: str(case)[:20])
+def test_source_compiles_to_the_same_machine_code(
     problem: Problem, config: Config, cache: Path
 ) -> None:
     for launch in registry.plan(config, problem).launches:
@@ -97,7 +98,7 @@ def test_a_source_compiles_to_the_same_machine_code(
 
 
 @pytest.mark.parametrize("problem", [*exported_library.tuned()][::6], ids=str)
-def test_a_source_needs_no_header_and_names_every_argument(problem: Problem) -> None:
+def test_source_needs_no_header_and_names_every_argument(problem: Problem) -> None:
     for launch in registry.plan(exported_library.tuned()[problem], problem).launches:
         program = exported_library.fake_build(launch.template, "sm_90")
         text = specialised(launch, program, str(problem))
@@ -107,7 +108,7 @@ def test_a_source_needs_no_header_and_names_every_argument(problem: Problem) -> 
             assert f"\nconstexpr int {name} = {value};\n" in text
 
 
-def test_ptx_holds_the_kernel(library: ExportedLibrary, tmp_path: Path) -> None:
+def test_ptx_contains_the_kernel(library: ExportedLibrary, tmp_path: Path) -> None:
     write_library(library, tmp_path, "ptx")
     (program,) = library.programs.values()
     (file,) = tmp_path.glob("*.ptx")
@@ -116,21 +117,21 @@ def test_ptx_holds_the_kernel(library: ExportedLibrary, tmp_path: Path) -> None:
     assert ".target sm_90" in text
 
 
-def test_a_cubin_is_the_programs_own(library: ExportedLibrary, tmp_path: Path) -> None:
+def test_cubin_file_is_that_of_the_program(library: ExportedLibrary, tmp_path: Path) -> None:
     write_library(library, tmp_path, "cubin")
     (program,) = library.programs.values()
     (file,) = tmp_path.glob("*.cubin")
     assert (file.read_bytes(), file.name) == (program.cubin, "lib-naive-0-sm_90.cubin")
 
 
-def test_compiled_kernels_are_loaded_as_they_are(library: ExportedLibrary, tmp_path: Path) -> None:
+def test_library_loads_compiled_cubins(library: ExportedLibrary, tmp_path: Path) -> None:
     outcome = exported_library.built(tmp_path, library, *STRICT[:4]).call(
         exported_library.Call(SMALL)
     )
     assert (outcome.status, outcome.count("load"), outcome.count("launch")) == (0, 1, 1)
 
 
-def test_the_command_line_writes_a_library_that_builds(
+def test_export_command_writes_a_library_that_builds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
@@ -144,7 +145,7 @@ def test_the_command_line_writes_a_library_that_builds(
     subprocess.run(command, check=True)
 
 
-def test_the_command_line_prints_json(
+def test_export_command_prints_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
@@ -152,7 +153,7 @@ def test_the_command_line_prints_json(
     run(*words, "--out", str(tmp_path))
     data = json.loads(capsys.readouterr().out)
     assert data["files"] == [str(tmp_path / "gemm.json")]
-    assert [one["how"] for one in data["products"]] == ["predicted"]
+    assert [product["how"] for product in data["products"]] == ["predicted"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_the_command_line_prints_json(
         (["8x8x8", "--compute", "f64"], "unknown compute"),
     ],
 )
-def test_the_command_line_refuses_what_is_wrong(
+def test_export_command_refuses_invalid_arguments(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], reason: str
 ) -> None:
     where = ["--out", str(tmp_path / "lib"), *(() if "--device" in words else ("--device", "h100"))]

@@ -48,7 +48,9 @@ def built(
 ) -> Built:
     device, tuned = driver.probe(0), exported_library.tuned()
     legal = {
-        one: tuned[one] for one in PROBLEMS if space.rejection(tuned[one], one, device) is None
+        problem: tuned[problem]
+        for problem in PROBLEMS
+        if space.rejection(tuned[problem], problem, device) is None
     }
     if len(legal) < 12:
         pytest.skip(f"{device.name} runs only {len(legal)} of the tuned configurations")
@@ -116,7 +118,7 @@ def kernel_of(driver: Driver, programs: Path, problem: Problem) -> Kernel:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_results_are_those_of_python_bit_for_bit(
+def test_library_results_equal_python_bit_for_bit(
     torch: Any, driver: Driver, programs: Path, built: Built, problem: Problem
 ) -> None:
     operands = Operands(torch, problem)
@@ -131,7 +133,7 @@ def test_results_are_those_of_python_bit_for_bit(
 
 @pytest.mark.parametrize("problem", OTHERS, ids=str)
 @pytest.mark.parametrize("gap", [0, 1])
-def test_other_shapes_are_right(torch: Any, built: Built, problem: Problem, gap: int) -> None:
+def test_other_shapes_are_correct(torch: Any, built: Built, problem: Problem, gap: int) -> None:
     operands = Operands(torch, problem)
     m, n, k = problem.m, problem.n, problem.k
     kind = operands.a.dtype
@@ -149,7 +151,7 @@ def test_other_shapes_are_right(torch: Any, built: Built, problem: Problem, gap:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
-def test_products_take_no_longer_than_in_python(
+def test_library_is_as_fast_as_python(
     torch: Any,
     driver: Driver,
     programs: Path,
@@ -187,7 +189,7 @@ def _graph(torch: Any, call: Callable[[], None]) -> Any:
     return graph
 
 
-def test_the_example_of_the_library_finds_every_product_right(built: Built) -> None:
+def test_example_program_finds_every_gemm_correct(built: Built) -> None:
     program = built.folder / "example"
     sources = [built.folder / "main.c", built.folder / "lib.c"]
     command: list[str | Path] = [
@@ -213,7 +215,9 @@ def test_ptx_can_be_loaded(torch: Any, driver: Driver, built: Built, tmp_path: P
     loaded = 0
     for product in built.library.products[:4]:
         for program in product.programs:
-            (path,) = (one for one in tmp_path.glob("*.ptx") if program.symbol in one.read_text())
+            (path,) = (
+                file for file in tmp_path.glob("*.ptx") if program.symbol in file.read_text()
+            )
             try:
                 driver.load_kernel(path.read_bytes() + b"\0", program.symbol, 0, 0)
             except RunnerError as error:
@@ -235,7 +239,7 @@ def layer(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_c_example_runs(layer: Path) -> None:
+def test_c_example_runs(layer: Path) -> None:
     gemm, program = layer / "gemm", layer / "linear"
     sources = [EXAMPLES / "c" / "linear.c", gemm / "gemm.c", driver_path()]
     command: list[str | Path] = [
@@ -252,7 +256,7 @@ def test_the_c_example_runs(layer: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "largest error 0\n"), result.stderr
 
 
-def test_the_cpp_example_runs(layer: Path) -> None:
+def test_cpp_example_runs(layer: Path) -> None:
     build, prefix = layer / "build", layer / "installed"
     link = f"-L{driver_path().parent} -l:{driver_path().name}"
     steps: list[list[str | Path]] = [
@@ -269,8 +273,8 @@ def test_the_cpp_example_runs(layer: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "largest error 0\n"), result.stderr
 
 
-def test_the_shapes_need_shares_copies_and_tensor_maps() -> None:
+def test_shapes_cover_split_k_copies_and_tensor_maps() -> None:
     tuned: dict[Problem, Config] = exported_library.tuned()
-    plans = [registry.plan(tuned[one], one) for one in PROBLEMS]
+    plans = [registry.plan(tuned[problem], problem) for problem in PROBLEMS]
     assert sum(plan.counters > 0 for plan in plans) >= 3
     assert sum(len(plan.launches) > 1 for plan in plans) >= 3

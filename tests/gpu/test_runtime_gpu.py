@@ -40,7 +40,7 @@ def _random(torch: Any, *shape: int) -> Any:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_products_are_right(
+def test_results_are_correct(
     torch: Any, driver: Driver, runs: Callable[[Config], Runtime], shape: tuple[int, int, int]
 ) -> None:
     problem, device = Problem(*shape), driver.probe(0)
@@ -48,7 +48,7 @@ def test_products_are_right(
     excess = {}
     for config in CONFIGS:
         if space.rejection(config, problem, device) is None:
-            a, b, out = (_random(torch, *one) for one in ((m, k), (k, n), (m, n)))
+            a, b, out = (_random(torch, *shape) for shape in ((m, k), (k, n), (m, n)))
             rest = -0.5 * out.double()
             Matmul(runs(config))(a, b, out, 0.75, -0.5)
             excess[config] = excess_of(out, a, b, 0.75, rest)
@@ -58,7 +58,7 @@ def test_products_are_right(
 
 @pytest.mark.parametrize("config", [NAIVE, SIMT, SPLIT], ids=str)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_views_are_right(
+def test_results_on_views_are_correct(
     torch: Any, runs: Callable[[Config], Runtime], config: Config, layout: str
 ) -> None:
     def view(letter: str, rows: int, columns: int) -> Any:
@@ -75,7 +75,7 @@ def test_views_are_right(
     assert torch.equal(memory, before)
 
 
-def test_out_is_allocated_by_pytorch_and_beta_0_reads_nothing(
+def test_pytorch_allocates_out_and_beta_0_reads_nothing(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
     a, b = _random(torch, 65, 33), _random(torch, 33, 70)
@@ -86,7 +86,7 @@ def test_out_is_allocated_by_pytorch_and_beta_0_reads_nothing(
 
 
 @pytest.mark.parametrize("config", [SIMT, SPLIT], ids=str)
-def test_the_product_waits_for_the_current_stream(
+def test_matmul_waits_for_the_current_stream(
     torch: Any, runs: Callable[[Config], Runtime], config: Config
 ) -> None:
     product = Matmul(runs(config))
@@ -102,7 +102,7 @@ def test_the_product_waits_for_the_current_stream(
 
 
 @pytest.mark.parametrize("config", [SIMT, SPLIT], ids=str)
-def test_streams_in_threads_do_not_disturb_each_other(
+def test_threads_with_their_own_streams_do_not_interfere(
     torch: Any, runs: Callable[[Config], Runtime], config: Config
 ) -> None:
     product = Matmul(runs(config))
@@ -126,7 +126,7 @@ def test_streams_in_threads_do_not_disturb_each_other(
 
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("config", [SIMT, SPLIT, LARGE], ids=str)
-def test_products_are_captured_in_graphs(
+def test_graph_captures_matmul(
     torch: Any, runs: Callable[[Config], Runtime], config: Config, warm: bool
 ) -> None:
     a, b, out = (_random(torch, 256, 256) for _ in range(3))
@@ -143,7 +143,7 @@ def test_products_are_captured_in_graphs(
     assert excess_of(out, a, b) <= 0
 
 
-def test_a_thread_without_a_context_is_served(
+def test_thread_without_a_context_may_call_matmul(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
     kernel = Kernel(runs(SPLIT), Problem(64, 64, 256), 0)
@@ -157,7 +157,7 @@ def test_a_thread_without_a_context_is_served(
     assert excess_of(out, a, b) <= 0
 
 
-def test_the_current_device_stays_current(torch: Any, runs: Callable[[Config], Runtime]) -> None:
+def test_current_device_stays_current(torch: Any, runs: Callable[[Config], Runtime]) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("one GPU only")
     a, b = (torch.randn(64, 64, device="cuda:1") for _ in range(2))
@@ -178,7 +178,7 @@ def test_other_types_are_refused(torch: Any, runs: Callable[[Config], Runtime]) 
         Matmul(runs(SIMT))(wide, wide)
 
 
-def test_gradients_are_refused_but_parameters_are_not(
+def test_gradients_are_refused_but_not_parameters(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
     product, a = Matmul(runs(SIMT)), _random(torch, 64, 64)
@@ -189,7 +189,7 @@ def test_gradients_are_refused_but_parameters_are_not(
         product(a, weight)
 
 
-def test_the_host_cost_of_a_launch(
+def test_host_cost_of_a_launch(
     torch: Any, runs: Callable[[Config], Runtime], record_property: Callable[[str, object], None]
 ) -> None:
     kernel = Kernel(runs(NAIVE), Problem(8, 8, 8), 0)
@@ -209,7 +209,7 @@ def test_the_host_cost_of_a_launch(
     assert microseconds < 15
 
 
-def test_cupy_arrays_on_cupys_stream(runs: Callable[[Config], Runtime]) -> None:
+def test_cupy_arrays_run_on_the_cupy_stream(runs: Callable[[Config], Runtime]) -> None:
     cupy = pytest.importorskip("cupy")
     a, b = (cupy.random.standard_normal((130, 130), dtype=cupy.float32) for _ in range(2))
     with cupy.cuda.Stream(non_blocking=True):
@@ -237,7 +237,7 @@ print(abs(out.get() - a.astype("f8") @ b.astype("f8")).max() < 1e-3)
 
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("context", ["pycuda.autoprimaryctx", "pycuda.autoinit"])
-def test_pycuda_arrays_in_the_primary_and_in_their_own_context(context: str) -> None:
+def test_pycuda_arrays_in_primary_and_own_contexts(context: str) -> None:
     pytest.importorskip("pycuda.driver")
     code = PYCUDA.format(context=context)
     done = subprocess.run(
@@ -250,7 +250,9 @@ def test_pycuda_arrays_in_the_primary_and_in_their_own_context(context: str) -> 
     assert done.stdout.strip() == "True", done.stderr
 
 
-def test_arrays_of_numba_like_libraries(torch: Any, runs: Callable[[Config], Runtime]) -> None:
+def test_arrays_with_only_the_array_interface(
+    torch: Any, runs: Callable[[Config], Runtime]
+) -> None:
     class Interface:
         def __init__(self, tensor: Any) -> None:
             self.__cuda_array_interface__ = tensor.__cuda_array_interface__
@@ -262,7 +264,7 @@ def test_arrays_of_numba_like_libraries(torch: Any, runs: Callable[[Config], Run
     assert excess_of(out, a, b) <= 0
 
 
-def test_memory_of_the_cpu_behind_an_interface_is_refused(
+def test_cpu_memory_behind_an_array_interface_is_refused(
     runs: Callable[[Config], Runtime],
 ) -> None:
     class Interface:
@@ -274,7 +276,7 @@ def test_memory_of_the_cpu_behind_an_interface_is_refused(
         Matmul(runs(SIMT))(Interface(), Interface(), Interface())
 
 
-def test_the_probed_device_is_pycudas(driver: Driver) -> None:
+def test_probed_device_equals_that_of_pycuda(driver: Driver) -> None:
     pytest.importorskip("pycuda.driver")
     from autotune.gpu import session
 

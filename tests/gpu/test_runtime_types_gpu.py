@@ -52,11 +52,11 @@ def _random(torch: Any, compute: str, *shape: int) -> Any:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("compute", STORED)
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_products_are_right(
+def test_results_are_correct(
     torch: Any, draws: Draws, family: str, compute: str, shape: tuple[int, int, int]
 ) -> None:
     m, n, k = shape
-    a, b, out = (_random(torch, compute, *one) for one in ((m, k), (k, n), (m, n)))
+    a, b, out = (_random(torch, compute, *shape) for shape in ((m, k), (k, n), (m, n)))
     rest = -0.5 * out.double()
     Matmul(draws(family))(a, b, out, 0.75, -0.5, compute=compute)
     assert excess_of(out, a, b, 0.75, rest, compute) <= 0
@@ -65,7 +65,9 @@ def test_products_are_right(
 @pytest.mark.parametrize("compute", STORED)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_views_are_right(torch: Any, draws: Draws, family: str, layout: str, compute: str) -> None:
+def test_results_on_views_are_correct(
+    torch: Any, draws: Draws, family: str, layout: str, compute: str
+) -> None:
     def view(letter: str, rows: int, columns: int) -> Any:
         if letter == "t":
             return _random(torch, compute, columns + 1, rows + 3)[1:, 2 : rows + 2].T
@@ -102,12 +104,12 @@ def test_out_is_allocated_in_the_type_of_the_kernel(torch: Any, draws: Draws, fa
     same: Any = Kernel(runtime, Problem(m, n, k, "bf16"), 0)(a, b)
     wide: Any = Kernel(runtime, Problem(m, n, k, "bf16", output="f32"), 0)(a, b)
     assert (same.dtype, wide.dtype) == (torch.bfloat16, torch.float32)
-    assert max(excess_of(one, a, b, compute="bf16") for one in (same, wide)) <= 0
+    assert max(excess_of(out, a, b, compute="bf16") for out in (same, wide)) <= 0
 
 
 @pytest.mark.parametrize("compute", ["bf16", "tf32"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_batches_are_right(torch: Any, draws: Draws, family: str, compute: str) -> None:
+def test_batches_are_correct(torch: Any, draws: Draws, family: str, compute: str) -> None:
     product, (m, n, k) = Matmul(draws(family)), ODD
     a, b = _random(torch, compute, 5, m, k), _random(torch, compute, 5, k, n)
     one = _random(torch, compute, k, n)
@@ -120,13 +122,13 @@ def test_batches_are_right(torch: Any, draws: Draws, family: str, compute: str) 
 @pytest.mark.parametrize("shape", [ALIGNED, ODD])
 @pytest.mark.parametrize("compute", ["bf16", "tf32x3"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_other_addresses_are_followed(
+def test_new_addresses_of_the_same_shape_are_used(
     torch: Any, draws: Draws, family: str, compute: str, shape: tuple[int, int, int]
 ) -> None:
     m, n, k = shape
     kernel = Kernel(draws(family), Problem(m, n, k, compute), 0)
     triples = [
-        tuple(_random(torch, compute, *one) for one in ((m, k), (k, n), (m, n)))
+        tuple(_random(torch, compute, *shape) for shape in ((m, k), (k, n), (m, n)))
         for _ in range(KEPT + 16)
     ]
     for _ in range(2):
@@ -137,7 +139,7 @@ def test_other_addresses_are_followed(
 
 
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_one_address_may_hold_other_shapes(torch: Any, draws: Draws, family: str) -> None:
+def test_address_may_be_reused_with_another_shape(torch: Any, draws: Draws, family: str) -> None:
     product, memory = Matmul(draws(family)), _random(torch, "bf16", 256 * 128)
     for rows, columns in ((256, 128), (128, 256), (64, 512), (256, 128)):
         a, b = memory.view(rows, columns), _random(torch, "bf16", columns, 72)
@@ -149,11 +151,11 @@ def test_one_address_may_hold_other_shapes(torch: Any, draws: Draws, family: str
 @pytest.mark.parametrize("shape", [ALIGNED, ODD])
 @pytest.mark.parametrize("compute", ["bf16", "tf32"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_products_are_captured_in_graphs(
+def test_graph_captures_matmul(
     torch: Any, draws: Draws, family: str, compute: str, shape: tuple[int, int, int], warm: bool
 ) -> None:
     m, n, k = shape
-    a, b, out = (_random(torch, compute, *one) for one in ((m, k), (k, n), (m, n)))
+    a, b, out = (_random(torch, compute, *shape) for shape in ((m, k), (k, n), (m, n)))
     kernel = Kernel(draws(family), Problem(m, n, k, compute), 0)
     if warm:
         kernel(a, b, out)
@@ -177,7 +179,7 @@ def test_products_are_captured_in_graphs(
     ],
     ids=str,
 )
-def test_streams_in_threads_do_not_disturb_each_other(
+def test_threads_with_their_own_streams_do_not_interfere(
     torch: Any, draws: Draws, family: str, values: dict[str, Value]
 ) -> None:
     product = Matmul(draws(family, **values))
@@ -186,7 +188,7 @@ def test_streams_in_threads_do_not_disturb_each_other(
     def work() -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             shapes = (200, 2050), (2050, 190), (200, 190)
-            a, b, out = (_random(torch, "bf16", *one) for one in shapes)
+            a, b, out = (_random(torch, "bf16", *shape) for shape in shapes)
             for _ in range(50):
                 product(a, b, out)
             excesses.append(excess_of(out, a, b, compute="bf16"))
@@ -202,12 +204,12 @@ def test_streams_in_threads_do_not_disturb_each_other(
 
 @pytest.mark.parametrize("shape", [ALIGNED, ODD])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_a_thread_without_a_context_is_served(
+def test_thread_without_a_context_may_call_matmul(
     torch: Any, draws: Draws, family: str, shape: tuple[int, int, int]
 ) -> None:
     m, n, k = shape
     kernel = Kernel(draws(family), Problem(m, n, k, "bf16"), 0)
-    a, b, out = (_random(torch, "bf16", *one) for one in ((m, k), (k, n), (m, n)))
+    a, b, out = (_random(torch, "bf16", *shape) for shape in ((m, k), (k, n), (m, n)))
     torch.cuda.synchronize()
     addresses = a.data_ptr(), b.data_ptr(), out.data_ptr()
     thread = threading.Thread(target=lambda: kernel.launch(*addresses))
@@ -225,7 +227,7 @@ def test_operands_of_two_types_are_refused(torch: Any, draws: Draws) -> None:
 
 @pytest.mark.parametrize("compute", ["f16", "tf32"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_cupy_arrays_on_cupys_stream(draws: Draws, family: str, compute: str) -> None:
+def test_cupy_arrays_run_on_the_cupy_stream(draws: Draws, family: str, compute: str) -> None:
     cupy = pytest.importorskip("cupy")
     product, dtype = Matmul(draws(family)), STORED[compute]
     a, b = (cupy.random.standard_normal((130, 131), dtype=cupy.float32) for _ in range(2))
@@ -261,7 +263,7 @@ print(abs(out.get() - expected).max() < 0.05, abs(wide.get() - expected).max() <
 
 @pytest.mark.parametrize("context", ["pycuda.autoprimaryctx", "pycuda.autoinit"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
-def test_pycuda_arrays_in_the_primary_and_in_their_own_context(
+def test_pycuda_arrays_in_primary_and_own_contexts(
     draws: Draws, cache: Path, family: str, context: str
 ) -> None:
     pytest.importorskip("pycuda.driver")

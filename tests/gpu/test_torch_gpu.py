@@ -71,7 +71,7 @@ def close(torch: Any, found: Any, expected: Any, tolerance: float) -> None:
 
 @pytest.mark.parametrize("compute", TYPES)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
-def test_products_are_right(torch: Any, mm: Any, compute: str, layout: str) -> None:
+def test_results_are_correct(torch: Any, mm: Any, compute: str, layout: str) -> None:
     shapes = (ROWS, IN), (IN, OUT)
     a, b = (
         drawn(torch, *shape, dtype=TYPES[compute])
@@ -85,9 +85,7 @@ def test_products_are_right(torch: Any, mm: Any, compute: str, layout: str) -> N
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
-def test_the_operator_is_registered_as_pytorch_wants_it(
-    torch: Any, mm: Any, activation: str | None
-) -> None:
+def test_operator_passes_pytorch_opcheck(torch: Any, mm: Any, activation: str | None) -> None:
     w, bias = drawn(torch, OUT, IN, grad=True), drawn(torch, OUT, grad=True)
     given = drawn(torch, ROWS, IN, grad=True), w.t(), bias, activation
     assert set(torch.library.opcheck(mm, given).values()) == {"SUCCESS"}
@@ -95,12 +93,12 @@ def test_the_operator_is_registered_as_pytorch_wants_it(
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
-def test_gradients_are_pytorchs(torch: Any, mm: Any, compute: str, activation: str | None) -> None:
+def test_gradients_match_pytorch(torch: Any, mm: Any, compute: str, activation: str | None) -> None:
     dtype = TYPES[compute]
     given = [
         drawn(torch, *shape, dtype=dtype, grad=True) for shape in ((ROWS, IN), (OUT, IN), (OUT,))
     ]
-    twins = [one.detach().double().requires_grad_() for one in given]
+    twins = [argument.detach().double().requires_grad_() for argument in given]
     gradient = drawn(torch, ROWS, OUT, dtype=dtype)
     x, w, bias = given
     mm(x, w.t(), bias, activation, compute).backward(gradient)
@@ -110,17 +108,17 @@ def test_gradients_are_pytorchs(torch: Any, mm: Any, compute: str, activation: s
     )
     # In 16 bits a relu may be on the other side of 0.
     tolerance = 1e-5 if compute == "f32" else 3e-2
-    for one, twin in zip(given, twins, strict=True):
-        close(torch, one.grad, twin.grad, tolerance)
+    for argument, twin in zip(given, twins, strict=True):
+        close(torch, argument.grad, twin.grad, tolerance)
 
 
-def test_the_gradient_of_a_sum_is_pytorchs(torch: Any, mm: Any) -> None:
+def test_gradient_of_a_sum_matches_pytorch(torch: Any, mm: Any) -> None:
     x, w = drawn(torch, ROWS, IN, grad=True), drawn(torch, OUT, IN, grad=True)
     mm(x, w.t()).sum().backward()
     close(torch, w.grad, x.detach().sum(0).expand(OUT, IN), 1e-5)
 
 
-def test_there_are_gradients_of_gradients(torch: Any, mm: Any) -> None:
+def test_operator_is_twice_differentiable(torch: Any, mm: Any) -> None:
     x, w = drawn(torch, ROWS, IN, grad=True), drawn(torch, OUT, IN, grad=True)
     penalties = []
     products: list[Callable[[], Any]] = [lambda: mm(x, w.t()), lambda: x @ w.t()]
@@ -130,7 +128,7 @@ def test_there_are_gradients_of_gradients(torch: Any, mm: Any) -> None:
     close(torch, penalties[0], penalties[1], 1e-4)
 
 
-def test_inductor_compiles_it_into_one_graph(torch: Any, mm: Any) -> None:
+def test_inductor_compiles_the_operator_into_one_graph(torch: Any, mm: Any) -> None:
     pytest.importorskip("triton")
     w, bias = drawn(torch, OUT, IN), drawn(torch, OUT)
 
@@ -158,7 +156,7 @@ def test_inductor_compiles_training(torch: Any, mm: Any) -> None:
     close(torch, gradients[0], gradients[1], 1e-5)
 
 
-def test_autocast_multiplies_in_16_bits(torch: Any, mm: Any) -> None:
+def test_autocast_computes_in_16_bits(torch: Any, mm: Any) -> None:
     a, b = drawn(torch, ROWS, IN), drawn(torch, IN, OUT)
     with torch.autocast("cuda", torch.bfloat16):
         result = mm(a, b)
@@ -167,7 +165,7 @@ def test_autocast_multiplies_in_16_bits(torch: Any, mm: Any) -> None:
 
 
 @pytest.mark.parametrize("view", ["every other column", "one row for all", "no rows"])
-def test_what_no_kernel_reads_is_multiplied_too(torch: Any, mm: Any, view: str) -> None:
+def test_strides_that_no_kernel_reads_are_copied(torch: Any, mm: Any, view: str) -> None:
     whole = drawn(torch, ROWS, 2 * IN)
     a = {"every other column": whole[:, ::2], "one row for all": whole[:1, :IN].expand(ROWS, IN),
          "no rows": whole[:0, :IN]}[view]  # fmt: skip
@@ -177,7 +175,7 @@ def test_what_no_kernel_reads_is_multiplied_too(torch: Any, mm: Any, view: str) 
     assert not len(a) or excess_of(result, a, b) <= 0
 
 
-def test_fp32_follows_pytorchs_setting(
+def test_fp32_follows_the_pytorch_setting(
     torch: Any, mm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
@@ -199,7 +197,7 @@ def test_fp32_follows_pytorchs_setting(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_layer_computes_what_pytorchs_does(torch: Any, dtype: str) -> None:
+def test_linear_matches_pytorch(torch: Any, dtype: str) -> None:
     from autotune.torch import Linear
 
     layer = Linear(IN, OUT, activation="relu", device="cuda", dtype=getattr(torch, dtype))
@@ -230,7 +228,7 @@ def patched(model: Any, **options: Any) -> Any:
     return patch(model, file=StringIO(), **options)
 
 
-def test_a_patched_model_computes_the_same(torch: Any, model: Any) -> None:
+def test_patched_model_computes_the_same(torch: Any, model: Any) -> None:
     x = drawn(torch, ROWS, IN)
     with torch.no_grad():
         before = model(x)
@@ -238,14 +236,12 @@ def test_a_patched_model_computes_the_same(torch: Any, model: Any) -> None:
         close(torch, model(x), before, 1e-5)
 
 
-def test_a_layer_that_cublas_multiplies_faster_is_kept(
-    torch: Any, store: Store, driver: Driver
-) -> None:
+def test_layer_that_cublas_runs_faster_is_kept(torch: Any, store: Store, driver: Driver) -> None:
     store.save(made_up(driver, LAYER, SIMT, 2.0, 1.0))
     assert patched(torch.nn.Linear(IN, OUT, device="cuda")).kept == ("",)
 
 
-def test_a_patched_model_is_captured_in_a_graph(torch: Any, model: Any) -> None:
+def test_graph_captures_a_patched_model(torch: Any, model: Any) -> None:
     patched(model)
     x = drawn(torch, ROWS, IN)
     with torch.inference_mode():
@@ -259,7 +255,7 @@ def test_a_patched_model_is_captured_in_a_graph(torch: Any, model: Any) -> None:
         close(torch, out, model(x), 0)
 
 
-def test_threads_with_streams_of_their_own_share_a_patched_model(torch: Any, model: Any) -> None:
+def test_threads_with_their_own_streams_share_a_patched_model(torch: Any, model: Any) -> None:
     patched(model)
     wrong: list[float] = []
 
@@ -279,7 +275,7 @@ def test_threads_with_streams_of_their_own_share_a_patched_model(torch: Any, mod
     assert max(wrong) < 1e-4
 
 
-def test_what_is_not_recorded_is_tuned(torch: Any, store: Store, driver: Driver) -> None:
+def test_patch_tunes_shapes_without_a_record(torch: Any, store: Store, driver: Driver) -> None:
     pytest.importorskip("pycuda")
     layer = torch.nn.Linear(128, 96, bias=False, device="cuda", dtype=torch.bfloat16)
     report = patched(layer, rows=32, tune=True, budget=5)
@@ -288,7 +284,7 @@ def test_what_is_not_recorded_is_tuned(torch: Any, store: Store, driver: Driver)
     assert report.rows[0].ours_us == record.best.measurement.time_us
 
 
-def test_the_example_runs(torch: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_runs(torch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     made = torch_inference.model_of(torch, IN, OUT)
     assert torch_inference.compare(torch, made, ROWS) < 0.05
     out = capsys.readouterr().out
@@ -296,7 +292,7 @@ def test_the_example_runs(torch: Any, capsys: pytest.CaptureFixture[str]) -> Non
     assert "us patched" in out
 
 
-def test_the_example_replaces_what_is_recorded(
+def test_example_patches_recorded_layers(
     torch: Any, store: Store, driver: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     up = Problem(ROWS, OUT, IN, "bf16", "nt")

@@ -238,13 +238,13 @@ def counter_bytes(library: ExportedLibrary) -> int:
 
 
 def _sizes(launch: plan.Launch) -> list[str]:
-    return [str(struct.calcsize(FORMATS[one.type])) for one in launch.arguments]
+    return [str(struct.calcsize(FORMATS[argument.type])) for argument in launch.arguments]
 
 
 def _kind(launch: plan.Launch) -> str:
     """Of a kernel that computes in fp32 from A and B as they are; -1 of others."""
     values = dict(launch.template.arguments)
-    names = [one.value for one in launch.arguments]
+    names = [argument.value for argument in launch.arguments]
     plain = names[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
     epilogue = values.get("EPILOGUE", 0) if plain else -1
     return f"{values.get('TRANS_A', 0)} {values.get('TRANS_B', 0)} {epilogue}"

@@ -45,7 +45,7 @@ class Exchange:
         self.stream, self.refuses, self.reads = 0, False, 0
         self._functions = READ(self._read), STREAM(self._work_stream)
         self._kept: dict[int, Any] = {}
-        addresses = (ctypes.cast(one, ctypes.c_void_p).value for one in self._functions)
+        addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in self._functions)
         self.table = (ctypes.c_void_p * 7)(1 | 3 << 32, None, None, None, None, *addresses)
 
     @property
@@ -65,7 +65,7 @@ class Exchange:
         seen.ndim, seen.lanes, seen.byte_offset = host.ndim, 1, 0
         seen.code, seen.bits = CODES[name_of(host)]
         sizes = (ctypes.c_int64 * host.ndim)(*host.shape)
-        steps = (ctypes.c_int64 * host.ndim)(*(one // host.itemsize for one in host.strides))
+        steps = (ctypes.c_int64 * host.ndim)(*(stride // host.itemsize for stride in host.strides))
         self._kept[id(array)] = sizes, steps
         integers = ctypes.POINTER(ctypes.c_int64)
         seen.shape, seen.strides = ctypes.cast(sizes, integers), ctypes.cast(steps, integers)

@@ -302,7 +302,7 @@ _STORED = tuple(STORED.values())  # in the order of the kernels' TYPE argument
 
 def _unpack(parameters: ctypes.Array[ctypes.c_void_p], formats: str) -> tuple[Any, ...]:
     pairs = zip(formats, parameters, strict=True)
-    return tuple(_TYPES[one].from_address(pointer).value for one, pointer in pairs)
+    return tuple(_TYPES[format].from_address(pointer).value for format, pointer in pairs)
 
 
 def _matrix(
@@ -332,7 +332,7 @@ def _naive(
     alpha: float, beta: float, bias: int | None, stride_a: int, stride_b: int, stride_c: int,
     _coalesced: int, trans_a: int, trans_b: int, epilogue: int, kind: int = 0, output: int = 0,
 ) -> None:  # fmt: skip
-    size, size_c = (np.dtype(_STORED[one]).itemsize for one in (kind, output))
+    size, size_c = (np.dtype(_STORED[type]).itemsize for type in (kind, output))
     left = decoded(_matrix(a + size * z * stride_a, m, k, lda, trans_a, kind))
     right = decoded(_matrix(b + size * z * stride_b, k, n, ldb, trans_b, kind))
     memory = _matrix(c + size_c * z * stride_c, m, n, ldc, kind=output)

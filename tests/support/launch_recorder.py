@@ -33,7 +33,9 @@ class Recorder(FakeCuda):
         super().__init__()
         self.raw: list[Launch] = []
         self._sizes = {
-            program.symbol: [struct.calcsize(FORMATS[one.type]) for one in launch.arguments]
+            program.symbol: [
+                struct.calcsize(FORMATS[argument.type]) for argument in launch.arguments
+            ]
             for launch, program in library.launches
         }
         self.counters: set[int] = set()
@@ -96,7 +98,7 @@ def _encode(
 def launched_by_python(
     library: ExportedLibrary, call: Call, config: Config, plan: LaunchPlan
 ) -> list[Any]:
-    """What the run time launches for a call, with a plan."""
+    """What the runtime launches for a call, with a plan."""
     cuda = Recorder(library)
     cuda.make_context(0)
 
@@ -110,14 +112,14 @@ def launched_by_python(
     runtime = Runtime(Driver(cuda), answer, planned, exported_library.fake_build)
     names = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
     steps = dict(zip(names, (*call.leading, *call.strides), strict=True))
-    given = {name: max(0, step) for name, step in steps.items() if step != 0}
+    explicit = {name: max(0, step) for name, step in steps.items() if step != 0}
     bias = BIAS if call.problem.has_bias else 0
     launch = partial(Kernel(runtime, call.problem, 0).launch, alpha=call.alpha, beta=call.beta)
-    launch(call.a, call.b, call.c, call.stream, bias=bias, **given)
+    launch(call.a, call.b, call.c, call.stream, bias=bias, **explicit)
     counted = counter_bytes(library)
     return [
-        one._replace(arguments=tuple(cuda.placed(each, counted) for each in one.arguments))
-        for one in cuda.raw
+        raw._replace(arguments=tuple(cuda.placed(value, counted) for value in raw.arguments))
+        for raw in cuda.raw
     ]
 
 
@@ -125,23 +127,27 @@ def general_of(library: ExportedLibrary, call: Call) -> General:
     """The first general kernel that the operands of a call allow."""
     problem = call.problem
     dense = zip(call.leading, problem.leading_dimensions, strict=True)
-    leading = tuple(one or other for one, other in dense)
+    leading = tuple(given or default for given, default in dense)
     full = (rows * ld for rows, ld in zip(problem.stored_rows, leading, strict=True))
     steps = tuple(
-        0 if one == SHARED or problem.batch == 1 else one or other
-        for one, other in zip(call.strides, full, strict=True)
+        0 if stride == SHARED or problem.batch == 1 else stride or dense_stride
+        for stride, dense_stride in zip(call.strides, full, strict=True)
     )
     sizes = problem.element_bytes, problem.element_bytes, problem.output_bytes
     allowed = Alignment.of(leading, (call.a, call.b, call.c), sizes, steps)  # type: ignore[arg-type]
     return next(
-        one.general
-        for one in library.fallbacks
-        if one.general.serves(problem)
+        fallback.general
+        for fallback in library.fallbacks
+        if fallback.general.serves(problem)
         and all(
             have % want == 0
             for have, want in zip(
                 (allowed.a, allowed.b, allowed.c),
-                (one.general.alignment.a, one.general.alignment.b, one.general.alignment.c),
+                (
+                    fallback.general.alignment.a,
+                    fallback.general.alignment.b,
+                    fallback.general.alignment.c,
+                ),
                 strict=True,
             )
         )

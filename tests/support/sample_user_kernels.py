@@ -101,7 +101,7 @@ class KernelRunner:
         return self._outcome(candidate.config)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        return [self._outcome(one.config) for one in candidates]
+        return [self._outcome(candidate.config) for candidate in candidates]
 
     def baseline(self) -> None:
         return None

@@ -92,14 +92,14 @@ def tune(**changes: Any) -> autotune.KernelRecord:
     return autotune.tune_kernel(**given)
 
 
-def test_the_fastest_is_found_with_what_it_takes(runner: OpenedRunner) -> None:
+def test_tune_kernel_finds_the_fastest_configuration(runner: OpenedRunner) -> None:
     record = tune()
     assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
     assert (record.best.resources.threads, record.best.occupancy) == (256, 1.0)
     assert (record.device, len(runner.measured)) == (H100, LEGAL)
 
 
-def test_the_record_is_found_again(runner: OpenedRunner) -> None:
+def test_best_kernel_finds_the_record(runner: OpenedRunner) -> None:
     record = tune()
     assert autotune.best_kernel("saxpy<THREADS, EACH>", arguments(), device="gpu:1") == record
     with pytest.raises(NotFoundError, match=r"saxpy\(int32=1\) is not tuned on NVIDIA H100"):
@@ -107,18 +107,18 @@ def test_the_record_is_found_again(runner: OpenedRunner) -> None:
     assert runner.works
 
 
-def test_the_runner_gets_the_call_the_gpu_and_the_limit(runner: OpenedRunner) -> None:
+def test_runner_is_opened_with_call_gpu_and_time_limit(runner: OpenedRunner) -> None:
     tune(trials=1, time_limit=3.0)
     ((work, index, limit),) = runner.works
     assert (str(work)[:15], index, limit) == ("saxpy(float32[1", 1, 3.0)
 
 
-def test_a_gpu_may_be_named(runner: OpenedRunner) -> None:
+def test_device_may_be_the_name_of_the_gpu(runner: OpenedRunner) -> None:
     tune(trials=1, device="h100")
     assert runner.works[0][1] == 1
 
 
-def test_a_second_call_goes_on_from_the_first(runner: OpenedRunner) -> None:
+def test_second_call_continues_the_first(runner: OpenedRunner) -> None:
     tune(trials=4)
     first = len(runner.measured)
     tune()
@@ -134,7 +134,7 @@ def test_a_second_call_goes_on_from_the_first(runner: OpenedRunner) -> None:
     ],
     ids=["source", "grid", "arguments"],
 )
-def test_what_was_measured_of_something_else_does_not_count(
+def test_changed_definition_starts_a_new_search(
     runner: OpenedRunner, changes: dict[str, Any]
 ) -> None:
     tune()
@@ -142,7 +142,7 @@ def test_what_was_measured_of_something_else_does_not_count(
     assert len(runner.measured) == 2 * LEGAL
 
 
-def test_a_header_that_changed_makes_another_kernel(runner: OpenedRunner, tmp_path: Path) -> None:
+def test_changed_header_starts_a_new_search(runner: OpenedRunner, tmp_path: Path) -> None:
     source, header = tmp_path / "mine.cu", tmp_path / "factor.cuh"
     source.write_text('#include "factor.cuh"\n' + SAXPY.replace("a *", "FACTOR * a *"))
     sources = set()
@@ -152,14 +152,14 @@ def test_a_header_that_changed_makes_another_kernel(runner: OpenedRunner, tmp_pa
     assert (len(sources), len(runner.measured)) == (2, 2)
 
 
-def test_a_kernel_that_does_not_compile_is_told_with_the_error(runner: OpenedRunner) -> None:
+def test_compile_error_is_reported(runner: OpenedRunner) -> None:
     broken = SAXPY.replace("n) y[at]", "m) y[at]")
     with pytest.raises(AutotuneError, match=r"has a time.*compile 11.*saxpy.cu.6.: error: .*\"m\""):
         tune(source=broken)
     assert not runner.measured
 
 
-def test_arguments_that_the_kernel_does_not_take_are_refused(runner: OpenedRunner) -> None:
+def test_arguments_that_do_not_fit_are_refused(runner: OpenedRunner) -> None:
     with pytest.raises(UsageError, match=r"argument 3 is int64 \(8 bytes\); saxpy takes a "):
         tune(arguments=[*arguments()[:3], np.int64(N)])
     assert not runner.works
@@ -180,13 +180,15 @@ def test_arguments_that_the_kernel_does_not_take_are_refused(runner: OpenedRunne
         ({"device": 3.5}, "device is 3.5; give its name"),
     ],
 )
-def test_bad_input_is_refused(runner: OpenedRunner, changes: dict[str, Any], message: str) -> None:
+def test_invalid_input_is_refused(
+    runner: OpenedRunner, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         tune(**changes)
     assert not runner.works
 
 
-def test_trials_may_be_kept_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
+def test_storage_may_be_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
     given = {"storage": str(tmp_path / "trials.log"), "objective": "cold"}
     tune(**given)
     assert not list(cache.rglob("*.log"))
@@ -194,14 +196,14 @@ def test_trials_may_be_kept_elsewhere(runner: OpenedRunner, tmp_path: Path, cach
     assert len(runner.measured) == LEGAL
 
 
-def test_a_failing_search_closes_the_runner(runner: OpenedRunner) -> None:
+def test_failing_search_closes_the_runner(runner: OpenedRunner) -> None:
     runner.broken = {f"t{threads}": Failure("launch", "refused") for threads in THREADS}
     with pytest.raises(AutotuneError, match="launch 11"):
         tune()
     assert runner.closed == 1
 
 
-def test_wrong_and_deadly_configurations_cost_themselves_alone(
+def test_wrong_or_crashing_configurations_fail_alone(
     runner: OpenedRunner, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     def opened(work: Workload, index: int, *, time_limit: float) -> gpu.GpuRunner:
@@ -238,13 +240,13 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ("h100", "NVIDIA H100 80GB HBM3 is not in this machine, and nothing can predict the time"),
     ],
 )
-def test_tuning_says_that_it_takes_a_gpu(device: str, message: str) -> None:
+def test_tuning_without_a_gpu_is_refused(device: str, message: str) -> None:
     with pytest.raises(MissingError, match=message):
         tune(device=device)
 
 
 @pytest.mark.usefixtures("without_gpu")
-def test_occupancy_takes_none() -> None:
+def test_occupancy_needs_no_gpu() -> None:
     table = autotune.kernel_occupancy(**DEFINITION, device="h100", jobs=2)
     assert len(table.rows) == len(THREADS) * len(EACH)
     found = {
@@ -274,6 +276,6 @@ def test_occupancy_counts_static_and_dynamic_shared_memory() -> None:
     assert row.resources.shared == 64 * 4 + 64 * 1000
 
 
-def test_occupancy_of_a_device_that_no_compiler_knows_is_refused() -> None:
+def test_occupancy_of_an_uncompilable_device_is_refused() -> None:
     with pytest.raises(DeviceError, match=r"kernels are compiled for 7\.5 and newer"):
         autotune.kernel_occupancy(**DEFINITION, device="gtx 1080")

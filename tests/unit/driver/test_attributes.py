@@ -6,7 +6,7 @@ from support.fake_driver import H100, MEMORY
 from autotune.driver.attributes import NAMES, describe
 
 
-def test_every_attribute_that_is_asked_for_is_one_of_the_drivers() -> None:
+def test_driver_has_every_attribute() -> None:
     driver = pytest.importorskip("cuda.bindings.driver")
     assert [
         n for n in NAMES if not hasattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{n}")
@@ -24,7 +24,7 @@ def test_peak_counts_a_fused_multiply_add_twice() -> None:
     assert describe("H100", MEMORY, H100).peak_fp32 == pytest.approx(67e12, rel=0.002)
 
 
-def test_limits_are_the_drivers_own() -> None:
+def test_limits_are_those_of_the_driver() -> None:
     device = describe("H100", MEMORY, H100)
     limits = device.shared_per_block_optin, device.reserved_shared_per_block, device.blocks_per_sm
     assert limits == (232448, 1024, 32)

@@ -36,7 +36,7 @@ def fake() -> FakeEncoder:
     return FakeEncoder()
 
 
-def test_a_tensor_map_is_encoded_in_bytes_for_where_it_lies(fake: FakeEncoder) -> None:
+def test_tensor_map_is_encoded_for_its_address_in_bytes(fake: FakeEncoder) -> None:
     TensorMapEncoder(fake)(A, VALUES)
     assert fake.calls == [
         Encoded(
@@ -55,21 +55,19 @@ def test_a_tensor_map_is_encoded_in_bytes_for_where_it_lies(fake: FakeEncoder) -
     ]
 
 
-def test_the_encoding_is_what_the_driver_wrote(fake: FakeEncoder) -> None:
+def test_encoding_is_what_the_driver_wrote(fake: FakeEncoder) -> None:
     encoded = TensorMapEncoder(fake)(A, VALUES)
     assert encoded == struct.pack("<QQ", 0, WORD_1).ljust(128, b"\x5a")
 
 
 @pytest.mark.parametrize(("stride", "batch"), [(0, 3), (0, 1), (4104 * 513, 1)])
-def test_one_matrix_for_all_has_one_in_the_third_extent(
-    fake: FakeEncoder, stride: int, batch: int
-) -> None:
+def test_single_matrix_has_a_third_extent_of_1(fake: FakeEncoder, stride: int, batch: int) -> None:
     TensorMapEncoder(fake)(replace(A, batch=batch), VALUES | {"stride_a": stride})
     assert fake.calls[0].extents == (4096, 512, 1)
     assert fake.calls[0].strides == (2 * 4104, 2 * 4104 * 512)
 
 
-def test_a_copy_in_the_workspace_has_steps_of_its_own(fake: FakeEncoder) -> None:
+def test_packed_copy_has_its_own_strides(fake: FakeEncoder) -> None:
     copied = replace(A, base="workspace", type="f32", pitch=64, stride=64 * 512, box=(32, 8))
     TensorMapEncoder(fake)(replace(copied, columns=61), {"workspace": 256})
     assert fake.calls[0].strides == (4 * 64, 4 * 64 * 512)
@@ -77,7 +75,7 @@ def test_a_copy_in_the_workspace_has_steps_of_its_own(fake: FakeEncoder) -> None
 
 
 @pytest.mark.parametrize(("columns", "cleared"), [(63, True), (64, False)])
-def test_below_128_kib_a_bit_that_drivers_set_by_mistake_is_cleared(
+def test_erroneous_bit_is_cleared_below_128_kib(
     fake: FakeEncoder, columns: int, cleared: bool
 ) -> None:
     # 1023 rows of 128 bytes and one of `columns`.
@@ -88,7 +86,7 @@ def test_below_128_kib_a_bit_that_drivers_set_by_mistake_is_cleared(
     assert word == (WORD_1 & ~(1 << 21) if cleared else WORD_1)
 
 
-def test_names_of_types_and_swizzles_have_the_values_of_the_driver() -> None:
+def test_enumerations_have_the_values_of_the_driver() -> None:
     cuda = pytest.importorskip("cuda.bindings.driver")
     types, swizzles = cuda.CUtensorMapDataType, cuda.CUtensorMapSwizzle
     words = {"f": "FLOAT", "bf": "BFLOAT", "tf": "TFLOAT", "u": "UINT"}
@@ -121,7 +119,7 @@ def test_names_of_types_and_swizzles_have_the_values_of_the_driver() -> None:
         ({"swizzle": 64}, {}, "rows of 128 bytes is wider than its swizzle of 64"),
     ],
 )
-def test_what_the_driver_would_refuse_is_refused_with_the_reason(
+def test_illegal_tensor_maps_are_refused_with_the_reason(
     fake: FakeEncoder, changed: dict[str, Any], values: dict[str, float], reason: str
 ) -> None:
     with pytest.raises(RunnerError, match=f"tensor map of a: .*{reason}"):
@@ -135,19 +133,19 @@ def test_limits_themselves_are_allowed(fake: FakeEncoder, changed: dict[str, Any
     assert len(fake.calls) == 1
 
 
-def test_what_the_driver_refuses_all_the_same_names_its_status(fake: FakeEncoder) -> None:
+def test_driver_refusal_names_the_status(fake: FakeEncoder) -> None:
     fake.status = 1
     with pytest.raises(RunnerError, match="cuTensorMapEncodeTiled gave 1 for TensorMap"):
         TensorMapEncoder(fake)(A, VALUES)
 
 
 @pytest.mark.parametrize("answer", [(0, 0, 1), (0, None, 1), (500, None, None)])
-def test_a_driver_without_tensor_maps_says_so(answer: tuple[Any, ...]) -> None:
+def test_driver_without_tensor_maps_is_refused(answer: tuple[Any, ...]) -> None:
     with pytest.raises(RunnerError, match="has no cuTensorMapEncodeTiled; update it"):
         TensorMapEncoder(SimpleNamespace(cuGetProcAddress=lambda *_: answer))
 
 
-def test_a_session_passes_tensor_maps_by_value(
+def test_session_passes_tensor_maps_by_value(
     fake: FakeEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from autotune.driver import arguments
@@ -164,6 +162,8 @@ def test_a_session_passes_tensor_maps_by_value(
     encoded, *others = arguments.resolve_arguments(given, VALUES, session._encode)
     assert isinstance(encoded, bytes)
     assert others == [4096, 7, 0.5]
-    packed = struct.pack("".join(arguments.FORMATS[one.type] for one in given), encoded, *others)
+    packed = struct.pack(
+        "".join(arguments.FORMATS[argument.type] for argument in given), encoded, *others
+    )
     assert packed[:128] == encoded
     assert len(packed) == 128 + 16

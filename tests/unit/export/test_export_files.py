@@ -51,29 +51,27 @@ def read_plan(data: Any, library: ExportedLibrary, config: Config) -> LaunchPlan
     """A plan back from its JSON, with the templates of the library's programs."""
     launches = tuple(
         Launch(
-            library.programs[one["kernel"]].template,
-            tuple(one["grid"]),
-            tuple(one["block"]),
-            one["shared"],
-            tuple(map(read_argument, one["arguments"])),
+            library.programs[launch["kernel"]].template,
+            tuple(launch["grid"]),
+            tuple(launch["block"]),
+            launch["shared"],
+            tuple(map(read_argument, launch["arguments"])),
         )
-        for one in data["launches"]
+        for launch in data["launches"]
     )
     return LaunchPlan(config, launches, data["workspace"], data["counters"], data["product"])
 
 
-def test_the_json_holds_the_whole_plan_of_every_product(
-    library: ExportedLibrary, tmp_path: Path
-) -> None:
+def test_json_has_the_whole_plan_of_every_gemm(library: ExportedLibrary, tmp_path: Path) -> None:
     data = document(library, tmp_path)
     read = {
-        one["problem"]: read_plan(one["plan"], library, Config.parse(one["config"]))
-        for one in data["products"]
+        product["problem"]: read_plan(product["plan"], library, Config.parse(product["config"]))
+        for product in data["products"]
     }
-    assert read == {str(one.problem): one.plan for one in library.products}
+    assert read == {str(product.problem): product.plan for product in library.products}
 
 
-def test_the_json_names_every_file_with_its_hash(small: ExportedLibrary, tmp_path: Path) -> None:
+def test_json_lists_every_file_with_its_hash(small: ExportedLibrary, tmp_path: Path) -> None:
     files = document(small, tmp_path, "c")["files"]
     found = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
     del found["lib.json"]
@@ -81,9 +79,7 @@ def test_the_json_names_every_file_with_its_hash(small: ExportedLibrary, tmp_pat
     assert set(files) == {"lib.h", "lib.c", "main.c", "CMakeLists.txt", "lib.pc.in", "README.md"}
 
 
-def test_the_json_says_what_a_kernel_was_compiled_from(
-    small: ExportedLibrary, tmp_path: Path
-) -> None:
+def test_json_names_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: Path) -> None:
     kernel, *_ = document(small, tmp_path)["kernels"]
     program, *_ = small.programs.values()
     assert kernel["template"] == dict(program.template.arguments)
@@ -91,21 +87,21 @@ def test_the_json_says_what_a_kernel_was_compiled_from(
     assert kernel["sha256"] == sha256(program.cubin).hexdigest()
 
 
-def test_cubins_lie_beside_the_plans_that_name_them(small: ExportedLibrary, tmp_path: Path) -> None:
-    kernels = {one["key"]: one for one in document(small, tmp_path, "cubin")["kernels"]}
+def test_plans_name_the_cubin_files(small: ExportedLibrary, tmp_path: Path) -> None:
+    kernels = {kernel["key"]: kernel for kernel in document(small, tmp_path, "cubin")["kernels"]}
     (program,) = small.products[0].programs
     file = tmp_path / kernels[program.key]["file"]
     assert (file.suffix, file.read_bytes()) == (".cubin", program.cubin)
 
 
-def test_the_readme_says_where_each_kernel_is_from(small: ExportedLibrary, tmp_path: Path) -> None:
+def test_readme_says_where_each_kernel_comes_from(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     text = (tmp_path / "README.md").read_text()
     assert f"| `{SMALL}` | {H100.name} | exact | 10 us (measured) | `{NAIVE}` |" in text
     assert "| `f32:nn:none` | 9.0 | any | `simt:bm=64," in text
 
 
-def test_the_name_takes_the_place_of_the_templates_own(tmp_path: Path) -> None:
+def test_library_name_replaces_that_of_the_templates(tmp_path: Path) -> None:
     library = exported_library.library_of({SMALL: NAIVE}, name="fast_mm")
     write_library(library, tmp_path, "c")
     texts = [path.read_text() for path in tmp_path.iterdir()]
@@ -117,19 +113,19 @@ def test_the_name_takes_the_place_of_the_templates_own(tmp_path: Path) -> None:
     "name",
     ["", "1st", "a-b", "a b", "../up", "/tmp/x", "a/b", "a.b", "ü", "main", "x" * 41, "a\n"],
 )  # fmt: skip
-def test_a_name_that_is_no_identifier_is_refused(name: str) -> None:
+def test_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="give another, such as gemm"):
         check_name(name)
 
 
 @pytest.mark.parametrize("name", ["../lib.c", "/etc/lib.c", "a/b", "..", "."])
-def test_a_file_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+def test_file_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="is no name of a file in"):
         replace_files(tmp_path, "lib.json", {name: b""})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_replaces_what_it_left(small: ExportedLibrary, tmp_path: Path) -> None:
+def test_export_replaces_its_own_files(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     first = (tmp_path / "lib.c").read_text()
     other = exported_library.library_of({replace(SMALL, k=41): NAIVE})
@@ -138,18 +134,14 @@ def test_an_export_replaces_what_it_left(small: ExportedLibrary, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["lib.c", "README.md", "CMakeLists.txt"])
-def test_a_file_of_somebody_else_is_not_replaced(
-    small: ExportedLibrary, tmp_path: Path, name: str
-) -> None:
+def test_foreign_file_is_not_replaced(small: ExportedLibrary, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("mine")
     with pytest.raises(AutotuneError, match=f"{name} is not as an export left it"):
         write_library(small, tmp_path, "c")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_that_was_changed_since_is_not_replaced(
-    small: ExportedLibrary, tmp_path: Path
-) -> None:
+def test_changed_file_is_not_replaced(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     with (tmp_path / "main.c").open("a") as file:
         file.write("/* mine */")
@@ -159,7 +151,7 @@ def test_a_file_that_was_changed_since_is_not_replaced(
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"files": 3}', '{"files": []}'])
-def test_another_json_file_is_not_replaced(
+def test_foreign_json_file_is_not_replaced(
     small: ExportedLibrary, tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "lib.json").write_text(text)
@@ -167,7 +159,7 @@ def test_another_json_file_is_not_replaced(
         write_library(small, tmp_path, "json")
 
 
-def test_a_link_is_not_followed_out_of_the_folder(small: ExportedLibrary, tmp_path: Path) -> None:
+def test_symbolic_link_is_not_followed(small: ExportedLibrary, tmp_path: Path) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "folder"
     outside.write_text("precious")
     folder.mkdir()
@@ -177,13 +169,13 @@ def test_a_link_is_not_followed_out_of_the_folder(small: ExportedLibrary, tmp_pa
     assert outside.read_text() == "precious"
 
 
-def test_a_folder_that_is_a_file_is_refused(small: ExportedLibrary, tmp_path: Path) -> None:
+def test_file_in_place_of_the_folder_is_refused(small: ExportedLibrary, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AutotuneError, match=r"cannot write to .*give another folder"):
         write_library(small, tmp_path / "file", "c")
 
 
-def test_nothing_is_left_behind_if_a_file_cannot_be_written(
+def test_failed_write_leaves_no_files(
     small: ExportedLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_self: Path, target: Path) -> Path:
@@ -195,7 +187,7 @@ def test_nothing_is_left_behind_if_a_file_cannot_be_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_format_lists_those_there_are(tmp_path: Path) -> None:
+def test_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match="unknown format 'so'; give one of c, cubin, ptx, cu, json"
     ):
@@ -204,19 +196,19 @@ def test_an_unknown_format_lists_those_there_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shapes", "devices"), [([], ["h100"]), (["8x8x8"], [])])
-def test_an_export_of_nothing_is_refused(
+def test_export_without_shapes_or_devices_is_refused(
     tmp_path: Path, shapes: list[str], devices: list[str]
 ) -> None:
     with pytest.raises(UsageError, match="give at least one of each"):
         write(shapes, tmp_path, devices=devices)
 
 
-def test_a_product_that_nothing_runs_is_named() -> None:
+def test_problem_without_a_kernel_is_named() -> None:
     with pytest.raises(NotFoundError, match=f"no kernel can run {SMALL} on {H100.name}"):
         gather("lib", [SMALL], [H100], lambda *_: None, exported_library.fake_build)
 
 
-def test_a_kernel_that_does_not_compile_is_named() -> None:
+def test_kernel_that_does_not_compile_is_named() -> None:
     with pytest.raises(AutotuneError, match=r"naive<1, 0, 0, 0> does not compile for sm_90: why"):
         gather(
             "lib",

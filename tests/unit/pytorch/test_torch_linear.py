@@ -160,7 +160,7 @@ def patched(model: Any, *rows: int, **options: Any) -> tuple[Any, str]:
 
 
 def classes(model: Any) -> list[type]:
-    return [type(one) for one in (model.first, model.second, model.down)]
+    return [type(layer) for layer in (model.first, model.second, model.down)]
 
 
 def test_layers_that_gain_are_replaced_and_others_kept(store: Store) -> None:

@@ -117,7 +117,7 @@ def test_compiled_gradients_are_those_of_eager_ones(activation: str | None) -> N
         torch.manual_seed(1)
         operands = [drawn(6, 4, grad=True), drawn(4, 5, grad=True), drawn(5, grad=True)]
         function(*operands, activation).square().sum().backward()
-        gradients.append([one.grad for one in operands])
+        gradients.append([operand.grad for operand in operands])
     torch.testing.assert_close(*gradients)
 
 
@@ -259,7 +259,7 @@ each_bad = pytest.mark.parametrize(("given", "error", "message"), BAD.values(), 
 
 
 def operands(given: tuple[Any, ...]) -> list[Any]:
-    return [drawn(*one) if isinstance(one, tuple) else one for one in given]
+    return [drawn(*argument) if isinstance(argument, tuple) else argument for argument in given]
 
 
 @each_bad

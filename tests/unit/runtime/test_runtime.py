@@ -42,13 +42,13 @@ def _transposed(matrix: Matrix) -> Interface:
 # What is computed.
 
 
-def test_the_product_is_written_to_out_which_is_returned(case: Case) -> None:
+def test_result_is_written_to_out_and_out_returned(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     assert case.matmul(a, b, out) is out
     assert _close(out.host, a.host @ b.host)
 
 
-def test_alpha_scales_the_product_and_beta_what_out_held(case: Case) -> None:
+def test_alpha_scales_the_product_and_beta_the_old_out(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     held = out.host.copy()
     case.matmul(a, b, out, alpha=2.0, beta=-0.5)
@@ -63,7 +63,7 @@ def test_beta_0_does_not_read_out(case: Case) -> None:
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_transposed_views_are_taken_as_they_lie(case: Case, layout: str) -> None:
+def test_transposed_views_are_read_without_a_copy(case: Case, layout: str) -> None:
     a = case.array(5, 3) if layout[0] == "n" else _transposed(case.matrix(3, 5))
     b = case.array(3, 7) if layout[1] == "n" else _transposed(case.matrix(7, 3))
     out = case.array(5, 7)
@@ -82,7 +82,7 @@ def test_rows_may_have_gaps(case: Case) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 7, 3), (5, 1, 3), (5, 7, 1), (1, 1, 3), (1, 1, 1)])
-def test_an_axis_of_size_1_may_have_any_stride(case: Case, shape: tuple[int, int, int]) -> None:
+def test_axis_of_size_1_may_have_any_stride(case: Case, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
 
     def odd(rows: int, columns: int) -> Interface:
@@ -98,7 +98,7 @@ def test_an_axis_of_size_1_may_have_any_stride(case: Case, shape: tuple[int, int
     assert _close(out.host, a.host @ b.host)
 
 
-def test_split_k_adds_up_in_the_workspace(case: Case) -> None:
+def test_split_k_sums_in_the_workspace(case: Case) -> None:
     case.config = SPLIT
     a, b, out = case.operands(5, 7, 64)
     case.matmul(a, b, out)
@@ -108,7 +108,7 @@ def test_split_k_adds_up_in_the_workspace(case: Case) -> None:
 # What is launched.
 
 
-def test_a_launch_is_the_plans(case: Case) -> None:
+def test_launch_follows_the_plan(case: Case) -> None:
     case.matmul(*case.operands(33, 70, 3))
     (launch,) = case.cuda.launches
     (planned,) = case.plans[0].launches
@@ -117,7 +117,7 @@ def test_a_launch_is_the_plans(case: Case) -> None:
     )  # fmt: skip
 
 
-def test_arguments_are_addresses_leading_dimensions_and_sizes(case: Case) -> None:
+def test_arguments_are_addresses_leading_dimensions_sizes(case: Case) -> None:
     a, b = case.matrix(5, 10)[:, :3], case.matrix(3, 7)
     out = case.matrix(5, 8)[:, :7]
     case.matmul(Interface(a), Interface(b), Interface(out), alpha=2.0, beta=0.5)
@@ -126,12 +126,12 @@ def test_arguments_are_addresses_leading_dimensions_and_sizes(case: Case) -> Non
     )  # fmt: skip
 
 
-def test_kernels_may_take_all_dynamic_shared_memory_but_their_static(case: Case) -> None:
+def test_kernels_may_use_all_shared_memory_of_a_block(case: Case) -> None:
     case.matmul(*case.operands(5, 7, 3))
     assert list(case.cuda.limits.values()) == [232448 - 1024]
 
 
-def test_the_plan_is_made_for_the_alignment_of_the_arrays(case: Case) -> None:
+def test_plan_is_made_for_the_alignment_of_the_arrays(case: Case) -> None:
     memory = case.cuda.hold(np.empty(4 * 8 + 8, np.float32))
     first = (-memory.ctypes.data // 4) % 4
     odd = memory[first + 1 : first + 33].reshape(4, 8)
@@ -152,17 +152,17 @@ def test_other_alignment_is_another_executable(case: Case) -> None:
 # What is left for a warm call.
 
 
-def test_a_warm_call_only_asks_for_the_context_and_launches(case: Case, torch: FakeTorch) -> None:
+def test_warm_call_only_reads_the_context_and_launches(case: Case, torch: FakeTorch) -> None:
     case.cuda.make_context()
-    a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(5, 7, 3))
+    a, b, out = (torch.on("cuda:0", operand.host) for operand in case.operands(5, 7, 3))
     case.matmul(a, b, out)
     assert case.calls(lambda: case.matmul(a, b, out)) == ["cuCtxGetId", "cuLaunchKernelEx"]
 
 
-def test_a_warm_call_with_a_workspace_only_asks_whether_it_is_captured(case: Case) -> None:
+def test_warm_call_with_a_workspace_also_checks_for_capture(case: Case) -> None:
     case.config = SPLIT
     kernel = Kernel(case.runtime, Problem(4, 8, 16), 0)
-    a, b, c = (one.host.ctypes.data for one in case.operands(4, 8, 16))
+    a, b, c = (operand.host.ctypes.data for operand in case.operands(4, 8, 16))
     case.cuda.make_context()
     kernel.launch(a, b, c, 5)
     assert case.calls(lambda: kernel.launch(a, b, c, 5)) == [
@@ -171,7 +171,7 @@ def test_a_warm_call_with_a_workspace_only_asks_whether_it_is_captured(case: Cas
     ]  # fmt: skip
 
 
-def test_new_arrays_of_a_known_look_are_not_looked_up_or_compiled_again(case: Case) -> None:
+def test_new_arrays_of_a_known_signature_reuse_the_kernel(case: Case) -> None:
     case.matmul(*case.operands(4, 8, 16))
     known = len(case.found), len(case.built), len(case.plans)
     for _ in range(3):
@@ -192,8 +192,8 @@ def test_threads_share_a_kernel(case: Case) -> None:
     def work() -> None:
         for _ in range(20):
             a, b, out = (Interface(np.random.rand(8, 8).astype(np.float32)) for _ in range(3))
-            for one in (a, b, out):
-                case.cuda.hold(one.host)
+            for operand in (a, b, out):
+                case.cuda.hold(operand.host)
             case.matmul(a, b, out)
             results.append(_close(out.host, a.host @ b.host))
 
@@ -208,14 +208,14 @@ def test_threads_share_a_kernel(case: Case) -> None:
 # Whether it is tuned.
 
 
-def test_an_exact_record_is_used_silently(case: Case) -> None:
+def test_exact_record_runs_without_a_warning(case: Case) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         case.matmul(*case.operands(5, 7, 3))
 
 
 @pytest.mark.parametrize("how", ["nearest", "predicted"])
-def test_an_untuned_shape_says_once_what_to_type(case: Case, how: Any) -> None:
+def test_untuned_shape_warns_once_with_the_command(case: Case, how: Any) -> None:
     case.how = how
 
     def act() -> None:
@@ -228,21 +228,21 @@ def test_an_untuned_shape_says_once_what_to_type(case: Case, how: Any) -> None:
     assert len(said) == 1
 
 
-def test_the_warning_points_at_the_caller(case: Case) -> None:
+def test_warning_points_at_the_caller(case: Case) -> None:
     case.how = "nearest"
     with pytest.warns(UntunedWarning) as said:
         case.matmul(*case.operands(5, 7, 3))
     assert said[0].filename == __file__
 
 
-def test_each_shape_is_warned_of(case: Case) -> None:
+def test_each_untuned_shape_warns(case: Case) -> None:
     case.how = "nearest"
     for shape in ((5, 7, 3), (5, 7, 4)):
         with pytest.warns(UntunedWarning, match=str(Problem(*shape))):
             case.matmul(*case.operands(*shape))
 
 
-def test_a_tuner_is_called_for_an_untuned_shape_and_its_result_used(case: Case) -> None:
+def test_tuned_result_of_an_untuned_shape_is_used(case: Case) -> None:
     case.how = "nearest"
     a, b, out = case.operands(5, 7, 64)
     tuned = []
@@ -260,7 +260,7 @@ def test_a_tuner_is_called_for_an_untuned_shape_and_its_result_used(case: Case) 
     assert case.plans[-1].config == SPLIT
 
 
-def test_what_was_bound_before_tuning_is_forgotten(case: Case) -> None:
+def test_gemms_bound_before_tuning_are_forgotten(case: Case) -> None:
     operands = case.operands(5, 7, 64)
     case.matmul(*operands)
     case.config = SPLIT
@@ -269,19 +269,19 @@ def test_what_was_bound_before_tuning_is_forgotten(case: Case) -> None:
     assert case.plans[-1].config == SPLIT
 
 
-def test_a_problem_that_nothing_can_run(case: Case) -> None:
+def test_problem_without_a_kernel_is_refused(case: Case) -> None:
     case.config = None
     with pytest.raises(NotFoundError, match="no kernel can run 5x7x3:f32:nn on NVIDIA H100"):
         case.matmul(*case.operands(5, 7, 3))
 
 
-def test_a_kernel_that_does_not_compile(case: Case) -> None:
+def test_compile_error_is_reported(case: Case) -> None:
     case.reason = "error: too many registers"
     with pytest.raises(AutotuneError, match=r"naive<1, 0, 0, 0> does not compile for sm_90: error"):
         case.matmul(*case.operands(5, 7, 3))
 
 
-def test_a_launch_that_the_driver_refuses(case: Case) -> None:
+def test_refused_launch_is_reported(case: Case) -> None:
     operands = case.operands(5, 7, 3)
     case.matmul(*operands)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE

@@ -29,13 +29,13 @@ def refused(case: Case, a: Any, b: Any, out: Any = None, beta: float = 0.0) -> s
     return str(error.value)
 
 
-def test_mismatched_inner_sizes(case: Case) -> None:
+def test_mismatched_inner_sizes_are_refused(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(4, 7), case.array(5, 7))
     assert message == "A (5, 3) times B (4, 7): the inner sizes 3 and 4 differ"
 
 
 @pytest.mark.parametrize("name", ["A", "B", "out"])
-def test_another_type(case: Case, name: str) -> None:
+def test_unsupported_type_is_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     double = operands[name].host.astype(np.float64)
     operands[name] = Interface(case.cuda.hold(double))
@@ -44,7 +44,7 @@ def test_another_type(case: Case, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "B", "out"])
-def test_numpy_arrays(case: Case, name: str) -> None:
+def test_numpy_arrays_are_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     operands[name] = operands[name].host
     message = refused(case, *operands.values())
@@ -52,32 +52,32 @@ def test_numpy_arrays(case: Case, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "B", "out"])
-def test_memory_of_the_cpu(case: Case, name: str) -> None:
+def test_cpu_memory_is_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     operands[name] = Interface(operands[name].host.copy())
     message = refused(case, *operands.values())
     assert message == f"{name} is on the CPU; move it to a CUDA device"
 
 
-def test_operands_on_two_devices(case: Case) -> None:
+def test_operands_on_two_devices_are_refused(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(3, 7, ordinal=1), case.array(5, 7))
     assert message == "A is on CUDA device 0, B on 1; move one of them"
 
 
-def test_out_on_another_device(case: Case) -> None:
+def test_out_on_another_device_is_refused(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(3, 7), case.array(5, 7, ordinal=1))
     assert message == "A is on CUDA device 0, out on 1; move one of them"
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2, 3, 3)])
-def test_other_than_two_or_three_dimensions(case: Case, shape: tuple[int, ...]) -> None:
+def test_other_numbers_of_dimensions_are_refused(case: Case, shape: tuple[int, ...]) -> None:
     a = Interface(case.cuda.hold(np.zeros(shape, np.float32)))
     message = refused(case, a, case.array(3, 3), case.array(3, 3))
     assert message == f"A has {len(shape)} dimensions {shape}; give a matrix or a batch of them"
 
 
 @pytest.mark.parametrize("shape", [(0, 7, 3), (5, 0, 3), (5, 7, 0)])
-def test_an_empty_operand(case: Case, shape: tuple[int, int, int]) -> None:
+def test_empty_operand_is_refused(case: Case, shape: tuple[int, int, int]) -> None:
     assert "every size must be at least 1" in refused(case, *case.operands(*shape))
 
 
@@ -91,7 +91,7 @@ def test_an_empty_operand(case: Case, shape: tuple[int, int, int]) -> None:
         pytest.param(lambda x: x[::2, ::2][:3, :3].T, id="a transposed view with gaps"),
     ],
 )
-def test_strides_that_no_kernel_takes(case: Case, view: Any) -> None:
+def test_strides_that_no_kernel_reads_are_refused(case: Case, view: Any) -> None:
     host = view(case.matrix(6, 6))
     strides = tuple(stride // 4 for stride in host.strides)
     message = refused(case, Interface(host), case.array(3, 3), case.array(3, 3))
@@ -101,7 +101,7 @@ def test_strides_that_no_kernel_takes(case: Case, view: Any) -> None:
     )
 
 
-def test_strides_between_elements(case: Case) -> None:
+def test_strides_of_partial_elements_are_refused(case: Case) -> None:
     a = Interface(case.matrix(3, 3), strides=(14, 4))
     message = refused(case, a, case.array(3, 3), case.array(3, 3))
     assert (
@@ -110,7 +110,7 @@ def test_strides_between_elements(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "B", "out"])
-def test_an_address_between_elements(case: Case, name: str) -> None:
+def test_misaligned_address_is_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     address = operands[name].host.ctypes.data + 2
     operands[name] = Interface(operands[name].host, data=(address, False))
@@ -118,60 +118,60 @@ def test_an_address_between_elements(case: Case, name: str) -> None:
     assert refused(case, *operands.values()) == said
 
 
-def test_out_of_another_shape(case: Case) -> None:
+def test_out_of_another_shape_is_refused(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(3, 7), case.array(7, 5))
     assert message == "out is (7, 5); the product is (5, 7)"
 
 
-def test_a_transposed_out(case: Case) -> None:
+def test_transposed_out_is_refused(case: Case) -> None:
     out = Interface(case.matrix(7, 5).T)
     message = refused(case, case.array(5, 3), case.array(3, 7), out)
     assert message.startswith("out of shape (5, 7) has strides (1, 5); it must be row-major")
 
 
-def test_a_read_only_out(case: Case) -> None:
+def test_read_only_out_is_refused(case: Case) -> None:
     host = case.matrix(5, 7)
     out = Interface(host, data=(host.ctypes.data, True))
     message = refused(case, case.array(5, 3), case.array(3, 7), out)
     assert message == "out is read-only; give a writable array"
 
 
-def test_a_masked_array(case: Case) -> None:
+def test_masked_array_is_refused(case: Case) -> None:
     a = Interface(case.matrix(5, 3), mask=object())
     assert refused(case, a, case.array(3, 7), case.array(5, 7)).startswith("A has a mask")
 
 
-def test_beta_without_out(case: Case) -> None:
+def test_beta_without_out_is_refused(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(3, 7), beta=0.5)
     assert message == "beta is 0.5 but there is no out to scale; give out="
 
 
-def test_no_out_where_nothing_can_allocate_it(case: Case) -> None:
+def test_missing_out_without_an_allocator_is_refused(case: Case) -> None:
     message = refused(case, case.array(5, 3), case.array(3, 7))
     assert message == "Interface cannot be allocated here; give out=(5, 7)"
 
 
 @pytest.mark.parametrize("name", ["A", "B"])
-def test_out_that_is_an_input(case: Case, name: str) -> None:
+def test_out_that_is_an_input_is_refused(case: Case, name: str) -> None:
     a, b = case.array(3, 3), case.array(3, 3)
     message = refused(case, a, b, a if name == "A" else b)
     assert f"overlaps {name} at" in message
 
 
-def test_out_that_begins_inside_an_input(case: Case) -> None:
+def test_out_that_starts_inside_an_input_is_refused(case: Case) -> None:
     memory = case.matrix(5, 3)
     a, out = Interface(memory[:3]), Interface(memory[2:])
     assert "overlaps A at" in refused(case, a, case.array(3, 3), out)
 
 
-def test_overlap_is_found_at_warm_calls_too(case: Case) -> None:
+def test_warm_call_detects_overlap(case: Case) -> None:
     a, b, out = case.operands(4, 4, 4)
     case.matmul(a, b, out)
     case.cuda.launches.clear()
     assert "overlaps B at" in refused(case, a, b, b)
 
 
-def test_out_may_be_other_columns_of_an_inputs_memory(case: Case) -> None:
+def test_out_may_be_other_columns_of_the_input_memory(case: Case) -> None:
     memory = case.matrix(3, 8)
     a, b, out = memory[:, :3], case.array(3, 4), memory[:, 4:]
     case.matmul(Interface(a), b, Interface(out))
@@ -198,7 +198,7 @@ def occupied(address: int, window: MatrixMemory) -> list[int]:
 
 
 @given(st.integers(0, 120), windows, st.integers(0, 120), windows)
-def test_an_overlap_is_never_missed(
+def test_overlap_is_never_missed(
     at: int, one: MatrixMemory, other_at: int, other: MatrixMemory
 ) -> None:
     shared = {*occupied(2 * at, one)} & {*occupied(2 * other_at, other)}
@@ -206,12 +206,12 @@ def test_an_overlap_is_never_missed(
 
 
 @given(windows)
-def test_the_extent_of_matrices_ends_behind_their_last_element(window: MatrixMemory) -> None:
+def test_extent_ends_behind_the_last_element(window: MatrixMemory) -> None:
     assert window.extent == max(occupied(0, window)) + 1
 
 
 @given(windows)
-def test_matrices_that_share_an_element_are_never_disjoint(window: MatrixMemory) -> None:
+def test_matrices_that_share_an_element_are_not_disjoint(window: MatrixMemory) -> None:
     shared = occupied(0, window)
     assert not window.disjoint or len(set(shared)) == len(shared)
 
@@ -223,12 +223,12 @@ def test_matrices_that_share_an_element_are_never_disjoint(window: MatrixMemory)
         pytest.param(MatrixMemory(5, 7, 24, 3, 8), id="rows that take turns"),
     ],
 )
-def test_matrices_without_a_gap_to_spare_are_disjoint(window: MatrixMemory) -> None:
+def test_adjacent_matrices_are_disjoint(window: MatrixMemory) -> None:
     assert window.disjoint
 
 
 @given(*[st.integers(1, 4)] * 4, st.sampled_from((2, 4)))
-def test_side_by_side_columns_are_apart(
+def test_adjacent_columns_do_not_overlap(
     rows: int, left: int, right: int, gap: int, size: int
 ) -> None:
     leading = left + right + gap

@@ -40,7 +40,7 @@ def _refused(case: Case, *operands: Any, **given: Any) -> str:
 # Batches.
 
 
-def test_matrices_of_a_batch_are_multiplied_in_pairs(case: Case) -> None:
+def test_batch_multiplies_matrices_pairwise(case: Case) -> None:
     a, b, out = case.array(4, 5, 3), case.array(4, 3, 7), case.array(4, 5, 7)
     assert case.matmul(a, b, out) is out
     assert _close(out.host, a.host @ b.host)
@@ -48,13 +48,13 @@ def test_matrices_of_a_batch_are_multiplied_in_pairs(case: Case) -> None:
 
 
 @pytest.mark.parametrize("shapes", [((4, 5, 3), (3, 7)), ((5, 3), (4, 3, 7))], ids=str)
-def test_one_matrix_is_multiplied_by_each_of_a_batch(case: Case, shapes: Any) -> None:
+def test_single_matrix_serves_the_whole_batch(case: Case, shapes: Any) -> None:
     a, b, out = (case.array(*shape) for shape in (*shapes, (4, 5, 7)))
     case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
 
 
-def test_a_repeated_matrix_is_one_matrix(case: Case) -> None:
+def test_broadcast_matrix_counts_as_a_single_one(case: Case) -> None:
     repeated = np.broadcast_to(case.matrix(5, 3), (4, 5, 3))
     b, out = case.array(4, 3, 7), case.array(4, 5, 7)
     case.matmul(Interface(repeated), b, out)
@@ -62,7 +62,7 @@ def test_a_repeated_matrix_is_one_matrix(case: Case) -> None:
     assert case.cuda.launches[0].arguments[-3:] == (0, 21, 35)
 
 
-def test_a_batch_of_one_matrix_keeps_its_axis(case: Case, torch: FakeTorch) -> None:
+def test_batch_of_one_keeps_its_axis(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((1, 5, 3), (3, 7)))
     out: Any = case.matmul(a, b)
     assert _close(out.host, a.host @ b.host)
@@ -76,7 +76,7 @@ def test_out_is_allocated_with_the_batch(case: Case, torch: FakeTorch) -> None:
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_batches_of_transposed_views_are_taken_as_they_lie(case: Case, layout: str) -> None:
+def test_batches_of_transposed_views_need_no_copy(case: Case, layout: str) -> None:
     a = case.matrix(4, 5, 3) if layout[0] == "n" else case.matrix(4, 3, 5).swapaxes(1, 2)
     b = case.matrix(4, 3, 7) if layout[1] == "n" else case.matrix(4, 7, 3).swapaxes(1, 2)
     out = case.array(4, 5, 7)
@@ -85,7 +85,7 @@ def test_batches_of_transposed_views_are_taken_as_they_lie(case: Case, layout: s
     assert case.found == [Problem(5, 7, 3, layout=layout, batch=4)]
 
 
-def test_matrices_may_lie_apart(case: Case) -> None:
+def test_matrices_may_have_gaps_between_them(case: Case) -> None:
     a, b, out = case.matrix(8, 6, 3)[::2, :5], case.matrix(4, 3, 7), case.matrix(4, 6, 9)
     held = out.copy()
     case.matmul(Interface(a), Interface(b), Interface(out[:, 1:, 2:]))
@@ -93,31 +93,31 @@ def test_matrices_may_lie_apart(case: Case) -> None:
     assert _close(out, held)
 
 
-def test_the_rows_of_matrices_may_take_turns(case: Case) -> None:
+def test_rows_of_matrices_may_interleave(case: Case) -> None:
     a, b, out = case.matrix(5, 4, 3), case.matrix(3, 7), case.matrix(5, 4, 7)
     case.matmul(Interface(a.swapaxes(0, 1)), Interface(b), Interface(out.swapaxes(0, 1)))
     assert _close(out, a @ b)
 
 
-def test_the_plan_counts_on_no_more_than_the_strides_allow(case: Case) -> None:
+def test_plan_respects_the_alignment_of_strides(case: Case) -> None:
     a = case.matrix(3, 5, 4)[:, :4]
     b = as_strided(case.matrix(3 * 17), (3, 4, 4), (4 * 17, 16, 4))
     case.matmul(Interface(a), Interface(b), case.array(3, 4, 4))
     assert (case.alignments[0].a, case.alignments[0].b) == (4, 1)
 
 
-def test_batches_that_differ(case: Case) -> None:
+def test_different_batches_are_refused(case: Case) -> None:
     message = _refused(case, case.array(4, 5, 3), case.array(2, 3, 7), case.array(4, 5, 7))
     assert message == "A (4, 5, 3) times B (2, 3, 7): the batches 4 and 2 differ"
 
 
-def test_an_out_without_the_batch(case: Case) -> None:
+def test_out_without_the_batch_is_refused(case: Case) -> None:
     message = _refused(case, case.array(4, 5, 3), case.array(3, 7), case.array(5, 7))
     assert message == "out is (5, 7); the product is (4, 5, 7)"
 
 
 @pytest.mark.parametrize("stride", [0, 1, 20])
-def test_an_out_whose_matrices_overlap(case: Case, stride: int) -> None:
+def test_out_with_overlapping_matrices_is_refused(case: Case, stride: int) -> None:
     out = as_strided(case.matrix(4 * 35), (4, 5, 7), (4 * stride, 28, 4))
     message = _refused(case, case.array(4, 5, 3), case.array(4, 3, 7), Interface(out))
     assert message == (
@@ -126,13 +126,13 @@ def test_an_out_whose_matrices_overlap(case: Case, stride: int) -> None:
     )
 
 
-def test_a_batch_backwards(case: Case) -> None:
+def test_negative_batch_stride_is_refused(case: Case) -> None:
     a = case.matrix(4, 5, 3)[::-1]
     message = _refused(case, Interface(a), case.array(4, 3, 7), case.array(4, 5, 7))
     assert message.startswith("A of shape (4, 5, 3) has strides (-15, 3, 1); it must be row-major")
 
 
-def test_an_out_between_the_matrices_of_an_input(case: Case) -> None:
+def test_out_may_lie_between_the_matrices_of_an_input(case: Case) -> None:
     memory = case.matrix(4, 5, 12)
     a, b, out = memory[:, :, :3], case.matrix(4, 3, 7), memory[:, :, 4:11]
     expected = a @ b
@@ -140,7 +140,7 @@ def test_an_out_between_the_matrices_of_an_input(case: Case) -> None:
     assert _close(out, expected)
 
 
-def test_an_out_within_a_later_matrix_of_an_input(case: Case) -> None:
+def test_out_within_a_later_matrix_of_an_input_is_refused(case: Case) -> None:
     memory = case.matrix(4, 3, 3)
     message = _refused(case, Interface(memory), case.array(3, 3), Interface(memory[3]))
     assert message.startswith("out is (3, 3)")
@@ -168,7 +168,9 @@ def _activated(value: Matrix, activation: str | None) -> Matrix:
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 @pytest.mark.parametrize("biased", [True, False])
-def test_bias_and_activation_come_last(case: Case, biased: bool, activation: str | None) -> None:
+def test_bias_and_activation_are_applied_last(
+    case: Case, biased: bool, activation: str | None
+) -> None:
     a, b, out = case.operands(5, 7, 3)
     bias = case.array(7) if biased else None
     expected = 2 * (a.host @ b.host) + 0.5 * out.host + (bias.host if bias else 0)
@@ -176,21 +178,21 @@ def test_bias_and_activation_come_last(case: Case, biased: bool, activation: str
     assert _close(out.host, _activated(expected, activation))
 
 
-def test_a_bias_is_shared_by_the_batch(case: Case) -> None:
+def test_bias_is_shared_by_the_batch(case: Case) -> None:
     a, b, out, bias = case.array(4, 5, 3), case.array(3, 7), case.array(4, 5, 7), case.array(7)
     case.matmul(a, b, out, bias=bias, activation="relu")
     assert _close(out.host, np.maximum(a.host @ b.host + bias.host, 0))
     assert case.found == [Problem(5, 7, 3, batch=4, epilogue="bias_relu")]
 
 
-def test_epilogues_are_problems_of_their_own(case: Case) -> None:
+def test_each_epilogue_is_its_own_problem(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     for activation in (None, "relu", None, "relu"):
         case.matmul(a, b, out, activation=activation)
     assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, epilogue="relu")]
 
 
-def test_a_tuner_is_called_for_the_epilogue(case: Case) -> None:
+def test_tuner_gets_the_epilogue(case: Case) -> None:
     case.how = "nearest"
     tuned: list[Problem] = []
 
@@ -203,7 +205,7 @@ def test_a_tuner_is_called_for_the_epilogue(case: Case) -> None:
     assert tuned == [Problem(5, 7, 3, epilogue="bias_gelu")]
 
 
-def test_an_unknown_activation(case: Case) -> None:
+def test_unknown_activation_is_refused(case: Case) -> None:
     with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu or"):
         case.matmul(*case.operands(5, 7, 3), activation="tanh")
 
@@ -216,22 +218,22 @@ def test_an_unknown_activation(case: Case) -> None:
         ((0,), "bias is empty (0,); every size must be at least 1"),
     ],
 )
-def test_a_bias_that_does_not_fit(case: Case, shape: tuple[int, ...], said: str) -> None:
+def test_bias_of_another_shape_is_refused(case: Case, shape: tuple[int, ...], said: str) -> None:
     assert _refused(case, *case.operands(5, 7, 3), bias=case.array(*shape)) == said
 
 
-def test_a_bias_with_gaps(case: Case) -> None:
+def test_bias_with_gaps_is_refused(case: Case) -> None:
     bias = Interface(case.matrix(14)[::2])
     message = _refused(case, *case.operands(5, 7, 3), bias=bias)
     assert message == "bias has stride 2; copy it with .contiguous()"
 
 
-def test_a_bias_on_another_device(case: Case) -> None:
+def test_bias_on_another_device_is_refused(case: Case) -> None:
     message = _refused(case, *case.operands(5, 7, 3), bias=case.array(7, ordinal=1))
     assert message == "A is on CUDA device 0, bias on 1; move one of them"
 
 
-def test_a_bias_that_out_overwrites(case: Case) -> None:
+def test_bias_that_overlaps_out_is_refused(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     assert "overlaps bias at" in _refused(case, a, b, out, bias=Interface(out.host[4]))
 
@@ -239,7 +241,7 @@ def test_a_bias_that_out_overwrites(case: Case) -> None:
 # Kernels that are bound to one problem.
 
 
-def test_a_kernel_has_its_activation(case: Case) -> None:
+def test_kernel_applies_its_activation(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, epilogue="bias_relu"), 0)
     a, b, out = case.operands(5, 7, 3)
     bias = case.array(7)
@@ -250,29 +252,29 @@ def test_a_kernel_has_its_activation(case: Case) -> None:
 @pytest.mark.parametrize(
     ("epilogue", "given"), [("bias_relu", {}), ("bias", {"activation": "gelu"})]
 )
-def test_a_kernel_refuses_another_epilogue(case: Case, epilogue: str, given: Any) -> None:
+def test_kernel_refuses_another_epilogue(case: Case, epilogue: str, given: Any) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, epilogue=epilogue), 0)
     with pytest.raises(ArrayError, match=f"this kernel is for 5x7x3:f32:nn:{epilogue}"):
         kernel(*case.operands(5, 7, 3), **given)
 
 
-def test_a_kernel_takes_one_matrix_for_its_batch(case: Case) -> None:
+def test_kernel_accepts_a_single_matrix_for_its_batch(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, batch=4), 0)
     a, b, out = case.array(4, 5, 3), case.array(3, 7), case.array(4, 5, 7)
     kernel(a, b, out)
     assert _close(out.host, a.host @ b.host)
 
 
-def test_a_kernel_refuses_another_batch(case: Case) -> None:
+def test_kernel_refuses_another_batch(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, batch=4), 0)
     with pytest.raises(ArrayError, match=r"product 5x7x3:f32:nn:batch=2; this kernel is for .*=4"):
         kernel(case.array(2, 5, 3), case.array(3, 7), case.array(2, 5, 7))
 
 
-def test_a_kernel_takes_bare_addresses_of_a_batch(case: Case) -> None:
+def test_kernel_launches_on_addresses_of_a_batch(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, batch=4, epilogue="bias"), 0)
     a, b, c, bias = (case.matrix(*shape) for shape in ((4, 5, 3), (3, 7), (4, 5, 8), (7,)))
-    addresses = (one.ctypes.data for one in (a, b, c))
+    addresses = (operand.ctypes.data for operand in (a, b, c))
     kernel.launch(*addresses, ldc=8, stride_b=0, bias=bias.ctypes.data)
     assert _close(c[:, :, :7], a @ b + bias)
     assert case.cuda.launches[0].arguments[-3:] == (15, 0, 40)
@@ -286,7 +288,7 @@ def test_a_kernel_takes_bare_addresses_of_a_batch(case: Case) -> None:
         ("relu", 0x100, "bias is at 0x100; 5x7x3:f32:nn:relu takes none: 0"),
     ],
 )
-def test_a_kernel_refuses_a_bias_that_is_not_its_own(
+def test_kernel_refuses_a_missing_or_unexpected_bias(
     case: Case, epilogue: str, bias: int, said: str
 ) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, epilogue=epilogue), 0)
@@ -295,7 +297,7 @@ def test_a_kernel_refuses_a_bias_that_is_not_its_own(
 
 
 @pytest.mark.parametrize("strides", [{"stride_c": 34}, {"stride_c": 0}, {"stride_a": -15}])
-def test_a_kernel_refuses_strides_that_no_batch_has(case: Case, strides: Any) -> None:
+def test_kernel_refuses_impossible_batch_strides(case: Case, strides: Any) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, batch=4), 0)
     with pytest.raises(
         ArrayError, match=r"of A, B and C: none may be negative, and the 4 matrices"

@@ -32,7 +32,7 @@ def case() -> Case:
 def launched(case: Case, stream: int = 0, problem: Problem = PROBLEM) -> int:
     """The workspace that a product on a stream was given."""
     sizes = problem.m, problem.n, problem.k
-    a, b, c = (one.host.ctypes.data for one in case.operands(*sizes))
+    a, b, c = (operand.host.ctypes.data for operand in case.operands(*sizes))
     Kernel(case.runtime, problem, 0).launch(a, b, c, stream)
     workspace = case.cuda.launches[-1].arguments[0]
     assert isinstance(workspace, int)
@@ -42,32 +42,32 @@ def launched(case: Case, stream: int = 0, problem: Problem = PROBLEM) -> int:
 # The context.
 
 
-def test_without_a_context_the_primary_one_is_entered_and_left(case: Case) -> None:
+def test_primary_context_is_entered_and_left_without_a_context(case: Case) -> None:
     launched(case)
     assert case.cuda.launches[-1].context == 100
     assert case.runtime.driver.current() is None
 
 
-def test_the_current_context_of_the_device_is_used(case: Case) -> None:
+def test_current_context_of_the_device_is_used(case: Case) -> None:
     context = case.cuda.make_context(0)
     launched(case)
     assert case.cuda.launches[-1].context == context
 
 
-def test_the_context_of_another_device_is_left_as_it_was(case: Case) -> None:
+def test_context_of_another_device_is_left_unchanged(case: Case) -> None:
     case.cuda.make_context(1)
     launched(case)
     assert case.cuda.launches[-1].context == 100
     assert case.runtime.driver.current() == 1
 
 
-def test_the_primary_context_is_retained_once(case: Case) -> None:
+def test_primary_context_is_retained_once(case: Case) -> None:
     for _ in range(3):
         launched(case)
     assert case.cuda.calls.count("cuDevicePrimaryCtxRetain") == 1
 
 
-def test_a_refused_launch_leaves_the_context(case: Case) -> None:
+def test_refused_launch_leaves_the_context(case: Case) -> None:
     launched(case)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(RunnerError, match="as the driver words it"):
@@ -78,22 +78,22 @@ def test_a_refused_launch_leaves_the_context(case: Case) -> None:
 # Scratch memory.
 
 
-def test_a_stream_keeps_its_workspace(case: Case) -> None:
+def test_stream_keeps_its_workspace(case: Case) -> None:
     assert launched(case, 5) == launched(case, 5)
 
 
-def test_streams_have_a_workspace_each(case: Case) -> None:
+def test_each_stream_has_its_own_workspace(case: Case) -> None:
     assert launched(case, 5) != launched(case, 6)
 
 
-def test_contexts_have_a_workspace_each(case: Case) -> None:
+def test_each_context_has_its_own_workspace(case: Case) -> None:
     case.cuda.make_context()
     first = launched(case)
     case.cuda.make_context()
     assert launched(case) != first
 
 
-def test_threads_have_a_workspace_each_on_their_default_stream(case: Case) -> None:
+def test_each_threads_default_stream_has_its_own_workspace(case: Case) -> None:
     found = [launched(case, 2)]
     thread = threading.Thread(target=lambda: found.append(launched(case, 2)))
     thread.start()
@@ -101,7 +101,7 @@ def test_threads_have_a_workspace_each_on_their_default_stream(case: Case) -> No
     assert len(set(found)) == 2
 
 
-def test_a_workspace_that_grows_leaves_the_old_one_to_queued_work(case: Case) -> None:
+def test_outgrown_workspace_stays_for_queued_work(case: Case) -> None:
     small = launched(case, 5)
     large = launched(case, 5, Problem(64, 64, 16))
     assert small != large
@@ -114,7 +114,7 @@ def test_workspaces_grow_in_powers_of_two(case: Case) -> None:
     assert workspace.nbytes == 512  # 2 x 5 x 7 x 4 = 280 bytes are needed.
 
 
-def test_a_smaller_workspace_fits_into_a_larger_one(case: Case) -> None:
+def test_smaller_workspace_fits_into_a_larger_one(case: Case) -> None:
     assert launched(case, 5, Problem(64, 64, 16)) == launched(case, 5)
 
 
@@ -125,12 +125,12 @@ def counters(case: Case) -> int:
     return address
 
 
-def test_a_stream_keeps_its_counters_which_are_zeroed_once(case: Case) -> None:
+def test_stream_keeps_its_counters_zeroed_once(case: Case) -> None:
     found = {counters(case) for _ in range(3) if launched(case, 5)}
     assert (len(found), case.cuda.calls.count("cuMemsetD32Async")) == (1, 1)
 
 
-def test_streams_have_counters_each(case: Case) -> None:
+def test_each_stream_has_its_own_counters(case: Case) -> None:
     assert len({counters(case) for stream in (5, 6) if launched(case, stream)}) == 2
 
 
@@ -139,18 +139,18 @@ def test_counters_are_apart_from_the_workspace(case: Case) -> None:
     assert counters(case) != case.cuda.launches[-1].arguments[0]
 
 
-def test_counters_are_zeroed_on_the_stream_that_uses_them(case: Case) -> None:
+def test_counters_are_zeroed_on_their_stream(case: Case) -> None:
     launched(case, 5)
     assert case.cuda.zeroed == [5]
 
 
-def test_a_first_product_can_be_captured(case: Case) -> None:
+def test_first_call_of_a_shape_can_be_captured(case: Case) -> None:
     case.cuda.captures[5] = 1
     launched(case, 5)
     assert [launch.stream for launch in case.cuda.launches] == [5, 5]
 
 
-def test_a_captured_graph_has_its_own_workspace(case: Case) -> None:
+def test_captured_graph_has_its_own_workspace(case: Case) -> None:
     found = {launched(case, 5)}
     for capture in (1, 2):
         case.cuda.captures[5] = capture
@@ -161,12 +161,12 @@ def test_a_captured_graph_has_its_own_workspace(case: Case) -> None:
 # The device.
 
 
-def test_a_probed_device_is_what_its_attributes_say() -> None:
+def test_probed_device_has_the_driver_attributes() -> None:
     expected = attributes.describe("NVIDIA H100 80GB HBM3", MEMORY, H100)
     assert Driver(FakeCuda()).probe(0) == expected
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_missing_device_is_reported() -> None:
     with pytest.raises(RunnerError, match="cuDeviceGet gave CUDA_ERROR_INVALID_DEVICE"):
         Driver(FakeCuda(devices=1)).probe(1)
 
@@ -174,13 +174,13 @@ def test_a_device_that_is_not_there() -> None:
 # What is missing.
 
 
-def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     _bindings(FakeCuda(devices=0), monkeypatch)
     with pytest.raises(MissingError, match="no usable GPU: cuInit gave CUDA_ERROR_NO_DEVICE"):
         Driver.load()
 
 
-def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class NoDriver(FakeCuda):
         def cuInit(self, _: int) -> Any:
             raise RuntimeError("libcuda cannot be found")
@@ -190,7 +190,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         Driver.load()
 
 
-def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_bindings_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def absent(name: str, *rest: Any) -> Any:
@@ -211,7 +211,7 @@ def _bindings(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake)
 
 
-def test_the_fake_has_the_functions_and_names_of_the_bindings() -> None:
+def test_fake_driver_has_only_names_of_the_bindings() -> None:
     real = pytest.importorskip("cuda.bindings.driver")
     offered = [name for name in vars(FakeCuda) if name.startswith(("cu", "CU"))]
     assert [name for name in offered if not hasattr(real, name)] == []
@@ -220,7 +220,7 @@ def test_the_fake_has_the_functions_and_names_of_the_bindings() -> None:
 HEAVY = ("pycuda", "optuna", "torch", "cupy", "cuda", "rich", "typer")
 
 
-def test_importing_the_run_time_imports_no_array_library_and_no_driver() -> None:
+def test_importing_the_runtime_imports_no_library() -> None:
     code = f"import sys, autotune.runtime; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -229,7 +229,7 @@ def test_importing_the_run_time_imports_no_array_library_and_no_driver() -> None
 # The process's own run time.
 
 
-def test_an_unknown_shape_is_chosen_compiled_and_loaded(
+def test_kernel_of_an_untuned_shape_is_compiled_and_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeCuda()

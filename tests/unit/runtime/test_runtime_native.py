@@ -57,7 +57,7 @@ def torch(case: Case, exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> Fa
 
 
 def operands(case: Case, torch: FakeTorch, m: int = 5, n: int = 7, k: int = 3) -> Any:
-    return [torch.on("cuda:0", one.host) for one in case.operands(m, n, k)]
+    return [torch.on("cuda:0", operand.host) for operand in case.operands(m, n, k)]
 
 
 def close(result: Matrix, expected: Matrix) -> bool:
@@ -69,7 +69,7 @@ def prepared(case: Case) -> list[Any]:
     return list(case.matmul._bound)
 
 
-def test_a_warm_call_is_launched_without_python(case: Case, torch: FakeTorch) -> None:
+def test_warm_call_is_launched_in_machine_code(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     case.matmul(a, b, out)
     case.matmul._bound.clear()
@@ -80,7 +80,7 @@ def test_a_warm_call_is_launched_without_python(case: Case, torch: FakeTorch) ->
     assert prepared(case) == []
 
 
-def test_the_launch_is_the_same(case: Case, torch: FakeTorch) -> None:
+def test_machine_code_launches_the_same_as_python(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     for _ in range(2):
         case.matmul(a, b, out, 2.0, 0.5)
@@ -88,14 +88,14 @@ def test_the_launch_is_the_same(case: Case, torch: FakeTorch) -> None:
     assert first == second
 
 
-def test_it_is_on_the_librarys_current_stream(
+def test_machine_code_uses_the_current_stream_of_the_library(
     case: Case, torch: FakeTorch, exchange: Exchange
 ) -> None:
     given = operands(case, torch)
     case.matmul(*given)
     exchange.stream = 33
     case.matmul(*given)
-    assert [one.stream for one in case.cuda.launches] == [0, 33]
+    assert [launch.stream for launch in case.cuda.launches] == [0, 33]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_it_is_on_the_librarys_current_stream(
         {"compute": "tf32"},
     ],
 )
-def test_whatever_else_differs_is_another_call(
+def test_other_keyword_arguments_are_another_call(
     case: Case, torch: FakeTorch, other: dict[str, Any]
 ) -> None:
     given = operands(case, torch)
@@ -125,26 +125,26 @@ def test_another_address_is_another_call(case: Case, torch: FakeTorch) -> None:
     assert close(other.host, a.host @ b.host)
 
 
-def test_other_strides_at_the_same_address_are_another_call(case: Case, torch: FakeTorch) -> None:
-    a, b, out = (torch.on("cuda:0", one.host) for one in case.operands(4, 4, 4))
+def test_other_strides_are_another_call(case: Case, torch: FakeTorch) -> None:
+    a, b, out = (torch.on("cuda:0", operand.host) for operand in case.operands(4, 4, 4))
     case.matmul(a, b, out)
     turned = torch.on("cuda:0", a.host.T)
     case.matmul(turned, b, out)
     assert close(out.host, a.host.T @ b.host)
 
 
-def test_another_type_at_the_same_address_is_another_call(case: Case, torch: FakeTorch) -> None:
+def test_another_type_is_another_call(case: Case, torch: FakeTorch) -> None:
     memory = [case.matrix(4, 8, dtype="float16") for _ in range(2)]
     memory.append(case.matrix(8, 8, dtype="float16"))
     a, out, b = memory
-    halves: Any = [torch.on("cuda:0", one) for one in (a, b, out)]
+    halves: Any = [torch.on("cuda:0", operand) for operand in (a, b, out)]
     case.matmul(*halves)
-    floats: Any = [torch.on("cuda:0", one.view(np.float32)) for one in (a, b[:4], out)]
+    floats: Any = [torch.on("cuda:0", half.view(np.float32)) for half in (a, b[:4], out)]
     case.matmul(*floats)
-    assert [str(one) for one in case.found] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
+    assert [str(problem) for problem in case.found] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
 
 
-def test_a_bias_is_one_of_the_arrays(case: Case, torch: FakeTorch) -> None:
+def test_bias_is_part_of_the_call(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     one, other = (torch.on("cuda:0", case.matrix(7)) for _ in "ab")
     for bias in (one, None, other, one):
@@ -154,7 +154,7 @@ def test_a_bias_is_one_of_the_arrays(case: Case, torch: FakeTorch) -> None:
     assert len(prepared(case)) == 3
 
 
-def test_parameters_and_tensors_go_together(case: Case, torch: FakeTorch) -> None:
+def test_parameters_and_tensors_share_a_table(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     weight = Parameter(b.host)
     case.matmul(a, weight, out)
@@ -163,9 +163,7 @@ def test_parameters_and_tensors_go_together(case: Case, torch: FakeTorch) -> Non
     assert prepared(case) == []
 
 
-def test_arrays_that_record_gradients_are_refused_also_when_the_call_is_known(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_known_call_refuses_arrays_that_record_gradients(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     case.matmul(a, b, out)
     torch.records, a.requires_grad = True, True
@@ -173,9 +171,7 @@ def test_arrays_that_record_gradients_are_refused_also_when_the_call_is_known(
         case.matmul(a, b, out)
 
 
-def test_what_takes_scratch_memory_is_found_by_machine_code_and_enqueued_by_python(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_python_enqueues_known_calls_with_scratch_memory(case: Case, torch: FakeTorch) -> None:
     case.config = SPLIT
     a, b, out = operands(case, torch, 4, 8, 16)
     case.matmul(a, b, out)
@@ -186,17 +182,15 @@ def test_what_takes_scratch_memory_is_found_by_machine_code_and_enqueued_by_pyth
     assert (prepared(case), case.cuda.launches[-1].stream) == ([], 5)
 
 
-def test_a_thread_whose_context_is_elsewhere_enters_the_devices(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_thread_of_another_context_enters_that_of_the_device(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
     case.matmul(*given)
     case.cuda.make_context(1)
     case.matmul(*given)
-    assert [one.context for one in case.cuda.launches] == [1000, 100]
+    assert [launch.context for launch in case.cuda.launches] == [1000, 100]
 
 
-def test_a_kernel_has_calls_of_its_own(case: Case, torch: FakeTorch) -> None:
+def test_kernel_keeps_its_own_calls(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
     kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
     for _ in range(2):
@@ -204,7 +198,7 @@ def test_a_kernel_has_calls_of_its_own(case: Case, torch: FakeTorch) -> None:
     assert (len(kernel._bound), prepared(case)) == (1, [])
 
 
-def test_a_launch_that_the_driver_refuses(case: Case, torch: FakeTorch) -> None:
+def test_refused_launch_is_reported(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
     case.matmul(*given)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
@@ -212,7 +206,7 @@ def test_a_launch_that_the_driver_refuses(case: Case, torch: FakeTorch) -> None:
         case.matmul(*given)
 
 
-def test_what_was_tuned_since_is_looked_up_again(case: Case, torch: FakeTorch) -> None:
+def test_retuned_problem_is_looked_up_again(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
     case.matmul(*given)
     case.matmul.forget(Problem(5, 7, 3))
@@ -230,13 +224,13 @@ def test_arrays_that_are_not_exported_are_read_in_python(
     assert close(out.host, a.host @ b.host)
 
 
-def test_what_goes_wrong_is_said_by_python(case: Case, torch: FakeTorch) -> None:
+def test_python_reports_the_errors(case: Case, torch: FakeTorch) -> None:
     a, _, _ = operands(case, torch)
     with pytest.raises(ArrayError, match="the inner sizes 3 and 5 differ"):
         case.matmul(a, a)
 
 
-def test_more_calls_than_a_table_takes(case: Case, torch: FakeTorch) -> None:
+def test_full_table_is_replaced(case: Case, torch: FakeTorch) -> None:
     a, b, _ = operands(case, torch, 1, 1, 1)
     memory = case.cuda.hold(np.zeros((5000, 1, 1), np.float32))
     for place in memory:
@@ -246,9 +240,7 @@ def test_more_calls_than_a_table_takes(case: Case, torch: FakeTorch) -> None:
     assert len(calls._table.bound) == 5000 - 4096
 
 
-def test_a_call_that_machine_code_has_forgotten_is_known_to_it_again(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_forgotten_call_is_kept_again(case: Case, torch: FakeTorch) -> None:
     given = operands(case, torch)
     case.matmul(*given)
     case.matmul._native.forget()
@@ -270,7 +262,7 @@ def unserved(case: Case, torch: FakeTorch) -> None:
 
 
 @pytest.mark.parametrize("compiler", ["", "/bin/false", "/nowhere/cc"])
-def test_without_a_compiler_that_works_python_does_it(
+def test_python_serves_without_a_working_compiler(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, compiler: str
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
@@ -282,7 +274,7 @@ def test_without_a_compiler_that_works_python_does_it(
         native.library.cache_clear()
 
 
-def test_without_the_interpreters_lock_python_does_it(
+def test_python_serves_without_the_gil(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
@@ -293,7 +285,7 @@ def test_without_the_interpreters_lock_python_does_it(
         native.library.cache_clear()
 
 
-def test_a_cache_that_cannot_be_written_is_no_obstacle(
+def test_python_serves_without_a_writable_cache(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "native").write_text("a file where the folder should be")
@@ -306,27 +298,27 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
 
 
 @pytest.mark.usefixtures("torch")
-def test_an_exchange_api_of_another_major_version_is_left_alone(exchange: Exchange) -> None:
+def test_exchange_api_of_another_major_version_is_ignored(exchange: Exchange) -> None:
     exchange.table[0] = 2
     assert native.exchange_api(Tensor) is None
 
 
-def test_it_is_compiled_once(library: Any) -> None:
+def test_machine_code_is_compiled_once(library: Any) -> None:
     folder = Path(library.functions._name).parent
-    before = sorted((one.name, one.stat().st_mtime_ns) for one in folder.iterdir())
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir())
     native.library.cache_clear()
     assert native.library() is not None
-    assert sorted((one.name, one.stat().st_mtime_ns) for one in folder.iterdir()) == before
+    assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()) == before
 
 
-def test_the_compilers_warnings_are_errors_here(tmp_path: Path) -> None:
+def test_machine_code_compiles_without_warnings(tmp_path: Path) -> None:
     source = Path(native.__file__).with_name("calls.c")
     strict = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
     command = ["cc", *native.FLAGS, *strict, str(source), "-o", str(tmp_path / "calls.so")]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
 
 
-def test_torchs_own_tensors_are_read(case: Case, library: Any) -> None:
+def test_real_pytorch_tensors_are_recognised(case: Case, library: Any) -> None:
     torch = pytest.importorskip("torch", minversion="2.10")
     api = native.exchange_api(torch.Tensor)
     assert api is not None
@@ -340,7 +332,7 @@ def test_torchs_own_tensors_are_read(case: Case, library: Any) -> None:
     assert calls.repeat(a, b.contiguous(), out, None, (1.0,)) is False
 
 
-def test_arrays_of_two_libraries_are_found_in_python(case: Case, torch: FakeTorch) -> None:
+def test_python_serves_arrays_of_two_libraries(case: Case, torch: FakeTorch) -> None:
     torch.records = True
     a, b, out = operands(case, torch)
     for _ in range(2):

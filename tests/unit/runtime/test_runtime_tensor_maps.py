@@ -51,7 +51,7 @@ class MapCuda(FakeCuda):
         self.seen.append(
             Seen(
                 tuple(maps),
-                tuple(ctypes.c_uint64.from_address(one).value for one in maps),
+                tuple(ctypes.c_uint64.from_address(map_).value for map_ in maps),
                 ctypes.c_uint64.from_address(pointer).value,
                 ctypes.c_int32.from_address(number).value,
                 ctypes.c_float.from_address(factor).value,
@@ -68,7 +68,7 @@ def cuda() -> MapCuda:
 
 def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
     arguments = (
-        *(Argument("tensor_map", one) for one in maps),
+        *(Argument("tensor_map", map_) for map_ in maps),
         Argument("pointer", "b"),
         Argument("i32", 7),
         Argument("f32", "alpha"),
@@ -90,14 +90,14 @@ def run(product: Executable, a: int = ADDRESSES[0]) -> None:
     bound(product, a)(0)
 
 
-def test_kernels_get_their_tensor_maps_in_front_of_the_other_arguments(cuda: MapCuda) -> None:
+def test_tensor_maps_precede_the_other_arguments(cuda: MapCuda) -> None:
     run(executable(cuda, A, COPY))
     (seen,) = cuda.seen
     assert (seen.encodings, seen.pointer, seen.number, seen.factor) == ((0, 1), 8192, 7, 0.5)
-    assert [one % 64 for one in seen.places] == [0, 0]
+    assert [place % 64 for place in seen.places] == [0, 0]
 
 
-def test_they_are_of_the_operands_and_the_workspace_of_the_call(cuda: MapCuda) -> None:
+def test_tensor_maps_describe_operands_and_workspace(cuda: MapCuda) -> None:
     run(executable(cuda, A, COPY))
     of_a, of_copy = cuda.encoder.calls
     assert (of_a.address, of_a.strides) == (4096, (128, 8192))
@@ -105,34 +105,34 @@ def test_they_are_of_the_operands_and_the_workspace_of_the_call(cuda: MapCuda) -
     assert of_copy.address == workspace + 256
 
 
-def test_they_are_encoded_once_for_the_places_of_a_call(cuda: MapCuda) -> None:
+def test_tensor_maps_are_encoded_once_for_each_bound_gemm(cuda: MapCuda) -> None:
     product = executable(cuda, A, COPY)
     first, second = bound(product), bound(product, 65536)
     for enqueue in (first, second, first, second):
         enqueue(0)
     assert len(cuda.encoder.calls) == 4
-    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1), (2, 3)]
+    assert [seen.encodings for seen in cuda.seen] == [(0, 1), (2, 3), (0, 1), (2, 3)]
 
 
-def test_another_workspace_has_them_encoded_again(cuda: MapCuda) -> None:
+def test_new_workspace_encodes_tensor_maps_again(cuda: MapCuda) -> None:
     enqueue = bound(executable(cuda, A, COPY))
     for stream in (0, 5, 0):
         enqueue(stream)
-    assert [one.encodings for one in cuda.seen] == [(0, 1), (2, 3), (0, 1)]
+    assert [seen.encodings for seen in cuda.seen] == [(0, 1), (2, 3), (0, 1)]
 
 
-def test_a_matrix_for_the_whole_batch_has_one_of_its_own(cuda: MapCuda) -> None:
+def test_tensor_map_of_a_shared_matrix_has_one_matrix(cuda: MapCuda) -> None:
     bound(executable(cuda, A), stride=0)(0)
-    assert [one.extents[2] for one in cuda.encoder.calls] == [1]
+    assert [call.extents[2] for call in cuda.encoder.calls] == [1]
 
 
-def test_an_operand_that_bulk_copies_cannot_read_is_refused(cuda: MapCuda) -> None:
+def test_misaligned_operand_is_refused(cuda: MapCuda) -> None:
     with pytest.raises(RunnerError, match="tensor map of a: address 0x1002"):
         run(executable(cuda, A), a=4098)
     assert cuda.seen == []
 
 
-def test_they_are_encoded_with_a_context_of_the_device_current(cuda: MapCuda) -> None:
+def test_tensor_maps_are_encoded_in_a_context_of_the_device(cuda: MapCuda) -> None:
     product = executable(cuda, A)
     contexts: list[int | None] = []
     encode = cuda.encoder._encode
@@ -147,7 +147,7 @@ def test_they_are_encoded_with_a_context_of_the_device_current(cuda: MapCuda) ->
     assert contexts == [100]
 
 
-def test_without_tensor_maps_nothing_is_asked_of_the_encoder(cuda: MapCuda) -> None:
+def test_encoder_is_unused_without_tensor_maps(cuda: MapCuda) -> None:
     cuda.encoder = None  # type: ignore[assignment]
     run(executable(cuda))
     assert cuda.seen == [Seen((), (), 8192, 7, 0.5)]

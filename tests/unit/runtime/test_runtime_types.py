@@ -75,9 +75,7 @@ def _refused(case: Case, *operands: Any, **given: Any) -> str:
 
 
 @pytest.mark.parametrize("dtype", STORED)
-def test_the_type_of_the_operands_is_the_precision(
-    case: Case, torch: FakeTorch, dtype: str
-) -> None:
+def test_operand_type_decides_the_precision(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out = _tensors(case, torch, dtype, dtype, dtype)
     case.matmul(a, b, out)
     assert case.found == [Problem(5, 7, 3, COMPUTES[dtype])]
@@ -85,7 +83,7 @@ def test_the_type_of_the_operands_is_the_precision(
 
 
 @pytest.mark.parametrize("dtype", STORED)
-def test_an_output_that_is_allocated_has_the_type_of_the_operands(
+def test_allocated_output_has_the_type_of_the_operands(
     case: Case, torch: FakeTorch, dtype: str
 ) -> None:
     a, b = _tensors(case, torch, dtype, dtype)
@@ -95,7 +93,7 @@ def test_an_output_that_is_allocated_has_the_type_of_the_operands(
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_an_output_of_fp32_is_not_rounded(case: Case, torch: FakeTorch, dtype: str) -> None:
+def test_fp32_output_is_not_rounded(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out, bias = _tensors(case, torch, dtype, dtype, "float32", "float32")
     held = out.host.copy()
     case.matmul(a, b, out, 2.0, 0.5, bias)
@@ -104,13 +102,13 @@ def test_an_output_of_fp32_is_not_rounded(case: Case, torch: FakeTorch, dtype: s
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_a_bias_has_the_type_of_the_output(case: Case, torch: FakeTorch, dtype: str) -> None:
+def test_bias_has_the_type_of_the_output(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out, bias = _tensors(case, torch, *[dtype] * 4)
     case.matmul(a, b, out, bias=bias)
     assert _close(out.host, _product(a, b) + decoded(bias.host))
 
 
-def test_a_batch_of_halves_goes_from_matrix_to_matrix(case: Case) -> None:
+def test_batch_of_fp16_matrices_is_correct(case: Case) -> None:
     shapes = (4, 5, 3), (3, 7), (4, 5, 7)
     a, b, out = (case.array(*shape, dtype="float16") for shape in shapes)
     case.matmul(a, b, out)
@@ -118,27 +116,25 @@ def test_a_batch_of_halves_goes_from_matrix_to_matrix(case: Case) -> None:
 
 
 @pytest.mark.parametrize("compute", ["tf32", "tf32x3"])
-def test_fp32_operands_can_be_multiplied_faster(case: Case, compute: str) -> None:
+def test_fp32_operands_accept_tf32_computes(case: Case, compute: str) -> None:
     a, b, out = case.operands(5, 7, 3)
     case.matmul(a, b, out)
     case.matmul(a, b, out, compute=compute)
     assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, compute)]
 
 
-def test_the_plan_counts_on_vectors_of_16_bytes_of_each_operand(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_plan_expects_16_byte_vectors_of_each_operand(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(8, 8, dtype="float16")) for _ in "ab")
     memory = case.cuda.hold(np.empty(80, np.float32))
     first = -memory.ctypes.data // 4 % 4
     out = torch.on("cuda:0", memory[first : first + 64].reshape(8, 8))
     case.matmul(a, b, out)
     found = case.alignments[0]
-    most = (min(8, (one.data_ptr() & -one.data_ptr()) // 2) for one in (a, b))
+    most = (min(8, (operand.data_ptr() & -operand.data_ptr()) // 2) for operand in (a, b))
     assert (found.a, found.b, found.c) == (*most, 4)
 
 
-def test_a_tuner_is_called_for_the_precision_and_the_output(case: Case, torch: FakeTorch) -> None:
+def test_tuner_gets_the_precision_and_the_output(case: Case, torch: FakeTorch) -> None:
     case.how = "nearest"
     tuned: list[Problem] = []
     a, b, out = _tensors(case, torch, "float16", "float16", "float32")
@@ -160,12 +156,12 @@ def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("given", [{}, {"compute": "f32"}, {"compute": "tf32x3"}])
-def test_near_accuracy_is_three_products_of_tf32(case: Case, matmul: Any, given: Any) -> None:
+def test_near_accuracy_is_tf32x3(case: Case, matmul: Any, given: Any) -> None:
     matmul(*case.operands(5, 7, 3), accuracy="near", **given)
     assert case.found == [Problem(5, 7, 3, "tf32x3")]
 
 
-def test_near_accuracy_of_halves(case: Case, matmul: Any) -> None:
+def test_near_accuracy_of_fp16_is_refused(case: Case, matmul: Any) -> None:
     operands = (case.array(*shape, dtype="float16") for shape in ((5, 3), (3, 7), (5, 7)))
     with pytest.raises(ArrayError, match="A and B are float16; tf32x3 multiplies float32: convert"):
         matmul(*operands, accuracy="near")
@@ -179,13 +175,13 @@ def test_near_accuracy_of_halves(case: Case, matmul: Any) -> None:
         ({"compute": "f64"}, "unknown compute 'f64'; give one of f32, tf32, tf32x3, f16, bf16"),
     ],
 )
-def test_precisions_that_there_are_none_of(case: Case, matmul: Any, given: Any, said: str) -> None:
+def test_unknown_precisions_are_refused(case: Case, matmul: Any, given: Any, said: str) -> None:
     with pytest.raises(ProblemError, match=said):
         matmul(*case.operands(5, 7, 3), **given)
 
 
 @pytest.mark.usefixtures("matmul")
-def test_a_kernel_is_made_for_a_precision() -> None:
+def test_kernel_function_takes_a_precision() -> None:
     assert autotune.kernel(5, 7, 3, accuracy="near").problem == Problem(5, 7, 3, "tf32x3")
     halves = autotune.kernel(5, 7, 3, compute="bf16", output="f32").problem
     assert halves == Problem(5, 7, 3, "bf16", output="f32")
@@ -214,21 +210,21 @@ def test_a_kernel_is_made_for_a_precision() -> None:
         ),
     ],
 )
-def test_mixed_types(case: Case, torch: FakeTorch, dtypes: Any, said: str) -> None:
+def test_mixed_types_are_refused(case: Case, torch: FakeTorch, dtypes: Any, said: str) -> None:
     a, b, *rest = _tensors(case, torch, *dtypes)
     out, bias = (*rest, None, None)[:2]
     assert _refused(case, a, b, out, bias=bias) == said
 
 
-def test_a_precision_of_another_type(case: Case, torch: FakeTorch) -> None:
+def test_compute_of_another_type_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b = _tensors(case, torch, "bfloat16", "bfloat16")
     said = "A and B are bfloat16; tf32 multiplies float32: convert them or give compute='bf16'"
     assert _refused(case, a, b, compute="tf32") == said
 
 
-def test_an_output_over_an_input_of_other_elements(case: Case, torch: FakeTorch) -> None:
+def test_overlap_counts_elements_of_different_sizes(case: Case, torch: FakeTorch) -> None:
     memory, halves = case.matrix(64), case.matrix(8, 8, dtype="float16")
-    a, b = (torch.on("cuda:0", one) for one in (_halves(memory[:16]).reshape(4, 8), halves))
+    a, b = (torch.on("cuda:0", half) for half in (_halves(memory[:16]).reshape(4, 8), halves))
     case.matmul(a, b, torch.on("cuda:0", memory[16:48].reshape(4, 8)))
     case.cuda.launches.clear()
     said = _refused(case, a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
@@ -266,7 +262,7 @@ def test_pycuda_allocates_fp16(case: Case) -> None:
     assert _close(out.host, _product(a, b))
 
 
-def test_an_interface_cannot_say_bfloat16(case: Case) -> None:
+def test_array_interface_cannot_express_bfloat16(case: Case) -> None:
     # What ml_dtypes calls its bfloat16 in array interfaces; it may be anything of two bytes.
     a = Interface(case.matrix(3, 3, dtype="bfloat16"), typestr="<V2")
     said = "A is <V2; the kernels take float32, float16 and bfloat16: convert it"
@@ -278,9 +274,7 @@ def test_an_interface_cannot_say_bfloat16(case: Case) -> None:
 
 @pytest.mark.parametrize("output", ["same", "f32"])
 @pytest.mark.parametrize("dtype", HALVES)
-def test_a_kernel_allocates_its_output(
-    case: Case, torch: FakeTorch, dtype: str, output: str
-) -> None:
+def test_kernel_allocates_its_output(case: Case, torch: FakeTorch, dtype: str, output: str) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, COMPUTES[dtype], output=output), 0)
     a, b = _tensors(case, torch, dtype, dtype)
     out: Any = kernel(a, b)
@@ -303,7 +297,7 @@ def test_a_kernel_allocates_its_output(
         ),
     ],
 )
-def test_a_kernel_refuses_other_types(
+def test_kernel_refuses_other_types(
     case: Case, torch: FakeTorch, problem: Problem, dtypes: Any, said: str
 ) -> None:
     kernel = Kernel(case.runtime, problem, 0)
@@ -312,17 +306,17 @@ def test_a_kernel_refuses_other_types(
         kernel(a, b, out)
 
 
-def test_a_kernel_refuses_another_precision(case: Case) -> None:
+def test_kernel_refuses_another_precision(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, "tf32"), 0)
     with pytest.raises(ArrayError, match="product 5x7x3:tf32x3:nn; this kernel is for 5x7x3:tf32"):
         kernel(*case.operands(5, 7, 3), compute="tf32x3")
 
 
-def test_a_kernel_takes_addresses_of_halves(case: Case) -> None:
+def test_kernel_launches_on_addresses_of_fp16_matrices(case: Case) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, "f16", epilogue="bias", output="f32"), 0)
     a, b = case.matrix(5, 10, dtype="float16"), case.matrix(3, 7, dtype="float16")
     c, bias = case.matrix(5, 8), case.matrix(7)
-    addresses = [one.ctypes.data for one in (a, b, c)]
+    addresses = [operand.ctypes.data for operand in (a, b, c)]
     kernel.launch(*addresses, lda=10, ldc=8, bias=bias.ctypes.data)
     assert np.allclose(c[:, :7], decoded(a[:, :3]) @ decoded(b) + bias, atol=1e-5)
 
@@ -335,7 +329,7 @@ def test_a_kernel_takes_addresses_of_halves(case: Case) -> None:
         ((0x102, 0x102, 0x104), 0x102, r"bias is at 0x102; .* that is a multiple of 4"),
     ],
 )
-def test_a_kernel_takes_addresses_of_whole_elements(
+def test_kernel_refuses_misaligned_addresses(
     case: Case, addresses: tuple[int, int, int], bias: int, said: str
 ) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, "bf16", epilogue="bias", output="f32"), 0)

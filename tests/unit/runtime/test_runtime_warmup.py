@@ -26,7 +26,7 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
     return case
 
 
-def test_the_first_product_of_a_warm_shape_compiles_and_loads_nothing(case: Case) -> None:
+def test_first_call_after_warmup_compiles_and_loads_nothing(case: Case) -> None:
     warmup(SHAPES)
     before = len(case.built), len(case.found)
     calls = case.calls(lambda: case.matmul(*case.operands(5, 7, 3)))
@@ -34,10 +34,12 @@ def test_the_first_product_of_a_warm_shape_compiles_and_loads_nothing(case: Case
     assert "cuLibraryLoadData" not in calls
 
 
-def test_it_tells_what_runs_for_each_shape(case: Case) -> None:
+def test_warmup_returns_the_answer_for_each_shape(case: Case) -> None:
     case.config = SPLIT
     answers = warmup(SHAPES)
-    assert [(one.problem, one.config) for one in answers] == [(one, SPLIT) for one in SHAPES]
+    assert [(answer.problem, answer.config) for answer in answers] == [
+        (problem, SPLIT) for problem in SHAPES
+    ]
 
 
 @pytest.mark.parametrize("shape", ["5x7x3:nt", (5, 7, 3), [5, 7, 3], Problem(5, 7, 3, layout="nt")])
@@ -46,13 +48,13 @@ def test_shapes_are_texts_sizes_or_problems(case: Case, shape: Any) -> None:
     assert case.found == [Problem(5, 7, 3, layout="nt")]
 
 
-def test_what_a_shape_says_itself_comes_first(case: Case) -> None:
+def test_shape_text_overrides_the_keywords(case: Case) -> None:
     warmup(["5x7x3:tn", (5, 7, 3)], layout="nt", epilogue="relu")
-    assert [str(one) for one in case.found] == ["5x7x3:f32:tn:relu", "5x7x3:f32:nt:relu"]
+    assert [str(problem) for problem in case.found] == ["5x7x3:f32:tn:relu", "5x7x3:f32:nt:relu"]
 
 
 @pytest.mark.usefixtures("case")
-def test_sizes_that_are_no_shape() -> None:
+def test_wrong_number_of_sizes_is_refused() -> None:
     with pytest.raises(ProblemError, match=r"shape \(5, 7\) has 2 sizes; give \(m, n, k\)"):
         warmup([(5, 7)])
 
@@ -62,7 +64,7 @@ def test_shapes_that_share_a_kernel_compile_it_once(case: Case) -> None:
     assert len(case.built) == 1
 
 
-def test_kernels_are_compiled_at_once(case: Case) -> None:
+def test_warmup_compiles_in_parallel(case: Case) -> None:
     together = threading.Barrier(2, timeout=10)
 
     def build(template: Template, arch: str) -> Program | CompileFailure:
@@ -74,7 +76,7 @@ def test_kernels_are_compiled_at_once(case: Case) -> None:
     assert len(made.warm([Problem(4, 8, 16)], 0, 2)) == 1
 
 
-def test_the_device_is_that_of_the_current_context(case: Case) -> None:
+def test_warmup_uses_the_device_of_the_current_context(case: Case) -> None:
     case.cuda.make_context(1)
     warmup(["5x7x3"])
     a, b, out = (case.array(*shape, ordinal=1) for shape in ((5, 3), (3, 7), (5, 7)))
@@ -82,19 +84,19 @@ def test_the_device_is_that_of_the_current_context(case: Case) -> None:
     assert len(case.built) == 1
 
 
-def test_a_shape_that_nothing_can_run(case: Case) -> None:
+def test_shape_without_a_kernel_is_refused(case: Case) -> None:
     case.config = None
     with pytest.raises(NotFoundError, match="no kernel can run 5x7x3:f32:nn"):
         warmup(["5x7x3"])
 
 
-def test_a_kernel_that_does_not_compile(case: Case) -> None:
+def test_compile_error_is_reported(case: Case) -> None:
     case.reason = "error: too many registers"
     with pytest.raises(AutotuneError, match="does not compile for sm_90: error: too many"):
         warmup(["5x7x3"])
 
 
-def test_what_is_warm_is_not_planned_compiled_or_loaded_again(case: Case) -> None:
+def test_second_warmup_does_nothing(case: Case) -> None:
     warmup(SHAPES)
     before = len(case.plans), len(case.built)
     calls = case.calls(lambda: warmup(SHAPES))

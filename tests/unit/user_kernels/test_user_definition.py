@@ -30,28 +30,28 @@ CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})
         ("k<Pair<TILE>{}>", "k", "k<Pair<8>{}>"),
     ],
 )
-def test_a_name_says_what_the_kernel_takes(name: str, plain: str, expression: str) -> None:
+def test_name_states_the_template_arguments(name: str, plain: str, expression: str) -> None:
     defined = kernel(name=name, parameters=P)
     assert (defined.name, defined.template(CONFIG).expression) == (plain, expression)
 
 
-def test_a_kernel_without_parameters_is_no_template() -> None:
+def test_kernel_without_parameters_is_no_template() -> None:
     plain = kernel(name="k", parameters={})
     (config,) = plain.combinations()
     assert (str(config), plain.template(config).expression) == ("k", "k")
 
 
-def test_configurations_are_called_by_the_name_without_namespaces() -> None:
+def test_family_is_the_name_without_namespaces() -> None:
     (config, _) = kernel(name="a::b::k", parameters=P).combinations()
     assert Config.parse(str(config)) == config == CONFIG
 
 
-def test_combinations_come_in_the_order_of_the_parameters() -> None:
+def test_combinations_follow_the_order_of_the_parameters() -> None:
     all_ = kernel(parameters={"A": (2, 1), "B": range(2)}).combinations()
-    assert [tuple(one.values.values()) for one in all_] == [(2, 0), (2, 1), (1, 0), (1, 1)]
+    assert [tuple(config.values.values()) for config in all_] == [(2, 0), (2, 1), (1, 0), (1, 1)]
 
 
-def test_values_may_be_of_numpy_and_are_taken_once() -> None:
+def test_parameter_values_are_deduplicated() -> None:
     assert kernel(parameters={"A": np.array([4, 2, 4])}).parameters == {"A": (4, 2)}
 
 
@@ -79,19 +79,19 @@ def test_values_may_be_of_numpy_and_are_taken_once() -> None:
         ({"include": ["no/such"]}, "include has 'no/such', which is no folder"),
     ],
 )
-def test_what_is_no_definition_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_definitions_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         kernel(**changes)
 
 
-def test_the_headers_of_a_file_are_beside_it(tmp_path: Path) -> None:
+def test_headers_are_found_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text('#include "mine.cuh"\n')
     (tmp_path / "more").mkdir()
     mine = kernel(source=tmp_path / "mine.cu", include=[str(tmp_path / "more")])
     assert (mine.file, mine.includes) == ("mine.cu", (tmp_path, tmp_path / "more"))
 
 
-def test_a_source_stays_as_it_was_read(tmp_path: Path) -> None:
+def test_source_folder_keeps_the_text_as_read(tmp_path: Path) -> None:
     (tmp_path / "mine.cu").write_text("// one\n")
     mine = kernel(source=tmp_path / "mine.cu")
     (tmp_path / "mine.cu").write_text("// two\n")
@@ -113,7 +113,7 @@ def test_a_source_stays_as_it_was_read(tmp_path: Path) -> None:
         (lambda p: (1, p["EACH"]), (1, 2, 1)),
     ],
 )
-def test_a_grid_is_a_number_or_up_to_three(extent: Any, grid: tuple[int, int, int]) -> None:
+def test_grid_is_one_to_three_numbers(extent: Any, grid: tuple[int, int, int]) -> None:
     config = Config.of("saxpy", {"THREADS": 32, "EACH": 2})
     (launch,) = tunable(grid=extent).plan(config).launches
     assert (launch.grid, launch.block, launch.shared) == (grid, (32, 1, 1), 0)
@@ -135,7 +135,7 @@ def test_a_grid_is_a_number_or_up_to_three(extent: Any, grid: tuple[int, int, in
         ({"grid": lambda p: p.pop("EACH")}, "grid fails"),
     ],
 )
-def test_a_geometry_that_is_none_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_geometry_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         _ = tunable(**changes).combinations
 
@@ -157,7 +157,7 @@ def test_a_geometry_that_is_none_is_refused(changes: dict[str, Any], message: st
         ((1, 1, 1), (32, 1, 1), -1, "shared memory", "needs -1 bytes"),
     ],
 )
-def test_what_a_device_cannot_launch_falls_with_the_numbers(
+def test_unlaunchable_geometry_is_rejected_with_numbers(
     grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, reason: str, detail: str
 ) -> None:
     found = rejection(Geometry(grid, block, shared), H100)
@@ -165,6 +165,6 @@ def test_what_a_device_cannot_launch_falls_with_the_numbers(
     assert (found.reason, found.detail[: len(detail)]) == (reason, detail)
 
 
-def test_the_limits_themselves_are_allowed() -> None:
+def test_limits_themselves_are_allowed() -> None:
     most = Geometry((2**31 - 1, 65535, 65535), (1024, 1, 1), 232448)
     assert rejection(most, H100) is None

@@ -40,11 +40,11 @@ def check_many(given: list[Any], name: str = "my::many<float, N>") -> None:
     check(given, source=MANY, name=name, parameters={"N": (1,)})
 
 
-def test_the_arguments_of_the_kernel_are_taken() -> None:
+def test_matching_arguments_are_accepted() -> None:
     check(arguments())
 
 
-def test_what_a_kernel_makes_of_memory_is_its_own_business() -> None:
+def test_pointers_to_structures_accept_any_array() -> None:
     check_many(TAKEN)
 
 
@@ -64,7 +64,7 @@ def test_what_a_kernel_makes_of_memory_is_its_own_business() -> None:
         (8, np.int32(1), "argument 8 is int32 .4 bytes.; my::many takes a value of 8 bytes"),
     ],
 )  # fmt: skip
-def test_another_type_is_refused_with_both(place: int, given: Any, message: str) -> None:
+def test_wrong_type_is_refused_naming_both_types(place: int, given: Any, message: str) -> None:
     wrong = [*TAKEN]
     wrong[place] = given
     with pytest.raises(UsageError, match=message):
@@ -72,7 +72,7 @@ def test_another_type_is_refused_with_both(place: int, given: Any, message: str)
 
 
 @pytest.mark.parametrize("count", [9, 11])
-def test_another_number_of_arguments_is_refused_with_what_is_taken(count: int) -> None:
+def test_wrong_number_of_arguments_is_refused(count: int) -> None:
     message = rf"my::many takes 10 arguments \(a pointer to a floating.*\), {count} are given"
     with pytest.raises(UsageError, match=message):
         check_many([*TAKEN, np.int32(1)][:count])
@@ -83,12 +83,12 @@ def test_types_are_those_of_the_instance() -> None:
         check_many(TAKEN, name="my::many<double, N>")
 
 
-def test_a_kernel_without_arguments_takes_none() -> None:
+def test_kernel_without_arguments_takes_none() -> None:
     nothing = "__global__ void nothing() {}"
     check([], source=nothing, name="nothing<>", parameters={})
     with pytest.raises(UsageError, match=r"takes 0 arguments \(\), 1 are given"):
         check([np.int32(1)], source=nothing, name="nothing<>", parameters={})
 
 
-def test_a_kernel_that_does_not_compile_is_left_to_those_who_try_it() -> None:
+def test_kernel_that_does_not_compile_is_not_checked() -> None:
     check([np.int32(1)], source="this is no C++")

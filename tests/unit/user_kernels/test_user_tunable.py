@@ -38,13 +38,13 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_the_fastest_is_found_and_recorded(store: Store) -> None:
+def test_fastest_configuration_is_recorded(store: Store) -> None:
     record = go(KernelRunner(), store)
     assert str(record.best.config) == "saxpy:THREADS=256,EACH=1"
     assert store.kernel(H100, TUNABLE.call) == record
 
 
-def test_the_record_says_what_it_is_of(store: Store) -> None:
+def test_record_describes_the_call(store: Store) -> None:
     record = go(KernelRunner(), store)
     arguments = "float32[1000]", "float32[1000]", "float32=2.5", "int32=1000"
     assert record.call == Call("saxpy", arguments)
@@ -64,12 +64,12 @@ def test_every_legal_configuration_is_tried_once(store: Store) -> None:
     assert (len(tried), set(tried)) == (LEGAL, legal)
 
 
-def test_the_others_are_counted_by_reason() -> None:
+def test_rejected_configurations_are_counted_by_reason() -> None:
     there = TUNABLE.candidates(KernelRunner(), lambda _: False, survey=None)
     assert there.rejected == {"threads": 3, "enough threads": 1}
 
 
-def test_a_second_run_goes_on_from_the_first(store: Store) -> None:
+def test_second_run_continues_the_first(store: Store) -> None:
     first, second = KernelRunner(), KernelRunner()
     go(first, store, trials=5)
     go(second, store)
@@ -78,30 +78,30 @@ def test_a_second_run_goes_on_from_the_first(store: Store) -> None:
     assert len(first.measured) + len(second.measured) == LEGAL
 
 
-def test_a_wrong_result_is_looked_at_again(store: Store) -> None:
+def test_wrong_result_is_tried_again(store: Store) -> None:
     first = KernelRunner(t256=Failure("verify", "wrong"), t128=Failure("launch", "refused"))
     go(first, store)
     second = KernelRunner()
     record = go(second, store)
-    assert {one.integer("THREADS") for one in second.measured} == {256}
+    assert {config.integer("THREADS") for config in second.measured} == {256}
     assert record.best.config.integer("THREADS") == 256
 
 
-def test_what_crashes_is_not_tried_again(store: Store) -> None:
+def test_crashed_configuration_is_not_tried_again(store: Store) -> None:
     go(KernelRunner(t256=Failure("crash", "illegal access")), store, trials=LEGAL)
     again = KernelRunner()
     go(again, store)
-    assert 256 not in {one.integer("THREADS") for one in again.measured}
+    assert 256 not in {config.integer("THREADS") for config in again.measured}
 
 
-def test_local_memory_is_left_to_the_clock(store: Store) -> None:
+def test_configurations_with_local_memory_are_timed(store: Store) -> None:
     def spilled(template: Template, arch: str) -> Program:
         return program(template, arch, local=400, spills=100)
 
     assert go(KernelRunner(), store, compile=spilled).best.resources.local == 400
 
 
-def test_too_many_registers_fall_with_the_numbers(store: Store) -> None:
+def test_too_many_registers_are_rejected_with_numbers(store: Store) -> None:
     def greedy(template: Template, arch: str) -> Program:
         return program(template, arch, registers=300)
 
@@ -109,7 +109,7 @@ def test_too_many_registers_fall_with_the_numbers(store: Store) -> None:
         go(KernelRunner(), store, compile=greedy)
 
 
-def test_without_candidates_the_reasons_are_told_with_an_example(store: Store) -> None:
+def test_no_candidates_reports_reasons_with_an_example(store: Store) -> None:
     what = tunable(block=(64, 32), constraints={"big": lambda p: p["EACH"] > 1})
     with pytest.raises(AutotuneError) as raised:
         go(KernelRunner(), store, what)
@@ -121,7 +121,7 @@ def test_without_candidates_the_reasons_are_told_with_an_example(store: Store) -
     )
 
 
-def test_problems_and_kernels_do_not_meet_in_the_store(store: Store) -> None:
+def test_store_keeps_problems_and_kernels_apart(store: Store) -> None:
     go(KernelRunner(), store)
     assert store.records(H100) == []
 
@@ -136,11 +136,11 @@ def test_problems_and_kernels_do_not_meet_in_the_store(store: Store) -> None:
         {"parameters": {"THREADS": (*THREADS, 512), "EACH": EACH}},
     ],
 )
-def test_what_times_depend_on_is_in_the_digest(changes: dict[str, Any]) -> None:
+def test_digest_covers_what_times_depend_on(changes: dict[str, Any]) -> None:
     assert tunable(**changes).digest("a") != TUNABLE.digest("a")
 
 
-def test_the_digest_is_of_the_sources_the_call_and_the_geometry_alone() -> None:
+def test_digest_covers_sources_call_and_geometry_only() -> None:
     assert tunable(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
         TUNABLE.digest("a")
     )
@@ -148,7 +148,7 @@ def test_the_digest_is_of_the_sources_the_call_and_the_geometry_alone() -> None:
     assert len({TUNABLE.digest("a"), TUNABLE.digest("b"), other.digest("a")}) == 3
 
 
-def test_a_constraint_that_rejects_spares_the_geometry() -> None:
+def test_geometry_is_not_evaluated_for_rejected_values() -> None:
     one = tunable(
         constraints={"more": lambda p: p["EACH"] > 1}, shared=lambda p: 8 // (p["EACH"] - 1)
     )
@@ -158,14 +158,14 @@ def test_a_constraint_that_rejects_spares_the_geometry() -> None:
 # The table
 
 
-def test_a_table_has_a_row_for_each_combination() -> None:
+def test_table_has_a_row_for_each_combination() -> None:
     shown = occupancy_table(TUNABLE, H100, compiled)
     assert [row.config for row in shown.rows] == list(TUNABLE.kernel.combinations())
     reasons = [row.rejection.reason for row in shown.rows if row.rejection]
     assert reasons == ["enough threads", *["threads"] * 3]
 
 
-def test_a_row_says_what_is_taken_and_what_limits() -> None:
+def test_row_states_resources_and_limiter() -> None:
     row = occupancy_table(TUNABLE, H100, compiled).rows[6]
     assert str(row.config) == "saxpy:THREADS=128,EACH=1"
     assert row.resources == Resources(128, 32, 16, local=0, barriers=1)
@@ -173,7 +173,7 @@ def test_a_row_says_what_is_taken_and_what_limits() -> None:
     assert (row.occupancy.blocks_per_sm, row.occupancy.limiter) == (16, "warps and registers")
 
 
-def test_what_does_not_compile_is_in_the_table_with_the_error() -> None:
+def test_table_shows_compile_errors() -> None:
     def broken(template: Template, arch: str) -> CompileFailure:
         return CompileFailure(template, arch, "saxpy.cu(4): error: expected a ;", "")
 
@@ -181,7 +181,7 @@ def test_what_does_not_compile_is_in_the_table_with_the_error() -> None:
     assert str(row.rejection) == "compile: saxpy.cu(4): error: expected a ;"
 
 
-def test_what_fits_no_sm_is_in_the_table_with_the_numbers() -> None:
+def test_table_shows_what_fits_no_sm_with_numbers() -> None:
     def greedy(template: Template, arch: str) -> Program:
         return program(template, arch, registers=300)
 
@@ -191,7 +191,7 @@ def test_what_fits_no_sm_is_in_the_table_with_the_numbers() -> None:
     )
 
 
-def test_the_text_of_a_table_leaves_out_what_cannot_run() -> None:
+def test_table_text_leaves_out_rejected_configurations() -> None:
     lines = str(occupancy_table(TUNABLE, H100, compiled)).splitlines()
     assert lines[0] == "NVIDIA H100 80GB HBM3; registers as compiled for sm_90"
     assert lines[1].split() == [
@@ -206,6 +206,6 @@ def test_the_text_of_a_table_leaves_out_what_cannot_run() -> None:
     )
 
 
-def test_a_table_of_a_geometry_that_is_none_is_refused() -> None:
+def test_table_refuses_an_invalid_geometry() -> None:
     with pytest.raises(UsageError, match="block of"):
         occupancy_table(tunable(block=lambda _: "many"), H100, compiled)

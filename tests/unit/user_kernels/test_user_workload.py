@@ -34,23 +34,23 @@ def of(given: list[Any], computes: Callable[..., Any], **tolerances: float | Non
 # What tells calls apart
 
 
-def test_a_call_says_types_shapes_and_numbers() -> None:
+def test_call_states_types_shapes_and_numbers() -> None:
     text = "saxpy(float32[1000], float32[1000], float32=2.5, int32=1000)"
     assert str(call_of("saxpy", arguments())) == text
 
 
-def test_contents_of_arrays_make_no_difference_to_the_call() -> None:
+def test_array_contents_do_not_change_the_call() -> None:
     one, two = arguments(), arguments()
     two[0][:] = 7
     assert call_of("k", one) == call_of("k", two)
 
 
-def test_numbers_make_a_difference() -> None:
+def test_numbers_change_the_call() -> None:
     slugs = {call_of("k", [np.int32(size)]).slug for size in (1, 2)}
     assert len(slugs) == 2
 
 
-def test_a_slug_is_part_of_a_file_name() -> None:
+def test_slug_is_valid_in_a_file_name() -> None:
     slug = Call("my::k", ("float32[2,3]",)).slug
     assert (slug[:5], len(slug), slug.replace("-", "").isalnum()) == ("my-k-", 21, True)
 
@@ -83,7 +83,7 @@ def test_numbers_are_passed_by_value_and_arrays_by_address(number: Any, argument
         (np.zeros((0, 4)), "at least an element"),
     ],
 )
-def test_what_is_no_argument_is_refused(argument: Any, message: str) -> None:
+def test_invalid_arguments_are_refused(argument: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call_of("k", [argument])
 
@@ -91,32 +91,32 @@ def test_what_is_no_argument_is_refused(argument: Any, message: str) -> None:
 # What the reference says
 
 
-def test_what_the_reference_leaves_out_has_to_stay() -> None:
+def test_arguments_without_a_reference_must_not_change() -> None:
     y, x = work().buffers
     assert (y.expected is None, x.expected is None) == (False, True)
 
 
-def test_an_output_that_is_read_keeps_its_contents() -> None:
+def test_output_that_is_read_keeps_its_contents() -> None:
     (y, _) = work().buffers
     assert not y.written
     np.testing.assert_array_equal(y.before, arguments()[0])
 
 
-def test_an_output_that_is_only_written_holds_nan() -> None:
+def test_output_that_is_only_written_starts_as_nan() -> None:
     _, out = of([np.ones(3, F4), np.ones(3, F4)], doubled).buffers
     assert out.written
     assert np.isnan(out.before).all()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "bool"])
-def test_an_output_of_whole_numbers_holds_others_than_expected(dtype: str) -> None:
+def test_integer_output_starts_different_from_the_result(dtype: str) -> None:
     x = np.array([0, 1, 1, 0], dtype)
     _, out = of([x, x.copy()], lambda x, _: [None, x]).buffers
     assert out.written
     assert (out.before != x.view(out.before.dtype)).all()
 
 
-def test_a_border_that_the_reference_keeps_is_input() -> None:
+def test_border_that_the_reference_keeps_is_input() -> None:
     def inner(out: Any) -> list[Any]:
         out[1:-1] = 3
         return [out]
@@ -126,7 +126,7 @@ def test_a_border_that_the_reference_keeps_is_input() -> None:
     np.testing.assert_array_equal(out.before, np.arange(5.0))
 
 
-def test_of_two_outputs_each_is_looked_at_by_itself() -> None:
+def test_each_output_is_examined_separately() -> None:
     def both(total: Any, copy: Any, x: Any) -> list[Any]:
         del copy
         return [total + x, x, None]
@@ -135,7 +135,7 @@ def test_of_two_outputs_each_is_looked_at_by_itself() -> None:
     assert (total.written, copy.written) == (False, True)
 
 
-def test_an_output_whose_contents_break_the_reference_is_input() -> None:
+def test_output_whose_contents_break_the_reference_is_input() -> None:
     def counted(bins: Any) -> list[Any]:
         return [np.bincount(bins)[bins]]  # not of negative numbers
 
@@ -143,7 +143,7 @@ def test_an_output_whose_contents_break_the_reference_is_input() -> None:
     np.testing.assert_array_equal(bins.before, [2, 0])
 
 
-def test_the_reference_may_change_its_arguments() -> None:
+def test_reference_may_change_its_arguments() -> None:
     given = [np.ones(3, F4), np.zeros(3, F4)]
 
     def inside(x: Any, out: Any) -> list[Any]:
@@ -160,7 +160,7 @@ def test_the_reference_may_change_its_arguments() -> None:
     )
 
 
-def test_looking_for_what_is_read_warns_of_nothing() -> None:
+def test_probing_the_reference_emits_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         of([np.ones(3, F4)], lambda x: [np.sqrt(x) + (x > 0)])
@@ -177,18 +177,18 @@ def test_looking_for_what_is_read_warns_of_nothing() -> None:
         ([None, np.array([1, np.nan, 2])], "expects NaN in 1 elements of argument 1"),
     ],
 )
-def test_what_is_no_expectation_is_refused(returned: Any, message: str) -> None:
+def test_invalid_expected_arrays_are_refused(returned: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         of([np.ones(3, F4), np.ones(3, F4)], lambda *_: returned)
 
 
 @pytest.mark.parametrize("values", [[-1, 2], [1.0, 2.0], [300, 2]])
-def test_bytes_hold_no_other_numbers(values: list[float]) -> None:
+def test_expected_values_must_fit_the_type(values: list[float]) -> None:
     with pytest.raises(UsageError, match="an array of uint8, which cannot hold it"):
         of([np.zeros(2, np.uint8)], lambda _: [np.array(values)])
 
 
-def test_an_expectation_for_a_number_is_refused() -> None:
+def test_expected_value_for_a_number_is_refused() -> None:
     with pytest.raises(UsageError, match="in argument 1, which has a number"):
         of([np.ones(3), np.int32(3)], lambda x, _: [x, np.ones(3)])
 
@@ -196,7 +196,7 @@ def test_an_expectation_for_a_number_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("rtol", -1.0), ("atol", math.inf), ("rtol", math.nan)]
 )
-def test_a_tolerance_that_is_none_is_refused(name: str, value: float) -> None:
+def test_invalid_tolerance_is_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=f"{name} is {value!r}; give a number of at least 0"):
         work(**{name: value})
 
@@ -204,13 +204,13 @@ def test_a_tolerance_that_is_none_is_refused(name: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("dtype", "rtol"), [("float16", 1e-2), ("float32", 1e-4), ("float64", 1e-9), ("int32", 0.0)]
 )
-def test_tolerances_follow_the_type(dtype: str, rtol: float) -> None:
+def test_default_tolerances_follow_the_type(dtype: str, rtol: float) -> None:
     (buffer,) = of([np.array([1, -3], dtype)], lambda x: [2 * x]).buffers
     assert buffer.expected is not None
     assert [buffer.expected.rtol, buffer.expected.atol] == pytest.approx([rtol, 4 * rtol])
 
 
-def test_given_tolerances_stand() -> None:
+def test_explicit_tolerances_are_used() -> None:
     (y, _) = work(rtol=0.5, atol=0.25).buffers
     assert y.expected is not None
     assert (y.expected.rtol, y.expected.atol) == (0.5, 0.25)
@@ -219,12 +219,12 @@ def test_given_tolerances_stand() -> None:
 # Comparison
 
 
-def test_errors_within_the_tolerance_are_none() -> None:
+def test_errors_within_the_tolerance_are_accepted() -> None:
     found = compare(np.array([1.05, 2.0]), ExpectedArray(np.array([1.0, 2.0]), 0.1, 0.0))
     assert [found.wrong, found.error, found.allowed] == pytest.approx([0, 0.05, 0.1])
 
 
-def test_the_worst_is_shown_with_its_place() -> None:
+def test_comparison_reports_the_worst_element() -> None:
     wanted = np.arange(6.0).reshape(2, 3)
     found = wanted.copy()
     found[1, 2] = 5.5
@@ -233,35 +233,35 @@ def test_the_worst_is_shown_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_is_wrong(value: float) -> None:
+def test_nan_is_wrong(value: float) -> None:
     one = compare(np.array([1.0, value]), ExpectedArray(np.array([1.0, 1.0]), 1e3, 1e3))
     assert (one.wrong, one.place) == (1, (1,))
 
 
-def test_an_infinity_has_to_be_the_same() -> None:
+def test_infinities_must_be_equal() -> None:
     wanted = np.array([np.inf, np.inf, -np.inf])
     one = compare(np.array([np.inf, 1e300, np.inf]), ExpectedArray(wanted, 0.1, 0.1))
     assert (one.wrong, one.place) == (2, (1,))
 
 
-def test_large_whole_numbers_are_compared_exactly() -> None:
+def test_large_integers_are_compared_exactly() -> None:
     wanted = np.array([2**62])
     assert compare(wanted + 1, ExpectedArray(wanted, 0.0, 0.0)).wrong == 1
 
 
-def test_complex_numbers_are_off_by_their_distance() -> None:
+def test_complex_errors_are_distances() -> None:
     one = compare(np.array([3 + 4j]), ExpectedArray(np.array([0j]), 0.0, 5.0))
     assert (one.wrong, one.error) == (0, 5.0)
 
 
-def test_norms_are_of_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_cover_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "CHUNK", 3)
     wanted = np.arange(1.0, 8.0)
     one = compare(wanted + 0.5, ExpectedArray(wanted, 1.0, 1.0))
     assert (one.difference, one.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
 
 
-def test_what_lies_behind_the_first_chunk_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elements_beyond_the_first_chunk_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "CHUNK", 3)
     wanted = np.zeros(8)
     found = wanted.copy()
@@ -270,7 +270,7 @@ def test_what_lies_behind_the_first_chunk_is_looked_at(monkeypatch: pytest.Monke
     assert (one.wrong, one.place, one.allowed) == (1, (7,), 0.5)
 
 
-def test_the_call_holds_the_reference_in_its_own_precision() -> None:
+def test_workload_keeps_the_precision_of_the_reference() -> None:
     (y, _) = work(reference=lambda y, x, a, _: [x.astype(float) * a + y, *[None] * 3]).buffers
     assert y.expected is not None
     assert y.expected.values.dtype == np.float64
