@@ -1,4 +1,4 @@
-"""The array libraries: their arrays, their allocation and their streams."""
+"""The array libraries: reading their arrays, allocating outputs, and streams."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def test_operands_may_come_from_different_libraries(case: Case, torch: FakeTorch
 
 
 class Producer:
-    """An array with DLPack alone, as `jax.Array` is one. NumPy makes the capsule, which says that
-    it is on the CPU; what `__dlpack_device__` says counts."""
+    """An array with nothing but DLPack, such as a `jax.Array`. NumPy makes the capsule, which says
+    that the memory is on the CPU; `__dlpack_device__` decides."""
 
     def __init__(self, host: Matrix, kind: int = 2, ordinal: int = 0) -> None:
         self.host, self._device = host, (kind, ordinal)

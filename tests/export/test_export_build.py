@@ -24,8 +24,8 @@ CONFIGS = {
     Problem(33, 17, 65, layout="tt"): NAIVE,
     Problem(8, 9, 10, layout="nt", batch=3, epilogue="gelu"): NAIVE,
 }
-# What the library may ask of others: nothing that allocates, prints or ends the program.
-ASKED = {
+# The external functions that the library may call: none allocates, prints or ends the program.
+IMPORTS = {
     *("dlopen", "dlsym", "pthread_mutex_lock", "pthread_mutex_unlock"),
     *("memcpy", "memmove", "memset", "strcmp"),
 }
@@ -38,7 +38,7 @@ def library() -> ExportedLibrary:
 
 @pytest.fixture(scope="module")
 def folder(library: ExportedLibrary, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An exported project with a fake driver beside it."""
+    """An exported project, with a fake driver in the folder."""
     place = tmp_path_factory.mktemp("project")
     write_library(library, place, "c")
     exported_library.fake_driver(place, library)
@@ -47,17 +47,17 @@ def folder(library: ExportedLibrary, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def installed(folder: Path) -> Path:
-    """What CMake makes of the project, and installs."""
+    """The prefix to which CMake has built and installed the project."""
     build, prefix = folder / "build", folder / "installed"
     flags = f"-DCMAKE_C_FLAGS={' '.join(STRICT)}"
-    ran(["cmake", "-S", folder, "-B", build, "-DBUILD_SHARED_LIBS=ON", flags])
-    ran(["cmake", "--build", build])
-    ran(["cmake", "--install", build, "--prefix", prefix])
+    run(["cmake", "-S", folder, "-B", build, "-DBUILD_SHARED_LIBS=ON", flags])
+    run(["cmake", "--build", build])
+    run(["cmake", "--install", build, "--prefix", prefix])
     return prefix
 
 
-def ran(command: Sequence[str | Path], folder: Path | None = None) -> str:
-    """The output of a command that has to succeed; with a folder, on its fake driver."""
+def run(command: Sequence[str | Path], folder: Path | None = None) -> str:
+    """The output of a command that must succeed, with the fake driver of a folder if given."""
     environment = environment_of(folder, FAKE_CUDA_QUIET="1") if folder else None
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -69,7 +69,7 @@ def ran(command: Sequence[str | Path], folder: Path | None = None) -> str:
 def test_library_compiles_without_warnings(
     folder: Path, tmp_path: Path, compiler: tuple[str, ...], level: str
 ) -> None:
-    ran([*compiler, *STRICT, level, "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
+    run([*compiler, *STRICT, level, "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
 
 
 @pytest.mark.parametrize("compiler", [C11, CXX17], ids=["c11", "c++17"])
@@ -77,26 +77,26 @@ def test_example_program_compiles_without_warnings(
     folder: Path, tmp_path: Path, compiler: tuple[str, ...]
 ) -> None:
     flags = [flag for flag in STRICT if flag not in ("-Wconversion", "-Wshadow")]
-    ran([*compiler, *flags, "-O1", "-c", folder / "main.c", "-o", tmp_path / "main.o"])
+    run([*compiler, *flags, "-O1", "-c", folder / "main.c", "-o", tmp_path / "main.o"])
 
 
 def test_library_neither_allocates_nor_prints_nor_exits(folder: Path, tmp_path: Path) -> None:
-    ran([*C11, "-O2", "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
-    symbols = {line.split()[-1] for line in ran(["nm", "-u", tmp_path / "gemm.o"]).splitlines()}
-    assert symbols - ASKED - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} == set()
+    run([*C11, "-O2", "-c", folder / "gemm.c", "-o", tmp_path / "gemm.o"])
+    symbols = {line.split()[-1] for line in run(["nm", "-u", tmp_path / "gemm.o"]).splitlines()}
+    assert symbols - IMPORTS - {"_GLOBAL_OFFSET_TABLE_", "__stack_chk_fail"} == set()
 
 
 @pytest.mark.skipif(which("pkg-config") is None, reason="pkg-config is not installed")
 def test_pkg_config_finds_the_installed_package(installed: Path) -> None:
     found = next(installed.rglob("gemm.pc"))
-    include, *libraries = ran(["pkg-config", "--cflags", "--libs", found]).split()
+    include, *libraries = run(["pkg-config", "--cflags", "--libs", found]).split()
     assert Path(include.removeprefix("-I"), "gemm.h").resolve() == installed / "include" / "gemm.h"
     assert "-lgemm" in libraries
 
 
 def test_example_program_checks_every_gemm(folder: Path, installed: Path) -> None:
     assert installed.is_dir()
-    lines = ran([folder / "build" / "gemm-example"], folder).splitlines()
+    lines = run([folder / "build" / "gemm-example"], folder).splitlines()
     assert [line.split(",")[0] for line in lines] == [
         *("right 8x9x10", "right 33x17x65", "right 64x256x128")
     ]
@@ -106,7 +106,7 @@ def test_example_program_detects_wrong_results(folder: Path, installed: Path) ->
     assert installed.is_dir()
     text = (folder / "driver" / "kernels").read_text()
     wrong = folder / "wrong"
-    # The fake driver now leaves the activation out.
+    # This fake driver skips the activation.
     wrong.write_text("".join(_without_activation(line) for line in text.splitlines()))
     environment = environment_of(folder, FAKE_CUDA_QUIET="1", FAKE_CUDA_KERNELS=str(wrong))
     result = subprocess.run(
@@ -135,15 +135,15 @@ def test_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
         "-o",
         program,
     ]
-    ran([*C11, *STRICT[:4], *given])
-    assert ran([program], folder) == "largest error 0\n"
+    run([*C11, *STRICT[:4], *given])
+    assert run([program], folder) == "largest error 0\n"
 
 
 def test_cpp_example_computes_a_layer(folder: Path, installed: Path, tmp_path: Path) -> None:
     driver = folder / "driver"
-    ran(
+    run(
         ["cmake", "-S", EXAMPLES / "cpp", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={installed}",
          f"-DCUDA_DRIVER=-L{driver} -l:libcuda.so.1", f"-DCMAKE_CXX_FLAGS={' '.join(STRICT[:4])}"]
     )  # fmt: skip
-    ran(["cmake", "--build", tmp_path])
-    assert ran([tmp_path / "linear"], folder) == "largest error 0\n"
+    run(["cmake", "--build", tmp_path])
+    assert run([tmp_path / "linear"], folder) == "largest error 0\n"

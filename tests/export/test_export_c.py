@@ -1,4 +1,4 @@
-"""The exported C library launches what the Python run time launches, argument for argument."""
+"""The exported C library launches what the Python runtime launches, argument for argument."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def built(library: ExportedLibrary, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def exact_calls() -> list[Call]:
-    """One for each exported problem, without gaps or with rows that are vectors longer."""
+    """A call for each exported problem, without gaps or with rows padded by whole vectors."""
     calls = []
     for number, problem in enumerate(exported_library.tuned()):
         call = Call(problem, stream=number, alpha=0.5, beta=float(number % 2))
@@ -51,7 +51,7 @@ def exact_calls() -> list[Call]:
 
 
 def other_calls() -> list[Call]:
-    """Of the kinds that were exported, with other sizes or operands that allow fewer vectors."""
+    """Calls of the exported kinds with other sizes, or with operands of less alignment."""
     kinds = {
         (problem.compute, problem.layout, problem.epilogue, problem.output): problem
         for problem in exported_library.tuned()

@@ -1,4 +1,4 @@
-"""Everything that can go wrong in the exported C library is a status, and nothing is launched."""
+"""Errors of the exported C library: each is reported as a status, and nothing is launched."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autotune.problem import Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 PLAIN = Problem(64, 48, 40)
-# Split-K: it needs a workspace with counters.
+# Split-K, which needs a workspace with counters.
 SPLIT = Problem(64, 64, 4096)
 SIMT = Config.parse(
     "simt:bm=64,bn=64,wm=32,wn=32,tm=8,tn=4,slices=1,bk=16,copy=async,stages=3,fragments=2,"
     "min_blocks=1,split_k=8,reduction=fused,workers=0,chunks=1,pack=none,group=1,fence=0,order=rows"
 )
 BIASED = Problem(64, 48, 40, epilogue="bias")
-# A tensor map for each operand.
+# wgmma, which takes a tensor map for each operand.
 MAPPED = Problem(4096, 4096, 4096, "bf16")
 
 
@@ -86,11 +86,11 @@ WRONG: list[tuple[Call, str]] = [
 FINE = [
     Call(PLAIN, c=A + 4 * 64 * 40),
     Call(PLAIN, b=C - 4 * 40 * 48),
-    # Columns of one matrix: A's 40 and C's 48 take turns.
+    # A and C are columns of one matrix: 40 of A, then 48 of C.
     Call(PLAIN, c=A + 4 * 40, leading=(88, 0, 88)),
     Call(replace(PLAIN, batch=2), leading=(0, 0, 96), strides=(0, 0, 48)),
     Call(replace(PLAIN, batch=2), strides=(SHARED, SHARED, 0)),
-    # The stride of a single matrix means nothing.
+    # The stride of a single matrix is ignored.
     Call(PLAIN, strides=(1, 1, 1)),
     Call(replace(PLAIN, m=2**31 - 1, n=1, k=1)),
 ]
@@ -229,7 +229,7 @@ def test_truncated_kernel_is_never_loaded(tmp_path: Path) -> None:
 
 
 def spoiled(folder: Path, spoil: Callable[[str], str]) -> Outcome:
-    """A product of a library of which someone has changed the text since."""
+    """The outcome of a call to a library whose source was changed after the export."""
     library = exported_library.library_of({PLAIN: NAIVE})
     case = exported_library.built(folder, library)
     source = folder / "lib.c"

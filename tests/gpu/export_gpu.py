@@ -25,7 +25,7 @@ _STEPS = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
 
 
 class Product(ctypes.Structure):
-    """The header's structure."""
+    """`gemm_product` of the header."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("m", "n", "k", "batch")),
@@ -37,7 +37,7 @@ class Product(ctypes.Structure):
 
 
 def product_of(problem: Problem, **given: Any) -> Product:
-    """A product with its pointers and, as far as they are given, steps and factors."""
+    """A call with its pointers, and with strides and factors if they are passed."""
     codes = (
         COMPUTES.index(problem.compute),
         LAYOUTS.index(problem.layout),
@@ -65,20 +65,20 @@ class Built:
     library: ExportedLibrary
 
     def call(self, function: str, *arguments: Any) -> None:
-        """Calls a function, which has to succeed."""
+        """Calls a function, which must succeed."""
         status = getattr(self.shared, f"lib_{function}")(*arguments)
         self.shared.lib_message.restype = ctypes.c_char_p
         message = self.shared.lib_message(status).decode()
         assert status == 0, f"{function}: {message} ({self.shared.lib_driver_error()})"
 
     def workspace(self, product: Product) -> int:
-        """Bytes that a product needs."""
+        """Bytes of workspace that a call needs."""
         size = ctypes.c_size_t()
         self.call("workspace_size", ctypes.byref(product), ctypes.byref(size))
         return size.value
 
     def matmul(self, product: Product, workspace: int, size: int, stream: int) -> None:
-        """Enqueues a product."""
+        """Enqueues a call."""
         places = ctypes.c_void_p(workspace), ctypes.c_size_t(size), ctypes.c_void_p(stream)
         self.call("matmul", ctypes.byref(product), *places)
 
@@ -107,7 +107,7 @@ def exported(
 
 
 def driver_path() -> Path:
-    """The CUDA driver that this process has loaded."""
+    """The CUDA driver of this process."""
     maps = Path("/proc/self/maps").read_text()
     match = re.search(r"(/\S*/libcuda\.so\S*)", maps)
     assert match, "this process has loaded no libcuda.so"

@@ -1,4 +1,4 @@
-"""Run times that run a given configuration, and how far a product may be off."""
+"""Runtimes that run a fixed configuration, and the error that a result may have."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NAIVE = Config.parse("naive:mapping=coalesced,block=16")
 TILED = Config.parse("tiled:tile_width=32,specialized=0")
 SIMT = _simt(64, "wm=32,wn=32,tm=8,tn=4", 1, 3)
 SPLIT = _simt(64, "wm=32,wn=32,tm=8,tn=4", 2, 2)
-LARGE = _simt(128, "wm=32,wn=64,tm=8,tn=8", 1, 5)  # takes 81 KiB of shared memory
+LARGE = _simt(128, "wm=32,wn=64,tm=8,tn=8", 1, 5)  # uses 81 KiB of shared memory
 CONFIGS = (NAIVE, TILED, _simt(32, "wm=16,wn=32,tm=4,tn=4", 1, 2), SIMT, SPLIT, LARGE)
 
 
 def runtime_of(driver: Driver, cache: Path | None, config: Config) -> Runtime:
-    """A run time for which `config` is what was recorded for every problem."""
+    """A runtime with `config` as the record of every problem."""
 
     def find(problem: Problem, device: Device) -> Answer:
         return Answer(problem, device, config, "exact", "measured", None, None, "")
@@ -48,7 +48,7 @@ def runtime_of(driver: Driver, cache: Path | None, config: Config) -> Runtime:
 
 
 def drawn(driver: Driver, cache: Path | None, family: str, values: Mapping[str, Value]) -> Runtime:
-    """A run time that has configurations of the family with these values for every problem."""
+    """A runtime that picks a configuration of the family with these values for every problem."""
 
     @remembered
     def find(problem: Problem, device: Device) -> Answer:
@@ -62,21 +62,21 @@ def _plan(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
     return registry.find(config.family).plan(config, problem, alignment)
 
 
-# Of a product of two elements, by its size: their rounding, each by 2^-10 at most, or what their
-# two parts leave.
+# Relative error of a product of two elements: both are rounded, each by 2^-10 at most, or split
+# into two parts that leave a remainder.
 _PRODUCTS = {"tf32": 2.0**-9, "tf32x3": 48 * 2.0**-24}
-# What rounding a result changes of it.
+# Relative error of rounding a result.
 _RESULTS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST_HALF = 2.0**-25
 TRUNCATED = 8.0
-"""Tensor cores cut sums off, a product and the sum that it goes to each by 2 units in the last
-place: more often than they add, by twice as much as rounding."""
+"""Tensor cores truncate: each product and the sum it is added to lose up to 2 units in the last
+place, twice as much as rounding."""
 
 
 def excess_of(
     result: Any, a: Any, b: Any, alpha: float = 1, rest: Any = 0, compute: str = "f32"
 ) -> float:
-    """The largest error beyond what rounding each of K products and sums can make, over |C|.
+    """The largest error beyond that of rounding each of K products and sums, relative to |C|.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 3.5: |error| <= gamma_k |A| |B|; two
     more roundings for alpha and beta. Operands of 16 bits are exact as they are.

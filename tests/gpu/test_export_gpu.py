@@ -23,7 +23,7 @@ from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# Plain ones, packed operands, shares with counters, tensor maps, clusters, batches, epilogues.
+# Plain kernels, packed operands, split-K with counters, tensor maps, clusters, batches, epilogues.
 TEXTS = (
     *("512x512x512", "64x4096x4096", "4097x4095x4093", "128x4096x14336", "1x4096x4096"),
     *("2048x2048x2048:batch=3:bias", "1024x1024x1024:tt"),
@@ -86,7 +86,7 @@ class Operands:
         return found
 
     def by_c(self, built: Built) -> Callable[[], None]:
-        """A call of the C library that writes `again`."""
+        """Calls the C library, which writes `again`."""
         product = product_of(
             *(self.problem,),
             a=self.a.data_ptr(),
@@ -104,7 +104,7 @@ class Operands:
         return call
 
     def by_python(self, kernel: Kernel) -> Callable[[], None]:
-        """A call of the run time that writes `c`."""
+        """Calls the runtime, which writes `c`."""
         places = self.a.data_ptr(), self.b.data_ptr(), self.c.data_ptr()
 
         def call() -> None:
@@ -124,7 +124,7 @@ def test_library_results_equal_python_bit_for_bit(
     operands = Operands(torch, problem)
     operands.by_python(kernel_of(driver, programs, problem))()
     run = operands.by_c(built)
-    for _ in range(3):  # counters are left as they were found
+    for _ in range(3):  # each call leaves the counters zero
         operands.again.fill_(float("nan"))
         run()
         torch.cuda.synchronize()
@@ -159,7 +159,7 @@ def test_library_is_as_fast_as_python(
     problem: Problem,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """Both as graphs of many launches, one after the other, so that only the GPU counts."""
+    """Times both as graphs of many launches in sequence, so that only GPU time counts."""
     operands = Operands(torch, problem)
     calls = operands.by_python(kernel_of(driver, programs, problem)), operands.by_c(built)
     graphs = [_graph(torch, call) for call in calls]
@@ -230,7 +230,7 @@ def test_ptx_can_be_loaded(torch: Any, driver: Driver, built: Built, tmp_path: P
 
 @pytest.fixture(scope="module")
 def layer(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that the examples ask for, exported as their first lines say."""
+    """The library that the examples need, exported as their first lines say."""
     torch.zeros(1, device="cuda")
     folder = tmp_path_factory.mktemp("layer")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Products of real arrays on a real GPU: PyTorch, CuPy and PyCUDA, streams, graphs, contexts."""
+"""matmul on a real GPU: arrays of PyTorch, CuPy and PyCUDA, streams, graphs, contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of real arrays in all precisions: 16-bit arrays, fp32 ones on the tensor cores."""
+"""matmul on a real GPU in all precisions: 16-bit arrays, and fp32 arrays on tensor cores."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SHAPES = [(1, 65, 33), (65, 1, 33), (33, 65, 1), (64, 64, 64), (127, 129, 131), 
 SHAPES += [(100, 1000, 10), (1023, 257, 165)]
 ALIGNED, ODD = (256, 264, 272), (255, 257, 259)
 KEPT = 64
-"""Encoded tensor maps that a kernel keeps at most."""
+"""The most encoded tensor maps that a kernel keeps."""
 
 Draws = Callable[..., Runtime]
 
 
 @pytest.fixture
 def draws(driver: Driver, cache: Path) -> Draws:
-    """Makes run times with configurations of a family."""
+    """Makes runtimes with configurations of a family."""
 
     def one(family: str, **values: Value) -> Runtime:
         if family == "wgmma" and driver.probe(0).compute_capability != (9, 0):
@@ -163,7 +163,7 @@ def test_graph_captures_matmul(
     with torch.cuda.graph(graph):
         kernel(a, b, out)
     a.normal_()
-    # Calls at other addresses leave the captured tensor maps as they are.
+    # Calls at other addresses must not change the captured tensor maps.
     kernel(a.clone(), b.clone(), torch.empty_like(out))
     graph.replay()
     torch.cuda.synchronize()
@@ -235,7 +235,7 @@ def test_cupy_arrays_run_on_the_cupy_stream(draws: Draws, family: str, compute: 
         a, b = (a * 2).astype(dtype), b.astype(dtype)
         out: Any = product(a, b.T, compute=compute)
         error = cupy.abs(out.astype("f8") - a.astype("f8") @ b.T.astype("f8")).max()
-        # Elements of C are of the size of 2 sqrt(131) = 23, the largest are 5 times that.
+        # Elements of C are about 2 sqrt(131) = 23 large, the largest 5 times that.
         assert float(error) < 0.1
     assert isinstance(out, cupy.ndarray)
     assert out.dtype == dtype
@@ -267,7 +267,7 @@ def test_pycuda_arrays_in_primary_and_own_contexts(
     draws: Draws, cache: Path, family: str, context: str
 ) -> None:
     pytest.importorskip("pycuda.driver")
-    draws(family)  # skips where there is no such family
+    draws(family)  # skips if the device has no kernel of the family
     code = PYCUDA.format(context=context, cache=str(cache), family=family)
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -32,7 +32,7 @@ LAYER = Problem(ROWS, OUT, IN, layout="nt", epilogue="bias")
 
 @pytest.fixture(autouse=True)
 def untuned() -> Iterator[None]:
-    """Most of the products here are of shapes that nobody tuned."""
+    """Most shapes here are untuned."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntunedWarning)
         yield
@@ -40,7 +40,7 @@ def untuned() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def store(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Records of each test, and programs of all."""
+    """A cache with records of its own for each test; all share the compiled programs."""
     (cache / "programs").mkdir(exist_ok=True)
     (tmp_path / "programs").symlink_to(cache / "programs")
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
@@ -62,7 +62,7 @@ def drawn(torch: Any, *shape: int, dtype: str = "float32", grad: bool = False) -
 
 
 def close(torch: Any, found: Any, expected: Any, tolerance: float) -> None:
-    """Within a share of the largest number expected."""
+    """Asserts an error below `tolerance` times the largest expected element."""
     scale = float(expected.abs().max())
     torch.testing.assert_close(
         found.double(), expected.double(), rtol=0, atol=tolerance * scale, check_device=False
@@ -106,7 +106,7 @@ def test_gradients_match_pytorch(torch: Any, mm: Any, compute: str, activation: 
     (getattr(torch.nn.functional, activation)(plain) if activation else plain).backward(
         gradient.double()
     )
-    # In 16 bits a relu may be on the other side of 0.
+    # In 16 bits, rounding may move an input of relu across 0.
     tolerance = 1e-5 if compute == "f32" else 3e-2
     for argument, twin in zip(given, twins, strict=True):
         close(torch, argument.grad, twin.grad, tolerance)
@@ -208,7 +208,7 @@ def test_linear_matches_pytorch(torch: Any, dtype: str) -> None:
 
 
 def made_up(driver: Driver, problem: Problem, config: Config, ours: float, cublas: float) -> Record:
-    """A record of a kernel that works, with times that never were."""
+    """A record of a kernel that works, with invented times."""
     entry = Entry(config, Measurement(ours), Resources(128, 64, 0), 0.5, "warps")
     made = Provenance("13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21T12:00:00Z", 1, 1, 1.0)
     return Record(driver.probe(0), "measured", (entry,), Measurement(cublas), made, problem)
@@ -216,7 +216,7 @@ def made_up(driver: Driver, problem: Problem, config: Config, ours: float, cubla
 
 @pytest.fixture
 def model(torch: Any, store: Store, driver: Driver) -> Any:
-    """A linear layer that a record says is faster by our kernel, with an activation, in fp32."""
+    """A linear layer with an activation in fp32, recorded as faster by the tuned kernel."""
     store.save(made_up(driver, LAYER, SIMT, 1.0, 2.0))
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(IN, OUT, device="cuda"), torch.nn.ReLU())
@@ -304,7 +304,7 @@ def test_example_patches_recorded_layers(
 
 
 def run_together(works: list[Callable[[], None]]) -> None:
-    """Runs each in a thread of its own."""
+    """Runs each function in a thread of its own."""
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()

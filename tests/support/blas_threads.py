@@ -1,16 +1,16 @@
-"""A fixture for the tests of what multiplies many small matrices."""
+"""A fixture for tests that multiply many small matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np  # noqa: F401 - what is not loaded cannot be limited
+import numpy as np  # noqa: F401 - only a loaded library can be limited
 import pytest
 from threadpoolctl import threadpool_limits
 
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """As in `tune`: on a busy machine the threads of a matrix library wait for each other."""
+    """Limits BLAS to one thread, as `tune` does: on a busy machine its threads block each other."""
     with threadpool_limits(1, "blas"):
         yield

@@ -22,6 +22,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.lookup.answer import Answer
 from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem.integers import round_up
 from support.paths import ROOT, TESTS
 from support.sample_records import H100
 
@@ -37,8 +38,8 @@ LARGE = 1 << 40
 
 
 def tuned() -> dict[Problem, Config]:
-    """What was found fastest on an H100 for each problem of the suites, and for a third of them as
-    batches with an epilogue."""
+    """The fastest configuration on an H100 for each problem of the suites, and for a third of them
+    also as a batch with an epilogue."""
     found: dict[Problem, Config] = {}
     for suite in SUITES:
         rows = json.loads((RESULTS / f"{suite}.json").read_text())["rows"]
@@ -53,7 +54,7 @@ def tuned() -> dict[Problem, Config]:
 
 
 def fake_build(template: Template, arch: str) -> Program:
-    """A program as if compiled, with other bytes, 64 to 319 of them, for machine code."""
+    """A program that was not compiled: 64 to 319 arbitrary bytes stand for its machine code."""
     target = f"{arch}a" if template.specific else arch
     key = sha256(f"{template.expression} {target}".encode()).hexdigest()
     symbol = f"{template.kernel}_{key[:12]}"
@@ -64,7 +65,7 @@ def fake_build(template: Template, arch: str) -> Program:
 def library_of(
     configs: Mapping[Problem, Config], devices: Sequence[Device] = (H100,), name: str = "lib"
 ) -> ExportedLibrary:
-    """The library of problems with given configurations."""
+    """The library of problems with fixed configurations."""
 
     def find(problem: Problem, device: Device) -> Answer:
         return answer_of(problem, device, configs[problem])
@@ -73,13 +74,13 @@ def library_of(
 
 
 def answer_of(problem: Problem, device: Device, config: Config) -> Answer:
-    """The answer of an exact record; what it holds besides depends on nothing here."""
+    """The answer of an exact record; its other fields do not matter."""
     return Answer(problem, device, config, "exact", "measured", None, 10.0, "")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A product as the C library is asked for it; steps are 0 without gaps."""
+    """A call of the C library. Leading dimensions and strides of 0 mean no gaps."""
 
     problem: Problem
     a: int = A
@@ -96,7 +97,7 @@ class Call:
     changed: Mapping[str, int] = field(default_factory=dict)
 
     def line(self, verb: str = "matmul") -> str:
-        """What `caller.c` reads; `changed` takes the place of a field of the product."""
+        """The line that `caller.c` reads; `changed` overrides fields of the call."""
         one = self.problem
         bias = (BIAS if one.has_bias else 0) if self.bias is None else self.bias
         fields = {
@@ -123,13 +124,13 @@ class Launch(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call.
+    """The outcome of a call.
 
     Attributes:
-        status: what the function returned.
-        error: what `driver_error` gave afterwards.
-        message: the status's.
-        lines: what the fake driver and the caller wrote before.
+        status: the status it returned.
+        error: the result of `driver_error` afterwards.
+        message: the message of the status.
+        lines: the lines that the fake driver and the caller printed before.
     """
 
     status: int
@@ -156,7 +157,7 @@ class Built:
     """A caller of an exported library, and the fake driver.
 
     Attributes:
-        folder: of the library; `libcuda.so.1` lies in `driver` below it.
+        folder: the folder of the library; `driver/libcuda.so.1` is in it.
         program: the caller.
     """
 
@@ -167,7 +168,7 @@ class Built:
     def run(
         self, lines: Iterable[str], words: Sequence[str] = (), **environment: str
     ) -> tuple[int, list[Outcome]]:
-        """Makes calls; the exit status, and what came of each."""
+        """Makes calls; returns the exit status and the outcome of each."""
         result = subprocess.run(
             [self.program, *words],
             input="".join(f"{line}\n" for line in lines),
@@ -196,7 +197,7 @@ class Built:
 
 
 def environment_of(folder: Path, **more: str) -> dict[str, str]:
-    """With the fake driver, which knows the kernels of the library in the folder."""
+    """The environment in which the fake driver, with the kernels of a library, is loaded."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("FAKE_")},
         "LD_LIBRARY_PATH": str(folder / "driver"),
@@ -206,7 +207,7 @@ def environment_of(folder: Path, **more: str) -> dict[str, str]:
 
 
 def fake_driver(folder: Path, library: ExportedLibrary) -> None:
-    """Builds the fake driver below a folder, with what it has to know of a library's kernels."""
+    """Builds the fake driver in a folder, with a table of a library's kernels."""
     (folder / "driver").mkdir()
     source, driver = TESTS / "export" / "fake_driver.c", folder / "driver" / "libcuda.so.1"
     subprocess.run(
@@ -233,8 +234,8 @@ def built(folder: Path, library: ExportedLibrary, *flags: str) -> Built:
 
 
 def counter_bytes(library: ExportedLibrary) -> int:
-    """Where the rest of a workspace begins behind the counters."""
-    return -(-4 * library.counters // 256) * 256
+    """Bytes of the counters at the start of a workspace, padded to 256."""
+    return round_up(4 * library.counters, 256)
 
 
 def _sizes(launch: plan.Launch) -> list[str]:
@@ -242,7 +243,7 @@ def _sizes(launch: plan.Launch) -> list[str]:
 
 
 def _kind(launch: plan.Launch) -> str:
-    """Of a kernel that computes in fp32 from A and B as they are; -1 of others."""
+    """Transpositions and epilogue of a plain fp32 kernel; the epilogue is -1 for other kernels."""
     values = dict(launch.template.arguments)
     names = [argument.value for argument in launch.arguments]
     plain = names[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0

@@ -1,4 +1,4 @@
-"""A DLPack C exchange API over numpy arrays, in `ctypes`."""
+"""A fake DLPack C exchange API over NumPy arrays, in `ctypes`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ STREAM = ctypes.PYFUNCTYPE(
 
 
 class Exchange:
-    """The table of a library whose arrays have a numpy array as `host`.
+    """The exchange API of a library whose arrays have a NumPy array as `host`.
 
     Attributes:
-        stream: the library's current one.
-        refuses: whether it exports nothing.
-        reads: how many arrays were read.
+        stream: the current stream of the library.
+        refuses: whether reading any array fails.
+        reads: number of arrays read.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
-"""A GPU out of numpy: the functions of `cuda.bindings.driver` that the run time calls.
+"""A fake GPU on NumPy: the functions of `cuda.bindings.driver` that the runtime calls.
 
-Device memory is host memory, a kernel is a Python function that reads its arguments from the
-buffer that was passed, and a launch has run when it returns. All calls are recorded.
+Device memory is host memory. A kernel is a Python function that reads its arguments from the
+buffer of the launch, and has finished when the launch returns. All calls are recorded.
 """
 
-# The driver's signatures, of which the fake needs only a part.
+# The signatures are the driver's; the fake ignores some parameters.
 # ruff: noqa: ARG002
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from support.numpy_types import STORED, decoded, encoded, name_of
 Matrix = npt.NDArray[np.float32]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# An H100 SXM as its driver describes it: deviceQuery's values.
+# The attributes of an H100 SXM, as deviceQuery prints them.
 H100 = {
     "COMPUTE_CAPABILITY_MAJOR": 9,
     "COMPUTE_CAPABILITY_MINOR": 0,
@@ -54,7 +54,7 @@ MEMORY = 85_000_000_000
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _IDENTIFY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
-# CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and how many.
+# CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and their number.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
 
 
@@ -121,7 +121,7 @@ class FakeCuda:
         self._kernels: list[str] = []
         self._thread = threading.local()
 
-    # What a test arranges.
+    # Set up by tests.
 
     def hold(self, array: Matrix, ordinal: int = 0) -> Matrix:
         """Puts host memory on a device."""
@@ -142,7 +142,7 @@ class FakeCuda:
         stack: list[int] = self._thread.stack
         return stack
 
-    # What the driver offers, in its own words.
+    # Functions of the driver.
 
     @_recorded
     def cuInit(self, flags: int) -> Any:
@@ -253,7 +253,7 @@ class FakeCuda:
         return 0, ctypes.cast(functions[name, version, flags], ctypes.c_void_p).value, 0
 
     def launch(self, kernel: int, parameters: int, shape: Shape) -> None:
-        """Runs a kernel, with its arguments' addresses at an address."""
+        """Runs a kernel; `parameters` is the address of its array of argument pointers."""
         symbol = self._kernels[kernel - 1]
         run, formats = _KERNELS[symbol.partition("<")[0]]
         arguments = _unpack((ctypes.c_void_p * len(formats)).from_address(parameters), formats)
@@ -269,9 +269,9 @@ class FakeCuda:
         return int(status)
 
     def _launch_ex(self, configuration: int, kernel: int, parameters: int, extra: int) -> int:
-        """`cuLaunchKernelEx`. What goes wrong here is written down, as it cannot be raised."""
+        """`cuLaunchKernelEx`. Errors are recorded, as a C callback cannot raise them."""
         self.calls.append("cuLaunchKernelEx")
-        time.sleep(0)  # The real one lets other threads run, too.
+        time.sleep(0)  # The real function lets other threads run too.
         if self.refuse:
             return self.refuse
         try:
@@ -308,7 +308,7 @@ def _unpack(parameters: ctypes.Array[ctypes.c_void_p], formats: str) -> tuple[An
 def _matrix(
     address: int, rows: int, columns: int, ld: int, transposed: int = 0, kind: int = 0
 ) -> Any:
-    """A matrix of the type of that number in memory."""
+    """A matrix in memory, in the type with that number."""
     dtype = np.dtype(_STORED[kind])
     if transposed:
         rows, columns = columns, rows
@@ -351,7 +351,7 @@ def _partial(
     _z: int, a: int, lda: int, b: int, ldb: int, workspace: int, m: int, n: int, k: int,
     split: int, counters: int, _: int,
 ) -> None:  # fmt: skip
-    """The sums of the first `split` and of the remaining elements of K."""
+    """Sums over the first `split` elements of K, and over the rest."""
     whole_a, whole_b = _matrix(a, m, k, lda), _matrix(b, k, n, ldb)
     parts = _matrix(workspace, 2 * m, n, n)
     parts[:m] = whole_a[:, :split] @ whole_b[:split]

@@ -1,4 +1,4 @@
-"""The driver's encoder of tensor maps: writes down in order what it was given."""
+"""A fake of the driver's encoder of tensor maps, which records its arguments."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class Encoded(NamedTuple):
 
 
 class FakeEncoder:
-    """What `cuGetProcAddress` leads to. The second word of an encoding is all ones, the first the
-    number of the call, from 0.
+    """A driver whose `cuGetProcAddress` returns a fake encoder.
+
+    The first word of an encoding is the number of the call, from 0; the second is all ones.
 
     Attributes:
-        calls: what it was asked to encode.
-        status: what it answers.
+        calls: the arguments of each call.
+        status: the status it returns.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class FakeEncoder:
         self.answer(self._encode)
 
     def answer(self, encode: Callable[..., int]) -> None:
-        """Has a function take the driver's place."""
+        """Replaces the encoder by a function."""
         integer, pointer = ctypes.c_int, ctypes.c_void_p
         function = ctypes.CFUNCTYPE(
             integer, pointer, integer, ctypes.c_uint32, *[pointer] * 5, *[integer] * 4

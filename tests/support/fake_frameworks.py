@@ -1,4 +1,4 @@
-"""Array libraries over the fake GPU, as far as the run time uses theirs."""
+"""Fake array libraries on the fake GPU, with the parts that the runtime uses."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ class FakeTorch(ModuleType):
     def _multiplied(
         self, name: str, a: Tensor, b: Tensor, out: Tensor, added: Any = None, **scale: Any
     ) -> None:
-        """Without a scale, the product alone: whatever `added` holds is not read."""
+        """Computes `out`; without a scale, `added` is not read."""
         self.products.append((name, scale))
         product = scale.get("alpha", 1) * (decoded(a.host) @ decoded(b.host))
         rest = scale["beta"] * decoded(added.host) if scale.get("beta") else 0
         out.host[...] = encoded(product + rest, name_of(out.host))
 
     def on(self, device: str, host: Matrix) -> Tensor:
-        """A tensor on `cpu`, `cuda:0` or `cuda:1` over the memory of a numpy array."""
+        """A tensor on `cpu`, `cuda:0` or `cuda:1` over the memory of a NumPy array."""
         kind, _, index = device.partition(":")
         return Tensor(host, _Device(kind, int(index) if index else None))
 
@@ -119,7 +119,7 @@ def _unwritten(shape: tuple[int, ...], name: str) -> Any:
 
 @dataclass(frozen=True)
 class DType:
-    """A type of CuPy, which takes bfloat16 from `ml_dtypes`."""
+    """A dtype of CuPy, which takes bfloat16 from `ml_dtypes`."""
 
     name: str
     itemsize: int

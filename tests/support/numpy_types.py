@@ -1,4 +1,4 @@
-"""The types of the operands in numpy, where bfloat16, which it lacks, is its bits as `uint16`."""
+"""The element types in NumPy. It lacks bfloat16, which is stored as its bits in `uint16`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ STORED: dict[str, npt.DTypeLike] = {
 
 
 def name_of(stored: Any) -> str:
-    """The name that array libraries have for the type of an array."""
+    """The name of an array's type in the array libraries."""
     name: str = stored.dtype.name
     return "bfloat16" if name == "uint16" else name
 
 
 def decoded(stored: Any) -> npt.NDArray[np.float32]:
-    """The values of an array of any of the types."""
+    """The values of an array of any type, in float32."""
     if name_of(stored) == "bfloat16":
         return (np.asarray(stored, np.uint32) << 16).view(np.float32)
     return np.asarray(stored, np.float32)

@@ -1,4 +1,4 @@
-"""A run time on the fake GPU, with what it asked for."""
+"""A runtime on the fake GPU that records its look-ups, plans and compilations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TYPED = Config("typed")
 
 @dataclass
 class Case:
-    """A run time whose answers and compilations are set and counted here."""
+    """A runtime whose answers and compilations the test sets and counts."""
 
     cuda: FakeCuda = field(default_factory=FakeCuda)
     config: Config | None = NAIVE
@@ -48,20 +48,20 @@ class Case:
         self.matmul = Matmul(self.runtime)
 
     def matrix(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Matrix:
-        """Random memory of a device."""
+        """A random matrix in the memory of a device."""
         self.seed += 1
         values = np.random.default_rng(self.seed).standard_normal(shape, np.float32)
         return self.cuda.hold(encoded(values, dtype), ordinal)
 
     def array(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Interface:
-        """The same, as an array of no particular library."""
+        """A random matrix as an array with only the array interface."""
         return Interface(self.matrix(*shape, ordinal=ordinal, dtype=dtype))
 
     def operands(self, m: int, n: int, k: int) -> tuple[Interface, Interface, Interface]:
         return self.array(m, k), self.array(k, n), self.array(m, n)
 
     def calls(self, act: Callable[[], Any]) -> list[str]:
-        """The driver's functions that were called meanwhile."""
+        """The functions of the driver that `act` calls."""
         before = len(self.cuda.calls)
         act()
         return self.cuda.calls[before:]
@@ -97,7 +97,7 @@ class Case:
 
 
 def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
-    """The naive kernel's, of one that takes all types."""
+    """The plan of the naive kernel, for a fake kernel that takes all types."""
     plan = registry.find("naive").plan(NAIVE, problem, alignment)
     (launch,) = plan.launches
     arguments = *launch.template.arguments, *type_arguments(problem)
@@ -106,7 +106,7 @@ def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
 
 
 def split_plan(problem: Problem) -> LaunchPlan:
-    """Two halves of K into the workspace, counted as they come, then their sum into C."""
+    """Split-K: two launches, which sum two halves of K into the workspace, then into C."""
 
     def pointers(*names: str) -> tuple[Argument, ...]:
         return tuple(Argument("i64" if name[0] == "l" else "pointer", name) for name in names)

@@ -1,4 +1,4 @@
-"""A kernel of a user's for the tests, y = a x + y over `n` floats, and a runner without a GPU."""
+"""A user kernel for the tests, y = a x + y over `n` floats, and a runner without a GPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.problem.integers import ceil_div
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 from autotune.user_kernels import KernelTunable, UserKernel, Workload, define_kernel, workload
 from support.sample_records import H100
@@ -30,18 +31,18 @@ LEGAL = 4 * 3 - 1
 
 
 def kernel(**changes: Any) -> UserKernel:
-    """The kernel, with what the test says otherwise."""
-    given: dict[str, Any] = {
+    """The kernel, with changes of the test."""
+    definition: dict[str, Any] = {
         "source": SAXPY,
         "name": "saxpy",
         "parameters": {"THREADS": THREADS, "EACH": EACH},
         "constraints": {"enough threads": lambda p: p["THREADS"] >= 16 * p["EACH"]},
-        "grid": lambda p: -(-N // (p["THREADS"] * p["EACH"])),
+        "grid": lambda p: ceil_div(N, p["THREADS"] * p["EACH"]),
         "block": lambda p: p["THREADS"],
         "shared": 0,
         "include": (),
     }
-    return define_kernel(**given | changes)
+    return define_kernel(**definition | changes)
 
 
 def arguments() -> list[Any]:
@@ -52,22 +53,22 @@ def arguments() -> list[Any]:
 
 
 def reference(y: Any, x: Any, a: Any, n: Any) -> Sequence[Any]:
-    """What the arguments hold afterwards."""
+    """The expected contents of the arguments."""
     del n
     return [a * x + y, None, None, None]
 
 
 def work(**changes: Any) -> Workload:
-    """The call, with what the test says otherwise."""
-    given: Mapping[str, Any] = {
+    """The call, with changes of the test."""
+    keywords: Mapping[str, Any] = {
         **{"name": "saxpy", "arguments": arguments(), "reference": reference},
         **{"rtol": None, "atol": None, **changes},
     }
-    return workload(**given)
+    return workload(**keywords)
 
 
 def tunable(**changes: Any) -> KernelTunable:
-    """The kernel and its call, as the loop sees them."""
+    """The kernel and its call as a tunable."""
     call = work()
     return KernelTunable(kernel(**changes), call.call, call.arguments)
 
@@ -76,8 +77,8 @@ class KernelRunner:
     """Times that are shortest with the most threads and one element each.
 
     Attributes:
-        broken: what becomes of configurations with so many threads.
-        measured: configurations in the order of `measure`.
+        broken: outcome of configurations with a number of threads, such as `t256`.
+        measured: the configurations passed to `measure`, in order.
     """
 
     evidence: Evidence = "measured"

@@ -1,4 +1,4 @@
-"""A stand-in for the run time that holds CPU tensors to the rules of a GPU."""
+"""A fake runtime that checks CPU tensors by the rules for a GPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from autotune.torch import operator
 
 
 class StandIn:
-    """Checks operands as the run time does, then multiplies by PyTorch.
+    """Checks operands as the runtime does, then runs PyTorch's matmul.
 
     Attributes:
-        problems: what was multiplied.
-        refused: how often operands were not taken.
+        problems: the problems that were run.
+        refused: how often operands were refused.
     """
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class StandIn:
         activation: str | None = None,
         compute: str | None = None,
     ) -> Any:
-        one, other = described(a, "A"), described(b, "B")
+        first, second = described(a, "A"), described(b, "B")
         epilogue = epilogue_of(bias is not None, activation)
         self.refused += 1
-        problem = arrays.problem_of(one, other, compute=compute, epilogue=epilogue)
+        problem = arrays.problem_of(first, second, compute=compute, epilogue=epilogue)
         if bias is not None:
-            arrays.check_bias(described(bias, "bias"), problem.n, 0, one.dtype)
+            arrays.check_bias(described(bias, "bias"), problem.n, 0, first.dtype)
         self.refused -= 1
         self.problems.append(problem)
         return operator.by_torch(a, b, bias, activation)
 
     @property
     def layouts(self) -> list[str]:
-        """Those of the products so far."""
+        """The layouts of the problems so far."""
         return [problem.layout for problem in self.problems]
 
 
@@ -62,7 +62,7 @@ def described(tensor: Any, name: str) -> arrays.Operand:
 
 @contextmanager
 def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    """The operator does with CPU tensors what it does with those of a GPU, up to the run time."""
+    """The operator treats CPU tensors like those of a GPU, up to the fake runtime."""
     stand_in = StandIn()
     library = torch.library.Library("autotune", "IMPL")
     with monkeypatch.context() as patched:

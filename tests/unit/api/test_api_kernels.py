@@ -1,4 +1,4 @@
-"""The public functions for kernels of the user's; the GPU behind them is a stand-in."""
+"""The public functions for user kernels, on a fake GPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEFINITION: dict[str, Any] = {
 
 
 class OpenedRunner(KernelRunner):
-    """Keeps what it is opened for.
+    """Remembers the arguments it is opened with.
 
     Attributes:
         works: the calls, with the index of the GPU and the time limit.
@@ -68,7 +68,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenedRunner]:
-    """Of the second GPU of two."""
+    """A machine with two GPUs; the second is asked for."""
 
     def probe(index: int = 0) -> Device:
         if index > 1:

@@ -1,3 +1,5 @@
+"""Devices described by the attributes of the driver."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,4 @@
-"""Tensor maps as they are encoded, and what is no tensor map."""
+"""Encoding of tensor maps, and refusal of illegal ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_packed_copy_has_its_own_strides(fake: FakeEncoder) -> None:
 def test_erroneous_bit_is_cleared_below_128_kib(
     fake: FakeEncoder, columns: int, cleared: bool
 ) -> None:
-    # 1023 rows of 128 bytes and one of `columns`.
+    # 1023 rows of 128 bytes and a last row of `columns` elements.
     encoded = TensorMapEncoder(fake)(
         replace(A, columns=columns, rows=1024, batch=1), VALUES | {"lda": 64}
     )

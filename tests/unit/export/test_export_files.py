@@ -1,4 +1,4 @@
-"""What an export writes, and what it refuses to write over."""
+"""The files of an export, and the files it refuses to replace."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_argument(data: Any) -> Argument:
 
 
 def read_plan(data: Any, library: ExportedLibrary, config: Config) -> LaunchPlan:
-    """A plan back from its JSON, with the templates of the library's programs."""
+    """A plan read from its JSON, with the templates of the library's programs."""
     launches = tuple(
         Launch(
             library.programs[launch["kernel"]].template,

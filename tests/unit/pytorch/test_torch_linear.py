@@ -1,4 +1,4 @@
-"""`autotune.torch.Linear`, and `patch`, which makes such layers of a model's own."""
+"""`autotune.torch.Linear`, and `patch`, which turns the layers of a model into such layers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
-    """The same numbers for each test, and nothing compiled for another."""
+    """The same random numbers in each test, and nothing compiled by an earlier one."""
     torch.manual_seed(0)
     yield
     torch.compiler.reset()
@@ -125,7 +125,7 @@ def test_a_layer_compiles_into_one_graph(dynamic: bool) -> None:
 
 
 class Model(nn.Module):  # type: ignore[misc]
-    """Two linear layers of one shape, one of another, and what is none of ours."""
+    """Two linear layers of one shape, one of another, and layers that are not patched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Model(nn.Module):  # type: ignore[misc]
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An empty store of a machine that takes CPU tensors for those of its one GPU, an H100."""
+    """An empty store on a machine that treats CPU tensors as those of its only GPU, an H100."""
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(settings, "shipped_dir", lambda: tmp_path / "shipped")
     monkeypatch.setattr(runtime, "probe", lambda ordinal: [H100][ordinal])
@@ -154,7 +154,7 @@ def measured(problem: Problem, ours: float, cublas: float) -> Record:
 
 
 def patched(model: Any, *rows: int, **options: Any) -> tuple[Any, str]:
-    """The report, and what was printed."""
+    """The report and the printed text."""
     text = StringIO()
     return patch(model, rows or None, file=text, **options), text.getvalue()
 

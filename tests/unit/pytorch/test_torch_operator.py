@@ -1,4 +1,4 @@
-"""`torch.ops.autotune.mm`: its results, its gradients, and what it asks of the run time."""
+"""`torch.ops.autotune.mm`: its results, its gradients, and its calls of the runtime."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
 
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
-    """The same numbers for each test, and nothing compiled for another."""
+    """The same random numbers in each test, and nothing compiled by an earlier one."""
     torch.manual_seed(0)
     yield
     torch.compiler.reset()
@@ -133,8 +133,8 @@ def test_with_one_gelu_follows_the_kernel(gpu: StandIn) -> None:
 
 @pytest.mark.parametrize(
     ("forward", "backward"),
-    # Of C = A B: A's gradient is that of C by B transposed, B's that of A transposed by it. What
-    # lies transposed has a gradient that does, which is the transpose of the other product.
+    # For C = A B with gradient G of C: that of A is G B^T, that of B is A^T G. The gradient of a
+    # transposed operand is stored transposed too, so its transpose is computed.
     [("nn", ["nt", "tn"]), ("nt", ["nn", "tn"]), ("tn", ["nt", "nn"]), ("tt", ["tt", "tt"])],
 )
 def test_gradients_take_the_operands_as_they_lie(

@@ -1,4 +1,4 @@
-"""Products of arrays on the fake GPU."""
+"""matmul on the fake GPU: results, launches, the warm call, warnings and errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _transposed(matrix: Matrix) -> Interface:
     return Interface(matrix.T)
 
 
-# What is computed.
+# Results.
 
 
 def test_result_is_written_to_out_and_out_returned(case: Case) -> None:
@@ -105,7 +105,7 @@ def test_split_k_sums_in_the_workspace(case: Case) -> None:
     assert _close(out.host, a.host @ b.host)
 
 
-# What is launched.
+# Launches.
 
 
 def test_launch_follows_the_plan(case: Case) -> None:
@@ -149,7 +149,7 @@ def test_other_alignment_is_another_executable(case: Case) -> None:
     assert [alignment.c for alignment in case.alignments] == [4, 1]
 
 
-# What is left for a warm call.
+# Warm calls.
 
 
 def test_warm_call_only_reads_the_context_and_launches(case: Case, torch: FakeTorch) -> None:
@@ -205,7 +205,7 @@ def test_threads_share_a_kernel(case: Case) -> None:
     assert results == [True] * 80
 
 
-# Whether it is tuned.
+# Tuned and untuned shapes, errors.
 
 
 def test_exact_record_runs_without_a_warning(case: Case) -> None:

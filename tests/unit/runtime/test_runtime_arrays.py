@@ -1,4 +1,4 @@
-"""The operands that a product refuses, and those that it must not."""
+"""Operands that matmul refuses, with the message, and operands it must accept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def case() -> Case:
 
 
 def refused(case: Case, a: Any, b: Any, out: Any = None, beta: float = 0.0) -> str:
-    """The message, which is one line, and nothing was launched."""
+    """The message of the refusal, which is one line; asserts that nothing was launched."""
     with pytest.raises(ArrayError) as error:
         case.matmul(a, b, out, 1.0, beta)
     assert case.cuda.launches == []
@@ -186,7 +186,7 @@ windows = st.builds(
 
 
 def occupied(address: int, window: MatrixMemory) -> list[int]:
-    """The bytes of every element."""
+    """The addresses of every byte of every element."""
     return [
         address + size * (matrix * window.stride + row * window.leading + column) + byte
         for size in (window.element_bytes,)

@@ -1,4 +1,4 @@
-"""Batches and epilogues of products of arrays, on the fake GPU."""
+"""Batches and epilogues of matmul, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _close(result: Matrix, expected: Matrix) -> bool:
 
 
 def _refused(case: Case, *operands: Any, **given: Any) -> str:
-    """The message, which is one line, and nothing was launched."""
+    """The message of the refusal, which is one line; asserts that nothing was launched."""
     with pytest.raises(ArrayError) as error:
         case.matmul(*operands, **given)
     assert case.cuda.launches == []
@@ -238,7 +238,7 @@ def test_bias_that_overlaps_out_is_refused(case: Case) -> None:
     assert "overlaps bias at" in _refused(case, a, b, out, bias=Interface(out.host[4]))
 
 
-# Kernels that are bound to one problem.
+# Kernels of one problem.
 
 
 def test_kernel_applies_its_activation(case: Case) -> None:

@@ -1,4 +1,4 @@
-"""Contexts, scratch memory and what is missing, on the fake GPU."""
+"""Contexts, scratch memory and missing requirements, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def case() -> Case:
 
 
 def launched(case: Case, stream: int = 0, problem: Problem = PROBLEM) -> int:
-    """The workspace that a product on a stream was given."""
+    """The workspace of a launch on a stream."""
     sizes = problem.m, problem.n, problem.k
     a, b, c = (operand.host.ctypes.data for operand in case.operands(*sizes))
     Kernel(case.runtime, problem, 0).launch(a, b, c, stream)
@@ -39,7 +39,7 @@ def launched(case: Case, stream: int = 0, problem: Problem = PROBLEM) -> int:
     return workspace
 
 
-# The context.
+# Contexts.
 
 
 def test_primary_context_is_entered_and_left_without_a_context(case: Case) -> None:
@@ -119,7 +119,7 @@ def test_smaller_workspace_fits_into_a_larger_one(case: Case) -> None:
 
 
 def counters(case: Case) -> int:
-    """The counters that the last product was given."""
+    """The counters of the last launch."""
     address = case.cuda.launches[-1].arguments[-1]
     assert isinstance(address, int)
     return address
@@ -158,7 +158,7 @@ def test_captured_graph_has_its_own_workspace(case: Case) -> None:
     assert len(found) == 3
 
 
-# The device.
+# Devices.
 
 
 def test_probed_device_has_the_driver_attributes() -> None:
@@ -171,7 +171,7 @@ def test_missing_device_is_reported() -> None:
         Driver(FakeCuda(devices=1)).probe(1)
 
 
-# What is missing.
+# Missing requirements.
 
 
 def test_missing_gpu_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_importing_the_runtime_imports_no_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-# The process's own run time.
+# The process's own matmul.
 
 
 def test_kernel_of_an_untuned_shape_is_compiled_and_loaded(

@@ -1,4 +1,4 @@
-"""Kernels that are bound to one problem, on the fake GPU."""
+"""Kernels of one problem, and gemms bound to arrays, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_kernel_refuses_a_misaligned_address(case: Case) -> None:
         kernel.launch(0x100, 0x100, 0x102)
 
 
-# Arrays that stay where they are.
+# Bound gemms.
 
 
 def test_bound_gemm_reads_the_current_contents(case: Case) -> None:

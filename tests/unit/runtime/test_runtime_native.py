@@ -1,4 +1,4 @@
-"""Warm calls in machine code, compiled here, over a fake exchange API and the fake GPU."""
+"""Warm calls in machine code, with a fake exchange API and the fake GPU."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def close(result: Matrix, expected: Matrix) -> bool:
 
 
 def prepared(case: Case) -> list[Any]:
-    """The keys of what was found in Python."""
+    """The keys of the calls that Python has bound."""
     return list(case.matmul._bound)
 
 
@@ -250,7 +250,7 @@ def test_forgotten_call_is_kept_again(case: Case, torch: FakeTorch) -> None:
     assert prepared(case) == []
 
 
-# Where it cannot be had.
+# Without machine code.
 
 
 def unserved(case: Case, torch: FakeTorch) -> None:

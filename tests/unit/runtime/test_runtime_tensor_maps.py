@@ -1,4 +1,4 @@
-"""Tensor maps in the run time's launches, on the fake GPU."""
+"""Tensor maps in the launches of the runtime, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COPY = TensorMap("workspace", 256, "f16", 64, 64, 2, 64, 4096, (64, 64), 128)
 
 
 class Seen(NamedTuple):
-    """What a kernel got: where its tensor maps were, which encodings they are, the rest."""
+    """The arguments of a launch: addresses and contents of its tensor maps, then the others."""
 
     places: tuple[int, ...]
     encodings: tuple[int, ...]

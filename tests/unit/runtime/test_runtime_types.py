@@ -1,4 +1,4 @@
-"""Products of operands of each type and precision, on the fake GPU."""
+"""matmul of operands of each type and precision, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 
-# One unit in the last place of the result of a few products, and twice that.
+# About two units in the last place of a sum of three products.
 ROUNDING = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 COMPUTES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 HALVES = ["float16", "bfloat16"]
@@ -50,7 +50,7 @@ def _close(result: Any, expected: Any) -> bool:
 
 
 def _tensors(case: Case, torch: FakeTorch, *dtypes: str) -> list[Tensor]:
-    """A of 5 x 3, B of 3 x 7, C of 5 x 7 and a bias, as many as there are types."""
+    """A (5 x 3), B (3 x 7), C (5 x 7) and a bias; as many of them as there are types."""
     shapes = (5, 3), (3, 7), (5, 7), (7,)
     return [
         torch.on("cuda:0", case.matrix(*shape, dtype=dtype))
@@ -63,7 +63,7 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def _refused(case: Case, *operands: Any, **given: Any) -> str:
-    """The message, which is one line, and nothing was launched."""
+    """The message of the refusal, which is one line; asserts that nothing was launched."""
     with pytest.raises(ArrayError) as error:
         case.matmul(*operands, **given)
     assert case.cuda.launches == []
@@ -71,7 +71,7 @@ def _refused(case: Case, *operands: Any, **given: Any) -> str:
     return str(error.value)
 
 
-# What is computed.
+# Results.
 
 
 @pytest.mark.parametrize("dtype", STORED)
@@ -144,12 +144,12 @@ def test_tuner_gets_the_precision_and_the_output(case: Case, torch: FakeTorch) -
     assert tuned == [Problem(5, 7, 3, "f16", output="f32"), Problem(5, 7, 3, "tf32")]
 
 
-# The public function.
+# The public functions.
 
 
 @pytest.fixture
 def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`autotune.matmul`, which runs on the case's GPU."""
+    """`autotune.matmul`, on the GPU of the case."""
     for module in (runtime, runtime.process):
         monkeypatch.setattr(module, "current", lambda: case.matmul)
     return public_matmul
@@ -187,7 +187,7 @@ def test_kernel_function_takes_a_precision() -> None:
     assert halves == Problem(5, 7, 3, "bf16", output="f32")
 
 
-# What does not fit.
+# Refused operands.
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def _halves(memory: Any) -> Any:
     return memory.view(np.float16)
 
 
-# The libraries.
+# Array libraries.
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -263,13 +263,13 @@ def test_pycuda_allocates_fp16(case: Case) -> None:
 
 
 def test_array_interface_cannot_express_bfloat16(case: Case) -> None:
-    # What ml_dtypes calls its bfloat16 in array interfaces; it may be anything of two bytes.
+    # The typestr of ml_dtypes' bfloat16, which only says that elements have two bytes.
     a = Interface(case.matrix(3, 3, dtype="bfloat16"), typestr="<V2")
     said = "A is <V2; the kernels take float32, float16 and bfloat16: convert it"
     assert _refused(case, a, case.array(3, 3), case.array(3, 3)) == said
 
 
-# Kernels that are bound to one problem.
+# Kernels of one problem.
 
 
 @pytest.mark.parametrize("output", ["same", "f32"])

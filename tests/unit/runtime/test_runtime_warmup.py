@@ -1,4 +1,4 @@
-"""Loading what a program will need, on the fake GPU."""
+"""Warm-up of the shapes of a program, on the fake GPU."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_warmup_compiles_in_parallel(case: Case) -> None:
         return case._build(template, arch)
 
     made = Runtime(case.runtime.driver, case._find, case._plan, build)
-    case.config = SPLIT  # which has two kernels
+    case.config = SPLIT  # two kernels
     assert len(made.warm([Problem(4, 8, 16)], 0, 2)) == 1
 
 

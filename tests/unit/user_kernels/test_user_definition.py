@@ -1,4 +1,4 @@
-"""What a user may say of a kernel, and what is refused with which words."""
+"""Definitions of user kernels, and the messages that refuse invalid ones."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CONFIG = Config.of("k", {"TILE": 8, "ROWS": 1})
     ],
 )
 def test_name_states_the_template_arguments(name: str, plain: str, expression: str) -> None:
-    defined = kernel(name=name, parameters=P)
-    assert (defined.name, defined.template(CONFIG).expression) == (plain, expression)
+    definition = kernel(name=name, parameters=P)
+    assert (definition.name, definition.template(CONFIG).expression) == (plain, expression)
 
 
 def test_kernel_without_parameters_is_no_template() -> None:

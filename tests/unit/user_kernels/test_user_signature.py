@@ -1,4 +1,4 @@
-"""Arguments that an instance of a kernel does not take, as the compiler sees it."""
+"""Arguments checked against the signature that the compiler reports."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ TAKEN: list[Any] = [
 
 
 def check(given: list[Any], **changes: Any) -> None:
-    asked = kernel(**changes)
-    config = next(asked.combinations())
-    with source_folder(asked) as folder:
-        check_signature(asked, config, given, "sm_90", folder)
+    definition = kernel(**changes)
+    config = next(definition.combinations())
+    with source_folder(definition) as folder:
+        check_signature(definition, config, given, "sm_90", folder)
 
 
 def check_many(given: list[Any], name: str = "my::many<float, N>") -> None:

@@ -1,4 +1,4 @@
-"""A user's kernel in the loop: what is tried, what is kept, what is tried again."""
+"""A user kernel in the tuning loop: trials, records, repeated runs; the occupancy table."""
 
 from __future__ import annotations
 

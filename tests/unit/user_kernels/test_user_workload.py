@@ -1,4 +1,4 @@
-"""What a kernel is called with, what it must compute, and how results are held against that."""
+"""Calls of user kernels, the results expected of them, and the comparison with these."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of(given: list[Any], computes: Callable[..., Any], **tolerances: float | Non
     return work(arguments=given, reference=computes, **tolerances)
 
 
-# What tells calls apart
+# Calls
 
 
 def test_call_states_types_shapes_and_numbers() -> None:
@@ -88,7 +88,7 @@ def test_invalid_arguments_are_refused(argument: Any, message: str) -> None:
         call_of("k", [argument])
 
 
-# What the reference says
+# The reference
 
 
 def test_arguments_without_a_reference_must_not_change() -> None:
@@ -137,7 +137,7 @@ def test_each_output_is_examined_separately() -> None:
 
 def test_output_whose_contents_break_the_reference_is_input() -> None:
     def counted(bins: Any) -> list[Any]:
-        return [np.bincount(bins)[bins]]  # not of negative numbers
+        return [np.bincount(bins)[bins]]  # fails for negative numbers
 
     (bins,) = of([np.array([2, 0])], counted).buffers
     np.testing.assert_array_equal(bins.before, [2, 0])

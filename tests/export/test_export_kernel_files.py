@@ -38,7 +38,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def library(cache: Path) -> ExportedLibrary:
-    """The kernels of one small product, compiled, without general ones."""
+    """The compiled kernels of a small problem, without general kernels."""
 
     def find(problem: Problem, device: Device) -> Answer:
         return exported_library.answer_of(problem, device, NAIVE)
@@ -58,7 +58,7 @@ def compiled(text: str, arch: str) -> bytes:
 
 
 def code(cubin: bytes, symbol: str) -> bytes:
-    """The machine code of a kernel: the section `.text.<symbol>` of an ELF file of 64 bits."""
+    """The machine code of a kernel: the section `.text.<symbol>` of a 64-bit ELF file."""
     offset, size, count, names = (
         struct.unpack_from("<Q", cubin, 40)[0],
         *struct.unpack_from("<3H", cubin, 58),
@@ -92,9 +92,9 @@ def test_source_compiles_to_the_same_machine_code(
     for launch in registry.plan(config, problem).launches:
         program = compiler.compile(launch.template, "sm_90", cache=cache)
         assert isinstance(program, Program)
-        ours, of_source = sections(program, launch)
-        assert len(ours) > 500
-        assert of_source == ours
+        from_template, from_source = sections(program, launch)
+        assert len(from_template) > 500
+        assert from_source == from_template
 
 
 @pytest.mark.parametrize("problem", [*exported_library.tuned()][::6], ids=str)
