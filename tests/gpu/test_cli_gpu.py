@@ -42,11 +42,15 @@ def test_pycuda_and_the_driver_agree_on_the_device() -> None:
     assert gpu.probe() == runtime.probe()
 
 
-@pytest.mark.parametrize("precision", ["", ":tf32", ":tf32x3", ":f16", ":bf16:out=f32"])
+# Where cuBLAS splits K, few tf32x3 kernels are as accurate as twice its error: 20 may hold none.
+@pytest.mark.parametrize(
+    ("precision", "trials"),
+    [("", 20), (":tf32", 20), (":tf32x3", 120), (":f16", 20), (":bf16:out=f32", 20)],
+)
 def test_tune_measures_and_best_finds_it(
-    capsys: pytest.CaptureFixture[str], precision: str
+    capsys: pytest.CaptureFixture[str], precision: str, trials: int
 ) -> None:
-    tuned = answer(capsys, "tune", SHAPE + precision, "--trials", "20", "--budget", "40s")
+    tuned = answer(capsys, "tune", SHAPE + precision, "--trials", f"{trials}", "--budget", "40s")
     assert tuned["evidence"] == "measured"
     assert answer(capsys, "best", SHAPE + precision) == tuned
 

@@ -202,12 +202,17 @@ def test_verification_of_a_small_product_takes_under_a_millisecond(
     )
     first = bench.verify(what)
     assert isinstance(first, Verdict)
-    began = session.mark()
-    bench.verify(what)
-    ended = session.mark()
-    ended.synchronize()
     assert first.time_us < 200
-    assert 1e3 * began.time_till(ended) - 2 * first.time_us < 1_000
+
+    def verification_us() -> float:
+        began = session.mark()
+        bench.verify(what)
+        ended = session.mark()
+        ended.synchronize()
+        return float(1e3 * began.time_till(ended))
+
+    # The second one still allocates and loads; a search verifies hundreds.
+    assert median(verification_us() for _ in range(9)) < 1_000
 
 
 def test_the_vendors_library_is_near_the_peak(session: Session, programs: Path) -> None:
