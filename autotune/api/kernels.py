@@ -1,4 +1,4 @@
-"""The public functions for kernels of the user's: tune one, look it up, see what it occupies."""
+"""User kernels: tune one, look it up, list the occupancy of its configurations."""
 
 from __future__ import annotations
 
@@ -64,53 +64,53 @@ def tune_kernel(
     storage: str | None = None,
     observer: Observer | None = None,
 ) -> KernelRecord:
-    """Searches the fastest configuration of a CUDA kernel of yours and records the best ten.
+    """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
 
-    Every candidate is verified against the reference before it is timed, in a process of its own. A
-    second call goes on from what the first one measured, unless the source, a header that it
+    Every candidate is verified against the reference before it is timed, in a separate process. A
+    second call continues from the measurements of the first, unless the source, a header that it
     includes, the arguments or the geometry of a configuration changed.
 
     Args:
-        source: CUDA C++, as text or the path of a file. Headers are looked for beside the file and
+        source: CUDA C++, as text or the path of a file. Headers are searched beside the file and
             in `include`.
-        name: of the kernel: `transpose`, a template that takes the parameters in their order, or
-            `transpose<float, TILE>`, which says what it takes; `saxpy<>` is no template. What a
-            kernel does not take influences `grid`, `block` and `shared` alone.
-        parameters: the values of each, whole numbers.
+        name: the kernel: `transpose`, a template that takes the parameters in their order, or
+            `transpose<float, TILE>` with explicit template arguments; `saxpy<>` is not a template.
+            A parameter that the kernel does not take affects `grid`, `block` and `shared` only.
+        parameters: the values of each parameter, whole numbers.
         arguments: NumPy arrays and NumPy numbers, in the kernel's order.
         reference: called with the arguments; returns for each the expected array, or None if the
-            kernel must leave it as it is. Where it does not look at what an output holds, the
-            kernel finds something else there, such as NaN.
-        grid: blocks: a number, or two or three along x, y and z; or a function that gives them,
-            of a mapping from the names of the parameters to their values.
+            kernel must leave it unchanged. Outputs that the reference does not read start with
+            other contents for the kernel, such as NaN.
+        grid: blocks: a number, or two or three along x, y and z; or a function that returns them
+            for a mapping from the names of the parameters to their values.
         block: threads, likewise.
-        shared: bytes of dynamic shared memory (`extern __shared__`), or a function that gives them.
+        shared: bytes of dynamic shared memory (`extern __shared__`), or a function returning them.
         constraints: functions of the parameters by a short reason; a configuration is rejected
             under the first reason whose function is not true.
         include: folders of headers.
-        rtol: what an element may be off by, as a share of its size; by default 1e-2 in float16,
-            1e-4 in float32, 1e-9 in float64, and 0 of whole numbers.
-        atol: what it may be off by besides; by default `rtol` times the mean size of the elements.
-        device: `gpu`, `gpu:1` for another, or the name of the GPU that is in this machine.
-        trials: stop at so many configurations, those of earlier calls included.
-        budget: stop after so many seconds; 60 if neither limit is given, except that
+        rtol: relative tolerance of an element; by default 1e-2 in float16, 1e-4 in float32, 1e-9
+            in float64, and 0 for whole numbers.
+        atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
+        device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`.
+        trials: stop at this number of configurations, those of earlier calls included.
+        budget: stop after this number of seconds; 60 if neither limit is given, except that
             `exhaustive` then tries everything.
-        seed: of the search.
+        seed: random seed.
         sampler: `gp`, which stops by itself, `tpe`, `random` or `exhaustive`.
-        jobs: threads that compile; by default one for each core but one.
+        jobs: compiler threads; by default one for each core but one.
         time_limit: seconds for one configuration; one that takes longer is not tried again.
-        objective: `hot`, with what the last run has left in L2, or `cold`, with L2 flushed before
-            each run: the time that is to become small.
-        storage: of the trials: URL of an Optuna storage, or path of a journal file; by default a
-            file of the cache.
-        observer: is told about the progress.
+        objective: `hot` minimises the time with inputs as the last run left them in L2, `cold` the
+            time with L2 flushed before each run.
+        storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
+            default a file of the cache.
+        observer: receives progress events.
 
     Raises:
-        UsageError: for arguments that are none, a reference that does not fit them, an unknown
-            device, or limits that are no limits.
+        UsageError: for invalid arguments or limits, a reference that does not fit them, or an
+            unknown device.
         MissingError: without a GPU, a driver, PyCUDA or a compiler.
         CacheError: if the cache directory cannot be written.
-        AutotuneError: if no configuration can run, or none works.
+        AutotuneError: if no configuration can run, or none is correct.
     """
     kernel = define_kernel(
         *(source, name, parameters),
@@ -125,13 +125,13 @@ def tune_kernel(
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")
     work = workload(kernel.name, arguments, reference, rtol=rtol, atol=atol)
     tunable = KernelTunable(kernel, work.call, work.arguments)
-    index, where = targets.measuring(device, str(tunable))
+    index, resolved = targets.measuring(device, str(tunable))
 
     from autotune import gpu
     from autotune.tuning.loop import tune
 
     with _compiling(kernel) as (compile, sources):
-        _check_arguments(tunable, arguments, where.arch, sources)
+        _check_arguments(tunable, arguments, resolved.arch, sources)
         store = Store(settings.ensure(settings.cache_dir()))
         runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
         try:
@@ -149,23 +149,23 @@ def tune_kernel(
 def best_kernel(
     name: str, arguments: Sequence[object], *, device: DeviceLike = DEFAULT
 ) -> KernelRecord:
-    """What is recorded of a kernel of yours, tuned with arguments of these types and shapes.
+    """The record of a user kernel, tuned with arguments of these types and shapes.
 
     Args:
-        name: of the kernel, with or without what it takes.
-        arguments: as of `tune_kernel`; of arrays, contents make no difference.
-        device: as of `tune_kernel`, or the name of any GPU.
+        name: the kernel, with or without template arguments.
+        arguments: as for `tune_kernel`; the contents of arrays do not matter.
+        device: as for `tune_kernel`, or any GPU.
 
     Raises:
-        NotFoundError: if it was never tuned so.
-        UsageError: for an argument or a device that is none.
+        NotFoundError: if the kernel was never tuned with such arguments.
+        UsageError: for an invalid argument or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
     call = call_of(name.partition("<")[0].strip(), arguments)
-    where = targets.resolve(device)
-    record = Store(settings.cache_dir()).kernel(where, call)
+    resolved = targets.resolve(device)
+    record = Store(settings.cache_dir()).kernel(resolved, call)
     if record is None:
-        raise NotFoundError(f"{call} is not tuned on {where.name}; call `autotune.tune_kernel`")
+        raise NotFoundError(f"{call} is not tuned on {resolved.name}; call `autotune.tune_kernel`")
     return record
 
 
@@ -182,14 +182,13 @@ def kernel_occupancy(
     device: DeviceLike = DEFAULT,
     jobs: int | None = None,
 ) -> KernelTable:
-    """What each configuration of a CUDA kernel of yours takes of an SM, as compiled for a device,
-    how many blocks are resident and what limits them; or why it cannot run.
+    """The resources of each configuration of a user's CUDA kernel, compiled for a device, with its
+    resident blocks per SM and their limiter; or why it cannot run.
 
-    Needs no GPU. The arguments are those of `tune_kernel`; the text form of what comes back is a
-    table.
+    Needs no GPU. The arguments are those of `tune_kernel`; `str()` of the result is a table.
 
     Raises:
-        UsageError: for arguments that are none, or an unknown device.
+        UsageError: for invalid arguments, or an unknown device.
         MissingError: without a compiler; without a GPU, if no other device is given.
     """
     kernel = define_kernel(
@@ -200,16 +199,16 @@ def kernel_occupancy(
         shared=shared,
         include=include,
     )
-    where = targets.resolve(device)
-    targets.check_compilable(where)
+    resolved = targets.resolve(device)
+    targets.check_compilable(resolved)
     tunable = KernelTunable(kernel, Call(kernel.name, ()))
     with _compiling(kernel) as (compile, _):
-        return occupancy_table(tunable, where, compile, jobs=jobs)
+        return occupancy_table(tunable, resolved, compile, jobs=jobs)
 
 
 @contextmanager
 def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Path]]:
-    """What compiles instances of the kernel, and the folder of its source."""
+    """A compiler of the kernel's configurations, and the folder of its source."""
     cache = settings.cache_dir()
     with source_folder(kernel) as folder:
         yield (
@@ -221,9 +220,9 @@ def _compiling(kernel: UserKernel) -> Iterator[tuple[Compile, Path]]:
 def _check_arguments(
     tunable: KernelTunable, arguments: Sequence[object], arch: str, folder: Path
 ) -> None:
-    """Asks the first configuration that breaks no constraint what it takes."""
+    """Checks the arguments against the signature of the first legal configuration."""
     first = next(
-        (config for config, held in tunable.combinations if not isinstance(held, str)), None
+        (config for config, result in tunable.combinations if not isinstance(result, str)), None
     )
     if first is not None:
         check_signature(tunable.kernel, first, arguments, arch, folder)

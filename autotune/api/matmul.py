@@ -1,4 +1,4 @@
-"""The product of two arrays by the best that is known of its shape."""
+"""Matrix multiplication of arrays by the best recorded kernel."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def matmul(
     """`out = act(alpha a b + beta out + bias)`, summed in fp32, on the caller's current stream of
     the operands' GPU.
 
-    The operands are matrices, or batches of them, in fp32, fp16 or bfloat16, of PyTorch, CuPy or
-    PyCUDA, or others with `__cuda_array_interface__`, which like PyCUDA has no bfloat16, or DLPack.
-    They are row-major or transposed views of such, with gaps between rows and between matrices if
-    they like. One matrix is multiplied by each of a batch.
+    The operands are matrices or batches of matrices in fp32, fp16 or bfloat16: arrays of PyTorch,
+    CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like PyCUDA, has no
+    bfloat16). They are row-major or transposed views; rows and matrices may have gaps between
+    them. A single matrix is multiplied by each matrix of a batch.
 
-    The stream is PyTorch's or CuPy's current one (by the library of `a`), for PyCUDA and DLPack the
-    default stream, else the one that the interface names or the default stream. Where cuBLAS was
-    measured to be faster than our kernels, it multiplies PyTorch's and CuPy's arrays, through their
-    library. A shape that is not tuned runs with what is known of a similar one or with the model's
-    choice, and an `UntunedWarning` says so once.
+    The stream is the current one of PyTorch or CuPy (by the library of `a`), the default stream for
+    PyCUDA and DLPack, else the one that the interface names or the default stream. Where cuBLAS
+    was measured to be faster than our kernels, it multiplies PyTorch's and CuPy's arrays, through
+    their library. A shape that is not tuned runs the kernel of a neighbour or the cost model's
+    choice, and an `UntunedWarning` reports it once.
 
     Args:
         a: (m, k) or (batch, m, k).
         b: (k, n) or (batch, k, n).
-        out: (m, n), or (batch, m, n) if a or b has a batch; row-major, apart from a and b; if None,
-            the library of `a` allocates it. Of the type of a and b, or fp32.
+        out: (m, n), or (batch, m, n) if a or b has a batch; row-major, without overlap with a and
+            b; of the type of a and b, or fp32. If None, the library of `a` allocates it.
         alpha: factor of the product.
-        beta: factor of what `out` holds, which is not read if this is 0.
+        beta: factor of the contents of `out`, which are not read if it is 0.
+        tune: first tunes a shape that is not tuned, for at most 60 s.
         bias: (n,), added to every row; of the type of `out`.
         activation: `relu`, `gelu` (the exact one, with erf) or None.
-        compute: the precision (see `Problem`); by default that of the operands' type. Those of
-            fp32 can also be multiplied as `tf32` or `tf32x3`.
+        compute: the precision (see `Problem`); by default that of the operands' type. fp32 operands
+            can also be computed as `tf32` or `tf32x3`.
         accuracy: `exact`, or `near` for `tf32x3`.
-        vendor: whether cuBLAS may multiply. In fp32 it never does where PyTorch's setting of TF32
-            is not what the compute asks for.
-        tune: tunes the shape first if it is not tuned, for at most 60 s.
+        vendor: whether cuBLAS may multiply. It never does in fp32 if PyTorch's setting of TF32
+            differs from the compute.
 
     Raises:
         ArrayError: for operands that do not fit each other or that no kernel takes.
@@ -63,12 +63,12 @@ def matmul(
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
         NotFoundError: if no kernel can run the problem.
     """
-    product = runtime.current()
+    multiply = runtime.current()
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
     if tune:
-        product.tune(a, b, _tuner, bias, activation, compute, out)
-    return product(a, b, out, alpha, beta, bias, activation, compute, vendor)
+        multiply.tune(a, b, _tuner, bias, activation, compute, out)
+    return multiply(a, b, out, alpha, beta, bias, activation, compute, vendor)
 
 
 def _tuner(problem: Problem, device: Device) -> object:

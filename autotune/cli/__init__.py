@@ -29,20 +29,20 @@ VERBS: tuple[Callable[..., None], ...] = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command line and exits: 0 done, 1 failed, 2 usage, 3 nothing found, 130 interrupted.
 
-    What goes wrong is one line on standard error.
+    An error is one line on standard error.
     """
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            _app()(_spelled(given), prog_name="autotune")
+            _app()(_normalised(words), prog_name="autotune")
         except AutotuneError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
 
 
 def _app() -> typer.Typer:
-    # Without markup typer needs no rich, and an error is no box.
+    # Without markup, typer does not import rich and prints errors as plain lines.
     app = typer.Typer(
         rich_markup_mode=None,
         no_args_is_help=True,
@@ -70,26 +70,27 @@ def _root(
     """Occupancy and tile-size autotuner for CUDA matrix multiplication."""
 
 
-def _spelled(arguments: Sequence[str]) -> list[str]:
-    """The arguments as typer wants them."""
+def _normalised(arguments: Sequence[str]) -> list[str]:
+    """The arguments in the form that typer parses."""
     return _repeated(_repeated(_shapes(arguments), "--tile-width"), "--problem")
 
 
 def _shapes(arguments: Sequence[str]) -> list[str]:
-    """Keeps a shape such as `-1x8x8` from being taken for an option: its own check refuses it."""
-    return [f" {one}" if re.match(r"-\d+(x|\.\.)", one) else one for one in arguments]
+    """Protects a shape such as `-1x8x8` from being parsed as an option, so that the check of shapes
+    refuses it."""
+    return [f" {word}" if re.match(r"-\d+(x|\.\.)", word) else word for word in arguments]
 
 
 def _repeated(arguments: Sequence[str], option: str) -> list[str]:
     """Repeats the option before each of several values: `--x 4 8` becomes `--x 4 --x 8`."""
-    spelled: list[str] = []
+    words: list[str] = []
     inside = False
     for argument in arguments:
-        if inside and not argument.startswith("-") and spelled[-1] != option:
-            spelled.append(option)
+        if inside and not argument.startswith("-") and words[-1] != option:
+            words.append(option)
         inside = argument == option or (inside and not argument.startswith("-"))
-        spelled.append(argument)
-    return spelled
+        words.append(argument)
+    return words
 
 
 def _show_warning(

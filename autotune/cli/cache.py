@@ -1,4 +1,4 @@
-"""`autotune cache`: what lies in the cache, and how it is exchanged, checked and tidied."""
+"""`autotune cache`: list, export, import, merge, verify and prune what is recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnDevice = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="Of this device alone: its name, its folder in the cache, or gpu.",
+        help="Only this device: its name, its folder in the cache, or gpu.",
     ),
 ]
 
@@ -48,13 +48,13 @@ def app() -> typer.Typer:
 
 
 def _overview(context: typer.Context) -> None:
-    """What lies in the cache; export, import, merge, check and tidy it."""
+    """List the cache; export, import, merge, verify and prune it."""
     if context.invoked_subcommand is None:
         list_(json=False)
 
 
 def list_(json: Json = False) -> None:
-    """List what lies in the cache: records by device, programs, trials, and their bytes."""
+    """List the cache: records by device, programs, trials, and their sizes."""
     from autotune.maintenance.inventory import listed
     from autotune.report import cache
 
@@ -67,13 +67,13 @@ def list_(json: Json = False) -> None:
 
 
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="To write; - for standard output.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Bundle; - for standard output.")],
     device: OnDevice = None,
     problem: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TEXT...",
-            help="These alone, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
+            help="Only these, such as 64x64x64:bf16:nn, or 64x64x64 for all of that shape.",
         ),
     ] = None,
     json: Json = False,
@@ -86,19 +86,19 @@ def export(
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
     store = _store()
-    found = exchange.chosen(store, _slug(store, device), problem or ())
-    if not found.records and not found.ranges:
+    chosen = exchange.chosen(store, _slug(store, device), problem or ())
+    if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: nothing recorded of what was asked for; see `list`")
     if file == STDOUT:
-        sys.stdout.buffer.write(bundle.dumps(found.records, found.ranges))
+        sys.stdout.buffer.write(bundle.dumps(chosen.records, chosen.ranges))
         return
-    size = exchange.write(Path(file), found)
+    size = exchange.write(Path(file), chosen)
     if json:
-        counts = {"records": len(found.records), "ranges": len(found.ranges)}
+        counts = {"records": len(chosen.records), "ranges": len(chosen.ranges)}
         show_json({"file": file, **counts, "bytes": size})
     else:
-        what = f"records {len(found.records)}, ranges {len(found.ranges)}"
-        print(f"{file}: {what}, {size:,} bytes")
+        contents = f"records {len(chosen.records)}, ranges {len(chosen.ranges)}"
+        print(f"{file}: {contents}, {size:,} bytes")
 
 
 def import_(
@@ -107,13 +107,13 @@ def import_(
     ],
     json: Json = False,
 ) -> None:
-    """Merge bundles into the cache; nothing at all if one of them is broken."""
+    """Merge bundles into the cache. If one is broken, nothing is merged."""
     from autotune.maintenance import exchange
     from autotune.targets import targets
 
-    # All are read before the first is merged.
-    found = [one for path in files for one in exchange.read(path)]
-    _show_arrivals(exchange.absorb(_store(), found, targets.here()), json)
+    # All files are read before the first record is merged.
+    contents = [item for path in files for item in exchange.read(path)]
+    _show_arrivals(exchange.absorb(_store(), contents, targets.here()), json)
 
 
 def merge(
@@ -127,39 +127,39 @@ def merge(
     from autotune.targets import targets
 
     store, today = _store(), targets.here()
-    found = [exchange.contents(root, store) for root in directories]
-    for item in (item for _, broken in found for item in broken):
+    caches = [exchange.contents(root, store) for root in directories]
+    for item in (item for _, broken in caches for item in broken):
         print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
-    every = [one for contents, _ in found for one in contents]
-    _show_arrivals(exchange.absorb(store, every, today), json)
+    contents = [item for intact, _ in caches for item in intact]
+    _show_arrivals(exchange.absorb(store, contents, today), json)
 
 
 def verify(
     retime: Annotated[
         bool,
-        typer.Option("--retime", help="Measure the best of each stale record again, on the GPU."),
+        typer.Option("--retime", help="Time the best configurations of each stale record again."),
     ] = False,
-    top: Annotated[int, typer.Option(min=1, help="So many of each.")] = 3,
+    top: Annotated[int, typer.Option(min=1, help="Number of configurations of each record.")] = 3,
     device: OnDevice = None,
     json: Json = False,
 ) -> None:
-    """Check every file, and say which records are stale; exit status 1 if something is broken.
+    """Check every file and list stale records; exit status 1 if a file is broken.
 
-    A record is stale if it was measured with another driver, compiler or other kernels than this
-    machine has today. It is still used.
+    A record is stale if this machine has another driver, compiler or kernel source now. It is
+    still used.
     """
     from autotune.maintenance.inventory import inspect, stale_records
     from autotune.report import cache
     from autotune.targets import sources, targets
 
     store, today = _store(), targets.here()
-    # Whether there is a GPU decides first: to look at all files may take a while.
+    # Fail early without a GPU: inspecting all files may take a while.
     slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug(store, device)
     items = inspect(store.root)
     broken = [item for item in items if item.fault is not None]
     stale = [
-        (record, why)
-        for record, why in stale_records(items, today)
+        (record, change)
+        for record, change in stale_records(items, today)
         if slug in (None, record.device.slug)
     ]
     if not json:
@@ -171,34 +171,36 @@ def verify(
     retimed = _retimed(store, stale, device, top, quiet=json) if retime else []
     if json:
         show_json(cache.verdict_json(items, stale, retimed))
-    if broken or any(one.trouble for one in retimed):
+    if broken or any(result.trouble for result in retimed):
         raise typer.Exit(1)
 
 
 def prune(
     programs: Annotated[
-        bool, typer.Option("--programs", help="Compiled programs that no record uses.")
+        bool, typer.Option("--programs", help="Delete compiled programs that no record uses.")
     ] = False,
-    broken: Annotated[bool, typer.Option("--broken", help="Broken files kept aside.")] = False,
+    broken: Annotated[
+        bool, typer.Option("--broken", help="Delete broken files set aside.")
+    ] = False,
     superseded: Annotated[
-        bool, typer.Option("--superseded", help="Records that gave way to others.")
+        bool, typer.Option("--superseded", help="Delete records that were replaced.")
     ] = False,
     journals: Annotated[
-        bool, typer.Option("--journals", help="Trials: a search begins anew without them.")
+        bool, typer.Option("--journals", help="Delete trials; searches then start over.")
     ] = False,
     records: Annotated[
-        bool, typer.Option("--records", help="Records and ranges, of --device alone.")
+        bool, typer.Option("--records", help="Delete the records and ranges of --device.")
     ] = False,
     device: OnDevice = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="30d", help="Only what was written so long ago.")
+        str | None, typer.Option(metavar="30d", help="Only files older than this.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List files, delete none.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete what is not needed; by default --programs, --broken and --superseded.
+    """Delete files that are not needed; by default --programs, --broken and --superseded.
 
-    Never a record unless --records asks for it. Programs are compiled again when they are needed.
+    Records are deleted with --records only. Programs are compiled again when they are needed.
     """
     from autotune.errors import UsageError
     from autotune.maintenance import pruning
@@ -209,7 +211,7 @@ def prune(
     if not (programs or broken or superseded or journals or records):
         programs = broken = superseded = True
     store = _store()
-    doomed = pruning.chosen(
+    unneeded = pruning.chosen(
         listed(store.root),
         programs=programs,
         broken=broken,
@@ -219,13 +221,13 @@ def prune(
         slug=_slug(store, device),
     )
     if older_than is not None:
-        doomed = pruning.older(doomed, parse_age(older_than))
-    size = sum(item.size for item in doomed) if dry_run else pruning.delete(doomed)
+        unneeded = pruning.older(unneeded, parse_age(older_than))
+    size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
     if json:
-        paths = [str(item.path) for item in doomed]
+        paths = [str(item.path) for item in unneeded]
         show_json({"deleted": not dry_run, "files": paths, "bytes": size})
     else:
-        print(f"{len(doomed)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
+        print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
 
 
 def parse_age(text: str) -> float:
@@ -250,7 +252,7 @@ def _store() -> Store:
 
 
 def _slug(store: Store, device: str | None) -> str | None:
-    """The name of a device's folders; None for all devices."""
+    """The folder name of a device; None for all devices."""
     from autotune.targets import targets
 
     if device is None or any(path.name == device for path in store.root.glob("*/*/")):
@@ -258,15 +260,15 @@ def _slug(store: Store, device: str | None) -> str | None:
     return targets.resolve(device).slug
 
 
-def _show_arrivals(found: Sequence[ImportResult], json: bool) -> None:
+def _show_arrivals(results: Sequence[ImportResult], json: bool) -> None:
     from dataclasses import asdict
 
     from autotune.report import cache
 
     if json:
-        show_json({"arrivals": [asdict(one) for one in found]})
+        show_json({"arrivals": [asdict(result) for result in results]})
     else:
-        print(cache.arrivals(found))
+        print(cache.arrivals(results))
 
 
 def _retimed(
@@ -277,7 +279,7 @@ def _retimed(
     *,
     quiet: bool,
 ) -> list[Retimed]:
-    """Measures records of problems again, and says so one by one."""
+    """Times the records of problems again and prints each result."""
     from autotune import compiler
     from autotune.maintenance.retiming import retime
     from autotune.records import Record
@@ -288,8 +290,8 @@ def _retimed(
     opened = partial(targets.opened, device=device or sources.DEFAULT)
     compiled = partial(compiler.compile, cache=store.root)
     retimed = []
-    for one in retime(records, opened, store, compiled, top=top):
-        retimed.append(one)
+    for result in retime(records, opened, store, compiled, top=top):
+        retimed.append(result)
         if not quiet:
-            print(cache.outcome(one))
+            print(cache.outcome(result))
     return retimed

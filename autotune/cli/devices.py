@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
-# What a machine without a GPU lacks is no fault of it.
+# Checks that may fail on a machine without a GPU.
 HARDWARE = {"driver", "GPU", "PyCUDA"}
 
 
 def doctor(json: Json = False) -> None:
-    """Check everything that autotune builds on, and say what to install.
+    """Check what autotune depends on, and print what to install.
 
-    Exit status 1 if something fails that this machine needs. The driver, the GPU and PyCUDA count
-    only where there is a GPU.
+    Exit status 1 if a check fails that this machine needs: the driver, the GPU and PyCUDA count
+    only on a machine with a GPU.
     """
     from autotune.report import doctor
 
@@ -44,52 +44,52 @@ def device(device: DeviceSpec = None, json: Json = False) -> None:
     from autotune.report.device import render
     from autotune.targets import sources, targets
 
-    found = targets.resolve(device or sources.DEFAULT)
+    resolved = targets.resolve(device or sources.DEFAULT)
     if json:
-        show_json(found.to_json())
+        show_json(resolved.to_json())
     else:
-        show(render(found))
+        show(render(resolved))
 
 
 def occupancy(
     device: DeviceSpec = None,
     tile_width: Annotated[
         list[int] | None,
-        typer.Option(metavar="N...", help="TILE_WIDTHs of the square tiled kernel, 4 to 32."),
+        typer.Option(metavar="N...", help="TILE_WIDTHs of the tiled kernel, 4 to 32."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="One kernel: threads a block.")] = None,
-    registers: Annotated[int | None, typer.Option(help="Its registers a thread.")] = None,
-    shared: Annotated[int | None, typer.Option(help="Its bytes of shared memory a block.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads a block of your kernel.")] = None,
+    registers: Annotated[int | None, typer.Option(help="Registers a thread.")] = None,
+    shared: Annotated[int | None, typer.Option(help="Bytes of shared memory a block.")] = None,
     json: Json = False,
 ) -> None:
     """Print the resident blocks of kernels and what limits them.
 
-    By default for the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
-    the bound that its traffic sets; with --threads and --registers for one kernel of yours.
+    The default is the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
+    the bound that its traffic sets. --threads and --registers describe a kernel of your own.
     """
     from autotune.errors import UsageError
     from autotune.report.occupancy import kernel_row, tile_width_rows, tiled_registers
     from autotune.targets import sources, targets
 
-    where = targets.resolve(device or sources.DEFAULT)
+    resolved = targets.resolve(device or sources.DEFAULT)
     if threads is registers is shared is None:
-        # A device that is older than all that the compiler knows gets the oldest one's registers.
-        arch = "sm_{}{}".format(*max(where.compute_capability, targets.OLDEST))
+        # The compiler does not support older devices; they get the registers of the oldest.
+        arch = "sm_{}{}".format(*max(resolved.compute_capability, targets.OLDEST))
         compiled = tiled_registers(arch, tile_width or WIDTHS)
-        note = f"{where.name}; registers as compiled for {arch}"
-        _show_rows(where, tile_width_rows(where, compiled), note, json)
+        note = f"{resolved.name}; registers as compiled for {arch}"
+        _show_rows(resolved, tile_width_rows(resolved, compiled), note, json)
         return
     if threads is None or registers is None or tile_width:
         raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
-    row = kernel_row(where, threads=threads, registers=registers, shared=shared or 0)
-    _show_rows(where, (row,), where.name, json)
+    row = kernel_row(resolved, threads=threads, registers=registers, shared=shared or 0)
+    _show_rows(resolved, (row,), resolved.name, json)
 
 
-def _show_rows(where: Device, rows: tuple[OccupancyRow, ...], note: str, json: bool) -> None:
+def _show_rows(resolved: Device, rows: tuple[OccupancyRow, ...], note: str, json: bool) -> None:
     from autotune.report.occupancy import render
 
     if json:
-        show_json({"device": where.name, "note": note, "rows": [asdict(row) for row in rows]})
+        show_json({"device": resolved.name, "note": note, "rows": [asdict(row) for row in rows]})
         return
     print(note)
     show(render(rows))

@@ -1,4 +1,4 @@
-"""The verb that puts recorded kernels into other programs: export."""
+"""The verb that writes recorded kernels for other programs: export."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def export(
     )
     products = [
         {
-            "problem": str(one.problem),
-            "device": one.device.name,
-            "how": one.answer.how,
-            "config": str(one.answer.config),
+            "problem": str(gemm.problem),
+            "device": gemm.device.name,
+            "how": gemm.answer.how,
+            "config": str(gemm.answer.config),
         }
-        for one in written.library.products
+        for gemm in written.library.products
     ]
     if json:
         show_json({"files": [str(path) for path in written.files], "products": products})

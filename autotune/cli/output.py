@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of each unit of time on the command line."""
 
-# Wide enough for every table, where no terminal says how wide it is.
 PIPE_WIDTH = 160
+"""Columns of tables where the output is not a terminal: wide enough for all of them."""
 
 
 def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:
-    """Prints a table; `width` is taken where the output is no terminal."""
+    """Prints a table; `width` applies where the output is not a terminal."""
     from rich.console import Console
 
     # A closed standard output is None.

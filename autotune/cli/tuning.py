@@ -75,33 +75,46 @@ def tune(
 
     One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
     """
-    from rich.console import Console
-
-    from autotune.api import tuning
     from autotune.errors import UsageError
     from autotune.problem import problem_of
     from autotune.problem.span import Span
-    from autotune.report import progress
-    from autotune.targets import sources
     from autotune.tuning.options import options_of
 
     seconds = None if budget is None else parse_seconds(budget)
     search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
-    if ".." in shape:
-        if devices or explain:
-            raise UsageError("a range takes neither --devices nor --explain; leave them out")
-        span = Span.parse(shape, **options)
-        _tune_range(span, search, device or sources.DEFAULT, family, loss, quiet, json)
+    if ".." not in shape:
+        problem = problem_of(shape, **options)
+        _tune_problem(problem, search, device, devices, family, explain, quiet, json)
         return
-    problem = problem_of(shape, **options)
+    if devices or explain:
+        raise UsageError("a range takes neither --devices nor --explain; leave them out")
+    _tune_range(Span.parse(shape, **options), search, device, family, loss, quiet, json)
+
+
+def _tune_problem(
+    problem: Problem,
+    search: Options,
+    device: str | None,
+    devices: str | None,
+    family: str,
+    explain: bool,
+    quiet: bool,
+    json: bool,
+) -> None:
+    from rich.console import Console
+
+    from autotune.api import tuning
+    from autotune.report import progress
+    from autotune.targets.sources import DEFAULT
+
     limits = progress.Limits(search.trials, search.budget_s)
     with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
         tally = progress.Tally(inner)
         try:
-            found = tuning.search(
+            tuned = tuning.search(
                 problem,
                 search,
-                device=device or sources.DEFAULT,
+                device=device or DEFAULT,
                 devices=devices,
                 family=family,
                 observer=tally,
@@ -109,22 +122,28 @@ def tune(
         except KeyboardInterrupt:
             typer.echo("interrupted: what was measured is kept; run again to go on", err=True)
             raise typer.Exit(130) from None
-    # No worker had to wait for these.
+    # Imported late, so that the search's workers start without waiting for them.
     from autotune.report import record, rejections
 
     if json:
-        shown = record.to_json(found)
+        data = record.to_json(tuned)
         if explain:
-            shown |= {"rejected": _rejected(found, tally, family), "failed": tally.failed}
-        show_json(shown)
+            data |= {"rejected": _rejected(tuned, tally, family), "failed": tally.failed}
+        show_json(data)
         return
-    show(record.render(found), RECORD_WIDTH)
+    show(record.render(tuned), RECORD_WIDTH)
     if explain:
-        show(rejections.render(_rejected(found, tally, family), tally.failed))
+        show(rejections.render(_rejected(tuned, tally, family), tally.failed))
 
 
 def _tune_range(
-    span: Span, options: Options, device: str, family: str, loss: float, quiet: bool, json: bool
+    span: Span,
+    search: Options,
+    device: str | None,
+    family: str,
+    loss: float,
+    quiet: bool,
+    json: bool,
 ) -> None:
     from contextlib import ExitStack
 
@@ -133,28 +152,34 @@ def _tune_range(
     from autotune.api import ranges
     from autotune.report import progress
     from autotune.report import ranges as report
+    from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(options.trials, options.budget_s)
+    limits = progress.Limits(search.trials, search.budget_s)
     console = Console(stderr=True)
-    with ExitStack() as shown:
+    with ExitStack() as bar:
 
         def observed(problem: Problem) -> Observer:
-            shown.close()  # the bar of the size before
+            bar.close()  # of the size before
             console.print(f"tuning {problem}", highlight=False)
-            return shown.enter_context(progress.observing(problem, limits, console, plain=quiet))
+            return bar.enter_context(progress.observing(problem, limits, console, plain=quiet))
 
         try:
-            found = ranges.tune(
-                span, options, device=device, family=family, loss=loss, observed=observed
+            tuned = ranges.tune(
+                span,
+                search,
+                device=device or DEFAULT,
+                family=family,
+                loss=loss,
+                observed=observed,
             )
         except KeyboardInterrupt:
-            shown.close()
+            bar.close()
             typer.echo("interrupted: the sizes tuned so far are kept; run again to go on", err=True)
             raise typer.Exit(130) from None
     if json:
-        show_json(found.to_json() | {"device": found.device.name})
+        show_json(tuned.to_json() | {"device": tuned.device.name})
     else:
-        show(report.render(found), RECORD_WIDTH)
+        show(report.render(tuned), RECORD_WIDTH)
 
 
 @with_problem_options
@@ -171,21 +196,21 @@ def best(
     from autotune.api import lookups
     from autotune.problem import problem_of
     from autotune.report import record
-    from autotune.targets import sources
+    from autotune.targets.sources import DEFAULT
 
     problem = problem_of(shape, **options)
-    ask = lookups.recorded if exact else lookups.answered
-    found = ask(problem, device or sources.DEFAULT)
-    if (changed := lookups.outdated(found)) is not None:
+    look_up = lookups.recorded if exact else lookups.answered
+    result = look_up(problem, device or DEFAULT)
+    if (changed := lookups.outdated(result)) is not None:
         typer.echo(
             f"warning: it was measured with {changed}; `autotune cache verify --retime` or "
             f"`autotune tune {problem}` measures again",
             err=True,
         )
     if json:
-        show_json(record.to_json(found))
+        show_json(record.to_json(result))
     else:
-        show(record.render(found), RECORD_WIDTH)
+        show(record.render(result), RECORD_WIDTH)
 
 
 def ladder(
@@ -205,9 +230,8 @@ def ladder(
     from autotune.tuning.options import BUDGET_S
 
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
-    where = device or _here_or_recorded()
     with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
-        climbed = climb(n, device=where, observer=observer)
+        climbed = climb(n, device=device or _local_or_recorded(), observer=observer)
     if json:
         show_json(ladder.to_json(climbed))
     else:
@@ -228,22 +252,26 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) * SECONDS[match[2]]
 
 
-def _rejected(found: Record, tally: Tally, family: str) -> Mapping[str, int]:
-    """The reasons before compilation. A recording is not asked about what it does not hold: there
-    they are those of the whole space, and what is legal but was not recorded is one more."""
+def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
+    """Configurations rejected before compilation, by reason.
+
+    A recording never proposes a configuration that it lacks. There the counts are of the whole
+    space, and legal configurations that were not recorded are one more reason.
+    """
     from autotune.candidates import space
     from autotune.candidates.family_names import families_of
 
-    if found.evidence != "replayed":
+    if tuned.evidence != "replayed":
         return tally.rejected
-    names = families_of(family, found.problem)
-    spaces = [space.feasible(found.problem, found.device, name) for name in names]
-    legal = sum(len(one.configs) for one in spaces)
-    reasons = sum((Counter(one.rejected) for one in spaces), Counter[str]())
+    names = families_of(family, tuned.problem)
+    spaces = [space.feasible(tuned.problem, tuned.device, name) for name in names]
+    legal = sum(len(feasible.configs) for feasible in spaces)
+    reasons = sum((Counter(feasible.rejected) for feasible in spaces), Counter[str]())
     return {**reasons, "not recorded": max(0, legal - tally.feasible)}
 
 
-def _here_or_recorded() -> str:
+def _local_or_recorded() -> str:
+    """The GPU of this machine, or without one the recording of an H100."""
     from autotune.errors import MissingError
     from autotune.targets import sources, targets
 

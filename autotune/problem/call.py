@@ -1,4 +1,4 @@
-"""What a kernel of the user's is called with."""
+"""Calls of user kernels."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hashlib import sha256
 
 @dataclass(frozen=True, order=True)
 class Call:
-    """The name of a kernel and its arguments, as far as they tell one use of it from another.
+    """A user kernel and its arguments, as far as they distinguish one tuning from another.
 
     Attributes:
-        name: as C++ has it, such as `transpose` or `filters::blur`.
-        arguments: of an array type and shape, `float32[4096,4096]`; of a number type and value,
-            `int32=4096`.
+        name: the kernel's name in C++, such as `transpose` or `filters::blur`.
+        arguments: type and shape of each array, `float32[4096,4096]`; type and value of each
+            number, `int32=4096`.
     """
 
     name: str
@@ -25,6 +25,6 @@ class Call:
 
     @property
     def slug(self) -> str:
-        """The call as part of a file name: the kernel's name, and a hash of all of it."""
+        """The call as part of a file name: the kernel's name and a hash of the whole call."""
         name = re.sub(r"\W+", "-", self.name)
         return f"{name}-{sha256(str(self).encode()).hexdigest()[:16]}"

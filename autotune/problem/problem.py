@@ -1,4 +1,4 @@
-"""A matrix multiplication to be tuned: its shape, precision, operand layout, batch and epilogue."""
+"""A GEMM problem: its shape, precision, operand layout, batch and epilogue."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ if TYPE_CHECKING:
 class Problem:
     """`C = act(alpha op(A) op(B) + beta C + bias)`: op(A) is (m, k), op(B) (k, n) and C (m, n).
 
-    Matrices are row-major. `layout` has one letter for each operand: `n`, stored as the formula
-    reads it, or `t`, stored transposed (A as (k, m), B as (n, k)). There are `batch` such products
-    of as many A, B and C. `epilogue` says what is done to each element before it is stored: with
-    `bias`, one value for each of the n columns is added, the same for all rows and the whole
-    batch; `relu` is max(x, 0), `gelu` x (1 + erf(x / sqrt 2)) / 2.
+    Matrices are row-major. `layout` has one letter for each operand: `n`, stored as in the
+    formula, or `t`, stored transposed (A as (k, m), B as (n, k)). There are `batch` matrices each
+    of A, B and C. The `epilogue` is applied to each element before it is stored: `bias` adds one
+    value for each of the n columns, the same for all rows and the whole batch; `relu` is max(x, 0);
+    `gelu` is x (1 + erf(x / sqrt 2)) / 2.
 
-    `compute` says how A and B are stored and multiplied; sums and the epilogue are always fp32:
+    `compute` is the precision (see `autotune.problem.precision`): how A and B are stored and
+    multiplied. Sums and the epilogue are always fp32:
 
-        f32      as fp32; IEEE products
-        tf32     as fp32; rounded to tf32 (10 bits behind the first) before they are multiplied
-        tf32x3   as fp32; nearly as accurate as f32: three tf32 products, or IEEE products
-        f16      as fp16
-        bf16     as bfloat16
+        f32      stored as fp32; IEEE products
+        tf32     stored as fp32; rounded to tf32 (a mantissa of 10 bits) before the products
+        tf32x3   stored as fp32; nearly as accurate as f32, by three tf32 products or IEEE products
+        f16      stored as fp16
+        bf16     stored as bfloat16
 
-    C and the bias are of the type of A and B, or with `output="f32"` fp32; for fp32 operands, where
-    that says nothing, it becomes `same`.
+    C and the bias have the type of A and B, or fp32 with `output="f32"`. For fp32 operands `f32`
+    becomes `same`.
 
     Raises:
-        ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, an unknown
+        ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, or an unknown
             `compute`, `layout`, `epilogue` or `output`.
     """
 
@@ -91,7 +92,7 @@ class Problem:
 
     @property
     def extras(self) -> str:
-        """The end of the text: batch, epilogue and output, as `:batch=8:relu:out=f32`, if any."""
+        """The end of the text, such as `:batch=8:relu:out=f32`; no fields at their defaults."""
         batch = f":batch={self.batch}" if self.batch > 1 else ""
         epilogue = f":{self.epilogue}" if self.epilogue != "none" else ""
         return batch + epilogue + (f":out={self.output}" if self.output != "same" else "")
@@ -108,17 +109,17 @@ class Problem:
 
     @property
     def activation(self) -> str | None:
-        """What the epilogue applies last, `relu` or `gelu`, if anything."""
-        return next((one for one in ACTIVATIONS if self.epilogue.endswith(one)), None)
+        """The activation of the epilogue, `relu` or `gelu`; None without one."""
+        return next((name for name in ACTIVATIONS if self.epilogue.endswith(name)), None)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of the products: 2 M N K (multiply and add each count) for each
-        of the batch."""
+        """Floating-point operations: 2 M N K for each matrix of the batch (a multiplication and an
+        addition count one each)."""
         return 2 * self.batch * self.m * self.n * self.k
 
     def speed(self, time_us: float) -> float:
-        """FLOP/s of a product that takes so many microseconds."""
+        """FLOP/s if the GEMM takes `time_us` microseconds."""
         return self.flops / time_us * 1e6
 
     @property
@@ -158,7 +159,7 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Fewest bytes of device memory moved: A, B and the bias read once, C written once."""
+        """Least traffic of device memory in bytes: A, B and the bias read once, C written once."""
         a, b, c = self.strides
         bias = self.n if self.has_bias else 0
         return self.element_bytes * self.batch * (a + b) + self.output_bytes * (
@@ -167,7 +168,7 @@ class Problem:
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:
-        """Row lengths, in elements, of A, B and C stored without gaps."""
+        """Row lengths of A, B and C stored without gaps, in elements."""
         lda = self.k if self.layout[0] == "n" else self.m
         ldb = self.n if self.layout[1] == "n" else self.k
         return lda, ldb, self.n
@@ -181,13 +182,13 @@ class Problem:
 
     @property
     def strides(self) -> tuple[int, int, int]:
-        """Elements from one A, B and C of a batch to the next, stored without gaps."""
+        """Elements from one matrix of A, B and C to the next of a batch, stored without gaps."""
         return self.m * self.k, self.k * self.n, self.m * self.n
 
 
 def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
-    """A size as an int; whatever else counts as a whole number, such as NumPy's, is taken."""
-    # An int first: to ask whether something is an index takes longer than all the rest.
+    """A size as an int. Any integer type will do, such as NumPy's."""
+    # Test for int first: testing for SupportsIndex takes longer than everything else here.
     if type(size) is not int and (isinstance(size, bool) or not isinstance(size, SupportsIndex)):
         raise ProblemError(f"{name} is {size!r}; give a whole number of at least 1")
     if not 1 <= (whole := index(size)) <= largest:
@@ -196,7 +197,7 @@ def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:
 
 
 def distance(a: Problem, b: Problem) -> float:
-    """How far two problems are apart, in octaves: the length of the log2 of the ratios of their
+    """How far apart two problems are, in octaves: the Euclidean norm of log2 of the ratios of their
     sizes and batches."""
     pairs = ((a.m, b.m), (a.n, b.n), (a.k, b.k), (a.batch, b.batch))
-    return math.hypot(*(math.log2(one / other) for one, other in pairs))
+    return math.hypot(*(math.log2(size / size_b) for size, size_b in pairs))

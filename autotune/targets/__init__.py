@@ -1,1 +1,1 @@
-"""What the text of `--device` means, and the GPUs of this machine."""
+"""What `device=` and `--device` mean, and the GPUs of this machine."""

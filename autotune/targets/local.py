@@ -1,4 +1,4 @@
-"""The GPUs of this machine: which there are, and which are meant."""
+"""The GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ ALL = "all"
 
 
 def numbered(numbers: str | Sequence[int]) -> Iterable[int]:
-    """The numbers of GPUs that `0,1`, `all` or a sequence stands for; `all` asks the driver for
-    how many there are once the first has been taken.
+    """The GPU numbers that `0,1`, `all` or a sequence stands for. `all` asks the driver for their
+    count after the first number has been consumed.
 
     Raises:
-        UsageError: for anything else, and for a number that is there twice.
+        UsageError: for anything else, and for a repeated number.
     """
     if numbers == ALL:
         return _every()
-    listed = numbers.split(",") if isinstance(numbers, str) else [str(one) for one in numbers]
-    if not listed or not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", one) for one in listed):
+    words = numbers.split(",") if isinstance(numbers, str) else [*map(str, numbers)]
+    if not words or not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", word) for word in words):
         raise UsageError(f"GPUs are {numbers!r}; give their numbers, such as 0,1, or all")
-    indices = [int(one) for one in listed]
+    indices = [int(word) for word in words]
     if len(set(indices)) < len(indices):
         raise UsageError(f"GPUs are {numbers!r}, one of them twice; give each once")
     return indices
 
 
 def index_of(device: Device) -> int:
-    """The number of this machine's first GPU of that model.
+    """The number of this machine's first GPU of that model, to measure on.
 
     Raises:
         DeviceError: if there is none.
@@ -46,7 +46,7 @@ def index_of(device: Device) -> int:
 
 
 def running_on(device: Device) -> int:
-    """The number of this machine's first GPU of that model, found without PyCUDA.
+    """The number of this machine's first GPU of that model, to run kernels on; needs no PyCUDA.
 
     Raises:
         DeviceError: if there is none.
@@ -66,7 +66,7 @@ def running_on(device: Device) -> int:
 
 
 def present(device: Device) -> int | None:
-    """The number of this machine's first GPU of that model, if it can measure on one."""
+    """The number of this machine's first GPU of that model, or None if it cannot measure on one."""
     try:
         return index_of(device)
     except (DeviceError, MissingError):
@@ -74,18 +74,18 @@ def present(device: Device) -> int | None:
 
 
 def probe(index: int) -> Device:
-    """GPU `index`.
+    """The identity and limits of a GPU, by its number.
 
     Raises:
-        MissingError: without a driver or a GPU; it says which devices need none.
-        DeviceError: if there is no GPU of that index.
+        MissingError: without a driver or a GPU; the message names devices that need none.
+        DeviceError: if there is no GPU of that number.
     """
     from autotune import gpu, runtime
 
     try:
         return gpu.probe(index)
     except MissingError:
-        # Only measuring needs PyCUDA.
+        # PyCUDA may be what is missing; only measuring needs it.
         try:
             return runtime.probe(index)
         except MissingError as error:
@@ -101,28 +101,29 @@ def driver_version() -> str:
         from cuda.bindings import driver
 
         status, version = driver.cuDriverGetVersion()
-    except (ImportError, RuntimeError):  # without the bindings, without the driver
+    except (ImportError, RuntimeError):  # no bindings, or no driver
         return ""
     return "" if status or not version else f"{version // 1000}.{version % 1000 // 10}"
 
 
-def check_alike(found: Mapping[int, Device]) -> None:
-    """Refuses GPUs of several models: times of one say nothing of the other.
+def check_alike(devices: Mapping[int, Device]) -> None:
+    """Checks that GPUs are of one model: times on one model do not predict those on another.
 
     Raises:
-        DeviceError: with the names of two.
+        DeviceError: if they are not; with the names of two.
     """
-    (index, first), *others = found.items()
-    for other, device in others:
+    (first_index, first), *rest = devices.items()
+    for index, device in rest:
         if device.slug != first.slug:
             raise DeviceError(
-                f"GPU {index} is {first.name}, GPU {other} is {device.name}; give GPUs of one model"
+                f"GPU {first_index} is {first.name}, GPU {index} is {device.name}; give GPUs of "
+                "one model"
             )
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Says what else there is where what measures misses a GPU: that may not be all it misses."""
+    """If measuring fails for lack of a GPU, also reports any other missing dependency."""
     try:
         yield
     except MissingError:
@@ -133,5 +134,5 @@ def explained() -> Iterator[None]:
 def _every() -> Iterator[int]:
     from autotune import gpu
 
-    yield 0  # which is opened before the others are counted
+    yield 0  # opened before the others are counted
     yield from range(1, gpu.count())

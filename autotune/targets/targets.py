@@ -1,4 +1,4 @@
-"""How a problem is measured on a device: what opens, what answers, and where it comes from."""
+"""Runners of a problem on a device: measured, replayed or predicted."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ OLDEST = (7, 5)
 
 @dataclass(frozen=True)
 class Target:
-    """What answers for a problem, and what its answers are made with.
+    """The runners of a problem, and where their measurements come from.
 
     Attributes:
-        runner: what answers.
-        origin: what its answers are made with.
-        others: of further GPUs of the same model.
+        runner: the first runner.
+        origin: driver, compiler and sources of the measurements.
+        others: runners on further GPUs of the same model.
     """
 
     runner: Runner
@@ -112,9 +112,9 @@ def opened(problem: Problem, device: DeviceLike = DEFAULT, *, seed: int = 0) -> 
 
 
 def here() -> Origin:
-    """What this machine would measure matrix products with, as far as that is known.
+    """The driver, compiler and kernel sources that a GEMM measured on this machine would have.
 
-    The driver is empty without one, the compiler without one.
+    A missing driver or compiler is an empty text.
     """
     try:
         compiler = compiler_version()
@@ -187,10 +187,10 @@ def recording_of(problem: Problem, device: DeviceLike) -> Recording | None:
 
 
 def check_memory(problem: Problem, device: Device) -> None:
-    """Refuses a problem whose matrices do not fit into the device's memory.
+    """Checks that the matrices of a problem fit into the device's memory.
 
     Raises:
-        ProblemError: with the numbers.
+        ProblemError: if they do not; with the sizes.
     """
     if problem.bytes > device.memory_bytes:
         raise ProblemError(
@@ -200,10 +200,10 @@ def check_memory(problem: Problem, device: Device) -> None:
 
 
 def check_compilable(device: Device) -> None:
-    """Refuses a device that no compiler in use has code for.
+    """Checks that the compilers in use support a device.
 
     Raises:
-        DeviceError: with its compute capability.
+        DeviceError: if they do not; with its compute capability.
     """
     if device.compute_capability < OLDEST:
         raise DeviceError(
@@ -213,21 +213,21 @@ def check_compilable(device: Device) -> None:
 
 
 def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Callable[[], Target]:
-    """Starts the runners of GPUs; what comes back waits for them and makes them a target."""
+    """Starts a runner on each GPU; the function that it returns waits for them."""
     from autotune import gpu
 
     runners: dict[int, GpuRunner] = {}
     with local.explained():
         for index in indices:
-            # The vendor's library is timed on the first alone.
+            # The vendor baseline is timed on the first GPU only.
             runner = gpu.open_runner(problem, index, with_baseline=not runners)
             stack.callback(runner.close)
             runners[index] = runner
 
     def target() -> Target:
         with local.explained():
-            found = {index: runner.device for index, runner in runners.items()}
-        local.check_alike(found)
+            models = {index: runner.device for index, runner in runners.items()}
+        local.check_alike(models)
         first, *others = runners.values()
         return Target(first, _origin(problem, first.device, first.driver), tuple(others))
 

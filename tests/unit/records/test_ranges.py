@@ -12,6 +12,7 @@ from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
 from autotune.api import ranges
+from autotune.api.coverage import cover
 from autotune.candidates import cost, space
 from autotune.errors import NotFoundError, ProblemError, UsageError
 from autotune.problem import Problem
@@ -185,14 +186,14 @@ SPAN = Span.parse("1..512x1024x1024")
 @pytest.mark.usefixtures("two")
 def test_the_ends_are_tuned_first(store: Store) -> None:
     search = Tuned(store)
-    ranges.cover(SPAN, H100, store, search, loss=10.0)
+    cover(SPAN, H100, store, search, loss=10.0)
     assert search.asked == [1, 512]
 
 
 @pytest.mark.usefixtures("two")
 def test_points_are_added_until_little_is_lost(store: Store) -> None:
     search = Tuned(store)
-    covered = ranges.cover(SPAN, H100, store, search, loss=0.05)
+    covered = cover(SPAN, H100, store, search, loss=0.05)
     assert covered.loss <= 0.05
     assert {point.m for point in covered.points} <= {*search.asked}
     assert len(search.asked) < len(SPAN.probes)
@@ -200,16 +201,16 @@ def test_points_are_added_until_little_is_lost(store: Store) -> None:
 
 @pytest.mark.usefixtures("two")
 def test_the_range_is_recorded(store: Store) -> None:
-    covered = ranges.cover(SPAN, H100, store, Tuned(store), loss=0.05)
+    covered = cover(SPAN, H100, store, Tuned(store), loss=0.05)
     assert stored.load(store.root, H100) == (covered,)
     assert (covered.low, covered.high, covered.evidence) == (1, 512, "measured")
 
 
 @pytest.mark.usefixtures("two")
 def test_what_is_tuned_already_is_not_tuned_again(store: Store) -> None:
-    ranges.cover(SPAN, H100, store, Tuned(store), loss=0.05)
+    cover(SPAN, H100, store, Tuned(store), loss=0.05)
     again = Tuned(store)
-    ranges.cover(SPAN, H100, store, again, loss=0.05)
+    cover(SPAN, H100, store, again, loss=0.05)
     assert again.asked == []
 
 
@@ -223,13 +224,13 @@ def test_an_interrupt_loses_no_point(store: Store) -> None:
         return search(problem)
 
     with pytest.raises(KeyboardInterrupt):
-        ranges.cover(SPAN, H100, store, pressed)
+        cover(SPAN, H100, store, pressed)
     assert store.load(H100, SPAN.at(1)) is not None
 
 
 @pytest.mark.usefixtures("two")
 def test_a_range_of_one_size_is_one_point(store: Store) -> None:
-    covered = ranges.cover(Span.parse("64..64x64x64"), H100, store, Tuned(store))
+    covered = cover(Span.parse("64..64x64x64"), H100, store, Tuned(store))
     assert (covered.segments, covered.loss) == ((Segment(64, 64, 64),), 0.0)
 
 

@@ -1,0 +1,131 @@
+"""Which sizes of a range to tune.
+
+The ends are tuned first. At the sizes between, the cost model, corrected by all records, predicts
+how much longer the configurations of the tuned sizes take than the best configuration there. Where
+that loss is too large, the size is tuned as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from autotune.candidates.model_error import ModelError
+from autotune.candidates.recorded import is_legal
+from autotune.candidates.survey import survey
+from autotune.device import Device
+from autotune.families.config import Config
+from autotune.lookup.neighbours import experience
+from autotune.problem import Problem
+from autotune.problem.span import Span
+from autotune.records import Record, Records, Store, ranges
+from autotune.records.ranges import Range, Segment
+from autotune.records.record import BEST_FIRST
+
+LOSS = 0.05
+"""Default of the accepted loss against full tuning: 5 %."""
+PICKED = 150
+"""Configurations picked by the model at each end and in the middle of a span; the best of every
+size is assumed to be among them."""
+CAUTION = 1.0
+"""Standard deviations added to a predicted time: the fastest of many guesses is too fast."""
+
+Search = Callable[[Problem], Record]
+
+
+def cover(span: Span, device: Device, store: Store, search: Search, loss: float = LOSS) -> Range:
+    """Tunes sizes until the expected loss at every probe is at most `loss`.
+
+    `search` tunes a problem and records it. The range is recorded after each size.
+    """
+    records = Records(store)
+    tuned: dict[int, Record] = {}
+    pending = [span.high, span.low]
+    while pending:
+        size = pending.pop()
+        problem = span.at(size)
+        record = records.load(device, problem)
+        if record is None or record.evidence == "predicted":
+            record = search(problem)
+        tuned[size] = record
+        if pending:
+            continue
+        losses = expected(span, device, tuned, records.records(device))
+        covered = _range(span, device, tuned, losses)
+        ranges.save(store.root, covered)
+        if covered.loss > loss:
+            pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
+    return covered
+
+
+def expected(
+    span: Span, device: Device, tuned: Mapping[int, Record], records: Sequence[Record]
+) -> dict[int, dict[int, float]]:
+    """The expected loss at each probe with the best configuration of the next tuned size below and
+    of the next above, by size; infinite where that configuration cannot run."""
+    middle = span.at(round(math.sqrt(span.low * span.high)))
+    by_problem = {record.problem: record for record in (*records, *tuned.values())}
+    model = experience(middle, device, [*by_problem.values()])
+    pool = _pool(span, device, model, tuned)
+    losses: dict[int, dict[int, float]] = {}
+    for probe in span.probes:
+        if probe in tuned:
+            losses[probe] = {probe: 0.0}
+            continue
+        below = max(size for size in tuned if size < probe)
+        above = min(size for size in tuned if size > probe)
+        problem = span.at(probe)
+        legal = [config for config in pool if is_legal(config, problem, device)]
+        times = dict(zip(legal, _times(model, legal, problem), strict=True))
+        least = min(times.values(), default=math.inf)
+        losses[probe] = {
+            size: max(0.0, times.get(tuned[size].best.config, math.inf) / least - 1)
+            if least < math.inf
+            else math.inf
+            for size in (below, above)
+        }
+    return losses
+
+
+def _pool(
+    span: Span, device: Device, model: ModelError, tuned: Mapping[int, Record]
+) -> list[Config]:
+    """Configurations that include one close to the best at every size of the span."""
+    pool = {entry.config: None for record in tuned.values() for entry in record.entries}
+    for size in dict.fromkeys((span.low, round(math.sqrt(span.low * span.high)), span.high)):
+        problem = span.at(size)
+        configs = survey(problem, device)
+        times = _times(model, configs, problem)
+        best = sorted(range(len(configs)), key=times.__getitem__)[:PICKED]
+        pool |= dict.fromkeys(configs[place] for place in best)
+    return [*pool]
+
+
+def _times(model: ModelError, configs: Sequence[Config], problem: Problem) -> list[float]:
+    """Predicted microseconds, `CAUTION` standard deviations above the mean."""
+    return [float(time_us) for time_us in model.predict(configs, problem).cautious(CAUTION)]
+
+
+def _range(
+    span: Span,
+    device: Device,
+    tuned: Mapping[int, Record],
+    losses: Mapping[int, Mapping[int, float]],
+) -> Range:
+    """The range in which each probe, and the sizes between it and the probe before, run the tuned
+    size with the least expected loss."""
+    segments: list[Segment] = []
+    start = span.low
+    for probe in span.probes:
+        point = min(losses[probe], key=lambda size: (losses[probe][size], -size))
+        if segments and segments[-1].point == point:
+            segments[-1] = replace(segments[-1], high=probe)
+        else:
+            segments.append(Segment(start, probe, point))
+        start = probe + 1
+    worst = max(min(by_size.values()) for by_size in losses.values())
+    if not math.isfinite(worst):
+        worst = 1.0  # nothing tuned runs at a probe yet: that probe is tuned next
+    evidence = max((record.evidence for record in tuned.values()), key=BEST_FIRST.index)
+    return Range(device, span.problem, span.dimension, tuple(segments), worst, evidence)
