@@ -1,11 +1,11 @@
-"""Bundles what recordings say of their problems, to be shipped as it is.
+"""Bundles the best of recordings as shipped records.
 
     python scripts/bundle_recordings.py docs/results/h100/trials \
-        autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.json
+        autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.jsonl.gz
 
-needs no GPU. Of each recording the ten fastest become a record, which says with which kernels,
-driver and compiler it was measured: where those are not today's, `autotune best` says so. Problems
-that another bundle beside the new one holds are left out.
+needs no GPU. The ten fastest rows of each recording become a record that states the kernels, driver
+and compiler it was measured with: if these are not today's, `autotune best` says so. Problems that
+another bundle beside the new one holds are left out.
 """
 
 from __future__ import annotations
@@ -13,24 +13,30 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from shipped import SHOWN, known, table
+from rich.console import Console
+from shipped_files import best_of_recordings, rounded, table
 
-from autotune.records import bundle
-from autotune.records.rounding import rounded
+from autotune.records import bundle, shipped
+
+CONSOLE = Console(width=110, soft_wrap=True)
 
 
 def main(recordings: Path, out: Path) -> None:
     """Writes the records of a folder's recordings to OUT."""
-    beside = (path for path in out.parent.glob("*.json") if path != out)
-    held = {
+    recorded = {
         (record.device.slug, record.problem)
-        for path in beside
+        for path in shipped.paths(out.parent)
+        if path != out
         for record in bundle.loads(path.read_bytes()).records
     }
-    found = [one for one in known(recordings) if (one.device.slug, one.problem) not in held]
-    out.write_bytes(bundle.dumps(map(rounded, found)))
-    SHOWN.print(table(found))
-    SHOWN.print(f"{out}: {len(found)} problems, {out.stat().st_size:,} bytes")
+    records = [
+        record
+        for record in best_of_recordings(recordings)
+        if (record.device.slug, record.problem) not in recorded
+    ]
+    out.write_bytes(bundle.dumps(map(rounded, records)))
+    CONSOLE.print(table(records))
+    CONSOLE.print(f"{out}: {len(records)} problems, {out.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

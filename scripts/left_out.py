@@ -28,7 +28,8 @@ from typing import Annotated, Any
 
 import typer
 from left_out_rows import SHOWN, Row, geomean, line, show, write
-from shipped import Places, record_of, tune_at
+from shipped import Places, tune_at
+from shipped_files import record_of
 
 from autotune import compiler, settings
 from autotune.candidates.model_error import ModelError

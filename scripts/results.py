@@ -13,6 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from autotune.device import Device
+from autotune.files import write_whole
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.records import Record
 from autotune.report import cell
@@ -207,9 +208,8 @@ class Sheet:
             **summary(rows),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f"{self.path.name}.tmp")
-        temporary.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
-        temporary.replace(self.path)
+        text = json.dumps(made, indent=1, allow_nan=False) + "\n"
+        write_whole(self.path, text.encode())
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -21,6 +19,7 @@ from autotune import settings
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
 from autotune.families.plan import Template
+from autotune.files import write_whole
 
 FORMAT = 2
 
@@ -120,14 +119,8 @@ def _write(path: Path, program: Program) -> None:
     body = header.encode() + b"\n" + program.cubin
     settings.ensure(path.parent)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_checksum(program.key, body) + b"\n" + body)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        # Not durable: a program that a power cut damages fails its checksum and is compiled again.
+        write_whole(path, _checksum(program.key, body) + b"\n" + body, durable=False)
     except OSError as error:
         raise settings.unwritable(path.parent, error) from error
 

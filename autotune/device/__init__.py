@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.device.device import Device, catalogue, find, fp32_lanes, load, tensor_rate
+from autotune.device.catalogue import catalogue, find, load
+from autotune.device.device import Device
 from autotune.device.models import same_architecture, same_model
+from autotune.device.rates import fp32_lanes, tensor_rate
 
 __all__ = [
     "Device",

@@ -1,5 +1,5 @@
-"""The cache kept in order: what is in it, what goes out and comes in, what is out of date.
+"""Maintenance of the cache.
 
-`inventory` lists and checks files, `exchange` exports, imports and merges, `retiming` measures
-again what was recorded with another driver, compiler or other kernels, `pruning` deletes.
+`inventory` lists and checks its files, `exchange` exports, imports and merges records, `retiming`
+measures records of another driver, compiler or other kernels again, `pruning` deletes.
 """

@@ -1,30 +1,19 @@
-"""Records and ranges that go from one cache into another: as files, or from directory to directory.
+"""Records and ranges on their way from one cache into another, in files or by directory.
 
-What meets something of the same kind is merged by the rule in `store.merging`.
+Two records of one problem are merged by the rule in `records.merging`.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
+from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.maintenance.inventory import Item, listed
 from autotune.problem import Problem
-from autotune.records import (
-    MergeOutcome,
-    Record,
-    Store,
-    TuningRecord,
-    bundle,
-    codec,
-    files,
-    ranges,
-)
+from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
 from autotune.records.bundle import Bundle
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
@@ -34,13 +23,13 @@ from autotune.runners.recording import Origin
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What became of a record or range that came in.
+    """What an imported record or range changed in the cache.
 
     Attributes:
         subject: the problem, call or range.
         device: the device's name.
-        change: what it did to the cache.
-        why: the reason, where it was passed over; else empty.
+        change: the change.
+        why: the reason, if it was passed over; else empty.
     """
 
     subject: str
@@ -50,70 +39,61 @@ class ImportResult:
 
 
 def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
-    """The best evidence of every problem in the cache, and all ranges.
+    """The record with the best evidence of every problem in the cache, and all ranges.
 
-    Records of kernels of the user's are left out: nobody could tell whose they are.
+    Records of user kernels are left out: a bundle does not say whose kernels they are.
 
     Args:
         store: the cache.
-        slug: of the device; None for all.
-        problems: texts of problems, or shapes alone, which stand for all problems of that shape;
-            none for all. Of ranges, those whose points are all among them are chosen.
+        slug: of the device; None for all devices.
+        problems: texts of problems, or shapes, which stand for all problems of that shape; none for
+            all. A range is chosen if all its points are.
 
     Raises:
         ProblemError: for a text that is no problem.
     """
     wanted = _matching(problems)
-    every = [item.content for item in listed(store.root)]
-    there = [one for one in every if one is not None and slug in (None, one.device.slug)]
-    found = [one for one in there if isinstance(one, Record) and wanted(one.problem)]
-    found.sort(key=lambda one: BEST_FIRST.index(one.evidence), reverse=True)
-    best = {(one.device.slug, one.problem): one for one in found}
-    spans = [one for one in there if isinstance(one, Range) and all(map(wanted, one.points))]
-    return Bundle(tuple(best[place] for place in sorted(best)), tuple(spans))
+    readable = (item.content for item in listed(store.root) if item.content is not None)
+    contents = [content for content in readable if slug in (None, content.device.slug)]
+    records = [held for held in contents if isinstance(held, Record) and wanted(held.problem)]
+    records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
+    best = {(record.device.slug, record.problem): record for record in records}
+    tuned = [held for held in contents if isinstance(held, Range) and all(map(wanted, held.points))]
+    return Bundle(tuple(best[key] for key in sorted(best)), tuple(tuned))
 
 
-def write(path: Path, what: Bundle) -> int:
-    """Writes a bundle whole, or leaves the file as it was; returns its bytes.
+def write(path: Path, content: Bundle) -> int:
+    """Writes a bundle whole, or leaves the file unchanged; returns its bytes.
 
     Raises:
         AutotuneError: if it cannot be written.
     """
-    text = bundle.dumps(what.records, what.ranges)
+    data = bundle.dumps(content.records, content.ranges)
     try:
-        # Beside it, as a rename cannot leave the disk; the user's directories get no locks.
-        with NamedTemporaryFile(dir=path.parent, suffix=".tmp", delete=False) as file:
-            temporary = Path(file.name)
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+        files.write_whole(path, data)
     except OSError as error:
         raise AutotuneError(
-            f"{path}: cannot be written: {error.strerror} ({len(text)} bytes); give another file"
+            f"{path}: cannot be written: {error.strerror} ({len(data)} bytes); give another file"
         ) from error
-    return len(text)
+    return len(data)
 
 
 def read(path: Path) -> tuple[TuningRecord | Range, ...]:
-    """What a bundle, or the file of a single record, holds.
+    """The content of a bundle, or of the file of a single record.
 
     Raises:
         UsageError: if there is no such file.
         AutotuneError: if it is broken or its checksum is wrong.
     """
     try:
-        text = path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; give a bundle") from error
     try:
-        if _is_bundle(text):
-            found = bundle.loads(text)
-            return (*found.records, *found.ranges)
-        return (codec.loads(text),)
+        if bundle.is_bundle(data):
+            content = bundle.loads(data)
+            return (*content.records, *content.ranges)
+        return (codec.loads(data),)
     except ValueError as error:
         raise AutotuneError(
             f"{path}: no bundle or record that can be used: {error}; nothing was imported"
@@ -121,7 +101,7 @@ def read(path: Path) -> tuple[TuningRecord | Range, ...]:
 
 
 def contents(root: Path, store: Store) -> tuple[list[TuningRecord | Range], list[Item]]:
-    """What can be read of another cache directory, and the files that cannot.
+    """The readable records and ranges of another cache directory, and the broken files.
 
     Raises:
         UsageError: if it is no directory, or that of the store itself.
@@ -136,25 +116,27 @@ def contents(root: Path, store: Store) -> tuple[list[TuningRecord | Range], list
 
 
 def absorb(
-    store: Store, found: Iterable[TuningRecord | Range], today: Origin
+    store: Store, contents: Iterable[TuningRecord | Range], today: Origin
 ) -> list[ImportResult]:
-    """Merges what was read into the store.
+    """Merges records and ranges into the store.
 
     Args:
-        store: where it goes.
-        found: from elsewhere.
+        store: the target.
+        contents: records and ranges of other caches.
         today: what this machine would measure with.
 
     Raises:
         CacheError: if the store cannot be written.
     """
     return [
-        _adopted_range(store, one) if isinstance(one, Range) else _adopted(store, one, today)
-        for one in found
+        _adopt_range(store, content)
+        if isinstance(content, Range)
+        else _adopt(store, content, today)
+        for content in contents
     ]
 
 
-def _adopted(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
+def _adopt(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
     change = store.adopt(record, today)
     why = ""
     if change == "passed over":
@@ -162,35 +144,26 @@ def _adopted(store: Store, record: TuningRecord, today: Origin) -> ImportResult:
     return ImportResult(f"{record.title}, {record.evidence}", record.device.name, change, why)
 
 
-def _adopted_range(store: Store, found: Range) -> ImportResult:
-    """A range says nothing of how it was found but its loss: the smaller one stands."""
-    path = ranges.path_of(store.root, found)
+def _adopt_range(store: Store, tuned: Range) -> ImportResult:
+    """Of two ranges, the one with the smaller expected loss stands."""
+    path = ranges.path_of(store.root, tuned)
     change: MergeOutcome = "new"
     if path.exists():
         try:
             own = ranges.read(path)
-            better = found.loss < own.loss
-            change = "equal" if found == own else "better" if better else "passed over"
+            better = tuned.loss < own.loss
+            change = "equal" if tuned == own else "better" if better else "passed over"
         except ValueError:
             change = "new"
             files.copy_aside(path, "broken")
     if change in ("new", "better"):
-        ranges.save(store.root, found)
+        ranges.save(store.root, tuned)
     why = "the one that is there expects no greater loss" if change == "passed over" else ""
-    return ImportResult(f"{found}, {found.evidence}", found.device.name, change, why)
-
-
-def _is_bundle(text: bytes) -> bool:
-    """Whether a document holds several records; ValueError if it is none."""
-    try:
-        data = json.loads(text)
-    except RecursionError as error:
-        raise ValueError(str(error)) from error
-    return isinstance(data, dict) and "records" in data
+    return ImportResult(f"{tuned}, {tuned.evidence}", tuned.device.name, change, why)
 
 
 def _matching(problems: Sequence[str]) -> Callable[[Problem], bool]:
-    """Whether a problem is one of those that the texts name."""
+    """A function that tells whether a problem is named by one of the texts."""
     exact = {Problem.parse(text) for text in problems if ":" in text}
     shapes = {Problem.parse(text).shape for text in problems if ":" not in text}
-    return lambda one: not problems or one in exact or one.shape in shapes
+    return lambda problem: not problems or problem in exact or problem.shape in shapes

@@ -1,4 +1,4 @@
-"""What lies in a cache directory, file by file, and what is wrong with it."""
+"""The files of a cache directory, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from autotune.runners.recording import Origin
 Kind = Literal[
     "record", "kernel", "range", "program", "quarantine", "journal", "rescued", "aside", "leftover"
 ]
-"""Records of problems and of the user's kernels, tuned ranges, compiled programs, candidates that
-are not tried again, trials, trials that a storage did not take, files that gave way to others, and
-what interrupted writers left."""
+"""`record` and `kernel`: records of problems and of user kernels. `range`: tuned ranges. `program`:
+compiled programs. `quarantine`: candidates that are not tried again. `journal`: trials. `rescued`:
+trials that the journal could not take. `aside`: copies of replaced files. `leftover`: temporary
+files of interrupted writers."""
 
 _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
 _KINDS: dict[tuple[str, str], Kind] = {
@@ -39,12 +40,12 @@ class Item:
     """A file of the cache.
 
     Attributes:
-        path: where it is.
-        kind: what it holds.
+        path: the file.
+        kind: the kind of content.
         size: bytes.
-        modified: when it was written last, in seconds since 1970.
-        fault: why it cannot be used; None if it can, and for what is never read.
-        content: the record or range in it, where it is one.
+        modified: time of the last write, in seconds since 1970.
+        fault: why it cannot be used; None if it can be, or was not checked.
+        content: the record or range in it, if it is one.
     """
 
     path: Path
@@ -56,43 +57,45 @@ class Item:
 
 
 def inspect(root: Path) -> list[Item]:
-    """Every file of the cache below `root`, read and checked, by path; foreign files and locks are
-    passed over, and so is what is deleted meanwhile."""
+    """Every file of the cache below `root`, read and checked, by path.
+
+    Foreign files, locks and files that are deleted meanwhile are skipped.
+    """
     store = Store(root)
     return [item for path in sorted(root.glob("*/**/*")) for item in _item(store, path)]
 
 
 def listed(root: Path) -> list[Item]:
-    """As `inspect`, but only records and ranges are read."""
+    """As `inspect`, but reads only records and ranges."""
     store = Store(root)
     paths = sorted(root.glob("*/**/*"))
     return [item for path in paths for item in _item(store, path, thorough=False)]
 
 
 def stale_records(items: list[Item], today: Origin) -> list[tuple[TuningRecord, str]]:
-    """Measured records that were made with something else than this machine has, and with what.
+    """Measured records whose origin differs from `today`, and what changed.
 
-    Of a kernel of the user's the sources are not known here.
+    The sources of user kernels are unknown here, so they are not compared.
     """
-    found = []
+    stale_pairs = []
     for item in items:
         record = item.content
         if isinstance(record, TuningRecord):
             now = replace(today, source="") if isinstance(record, KernelRecord) else today
             if (why := stale(record, now)) is not None:
-                found.append((record, why))
-    return found
+                stale_pairs.append((record, why))
+    return stale_pairs
 
 
 def _item(store: Store, path: Path, *, thorough: bool = True) -> Iterator[Item]:
-    """The item of a path, if it is one."""
+    """The item of a path, if the path is a file of the cache."""
     kind = _kind(path.relative_to(store.root))
     if kind is None:
         return
     try:
         stat = path.stat()
     except OSError:
-        return  # it has gone
+        return  # it is gone
     item = Item(path, kind, stat.st_size, stat.st_mtime)
     try:
         if kind in ("record", "kernel"):
@@ -122,8 +125,10 @@ def _fault(item: Item) -> str | None:
 
 
 def _torn(path: Path) -> str | None:
-    """The first line that is no JSON object. A last one without its end is cut off by the next
-    writer, so it is no fault."""
+    """The first line that is no JSON object.
+
+    A last line without a newline is no fault: the next writer cuts it off.
+    """
     try:
         *lines, _rest = path.read_bytes().split(b"\n")
     except OSError as error:

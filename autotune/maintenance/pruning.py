@@ -1,4 +1,4 @@
-"""What of a cache can be deleted: programs that no record uses, and files that were set aside."""
+"""What can be deleted from a cache: unused programs, copies set aside, journals, records."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-from autotune import compiler
+from autotune import compiler, files
 from autotune.candidates import space
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import Item
-from autotune.records import Record, files
+from autotune.records import Record
 
 BUSY_S = 3600.0
-"""What an interrupted writer left is deleted only when no living one can be at it any more."""
+"""A temporary file is deleted only after this long, when no running writer can still use it."""
 
 
 def chosen(
@@ -29,31 +29,30 @@ def chosen(
     records: bool,
     slug: str | None,
 ) -> list[Item]:
-    """What is asked for, of what lies in a cache.
+    """The files of the chosen kinds.
 
     Args:
-        items: what lies there.
-        programs: those that no record uses; they are of no one device.
-        broken: files that were kept aside as they were broken.
-        superseded: records that gave way to others.
+        items: the files of a cache.
+        programs: programs that no record uses, of all devices.
+        broken: copies of broken files.
+        superseded: copies of replaced records.
         journals: the trials of searches.
-        records: records of problems and of kernels of the user's, and ranges.
-        slug: of the device that all but programs must be of; None for any.
+        records: records of problems and of user kernels, and ranges.
+        slug: the device of all but programs; None for any.
 
     Raises:
         MissingError: if programs are asked for, without a compiler.
     """
-    found = aside(items, "broken") if broken else []
-    found += aside(items, "superseded") if superseded else []
+    selected = aside(items, "broken") if broken else []
+    selected += aside(items, "superseded") if superseded else []
     kinds = ("journal",) * journals + ("record", "kernel", "range") * records
-    found += [item for item in items if item.kind in kinds]
-    found = [item for item in found if slug in (None, item.path.parent.name)]
-    return found + (unused_programs(items) if programs else [])
+    selected += [item for item in items if item.kind in kinds]
+    selected = [item for item in selected if slug in (None, item.path.parent.name)]
+    return selected + (unused_programs(items) if programs else [])
 
 
 def used(records: Iterable[Record]) -> frozenset[str]:
-    """The names of the programs that today's kernels, compiler and the records' configurations
-    make.
+    """The names of the programs that the records' configurations compile to today.
 
     Raises:
         MissingError: without a compiler, whose version is part of the names.
@@ -69,8 +68,8 @@ def used(records: Iterable[Record]) -> frozenset[str]:
 def unused_programs(items: Collection[Item]) -> list[Item]:
     """Programs that no record uses, and what interrupted compilations left.
 
-    Programs of kernels of the user's are among them: what they are made of is not known here. All
-    that is deleted is compiled again when it is needed.
+    Programs of user kernels count as unused, because their sources are unknown here. A deleted
+    program is compiled again when it is needed.
 
     Raises:
         MissingError: without a compiler.
@@ -81,17 +80,17 @@ def unused_programs(items: Collection[Item]) -> list[Item]:
 
 
 def leftovers(items: Iterable[Item]) -> list[Item]:
-    """What interrupted writers left."""
+    """Temporary files of interrupted writers."""
     return older((item for item in items if item.kind == "leftover"), BUSY_S)
 
 
 def aside(items: Iterable[Item], why: str) -> list[Item]:
-    """Files that were kept when others took their places: `broken` or `superseded` ones."""
+    """Copies of replaced files: `broken` or `superseded` ones."""
     return [item for item in items if item.kind == "aside" and f".{why}-" in item.path.name]
 
 
 def older(items: Iterable[Item], seconds: float) -> list[Item]:
-    """Those that were written last so long ago."""
+    """The items last written at least so many seconds ago."""
     latest = time.time() - seconds
     return [item for item in items if item.modified <= latest]
 
@@ -110,11 +109,11 @@ def delete(items: Iterable[Item]) -> int:
 
 
 def _templates(config: Config, record: Record) -> frozenset[Template]:
-    """What a configuration launches for the record's problem; nothing if it is not legal today."""
+    """The templates a configuration launches for the record's problem; none if illegal now."""
     try:
         if space.rejection(config, record.problem, record.device) is not None:
             return frozenset()
-    except ConfigError:  # of a family that there is no more
+    except ConfigError:  # of a family that no longer exists
         return frozenset()
     plan = registry.plan(config, record.problem)
     return frozenset(launch.template for launch in plan.launches)

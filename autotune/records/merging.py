@@ -1,16 +1,16 @@
-"""How two records of the same thing, on the same device and of the same evidence, become one.
+"""How two records of one problem, device and kind of evidence become one.
 
-Times can be compared if driver, compiler and kernel sources were the same. So
+Times are comparable if driver, compiler and kernel sources are the same. Therefore:
 
-- a record takes entries of another one only if all three agree;
-- where they do not, one of the two stands and the other is kept beside it (`Store` does that):
-  after a tuning run the new one; of two stores the one that was made with what this machine has
-  today, first of all its kernel sources, else the later one;
-- where two have measured one configuration, after a tuning run the new measurement stands; of two
-  stores the better one, which has more samples, or as many and the smaller spread for its time.
-  The final round of a tuning run takes, as a rule, more samples than a trial: it comes first.
+- A record takes entries of another one only if all three agree.
+- If they do not, one record stands and `Store` keeps the other beside it. After a tuning run the
+  new record stands. Of two stores, the record made with what this machine has today stands, kernel
+  sources first, else the later one.
+- If both measured the same configuration, the new measurement stands after a tuning run. Of two
+  stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
+  final round of a tuning run usually takes more samples than a trial, so it comes first.
 
-Measured, replayed and predicted records have files of their own and never meet here.
+Measured, replayed and predicted records have separate files and are never merged.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from collections.abc import Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
-from autotune.records.record import Entry, TuningRecord, coldest
+from autotune.records.record import Entry, TuningRecord, fastest_cold
 from autotune.runners.base import Measurement
 
 KEPT = 10
-# As much of a date as all forms of ISO 8601 in UTC have alike.
+# The prefix that all ISO 8601 forms of a UTC date share.
 SECONDS = len("2026-11-21T12:00:00")
 
 R = TypeVar("R", bound=TuningRecord)
 
 
 class HasOrigin(Protocol):
-    """What something was made with: a `Provenance`, or the origin of what is measured now."""
+    """Driver, compiler and kernel sources: of a `Provenance`, or of what this machine has now."""
 
     @property
     def driver(self) -> str: ...
@@ -42,37 +42,37 @@ class HasOrigin(Protocol):
     def source(self) -> str: ...
 
 
-def comparable(one: HasOrigin, other: HasOrigin) -> bool:
-    """Whether times of the one say what the other would have measured."""
-    return (one.driver, one.compiler, one.source) == (other.driver, other.compiler, other.source)
+def comparable(a: HasOrigin, b: HasOrigin) -> bool:
+    """Whether times made with `a` can be compared with times made with `b`."""
+    return (a.driver, a.compiler, a.source) == (b.driver, b.compiler, b.source)
 
 
 def stale(record: TuningRecord, today: HasOrigin) -> str | None:
-    """What has changed since the record was measured, such as `driver 12.8, now 13.0`.
+    """What changed since the record was measured, such as `driver 12.8, now 13.0`.
 
-    None for what is up to date, and for what was not measured here: a recording does not age, and
-    predictions cost nothing. What `today` or the record leaves empty is not known and not compared.
+    None if nothing did, and for records that were not measured here: a recording does not age, and
+    predictions cost nothing. A field that is empty in `today` or in the record is not compared.
     """
     if record.evidence != "measured":
         return None
-    made = record.provenance
+    origin = record.provenance
     pairs = (
-        ("driver", made.driver, today.driver),
-        ("compiler", made.compiler, today.compiler),
-        ("kernel sources", made.source[:12], today.source[:12]),
+        ("driver", origin.driver, today.driver),
+        ("compiler", origin.compiler, today.compiler),
+        ("kernel sources", origin.source[:12], today.source[:12]),
     )
-    changed = [f"{what} {old}, now {new}" for what, old, new in pairs if old and new and old != new]
+    changed = [f"{name} {old}, now {new}" for name, old, new in pairs if old and new and old != new]
     return "; ".join(changed) or None
 
 
 def merge(old: R | None, new: R) -> R:
     """The record after a tuning run.
 
-    The entries are the ten fastest of both, the fastest with a flushed L2 among them; where both
-    have a configuration, the new measurement stands, also if it is the slower one. `old` gives no
-    entries if its driver, compiler or sources were others. The baseline does not depend on our
-    sources: the new one stands, else the old one of the same driver. The provenance is the new
-    one's as it is: a sum of trials would count twice what a run resumes or saves twice.
+    The entries are the ten fastest of both, with the fastest cold one among them. If both have a
+    configuration, the new measurement stands, even if it is slower. `old` gives no entries if its
+    driver, compiler or sources differ. The baseline does not depend on our sources: the new one
+    stands, else the old one of the same driver. The provenance is the new record's: a sum of trials
+    would count twice what a run resumes or saves twice.
     """
     if old is None:
         return replace(new, entries=_kept(new.entries))
@@ -83,46 +83,47 @@ def merge(old: R | None, new: R) -> R:
     return replace(new, entries=_kept(entries), baseline=baseline)
 
 
-def reconcile(one: R, other: R, today: HasOrigin | None) -> R:
-    """The record of two stores, neither of which is newer by itself; the order does not matter.
+def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
+    """The record of two stores, in which neither is newer by itself; the order does not matter.
 
     Args:
-        one: a record.
-        other: of the same thing, device and evidence.
-        today: what this machine would measure with; None if that is not known.
+        a: a record.
+        b: one of the same problem, device and evidence.
+        today: what this machine would measure with; None if unknown.
     """
-    first, second = sorted((one, other), key=lambda record: _standing(record, today), reverse=True)
+    first, second = sorted((a, b), key=lambda record: _rank(record, today), reverse=True)
     if not comparable(first.provenance, second.provenance):
         return replace(first, entries=_kept(first.entries))
     entries: dict[object, Entry] = {}
     for entry in (*first.entries, *second.entries):
-        known = entries.get(entry.config)
-        if known is None or _quality(entry.measurement) > _quality(known.measurement):
+        rival = entries.get(entry.config)
+        if rival is None or _quality(entry.measurement) > _quality(rival.measurement):
             entries[entry.config] = entry
     baselines = [record.baseline for record in (first, second) if record.baseline]
     baseline = max(baselines, key=_quality, default=None)
     return replace(first, entries=_kept(entries.values()), baseline=baseline)
 
 
-def _standing(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
-    """What a record is ranked by beside another one; the greater stands."""
-    made = record.provenance
-    source, tools = False, 0
+def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
+    """Sort key of two records with different origins; the greater stands."""
+    origin = record.provenance
+    same_source, same_tools = False, 0
     if today is not None:
-        source = made.source == today.source
-        tools = (made.compiler == today.compiler) + (today.driver in ("", made.driver))
-    return source, tools, made.date[:SECONDS], str(astuple(made)), str(record.entries)
+        same_source = origin.source == today.source
+        same_tools = (origin.compiler == today.compiler) + (today.driver in ("", origin.driver))
+    date = origin.date[:SECONDS]
+    return same_source, same_tools, date, str(astuple(origin)), str(record.entries)
 
 
 def _quality(measured: Measurement) -> tuple[object, ...]:
-    """What a measurement is ranked by; the rest only keeps the order from mattering."""
+    """Sort key of two measurements; the text makes the result independent of their order."""
     return measured.samples, -measured.spread_us / measured.time_us, str(astuple(measured))
 
 
 def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The ten fastest, the fastest with a flushed L2 among them."""
+    """The ten fastest, with the fastest cold one among them."""
     ranked = sorted(entries, key=lambda entry: (entry.measurement.time_us, str(entry.config)))
-    kept, cold = ranked[:KEPT], coldest(ranked)
+    kept, cold = ranked[:KEPT], fastest_cold(ranked)
     if cold is not None and cold not in kept:
         kept[-1] = cold
     return tuple(kept)

@@ -1,5 +1,4 @@
-"""Tuned ranges: problems that differ in one dimension alone, all of which run what is recorded at a
-few of its sizes.
+"""Tuned ranges: all problems that differ in one dimension, each served by a recorded size.
 
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.json            measured
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.predicted.json  from the cost model
@@ -11,24 +10,27 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
+from autotune import files
 from autotune.device import Device
+from autotune.files import checksum
+from autotune.files.decoding import convert, parse, require_schema
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
-from autotune.records import checksum, files
+from autotune.records.record import evidence_named
 from autotune.runners.base import Evidence
 
 SCHEMA = 1
 FOLDER = "ranges"
-EVIDENCE: tuple[str, ...] = get_args(Evidence)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Sizes `low` to `high`, both included, run what is recorded at `point`.
+    """Sizes `low` to `high`, inclusive, served by the record of size `point`.
 
     Raises:
         ValueError: if `low` is below 1 or above `high`, or `point` below 1.
@@ -45,19 +47,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class Range:
-    """What runs for each size of one dimension of a problem on a device.
+    """The recorded size that serves each size of one dimension of a problem on a device.
 
     Attributes:
-        device: where.
+        device: the device.
         problem: the problem at the upper end of the range.
-        dimension: which of its sizes varies: `m`, `n` or `k`.
+        dimension: the varying size: `m`, `n` or `k`.
         segments: ascending and without gaps.
-        loss: the greatest loss against full tuning that is expected in it, 0.05 = 5 %.
-        evidence: what the records of its points rest on.
+        loss: the largest expected loss against full tuning, 0.05 = 5 %.
+        evidence: the evidence of the points' records.
 
     Raises:
         ValueError: for an unknown dimension or evidence, a negative loss, no segments, gaps between
-            them, or an upper end that is not the problem's.
+            segments, or an upper end that is not the problem's.
     """
 
     device: Device
@@ -70,15 +72,14 @@ class Range:
     def __post_init__(self) -> None:
         if self.dimension not in DIMENSIONS:
             raise ValueError(f"dimension is {self.dimension!r}; give one of m, n, k")
-        if self.evidence not in EVIDENCE:
-            raise ValueError(f"evidence is {self.evidence!r}, not one of {', '.join(EVIDENCE)}")
+        evidence_named(self.evidence)
         if not 0 <= self.loss < float("inf"):
             raise ValueError(f"loss is {self.loss}, not a share")
         if not self.segments:
             raise ValueError("a range without segments; give at least one")
-        for one, after in zip(self.segments, self.segments[1:], strict=False):
-            if after.low != one.high + 1:
-                raise ValueError(f"segment {after.low}.. follows one that ends at {one.high}")
+        for before, after in zip(self.segments, self.segments[1:], strict=False):
+            if after.low != before.high + 1:
+                raise ValueError(f"segment {after.low}.. follows one that ends at {before.high}")
         if self.high != getattr(self.problem, self.dimension):
             raise ValueError(f"the segments end at {self.high}, the problem is {self.problem}")
 
@@ -121,63 +122,70 @@ class Range:
         return None
 
     def to_json(self) -> dict[str, object]:
-        """As JSON data, without the device."""
+        """As JSON data, with the device."""
         return {
             "schema": SCHEMA,
             "problem": str(self.problem),
             "dimension": self.dimension,
-            "segments": [[one.low, one.high, one.point] for one in self.segments],
+            "segments": [[segment.low, segment.high, segment.point] for segment in self.segments],
             "loss": self.loss,
             "evidence": self.evidence,
+            "device": self.device.to_json(),
         }
 
     @classmethod
-    def from_json(cls, data: object, device: Device) -> Range:
-        """The range that `to_json` made `data` from.
+    def from_json(cls, fields: Mapping[str, Any]) -> Range:
+        """The range that `to_json` made the fields from.
 
         Raises:
-            ValueError: if a value is missing, of another type or impossible, or the schema another.
+            ValueError: if a field is missing, of another type or impossible, or for another schema.
         """
-        if not isinstance(data, dict):
-            raise ValueError("range is not an object")
-        if data.get("schema") != SCHEMA:
-            raise ValueError(f"schema is {data.get('schema')!r}, this version reads {SCHEMA}")
-        problem, dimension, loss = data.get("problem"), data.get("dimension"), data.get("loss")
-        if not isinstance(problem, str) or not isinstance(dimension, str):
-            raise ValueError(f"problem is {problem!r}, dimension {dimension!r}")
-        if isinstance(loss, bool) or not isinstance(loss, int | float):
-            raise ValueError(f"loss is {loss!r}")
+        written = convert(require_schema(fields, "range", SCHEMA), _RangeFields, "range")
         return cls(
-            *(device, Problem.parse(problem), dimension),
-            _segments(data.get("segments")),
-            float(loss),
-            data.get("evidence", ""),
+            Device.from_json(written.device),
+            Problem.parse(written.problem),
+            written.dimension,
+            tuple(Segment(*sizes) for sizes in written.segments),
+            written.loss,
+            evidence_named(written.evidence),
         )
 
 
-def save(root: Path, found: Range) -> None:
-    """Writes the range; it takes the place of an earlier one of the same sizes.
+@dataclass(frozen=True)
+class _RangeFields:
+    """A range as it is written."""
+
+    device: dict[str, Any]
+    problem: str
+    dimension: str
+    segments: tuple[tuple[int, int, int], ...]
+    loss: float
+    evidence: str
+
+
+def save(root: Path, tuned: Range) -> None:
+    """Writes the range; it replaces an earlier one of the same sizes.
 
     Raises:
         CacheError: if it cannot be written.
     """
-    path = path_of(root, found)
-    data = {**found.to_json(), "device": found.device.to_json()}
+    path = path_of(root, tuned)
+    data = tuned.to_json()
     sealed = {checksum.CHECKSUM: checksum.of(data), **data}
     with files.locked(path.parent):
         files.write(path, (json.dumps(sealed, indent=2, allow_nan=False) + "\n").encode())
 
 
 def load(root: Path, device: Device) -> tuple[Range, ...]:
-    """All ranges of the device, by file name; a broken file is warned of and passed over."""
+    """All ranges of the device, by file name; a broken file is skipped with a warning."""
     paths = sorted((root / FOLDER / device.slug).glob("*.json"))
-    return tuple(found for path in paths if (found := _read(path)) is not None)
+    return tuple(tuned for path in paths if (tuned := _read(path)) is not None)
 
 
-def path_of(root: Path, found: Range) -> Path:
-    """Where the range is kept."""
-    suffix = "" if found.evidence == "measured" else f".{found.evidence}"
-    return root / FOLDER / found.device.slug / f"{found.slug}{suffix}.json"
+def path_of(root: Path, tuned: Range) -> Path:
+    """The file of the range."""
+    suffix = "" if tuned.evidence == "measured" else f".{tuned.evidence}"
+    return root / FOLDER / tuned.device.slug / f"{tuned.slug}{suffix}.json"
 
 
 def read(path: Path) -> Range:
@@ -187,18 +195,32 @@ def read(path: Path) -> Range:
         ValueError: if the file is broken, its checksum is wrong, or it holds another range.
     """
     try:
-        data = json.loads(path.read_bytes())
-        if not isinstance(data, dict) or not isinstance(data.get("device"), dict):
-            raise ValueError("device is not an object")
-        checksum.check(data)
-        found = Range.from_json(data, Device.from_json(data["device"]))
+        tuned = loads(path.read_bytes())
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    except (ArithmeticError, RecursionError) as error:  # 400-digit numbers, 10,000 brackets
-        raise ValueError(str(error)) from error
-    if path.parts[-2:] != path_of(Path(), found).parts[-2:]:
-        raise ValueError(f"holds {found} of {found.device.name}")
-    return found
+    if path.parts[-2:] != path_of(Path(), tuned).parts[-2:]:
+        raise ValueError(f"holds {tuned} of {tuned.device.name}")
+    return tuned
+
+
+def line(tuned: Range) -> bytes:
+    """The range as one line, with its checksum.
+
+    Raises:
+        ValueError: if a number is not finite.
+    """
+    return checksum.sealed(tuned.to_json())
+
+
+def loads(text: bytes) -> Range:
+    """The range in the text of a file or in a line.
+
+    Raises:
+        ValueError: if the text is not a whole range, or its checksum is wrong.
+    """
+    fields = require_schema(parse(text), "range", SCHEMA)
+    checksum.check(fields, text)
+    return Range.from_json(fields)
 
 
 def _read(path: Path) -> Range | None:
@@ -208,14 +230,3 @@ def _read(path: Path) -> Range | None:
     except ValueError as error:
         warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
         return None
-
-
-def _segments(data: object) -> tuple[Segment, ...]:
-    if not isinstance(data, list):
-        raise ValueError("segments is not a list")
-    found = []
-    for one in data:
-        if not isinstance(one, list) or len(one) != 3 or any(type(size) is not int for size in one):
-            raise ValueError(f"segment is {one!r}; not [low, high, point]")
-        found.append(Segment(*one))
-    return tuple(found)

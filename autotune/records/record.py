@@ -1,4 +1,4 @@
-"""What is recorded of a problem, or of something else, on a device."""
+"""Records as values: of a GEMM problem, or of a user kernel's call, on a device."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 
 @dataclass(frozen=True)
 class Entry:
-    """One recorded configuration, with all that was found out about it.
+    """A recorded configuration with its measurement and resources.
 
-    `occupancy` is the share (0..1) of the SM's warps that can be resident, `limiter` the
-    resources that bind it, joined by ` and `.
+    `occupancy` is the share (0..1) of the SM's warps that can be resident, `limiter` the resources
+    that bind it, joined by ` and `.
     """
 
     config: Config
@@ -35,16 +35,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a record came from: the run that was saved last.
+    """The run that saved a record last.
 
     Attributes:
-        driver: the driver's CUDA version, such as `13.0`; empty if none was used.
+        driver: the driver's CUDA version, such as `13.0`; empty if no driver was used.
         compiler: such as `NVRTC 13.0`.
         source: hash of the kernel sources.
         autotune: version of this package.
         date: UTC, ISO 8601.
         seed: the search's seed.
-        trials: how many configurations were evaluated, failures and resumed ones included.
+        trials: how many configurations were evaluated, including failures and resumed ones.
         seconds: wall time of that run.
     """
 
@@ -60,10 +60,10 @@ class Provenance:
 
 @dataclass(frozen=True)
 class TuningRecord(ABC):
-    """What is known of one thing on a device: one to ten entries, fastest first.
+    """The result of tuning on a device: one to ten entries, fastest first.
 
-    `baseline` is the vendor library's measurement, if one was made. All entries come from
-    the kernel sources, the compiler and the driver that `provenance` names.
+    `baseline` is the vendor library's measurement, if it was timed. All entries come from the
+    kernel sources, the compiler and the driver that `provenance` names.
 
     Raises:
         ValueError: if there are no entries.
@@ -85,27 +85,26 @@ class TuningRecord(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What the record is of, in one line."""
+        """What was tuned, in one line."""
 
     @property
     @abstractmethod
     def slug(self) -> str:
-        """The same as part of a file name."""
+        """What was tuned, as part of a file name."""
 
     @property
     def best(self) -> Entry:
-        """The fastest entry, or the leanest of those tied with it (see `stats.winner`)."""
+        """The fastest entry, or the leanest of those tied with it (see `estimates.winner`)."""
         return winner(self.entries)
 
     @property
-    def coldest(self) -> Entry | None:
-        """As `best` with L2 flushed before each run; None if no entry was run so."""
-        return coldest(self.entries)
+    def best_cold(self) -> Entry | None:
+        """As `best`, by the time with a flushed L2; None if no entry has one."""
+        return fastest_cold(self.entries)
 
     @property
     def vendor_wins(self) -> bool:
-        """Whether the vendor's library was measured to be faster than `best`, by more than their
-        spreads."""
+        """Whether the vendor's library was measured to be faster than `best`, and not tied."""
         ours, theirs = self.best.measurement, self.baseline
         if self.evidence != "measured" or theirs is None:
             return False
@@ -114,7 +113,7 @@ class TuningRecord(ABC):
 
 @dataclass(frozen=True)
 class Record(TuningRecord):
-    """What is known of a problem."""
+    """The record of a GEMM problem."""
 
     problem: Problem
 
@@ -127,13 +126,13 @@ class Record(TuningRecord):
 
     @property
     def slug(self) -> str:
-        """The problem's."""
+        """The problem's slug."""
         return self.problem.slug
 
 
 @dataclass(frozen=True)
 class KernelRecord(TuningRecord):
-    """What is known of a kernel of the user's, called with certain arguments."""
+    """The record of a user kernel, called with certain arguments."""
 
     call: Call
 
@@ -146,13 +145,27 @@ class KernelRecord(TuningRecord):
 
     @property
     def slug(self) -> str:
-        """The call's."""
+        """The call's slug."""
         return self.call.slug
 
 
-def coldest(entries: Sequence[Entry]) -> Entry | None:
-    """The fastest with a flushed L2, or the leanest of those tied with it; None if none was run
-    so."""
+def evidence_named(name: str) -> Evidence:
+    """The kind of evidence with that name.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    for evidence in BEST_FIRST:
+        if name == evidence:
+            return evidence
+    raise ValueError(f"evidence is {name!r}, not one of {', '.join(BEST_FIRST)}")
+
+
+def fastest_cold(entries: Sequence[Entry]) -> Entry | None:
+    """The fastest entry with a flushed L2, or the leanest of those tied with it.
+
+    None if no entry has a cold time.
+    """
     cold = {
         entry.config: TimeEstimate(
             entry.measurement.cold_us, entry.measurement.cold_spread_us or 0.0
@@ -160,5 +173,5 @@ def coldest(entries: Sequence[Entry]) -> Entry | None:
         for entry in entries
         if entry.measurement.cold_us is not None
     }
-    there = [entry for entry in entries if entry.config in cold]
-    return winner(there, lambda entry: cold[entry.config]) if there else None
+    timed = [entry for entry in entries if entry.config in cold]
+    return winner(timed, lambda entry: cold[entry.config]) if timed else None

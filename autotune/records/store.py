@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from autotune import files
 from autotune.device import Device
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.records import codec, files
+from autotune.records import codec
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
 from autotune.records.record import BEST_FIRST, KernelRecord, Record, TuningRecord
 from autotune.runners.base import Evidence

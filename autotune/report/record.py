@@ -47,7 +47,7 @@ def to_json(result: Record | Answer) -> dict[str, object]:
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
     cublas = record.baseline.time_us if record and record.baseline else None
-    coldest = record.coldest if record else None
+    coldest = record.best_cold if record else None
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
@@ -160,7 +160,7 @@ def _accuracy(entry: Entry) -> list[tuple[str, str]]:
 
 def _best_cold(answer: Answer) -> list[tuple[str, str]]:
     """The entry with the best cold time, if it is not the answer."""
-    best = answer.record.coldest if answer.record else None
+    best = answer.record.best_cold if answer.record else None
     if best is None or best.config == answer.config or best.measurement.cold_us is None:
         return []
     cold = f"{_us(best.measurement.cold_us)}: {_difference(best.config, answer.config)}"

@@ -2,41 +2,42 @@
 
     <root>/<name>/4096x4096x4096-f32-nn.json.gz
 
-`<root>` is `data/recordings` of the package unless another is given. Rows are stored by column,
-in a group for each kernel family.
+`<root>` is the package's `data/recordings` by default. Rows are stored by column, in a group for
+each kernel family.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
-from autotune.families.config import Config
+from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
+from autotune.files import write_whole
+from autotune.files.decoding import convert, parse, require_schema
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
 
 SCHEMA = 1
 ROOT = Path(__file__).parents[1] / "data" / "recordings"
 
-_BROKEN = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError)
-_COLUMNS: tuple[tuple[type[Any], tuple[str, ...]], ...] = tuple(
-    (part, tuple(field.name for field in fields(part)))
-    for part in (Resources, Measurement, Failure)
-)
+_COLUMNS: dict[type[Any], tuple[str, ...]] = {
+    part: tuple(field.name for field in fields(part)) for part in (Resources, Measurement, Failure)
+}
+# Columns that older files do not have.
+_LATER = ("relative_error", "cold_spread_us")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What measurements were made with.
+    """Driver, compiler and kernel sources of measurements.
 
     Attributes:
         driver: the driver's CUDA version, such as `13.0`; empty if nothing ran.
@@ -51,7 +52,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One recorded configuration. The resources of one that did not compile are estimated."""
+    """One recorded configuration; if it did not compile, its resources are estimates."""
 
     config: Config
     resources: Resources
@@ -60,9 +61,9 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class Recording:
-    """What many configurations of a problem did on a device; `date` is UTC, ISO 8601.
+    """The outcomes of many configurations of a problem on a device; `date` is UTC, ISO 8601.
 
-    `baseline` is the vendor library's measurement, if one was made.
+    `baseline` is the vendor library's measurement, if it was timed.
     """
 
     problem: Problem
@@ -85,9 +86,7 @@ class Recording:
         }
         text = json.dumps(data, separators=(",", ":"), allow_nan=False)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
-        temporary.replace(path)
+        write_whole(path, gzip.compress(text.encode(), mtime=0))
 
     @classmethod
     def load(cls, path: Path) -> Recording:
@@ -98,52 +97,79 @@ class Recording:
             AutotuneError: if it is broken or of another schema.
         """
         try:
-            data = json.loads(gzip.decompress(path.read_bytes()))
-            if data["schema"] != SCHEMA:
-                raise ValueError(f"schema is {data['schema']!r}, this version reads {SCHEMA}")
-            return cls(
-                problem=Problem.parse(data["problem"]),
-                device=Device.from_json(data["device"]),
-                origin=Origin(**data["origin"]),
-                date=data["date"],
-                baseline=data["baseline"] and Measurement(**data["baseline"]),
-                rows=tuple(_rows(data["families"])),
-            )
+            return cls.loads(path.read_bytes())
         except FileNotFoundError as error:
             raise NotFoundError(f"{path}: no such recording") from error
-        except _BROKEN as error:
-            why = f"{type(error).__name__}: {error}"
-            raise AutotuneError(f"{path}: not a recording that can be used: {why}") from error
+        except (OSError, ValueError) as error:
+            raise AutotuneError(f"{path}: not a recording that can be used: {error}") from error
+
+    @classmethod
+    def loads(cls, data: bytes) -> Recording:
+        """The recording in the bytes of a file.
+
+        Raises:
+            ValueError: if they are anything but a recording of this schema.
+        """
+        try:
+            text = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"it is not gzip, or was cut short: {error}") from error
+        document = require_schema(parse(text), "recording", SCHEMA)
+        written = convert(document, _RecordingFields, "recording")
+        return cls(
+            problem=Problem.parse(written.problem),
+            device=Device.from_json(written.device),
+            origin=written.origin,
+            date=written.date,
+            baseline=written.baseline,
+            rows=tuple(
+                row
+                for family, columns in written.families.items()
+                for row in _rows(family, columns)
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class _RecordingFields:
+    """A recording as it is written."""
+
+    problem: str
+    device: dict[str, Any]
+    origin: Origin
+    date: str
+    baseline: Measurement | None
+    families: dict[str, dict[str, Any]]
 
 
 def path_of(name: str, problem: Problem, root: Path = ROOT) -> Path:
-    """Where the recording of a problem is kept."""
+    """The file of a problem's recording."""
     return root / name / f"{problem.slug}.json.gz"
 
 
 def names(root: Path = ROOT) -> dict[str, tuple[Problem, ...]]:
-    """The recordings there are, and the problems of each, smallest first."""
-    found = {
+    """The names of all recordings with the problems of each, smallest first."""
+    recordings = {
         directory.name: tuple(sorted(map(_problem, directory.glob("*.json.gz")), key=_size))
         for directory in (sorted(root.iterdir()) if root.is_dir() else ())
     }
-    return {name: problems for name, problems in found.items() if problems}
+    return {name: problems for name, problems in recordings.items() if problems}
 
 
 def find(name: str, problem: Problem, root: Path = ROOT) -> Recording:
     """The recording of a problem.
 
     Raises:
-        NotFoundError: if there is none; the message says what there is.
+        NotFoundError: if there is none; the message lists the recordings or problems.
         AutotuneError: if the file is broken.
     """
-    known = names(root)
-    if name not in known:
-        there = ", ".join(known) or "none"
-        raise NotFoundError(f"no recording is named {name!r}; there is {there}")
-    if problem not in known[name]:
-        there = ", ".join(map(str, known[name]))
-        raise NotFoundError(f"recording {name!r} does not hold {problem}; it holds {there}")
+    recordings = names(root)
+    if name not in recordings:
+        listed = ", ".join(recordings) or "none"
+        raise NotFoundError(f"no recording is named {name!r}; there is {listed}")
+    if problem not in recordings[name]:
+        listed = ", ".join(map(str, recordings[name]))
+        raise NotFoundError(f"recording {name!r} does not hold {problem}; it holds {listed}")
     return Recording.load(path_of(name, problem, root))
 
 
@@ -167,8 +193,8 @@ def _columns(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
                 for name, _ in group[0].config.params
             },
             **{
-                name: [_value(row, part, name) for row in group]
-                for part, names_ in _COLUMNS
+                name: [_cell(row, part, name) for row in group]
+                for part, names_ in _COLUMNS.items()
                 for name in names_
             },
         }
@@ -176,26 +202,42 @@ def _columns(rows: Iterable[SweepRow]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _value(row: SweepRow, part: type[Any], name: str) -> Any:
+def _cell(row: SweepRow, part: type[Any], name: str) -> Any:
     holder = row.resources if part is Resources else row.outcome
     value = getattr(holder, name) if isinstance(holder, part) else None
     # A nanosecond is finer than any timer; more digits would only make the file larger.
     return round(value, 3) if name.endswith("_us") and value is not None else value
 
 
-def _rows(families: Mapping[str, Mapping[str, Any]]) -> Iterable[SweepRow]:
-    for family, given in families.items():
-        # Older files do not have all columns.
-        absent = [None] * len(given["stage"])
-        columns = {"relative_error": absent, "cold_spread_us": absent, **given}
-        lengths = {len(columns[name]) for _, names_ in _COLUMNS for name in names_}
-        lengths |= {len(values) for values in columns["params"].values()}
-        if len(lengths) != 1:
-            raise ValueError(f"columns of {family} have {sorted(lengths)} rows")
-        for row in range(lengths.pop()):
-            params = {name: values[row] for name, values in columns["params"].items()}
-            taken, measured, failed = (
-                {name: columns[name][row] for name in names_} for _, names_ in _COLUMNS
-            )
-            outcome = Measurement(**measured) if failed["stage"] is None else Failure(**failed)
-            yield SweepRow(Config.of(family, params), Resources(**taken), outcome)
+def _rows(family: str, columns: Mapping[str, Any]) -> Iterator[SweepRow]:
+    """The rows of a family from its columns; ValueError if they do not fit together."""
+    path = f"families.{family}"
+    params = convert(columns.get("params"), dict[str, list[Value]], f"{path}.params")
+    written = {name: columns.get(name) for part in _COLUMNS.values() for name in part}
+    absent = [None] * len(convert(written["stage"], list[Any], f"{path}.stage"))
+    written |= {name: absent for name in _LATER if name not in columns}
+    cells = convert(written, dict[str, list[Any]], path)
+    lengths = {len(values) for values in (*cells.values(), *params.values())}
+    if len(lengths) != 1:
+        raise ValueError(f"columns of {family} have {sorted(lengths)} rows")
+    for number in range(lengths.pop()):
+        config = Config.of(family, {name: values[number] for name, values in params.items()})
+        try:
+            yield _row(config, {name: values[number] for name, values in cells.items()})
+        except ValueError as error:
+            raise ValueError(f"{path}, row {number}: {error}") from error
+
+
+def _row(config: Config, cells: Mapping[str, Any]) -> SweepRow:
+    """The row in one cell of each column."""
+    resources, measured, failed = (
+        {name: cells[name] for name in names_} for names_ in _COLUMNS.values()
+    )
+    outcome: Measurement | Failure
+    if cells["stage"] is None:
+        outcome = convert(measured, Measurement, "measurement")
+        if outcome.time_us <= 0:
+            raise ValueError(f"time_us is {outcome.time_us}, not a time")
+    else:
+        outcome = convert(failed, Failure, "failure")
+    return SweepRow(config, convert(resources, Resources, "resources"), outcome)

@@ -144,17 +144,26 @@ def test_json_goes_both_ways(key: str) -> None:
     ("change", "message"),
     [
         ({"colour": "green", "age": 3}, "unknown device fields: age, colour"),
-        ({"sms": "132"}, "sms is '132'; it must be int"),
-        ({"sms": True}, "sms is True; it must be int"),
-        ({"sms": 132.5}, r"sms is 132\.5; it must be int"),
+        ({"sms": "132"}, "sms is '132'; it must be a whole number"),
+        ({"sms": True}, "sms is True; it must be a whole number"),
+        ({"sms": 132.5}, r"sms is 132\.5; it must be a whole number"),
         ({"warp_size": 0}, "warp_size is 0; it must be at least 1"),
         ({"l2_bytes": -1}, "l2_bytes is -1; it must be at least 0"),
-        ({"memory_bandwidth": float("nan")}, "memory_bandwidth is nan; it must be float"),
-        ({"name": 5}, "name is 5; it must be str"),
-        ({"name": ""}, "name is ''; it must be str"),
-        ({"compute_capability": [9]}, r"compute_capability is \[9\]; it must be tuple"),
-        ({"compute_capability": [9, "0"]}, "compute_capability is '0'; it must be int"),
-        ({"granularity": "1"}, "granularity is '1'; it must be int"),
+        (
+            {"memory_bandwidth": float("nan")},
+            "memory_bandwidth is nan; it must be at least 1 and finite",
+        ),
+        ({"name": 5}, "name is 5; it must be a text"),
+        ({"name": ""}, "name is ''; it must be a text that is not empty"),
+        (
+            {"compute_capability": [9]},
+            r"compute_capability is \[9\]; it must be a list of length 2",
+        ),
+        (
+            {"compute_capability": [9, "0"]},
+            r"compute_capability\[1\] is '0'; it must be a whole number",
+        ),
+        ({"granularity": "1"}, "granularity is '1'; it must be a whole number or null"),
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, object], message: str) -> None:

@@ -90,9 +90,13 @@ def test_an_empty_cache_holds_nothing(store: Store) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        (f"records/{H100.slug}/64x64x64-f32-nn.json", "{", "Expecting"),
-        (f"kernels/{H100.slug}/saxpy-0.json", "[]", "record is not an object"),
-        (f"ranges/{H100.slug}/1-64x64x64-f32-nn.json", "{}", "device is not an object"),
+        (f"records/{H100.slug}/64x64x64-f32-nn.json", "{", "it is not JSON: Expecting"),
+        (f"kernels/{H100.slug}/saxpy-0.json", "[]", "record is []; it must be an object"),
+        (
+            f"ranges/{H100.slug}/1-64x64x64-f32-nn.json",
+            "{}",
+            "schema is None, this version reads 1",
+        ),
         ("programs/abc.program", "abc", "its checksum is wrong"),
         ("quarantine/h100.jsonl", '{"key": 1}\nbroken\n', "line 2 is no JSON object"),
         ("studies/h100/a.measured.log", "[]\n", "line 1 is no JSON object"),

@@ -1,10 +1,12 @@
-"""Many records in one document: what was bundled is what is read, and nothing else is."""
+"""Bundles: records and ranges survive, and a broken file is refused with the reason."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from time import process_time
 from typing import Any
 
@@ -13,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.sample_records import H100, entry, record, records
 
-from autotune.device import find
+from autotune.device import Device, find
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.files import checksum
 from autotune.problem import Problem
-from autotune.records import Entry, Record, bundle, checksum
+from autotune.records import Entry, Record, bundle, codec
+from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
-from autotune.records.rounding import rounded
 from autotune.runners.base import Measurement
 
 LOW = Range(
@@ -33,7 +36,7 @@ CONFIG = Config.parse(
 )
 
 
-def _entry(number: int) -> Entry:
+def long_entry(number: int) -> Entry:
     time_us = 123.456789 + number / 7
     measured = Measurement(
         time_us, time_us / 900, 25, time_us * 1.3, 1.23e-3, 4.56e-2, 7.89e-4, time_us / 800
@@ -42,8 +45,8 @@ def _entry(number: int) -> Entry:
     return Entry(config, measured, Resources(384, 168, 197_632, 0, 9), 0.1875, "shared memory")
 
 
-def _many(count: int, entries: int = 5) -> list[Record]:
-    own = tuple(_entry(number + 1) for number in range(entries))
+def long_records(count: int, entries: int = 5) -> list[Record]:
+    own = tuple(long_entry(number + 1) for number in range(entries))
     return [
         record(*own, problem=Problem(64 + number, 4096, 4096, "bf16"), baseline_us=700 / 9)
         for number in range(count)
@@ -52,131 +55,199 @@ def _many(count: int, entries: int = 5) -> list[Record]:
 
 @settings(deadline=None)  # Generating a record is what takes time.
 @given(st.lists(records(), max_size=4))
-def test_records_survive_their_bundle(some: list[Record]) -> None:
-    assert bundle.loads(bundle.dumps(some)).records == tuple(some)
+def test_records_survive_their_bundle(originals: list[Record]) -> None:
+    assert bundle.loads(bundle.dumps(originals)).records == tuple(originals)
 
 
 def test_ranges_survive_their_bundle() -> None:
-    there = replace(LOW, device=find("t4"))
-    assert bundle.loads(bundle.dumps([record()], [LOW, there])).ranges == (LOW, there)
+    on_t4 = replace(LOW, device=find("t4"))
+    assert bundle.loads(bundle.dumps([record()], [LOW, on_t4])).ranges == (LOW, on_t4)
 
 
-def test_nothing_is_a_bundle_too() -> None:
+def test_an_empty_bundle_is_read() -> None:
     assert bundle.loads(bundle.dumps([])) == bundle.Bundle((), ())
 
 
-def test_a_device_stands_once_for_all_its_records_and_ranges() -> None:
-    text = bundle.dumps(_many(20), [LOW])
-    assert text.count(H100.name.encode()) == 1
+def test_the_same_content_gives_the_same_bytes() -> None:
+    assert bundle.dumps(long_records(3), [LOW]) == bundle.dumps(long_records(3), [LOW])
 
 
-def test_a_record_of_five_configurations_takes_a_kilobyte() -> None:
-    some = [rounded(one) for one in _many(100)]
-    assert len(bundle.dumps(some)) <= 100 * 1024
+def test_each_line_is_an_ordinary_record() -> None:
+    _, line = gzip.decompress(bundle.dumps([record()])).splitlines()
+    assert json.loads(line) == codec.encode(record())
 
 
-def test_what_is_rounded_stays_within_a_spread() -> None:
-    (exact,) = _many(1)
-    best, short = exact.best.measurement, rounded(exact).best.measurement
-    assert 0 < abs(short.time_us - best.time_us) < best.spread_us / 50
+def test_a_record_of_five_entries_takes_a_kilobyte() -> None:
+    assert len(bundle.dumps(long_records(100))) <= 100 * 1024
 
 
-def _seconds(act: Callable[[], object]) -> float:
+def least_seconds(action: Callable[[], object]) -> float:
     """The least of ten times, so that a busy machine matters less."""
     seconds = []
     for _ in range(10):
         began = process_time()
-        act()
+        action()
         seconds.append(process_time() - began)
     return min(seconds)
 
 
-def test_reading_takes_no_more_than_ten_times_as_long_as_its_json() -> None:
-    """300 records: 40 ms where the JSON takes 7."""
-    text = bundle.dumps(_many(300))
-    assert _seconds(lambda: bundle.loads(text)) < 10 * _seconds(lambda: json.loads(text))
+def test_reading_takes_at_most_ten_times_as_long_as_its_json() -> None:
+    """300 records."""
+    data = bundle.dumps(long_records(300))
+    lines = gzip.decompress(data).splitlines()
+    limit = 10 * least_seconds(lambda: [json.loads(line) for line in lines])
+    assert least_seconds(lambda: bundle.loads(data)) < limit
+
+
+# Reading parts
+
+
+def is_h100(device: Device) -> bool:
+    return device == H100
+
+
+def test_the_header_names_all_devices() -> None:
+    t4 = find("t4")
+    data = bundle.dumps([record(), record(device=t4)], [LOW, replace(LOW, device=find("l4"))])
+    assert BundleReader(data).devices == (H100, t4, find("l4"))
+
+
+def test_records_of_one_device_are_read() -> None:
+    reader = BundleReader(bundle.dumps([record(device=find("t4")), record()]))
+    assert list(reader.records(is_h100)) == [record()]
+
+
+def test_a_single_record_is_read() -> None:
+    wanted, *others = long_records(3)
+    reader = BundleReader(bundle.dumps([*others, replace(wanted, device=find("t4")), wanted]))
+    assert reader.record(is_h100, wanted.problem) == wanted
+    assert reader.record(is_h100, Problem(1, 1, 1)) is None
+
+
+def test_reading_a_single_record_decodes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    loads = codec.loads
+    monkeypatch.setattr(codec, "loads", lambda text: decoded.append(text) or loads(text))
+    wanted, *others = long_records(3)
+    reader = BundleReader(bundle.dumps([wanted, *others]))
+    for _ in range(2):
+        reader.record(is_h100, wanted.problem)
+    assert decoded == [codec.line(wanted)]
 
 
 # Broken bundles
 
 
-def _sealed(change: Callable[[Any], object]) -> bytes:
-    """A bundle that was changed by somebody who knows how to make its checksum."""
-    data = json.loads(bundle.dumps([record(entry(16, 900.0), baseline_us=800.0)], [LOW]))
-    change(data)
-    data[checksum.CHECKSUM] = checksum.of(data)
-    return json.dumps(data).encode()
+def packed(header: dict[str, Any], lines: list[dict[str, Any]], *, whole: bool = True) -> bytes:
+    """A bundle by somebody who knows how to make its checksums."""
+    body = b"".join(checksum.sealed(line) + b"\n" for line in lines)
+    if whole:
+        header = header | {"sha256": sha256(body).hexdigest()}
+    return gzip.compress(checksum.sealed(header) + b"\n" + body, mtime=0)
 
 
-def _set(*path: str | int, to: object) -> bytes:
-    def change(data: Any) -> None:
-        for step in path[:-1]:
-            data = data[step]
-        data[path[-1]] = to
-
-    return _sealed(change)
+def unpacked() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Header and lines of a bundle of one record and one range."""
+    data = bundle.dumps([record(entry(16, 900.0), baseline_us=800.0)], [LOW])
+    header, *lines = map(json.loads, gzip.decompress(data).splitlines())
+    return header, lines
 
 
-ENTRY = ("records", 0, "entries", 0)
+def in_header(name: str, value: object) -> bytes:
+    header, lines = unpacked()
+    return packed(header | {name: value}, lines, whole=name != "sha256")
+
+
+def in_line(number: int, *path: str | int, value: object) -> bytes:
+    header, lines = unpacked()
+    target: Any = lines[number]
+    for step in path[:-1]:
+        target = target[step]
+    target[path[-1]] = value
+    return packed(header, lines)
+
+
+ENTRY = (0, "entries", 0)
+WHOLE = bundle.dumps([record()])
 BROKEN = {
-    "empty": (b"", "Expecting value"),
-    "truncated": (bundle.dumps([record()])[:-30], "delimiter|Unterminated|Expecting"),
-    "not text": (b"\xff\xfe\x00", "decode|codec"),
-    "not an object": (b"[]", "bundle is not an object"),
-    "deep": (b"[" * 100_000, "recursion"),
-    "another schema": (_set("schema", to=2), "schema is 2, this version reads 1"),
-    "no records": (_set("records", to=None), "records is not a list"),
-    "a record of another type": (_set("records", 0, to=[]), "record is not an object"),
-    "no problem": (_set("records", 0, "problem", to=None), "problem is None"),
-    "impossible problem": (_set("records", 0, "problem", to="0x1x1"), "M is 0"),
-    "no such device": (_set("records", 0, "device", to=1), "device is 1 of 1"),
-    "a device from behind": (_set("records", 0, "device", to=-1), "device is -1 of 1"),
-    "malformed device": (_set("devices", 0, "sms", to="many"), "device field sms"),
-    "unknown evidence": (_set("records", 0, "evidence", to="hearsay"), "evidence is 'hearsay'"),
-    "made of nothing": (_set("records", 0, "made", to=[]), "origin is None of 1"),
-    "made at no time": (_set("records", 0, "made", 1, to=None), "date is None"),
-    "malformed origin": (_set("origins", 0, to=[1]), r"origin is \[1\]; not a list of texts"),
-    "short origin": (_set("origins", 0, to=["13.0"]), "compiler|Provenance|source"),
-    "no entries": (_set("records", 0, "entries", to=[]), "without entries"),
-    "an entry of another type": (_set(*ENTRY, to=7), "entry is not a list of six"),
-    "no such form": (_set(*ENTRY, 0, to=9), "form is 9 of 1"),
-    "more values than names": (_set(*ENTRY, 1, to="16,1"), "tiled has 1 parameters"),
-    "no value": (_set(*ENTRY, 1, to=""), "tiled has 1 parameters"),
-    "an empty value": (_set(*ENTRY, 1, to=","), "malformed configuration"),
-    "values of another type": (_set(*ENTRY, 1, to=[16]), "tiled has 1 parameters"),
-    "malformed form": (_set("forms", 0, to=["tiled", "a=1"]), "form is"),
-    "a form of nothing": (_set("forms", 0, to=[]), "malformed|form is"),
-    "no such limiter": (_set(*ENTRY, 5, to="registers"), "limiter is 'registers' of 1"),
-    "time as a word": (_set(*ENTRY, 2, 0, to="fast"), "time_us is 'fast'"),
-    "time of zero": (_set(*ENTRY, 2, 0, to=0), "time_us is 0.0, not a time"),
-    "time without end": (_set(*ENTRY, 2, 0, to=10**400), "too large"),
-    "no time": (_set(*ENTRY, 2, to=[]), r"Measurement is \[\]"),
-    "too many times": (_set(*ENTRY, 2, to=[1.0] * 9), "Measurement is"),
-    "registers as a fraction": (_set(*ENTRY, 3, 1, to=32.5), "registers is 32.5"),
-    "malformed baseline": (_set("records", 0, "baseline", to={}), "Measurement is {}"),
-    "a range with a gap": (_set("ranges", 0, "segments", 1, 0, to=70), "follows one that ends"),
+    "empty": (b"", "it is not JSON"),
+    "truncated": (WHOLE[:-30], "cut short"),
+    "only its start": (WHOLE[:40], "it is not JSON"),
+    "damaged": (WHOLE[:200] + b"\0" * 9 + WHOLE[209:], "it is not gzip"),
+    "not gzip": (b"\x1f\x8bpacked otherwise", "it is not gzip"),
+    "not text": (gzip.compress(b"\xff\xfe\x00"), "it is not JSON"),
+    "not an object": (gzip.compress(b"[]"), r"bundle is \[\]; it must be an object"),
+    "deep": (gzip.compress(b"[" * 100_000), "it nests too deeply"),
+    "another schema": (in_header("schema", 3), "schema is 3, this version reads 2"),
+    "no devices": (in_header("devices", None), "devices is None; it must be a list"),
+    "malformed device": (in_header("devices", [{"sms": 1}]), "missing device fields"),
+    "another count": (in_header("records", 2), "2 lines, its header tells of 2 records"),
+    "a count as a word": (in_header("records", "one"), "records is 'one'; it must be a whole"),
+    "other lines": (in_header("sha256", "0" * 64), "checksum is 000000000000, its content has"),
+    "a record that is none": (packed(unpacked()[0], [{"a": 1}, {"a": 1}]), "line 2: .*problem"),
+    "no problem": (in_line(0, "problem", value=None), "line 2: .*problem"),
+    "impossible problem": (in_line(0, "problem", "m", value=0), "line 2: M is 0"),
+    "malformed record device": (
+        in_line(0, "device", "sms", value="many"),
+        "device field sms is 'many'; it must be a whole number",
+    ),
+    "unknown evidence": (in_line(0, "evidence", value="hearsay"), "evidence is 'hearsay', not one"),
+    "no date": (in_line(0, "provenance", "date", value=None), r"provenance\.date is None"),
+    "no entries": (in_line(0, "entries", value=[]), "without entries"),
+    "an entry of another type": (in_line(*ENTRY, value=7), r"entries\[0\] is 7; it must be an obj"),
+    "malformed configuration": (in_line(*ENTRY, "config", value="a:="), r"entries\[0\]: malformed"),
+    "two configurations": (in_line(*ENTRY, "params", value={"tile_width": 8}), "params of tiled"),
+    "a value that is a list": (
+        in_line(*ENTRY, "params", "tile_width", value=[16]),
+        "it must be a whole number or a text",
+    ),
+    "no limiter": (in_line(*ENTRY, "limiter", value=None), r"entries\[0\]\.limiter is None"),
+    "time as a word": (
+        in_line(*ENTRY, "measurement", "time_us", value="fast"),
+        r"entries\[0\]\.measurement\.time_us is 'fast'; it must be a number",
+    ),
+    "time of zero": (in_line(*ENTRY, "measurement", "time_us", value=0), r"time_us is 0\.0, not a"),
+    "time without end": (in_line(*ENTRY, "measurement", "time_us", value=10**400), "out of range"),
+    "no time": (in_line(*ENTRY, "measurement", value={}), r"measurement\.time_us is missing"),
+    "registers as a fraction": (
+        in_line(*ENTRY, "resources", "registers", value=32.5),
+        r"entries\[0\]\.resources\.registers is 32\.5; it must be a whole number",
+    ),
+    "malformed baseline": (in_line(0, "baseline", value={}), r"baseline\.time_us is missing"),
+    "a range with a gap": (in_line(1, "segments", 1, 0, value=70), "follows one that ends"),
+    "no range": (in_line(1, "segments", value=None), "segments is None; it must be a list"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_bundle_is_refused_with_the_reason(text: bytes, message: str) -> None:
+@pytest.mark.parametrize(("data", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_bundle_is_refused_with_the_reason(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        bundle.loads(text)
+        bundle.loads(data)
 
 
-def test_a_time_that_was_changed_is_refused() -> None:
-    text = bundle.dumps([record(entry(16, 900.5))])
+def test_a_changed_time_is_refused() -> None:
+    text = gzip.decompress(bundle.dumps([record(entry(16, 900.5))]))
     with pytest.raises(ValueError, match=r"checksum is [0-9a-f]{12}, .*; it was changed"):
-        bundle.loads(text.replace(b"900.5", b"100.5"))
+        bundle.loads(gzip.compress(text.replace(b"900.5", b"100.5")))
 
 
-def test_a_bundle_without_a_checksum_is_refused() -> None:
-    data = json.loads(bundle.dumps([record()]))
-    del data[checksum.CHECKSUM]
+def test_a_changed_time_is_refused_by_its_lines_checksum() -> None:
+    header, lines = unpacked()
+    body = b"".join(checksum.sealed(line) + b"\n" for line in lines).replace(b"900.0", b"100.0")
+    header["sha256"] = sha256(body).hexdigest()
+    data = gzip.compress(checksum.sealed(header) + b"\n" + body)
+    with pytest.raises(ValueError, match="it was changed"):
+        bundle.loads(data)
+
+
+def test_a_header_without_a_checksum_is_refused() -> None:
+    header, lines = unpacked()
+    del header[checksum.CHECKSUM]
+    body = b"".join(checksum.sealed(line) + b"\n" for line in lines)
     with pytest.raises(ValueError, match="no checksum"):
-        bundle.loads(json.dumps(data).encode())
+        bundle.loads(gzip.compress(json.dumps(header).encode() + b"\n" + body))
 
 
-def test_a_bundle_that_was_laid_out_anew_is_the_same() -> None:
-    text = bundle.dumps([record()], [LOW])
-    assert bundle.loads(json.dumps(json.loads(text), indent=4).encode()) == bundle.loads(text)
+@pytest.mark.parametrize("data", [b"{}", b"[]", b"3"])
+def test_other_json_is_no_bundle(data: bytes) -> None:
+    assert not bundle.is_bundle(data)

@@ -10,8 +10,9 @@ import pytest
 from support.sample_records import H100, SQUARE, entry, record
 
 from autotune.families.config import Config
+from autotune.files import checksum
 from autotune.problem.call import Call
-from autotune.records import KernelRecord, Store, checksum, codec
+from autotune.records import KernelRecord, Store, codec
 
 CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "float64=0.1"))
 
@@ -77,11 +78,11 @@ def test_a_kernels_record_in_a_problems_place_is_passed_over(store: Store) -> No
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (7, "kernel is not an object"),
-        ({"name": "k"}, "arguments is not a list"),
-        ({"name": "k", "arguments": "int32=1"}, "arguments is not a list"),
-        ({"name": "k", "arguments": [1]}, "argument is 1"),
-        ({"arguments": []}, "name is None"),
+        (7, "kernel is 7; it must be an object or null"),
+        ({"name": "k"}, r"kernel\.arguments is missing"),
+        ({"name": "k", "arguments": "int32=1"}, r"arguments is 'int32=1'; it must be a list"),
+        ({"name": "k", "arguments": [1]}, r"kernel\.arguments\[0\] is 1; it must be a text"),
+        ({"arguments": []}, r"kernel\.name is missing"),
     ],
 )
 def test_a_kernel_that_is_none_is_an_error(kernel: object, message: str) -> None:

@@ -18,8 +18,9 @@ from support.full_disk import small_files
 from support.sample_records import H100, SQUARE, entry, record, records
 
 from autotune.errors import CacheError
+from autotune.files import checksum, writing
 from autotune.problem import Problem
-from autotune.records import Entry, Record, Store, checksum, files, ranges
+from autotune.records import Entry, Record, Store, ranges
 from autotune.records.codec import dumps, loads
 from autotune.records.merging import KEPT
 from autotune.records.ranges import Range, Segment
@@ -138,11 +139,11 @@ COLD = [_cold(width, 900.0 + width, 999.0 - width) for width in range(4, 4 + KEP
 
 
 def test_the_coldest_is_the_fastest_with_a_flushed_l2() -> None:
-    assert record(entry(16, 900.0), *COLD[:3]).coldest == COLD[2]
+    assert record(entry(16, 900.0), *COLD[:3]).best_cold == COLD[2]
 
 
 def test_what_was_never_flushed_has_no_coldest() -> None:
-    assert record(entry(16, 900.0)).coldest is None
+    assert record(entry(16, 900.0)).best_cold is None
 
 
 def test_of_cold_ties_the_leanest_counts() -> None:
@@ -151,7 +152,7 @@ def test_of_cold_ties_the_leanest_counts() -> None:
         replace(one, measurement=replace(one.measurement, cold_spread_us=spread))
         for one in COLD[:2]
     ]
-    assert record(*tied).coldest == tied[0]
+    assert record(*tied).best_cold == tied[0]
 
 
 def test_merging_keeps_the_coldest_with_the_ten_fastest(store: Store) -> None:
@@ -415,9 +416,9 @@ def test_a_read_only_cache_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_cache_that_another_process_holds_is_not_waited_for_for_ever(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "LOCK_SECONDS", 0.01)
     with (
-        files.locked(store.path(H100, SQUARE).parent),
+        writing.locked(store.path(H100, SQUARE).parent),
         pytest.raises(CacheError, match="another process held it"),
     ):
         store.save(record())
@@ -556,9 +557,9 @@ def test_a_range_that_was_saved_is_read(range_file: Path) -> None:
         (lambda text: text.replace(b"0.04", b"0.01"), "it was changed"),
         (_without_checksum, "no checksum"),
         (lambda text: text[:40], "delimiter|Unterminated|Expecting"),
-        (lambda _: b"[]", "device is not an object"),
-        (_change(("segments", 0), [1]), "segment is"),
-        (_change(("loss",), 10**400), "too large"),
+        (lambda _: b"[]", r"range is \[\]; it must be an object"),
+        (_change(("segments", 0), [1]), r"segments\[0\] is \[1\]; it must be a list of length 3"),
+        (_change(("loss",), 10**400), "loss: Number out of range"),
         (_change(("dimension",), "k"), "the segments end at 512"),
         (_change(("device", "name"), "NVIDIA A100"), "holds 1..512x4096x4096:bf16:nn of NVIDIA A1"),
     ],

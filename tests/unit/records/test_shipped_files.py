@@ -59,7 +59,7 @@ def test_a_product_of_theirs_is_exact(device: Device, tmp_path: Path) -> None:
 def test_no_two_bundles_hold_the_same_problem() -> None:
     held = [
         (record.device.slug, record.problem)
-        for path in settings.shipped_dir().glob("*.json")
+        for path in shipped.paths(settings.shipped_dir())
         for record in bundle.loads(path.read_bytes()).records
     ]
     assert max(Counter(held).values()) == 1

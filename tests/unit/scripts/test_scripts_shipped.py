@@ -12,18 +12,20 @@ import bundle_recordings
 import left_out
 import pytest
 import shipped
+import shipped_files
 import shipped_problems
 from left_out_rows import geomean
 from support import sample_recording
 from support.fake_runner import ORIGIN, FakeRunner
 from support.sample_recording import DEVICE, FASTEST, PROBLEM
-from support.sample_records import H100
+from support.sample_records import H100, entry, record
 from typer import Typer
 from typer.testing import CliRunner, Result
 
 from autotune.errors import RunnerError
 from autotune.problem import Problem
 from autotune.records import bundle
+from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording, path_of
 from autotune.targets import targets
 from autotune.targets.targets import Target
@@ -75,64 +77,71 @@ def test_only_some_precisions() -> None:
 
 
 def test_the_file_holds_what_was_tuned(tmp_path: Path) -> None:
-    done = run(tmp_path / "made.json")
-    (record,) = bundle.loads((tmp_path / "made.json").read_bytes()).records
+    done = run(tmp_path / "made.jsonl.gz")
+    (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
     assert (done.exit_code, record.problem, record.best.config) == (0, PROBLEM, FASTEST)
 
 
 def test_what_is_there_is_passed_over(tmp_path: Path) -> None:
-    run(tmp_path / "made.json")
-    made = (tmp_path / "made.json").read_bytes()
-    assert "1 of 1 problems are there already" in run(tmp_path / "made.json").output
-    assert (tmp_path / "made.json").read_bytes() == made
+    run(tmp_path / "made.jsonl.gz")
+    made = (tmp_path / "made.jsonl.gz").read_bytes()
+    assert "1 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
+    assert (tmp_path / "made.jsonl.gz").read_bytes() == made
 
 
 def test_what_other_kernels_made_is_tuned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path / "made.json")
+    run(tmp_path / "made.jsonl.gz")
     other = replace(sample_recording.recorded().origin, source="other")
     monkeypatch.setattr(targets, "here", lambda: other)
-    assert "0 of 1 problems are there already" in run(tmp_path / "made.json").output
+    assert "0 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
 
 
 def test_no_problem_begins_that_would_end_too_late(tmp_path: Path) -> None:
-    done = run(tmp_path / "made.json", "--seconds", 0.5)
+    done = run(tmp_path / "made.jsonl.gz", "--seconds", 0.5)
     assert "0 s are over: 1 problems are left" in done.output
-    assert not (tmp_path / "made.json").exists()
+    assert not (tmp_path / "made.jsonl.gz").exists()
 
 
 def test_a_problem_without_a_result_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipped, "problems", lambda _: [Problem(8, 8, 8), PROBLEM])
-    done = run(tmp_path / "made.json")
+    done = run(tmp_path / "made.jsonl.gz")
     assert (done.exit_code, "no result: 8x8x8:f32:nn" in done.output) == (1, True)
-    assert len(bundle.loads((tmp_path / "made.json").read_bytes()).records) == 1
+    assert len(bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records) == 1
 
 
 def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
-    assert run(tmp_path / "made.json", "--compute", "f64").exit_code == 2
+    assert run(tmp_path / "made.jsonl.gz", "--compute", "f64").exit_code == 2
 
 
 def test_recorded_trials_are_guesses_and_no_records(tmp_path: Path) -> None:
     (tmp_path / "trials").mkdir()
     other = replace(sample_recording.recorded(), problem=Problem(512, 256, 256))
     other.save(path_of("trials", other.problem, tmp_path))
-    run(tmp_path / "made.json", "--trials", tmp_path / "trials")
-    held = [one.problem for one in bundle.loads((tmp_path / "made.json").read_bytes()).records]
+    run(tmp_path / "made.jsonl.gz", "--trials", tmp_path / "trials")
+    held = [one.problem for one in bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records]
     assert held == [PROBLEM]
 
 
 def test_a_recording_gives_its_ten_fastest() -> None:
-    record = shipped.record_of(sample_recording.recorded())
+    record = shipped_files.record_of(sample_recording.recorded())
     assert record is not None
     times = [entry.measurement.time_us for entry in record.entries]
     assert (record.entries[0].config, len(times), times) == (FASTEST, 10, sorted(times))
 
 
+def test_rounding_stays_within_a_spread() -> None:
+    measured = Measurement(123.456789 + 1 / 7, 123.456789 / 900)
+    exact = record(replace(entry(16, 1.0), measurement=measured))
+    rounded = shipped_files.rounded(exact).best.measurement
+    assert 0 < abs(rounded.time_us - measured.time_us) < measured.spread_us / 50
+
+
 def test_a_recording_without_times_gives_none() -> None:
-    assert shipped.record_of(replace(sample_recording.recorded(), rows=())) is None
+    assert shipped_files.record_of(replace(sample_recording.recorded(), rows=())) is None
 
 
 # Processes that stay
@@ -218,7 +227,7 @@ def test_what_was_seen_becomes_what_is_expected(tmp_path: Path) -> None:
 
 def test_its_own_record_is_not_among_those_a_problem_is_looked_up_by(tmp_path: Path) -> None:
     one = Recording.load(next(recordings(tmp_path / "some").glob("128*")))
-    own = shipped.record_of(one)
+    own = shipped_files.record_of(one)
     assert own is not None
     alone = left_out.row_of(one, {})
     assert left_out.row_of(one, {one.problem: own}).picked == alone.picked
@@ -240,13 +249,13 @@ def test_a_failure_weighs_in_the_mean() -> None:
 
 
 def test_the_device_of_the_file_is_that_of_its_records(tmp_path: Path) -> None:
-    run(tmp_path / "made.json")
-    (record,) = bundle.loads((tmp_path / "made.json").read_bytes()).records
+    run(tmp_path / "made.jsonl.gz")
+    (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
     assert record.device == H100
 
 
 def test_recordings_are_bundled_with_what_they_were_made_with(tmp_path: Path) -> None:
-    out = tmp_path / "suites.json"
+    out = tmp_path / "suites.jsonl.gz"
     bundle_recordings.main(recordings(tmp_path / "some"), out)
     made = bundle.loads(out.read_bytes()).records
     assert [one.problem.m for one in made] == [128, 256, 512]
@@ -254,7 +263,7 @@ def test_recordings_are_bundled_with_what_they_were_made_with(tmp_path: Path) ->
 
 
 def test_recordings_of_what_another_bundle_holds_are_left_out(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    first, second = tmp_path / "first.jsonl.gz", tmp_path / "second.jsonl.gz"
     bundle_recordings.main(recordings(tmp_path / "some"), first)
     bundle_recordings.main(recordings(tmp_path / "some"), second)
     assert bundle.loads(second.read_bytes()).records == ()

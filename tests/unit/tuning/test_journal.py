@@ -19,10 +19,10 @@ from optuna.trial import FrozenTrial
 from support.full_disk import small_files
 from support.paths import import_path
 
+from autotune import files
 from autotune.errors import CacheError, MissingError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.records import files
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Journal, axes_of

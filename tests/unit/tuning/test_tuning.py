@@ -489,8 +489,8 @@ def fastest_cold_at_width_4(config: Config) -> Measurement:
 def test_best_cold_configuration_is_recorded_too(store: Store) -> None:
     record = tune_with(FakeRunner(fastest_cold_at_width_4), store)
     assert record.best.config == tiled(23, specialized=0)
-    assert record.coldest is not None
-    assert record.coldest.config.integer("tile_width") == 4
+    assert record.best_cold is not None
+    assert record.best_cold.config.integer("tile_width") == 4
 
 
 def test_objective_cold_minimises_cold_time(store: Store) -> None:

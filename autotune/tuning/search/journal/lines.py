@@ -16,7 +16,7 @@ from typing import Any
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from autotune.records import files
+from autotune import files
 
 STALE_S = 30.0
 """Seconds after which Optuna takes a lock file for left behind."""

@@ -13,8 +13,8 @@ import optuna
 from optuna.exceptions import OptunaError
 from optuna.storages import BaseStorage, JournalStorage
 
+from autotune import files
 from autotune.errors import AutotuneError, CacheError, MissingError, UsageError
-from autotune.records import files
 from autotune.tuning.search.journal.lines import Lines, clear_locks, make
 
 T = TypeVar("T")

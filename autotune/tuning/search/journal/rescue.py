@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from autotune import settings
+from autotune import files, settings
 from autotune.errors import CacheError
-from autotune.records import files
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import trials
 

@@ -1,4 +1,4 @@
-"""Files that several processes write and that a crash, a kill or a full disk leaves whole."""
+"""Writes that a crash, a kill, a full disk or another process leaves whole."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 
 from autotune import settings
 from autotune.errors import CacheError
@@ -18,10 +19,10 @@ POLL_SECONDS = 0.002  # a lock is held for about as long
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds the directory, made if needed, against every other process; a kill lets go of it.
+    """Locks the directory, made if needed, against other processes; a kill releases the lock.
 
     Raises:
-        CacheError: if the directory cannot be made or written, or stays held for 30 s.
+        CacheError: if the directory cannot be made or written, or stays locked for 30 s.
     """
     from filelock import FileLock, Timeout
 
@@ -42,37 +43,60 @@ def locked(directory: Path) -> Iterator[None]:
         lock.release()
 
 
-def write(path: Path, data: bytes) -> None:
-    """Replaces the file by `data` or leaves it as it was. The directory must be locked.
+def write_whole(
+    path: Path, data: bytes, *, temporary: Path | None = None, durable: bool = True
+) -> None:
+    """Replaces the file by `data`, or leaves it unchanged: readers never see half a file.
+
+    The data goes to a temporary file in the same directory, which is renamed once.
+
+    Args:
+        path: the file; its directory exists.
+        data: the new content.
+        temporary: the temporary file, if the caller holds a lock; by default one of its own.
+        durable: whether the data must survive a power cut, which costs two `fsync`.
 
     Raises:
-        CacheError: if the disk is full, read-only or broken.
+        OSError: if the disk is full, read-only or broken.
     """
-    # The lock admits one writer, so the name can be fixed, and a killed writer's remains are
-    # overwritten by the next.
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = temporary or path.with_name(f"{path.name}.{token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
-        _sync(path.parent)
-    except OSError as error:
+        if durable:
+            _sync(path.parent)
+    finally:
         with suppress(OSError):
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces a file of the cache by `data`. The directory must be locked.
+
+    Raises:
+        CacheError: if the disk is full, read-only or broken; the file is then unchanged.
+    """
+    # The lock admits one writer, so the name can be fixed: the next writer overwrites what a
+    # killed one left.
+    try:
+        write_whole(path, data, temporary=path.with_name(f"{path.name}.tmp"))
+    except OSError as error:
         raise unwritable(path, len(data), error) from error
 
 
-def copy_aside(path: Path, why: str) -> Path:
-    """Copies the file to the first free of `<name>.<why>-1`, `-2`, ... and returns that path.
+def copy_aside(path: Path, reason: str) -> Path:
+    """Copies the file to the first free `<name>.<reason>-1`, `-2`, ... and returns that path.
 
-    A copy, because a kill between a move and the write that follows would leave neither.
+    It copies because a kill between a move and the next write would leave neither file.
 
     Raises:
-        CacheError: if the file cannot be read or the copy not be written.
+        CacheError: if the file cannot be read or the copy cannot be written.
     """
-    paths = (path.with_name(f"{path.name}.{why}-{number}") for number in count(1))
+    paths = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
     aside = next(candidate for candidate in paths if not candidate.exists())
     try:
         data = path.read_bytes()
@@ -97,9 +121,9 @@ def delete(path: Path) -> None:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Cuts off a last line without its end, which a kill has torn; makes the file if there is none.
+    """Cuts off a last line without its newline, torn by a kill; makes the file if it is missing.
 
-    The next line would otherwise be glued to it. The directory must be locked.
+    Otherwise the next line would be glued to it. The directory must be locked.
 
     Raises:
         OSError: if the disk is full, read-only or broken.
@@ -115,7 +139,7 @@ def cut_torn_line(path: Path) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Appends one line, which is on the disk when this returns. The directory must be locked.
 
-    A last line without its end, which a crash has torn, is cut off first.
+    A torn last line is cut off first.
 
     Raises:
         CacheError: if the disk is full, read-only or broken.
@@ -131,19 +155,10 @@ def append_line(path: Path, line: bytes) -> None:
         raise unwritable(path, len(line) + 1, error) from error
 
 
-def _sync(directory: Path) -> None:
-    """Makes new names in the directory last."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def unwritable(path: Path, size: int, error: OSError) -> CacheError:
-    """The error to raise when writing to a file of the cache failed with `error`.
+    """The error to raise when writing a file of the cache failed with `error`.
 
-    `size` is how many bytes were to be written, 0 if that is not known.
+    `size` is the number of bytes to write, 0 if unknown.
     """
     needed = f"{size} bytes to write, " if size else ""
     free = "unknown"
@@ -153,3 +168,12 @@ def unwritable(path: Path, size: int, error: OSError) -> CacheError:
         f"{path}: cannot be written: {error.strerror} ({needed}{free} free); "
         "make room or set AUTOTUNE_CACHE_DIR to another directory"
     )
+
+
+def _sync(directory: Path) -> None:
+    """Makes new names in the directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Checksums in JSON files: the SHA-256 of all else that a document says, however it is laid out."""
+"""Checksums in JSON files: the SHA-256 of all other content, however the file is laid out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hashlib import sha256
 
 CHECKSUM = "checksum"
 
-# How a document starts that `sealed` wrote: no other key of ours comes before in the alphabet.
+# The start of a document that `sealed` wrote: no other key of ours sorts before "checksum".
 _SEALED = re.compile(rb'\{"checksum":"([0-9a-f]{64})",')
 
 
 def of(data: Mapping[str, object]) -> str:
-    """The checksum of a document, but for the one in it: of its canonical JSON.
+    """The checksum of a document: the SHA-256 of its canonical JSON without the checksum.
 
     Raises:
         ValueError: if a number is not finite.
@@ -28,7 +28,8 @@ def sealed(data: Mapping[str, object]) -> bytes:
     Raises:
         ValueError: if a number is not finite.
     """
-    return b'{"%s":"%s",' % (CHECKSUM.encode(), of(data).encode()) + _canonical(data)[1:]
+    text = _canonical(data)
+    return b'{"%s":"%s",' % (CHECKSUM.encode(), sha256(text).hexdigest().encode()) + text[1:]
 
 
 def check(data: Mapping[str, object], text: bytes = b"") -> None:
@@ -36,23 +37,24 @@ def check(data: Mapping[str, object], text: bytes = b"") -> None:
 
     Args:
         data: the document.
-        text: what it was read from: as `sealed` wrote it, it need not be written again.
+        text: its text; if `sealed` wrote it, it is hashed as it is, which is faster.
 
     Raises:
         ValueError: if the document was changed after it was written.
     """
-    told = data.get(CHECKSUM)
-    if told is None:
+    stated = data.get(CHECKSUM)
+    if stated is None:
         raise ValueError("it has no checksum")
     start = _SEALED.match(text)
     if start and sha256(b"{" + text[start.end() :].rstrip()).hexdigest() == start[1].decode():
         return
-    if told != (found := of(data)):
-        said = str(told)[:12]
-        raise ValueError(f"checksum is {said}, its content has {found[:12]}; it was changed")
+    if stated != (actual := of(data)):
+        raise ValueError(
+            f"checksum is {str(stated)[:12]}, its content has {actual[:12]}; it was changed"
+        )
 
 
 def _canonical(data: Mapping[str, object]) -> bytes:
-    """Sorted keys, no white space, ASCII: other layouts of the same content give the same."""
-    rest = {name: value for name, value in data.items() if name != CHECKSUM}
-    return json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    """Sorted keys, no white space, ASCII: independent of the layout."""
+    content = {name: value for name, value in data.items() if name != CHECKSUM}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

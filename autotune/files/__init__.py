@@ -1,0 +1,29 @@
+"""Files on disk: whole writes, locks, checksums, and typed values from JSON.
+
+`writing` replaces and appends so that a crash, a kill or a full disk leaves every file whole.
+`checksum` seals JSON documents. `decoding` turns JSON into typed values, or says what is wrong.
+"""
+
+from autotune.files.writing import (
+    LOCK_SECONDS,
+    append_line,
+    copy_aside,
+    cut_torn_line,
+    delete,
+    locked,
+    unwritable,
+    write,
+    write_whole,
+)
+
+__all__ = [
+    "LOCK_SECONDS",
+    "append_line",
+    "copy_aside",
+    "cut_torn_line",
+    "delete",
+    "locked",
+    "unwritable",
+    "write",
+    "write_whole",
+]

@@ -1,0 +1,163 @@
+"""The files of shipped records: records from recordings, rounding, and a file that grows."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from autotune import settings
+from autotune.files import write_whole
+from autotune.problem import Problem
+from autotune.records import Entry, Provenance, Record, Store, bundle, shipped
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Recording
+
+DIGITS = 5
+"""Significant digits of shipped times: 0.01 per mille, far below any spread."""
+
+
+def best_of_recordings(folder: Path) -> list[Record]:
+    """The ten fastest rows of each recording in a folder, as records."""
+    recordings = (Recording.load(path) for path in sorted(folder.glob("*.json.gz")))
+    records = map(record_of, recordings)
+    return [record for record in records if record is not None]
+
+
+def record_of(recording: Recording, *, most: int = 10) -> Record | None:
+    """The fastest rows of a recording as a record; None if no row has a time."""
+    entries = [
+        Entry(row.config, row.outcome, row.resources, resident.occupancy, resident.limiter)
+        for row in recording.rows
+        if isinstance(row.outcome, Measurement)
+        and (resident := row.resources.occupancy(recording.device))
+    ]
+    if not entries:
+        return None
+    entries.sort(key=lambda entry: (entry.measurement.time_us, str(entry.config)))
+    origin = recording.origin
+    provenance = Provenance(
+        *(origin.driver, origin.compiler, origin.source, "", recording.date),
+        seed=0,
+        trials=len(recording.rows),
+        seconds=0.0,
+    )
+    return Record(
+        *(recording.device, "measured", tuple(entries[:most]), recording.baseline, provenance),
+        recording.problem,
+    )
+
+
+def rounded(record: Record, digits: int = DIGITS) -> Record:
+    """The record with times, spreads, errors and shares rounded to so many significant digits."""
+    entries = tuple(
+        replace(
+            entry,
+            measurement=_rounded(entry.measurement, digits),
+            occupancy=_round(entry.occupancy, digits),
+        )
+        for entry in record.entries
+    )
+    return replace(
+        record,
+        entries=entries,
+        baseline=record.baseline and _rounded(record.baseline, digits),
+        provenance=replace(record.provenance, seconds=_round(record.provenance.seconds, digits)),
+    )
+
+
+def table(records: Iterable[Record]) -> Table:
+    """cuBLAS's time over ours, by precision."""
+    ratios: dict[str, list[float]] = {}
+    for record in records:
+        if record.baseline is not None:
+            ratio = record.baseline.time_us / record.best.measurement.time_us
+            ratios.setdefault(record.problem.compute, []).append(ratio)
+    shown = Table("compute", "problems", "geomean", "worst", "faster than cuBLAS")
+    for compute, values in sorted(ratios.items()):
+        mean = math.exp(sum(map(math.log, values)) / len(values))
+        wins = sum(ratio > 1 for ratio in values)
+        shown.add_row(compute, str(len(values)), f"{mean:.3f}", f"{min(values):.3f}", str(wins))
+    return shown
+
+
+@dataclass
+class ShippedFile:
+    """A bundle that grows by one record after the other.
+
+    Attributes:
+        path: the file.
+        store: holds the records of this run and of the runs that it continues.
+        source: hash of today's kernel sources.
+    """
+
+    path: Path
+    store: Store
+    source: str
+
+    def __post_init__(self) -> None:
+        self._records: dict[Problem, Record] = {}
+
+    @property
+    def records(self) -> list[Record]:
+        """The records, by problem."""
+        return [self._records[problem] for problem in sorted(self._records)]
+
+    def resume(self, guesses: Iterable[Record], folder: Path) -> None:
+        """Takes over the file's records of today's kernels.
+
+        All others, `guesses` and the other shipped files become the shipped records of this
+        process, in `folder`: searches start from them.
+        """
+        own = _records_in(self.path) if self.path.exists() else ()
+        beside = (path for path in shipped.paths(settings.shipped_dir()) if path != self.path)
+        for record in own:
+            if record.provenance.source == self.source:
+                self.add(self.store.save(record))
+        # Later records replace earlier ones.
+        others = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)
+        latest = {(record.device, record.problem): record for record in others}
+        folder.mkdir(parents=True)
+        (folder / "guesses.jsonl.gz").write_bytes(bundle.dumps(latest.values()))
+        os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder)
+
+    def has(self, problem: Problem) -> bool:
+        """Whether the problem is recorded."""
+        return problem in self._records
+
+    def has_twin(self, problem: Problem) -> bool:
+        """Whether the problem is in f16 and recorded in bf16."""
+        return problem.compute == "f16" and self.has(replace(problem, compute="bf16"))
+
+    def add(self, record: Record) -> None:
+        """Adds a record that is in the store."""
+        self._records[record.problem] = record
+
+    def write(self) -> None:
+        """Writes the file, if there are records."""
+        if self._records:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path, bundle.dumps(map(rounded, self.records)))
+
+
+def _records_in(path: Path) -> tuple[Record, ...]:
+    return bundle.loads(path.read_bytes()).records
+
+
+def _rounded(measured: Measurement, digits: int) -> Measurement:
+    changed: dict[str, Any] = {
+        name: _round(value, digits)
+        for name, value in asdict(measured).items()
+        if isinstance(value, float)
+    }
+    return replace(measured, **changed)
+
+
+def _round(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
