@@ -53,7 +53,9 @@ def dumps(records: Iterable[Record], tuned: Iterable[Range] = ()) -> bytes:
     records, tuned = tuple(records), tuple(tuned)
     lines = [*map(codec.line, records), *map(ranges.line, tuned)]
     body = b"".join(line + b"\n" for line in lines)
-    devices = dict.fromkeys(holder.device for holder in (*records, *tuned))
+    devices = dict.fromkeys(
+        [*(record.device for record in records), *(span.device for span in tuned)]
+    )
     header = {
         "schema": SCHEMA,
         "devices": [device.to_json() for device in devices],

@@ -20,7 +20,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
 from autotune.problem import Problem
-from autotune.records import Entry, Record, bundle, codec
+from autotune.records import Entry, Record, TuningRecord, bundle, codec
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.runners.base import Measurement
@@ -127,7 +127,12 @@ def test_a_single_record_is_read() -> None:
 def test_reading_a_single_record_decodes_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[bytes] = []
     loads = codec.loads
-    monkeypatch.setattr(codec, "loads", lambda text: decoded.append(text) or loads(text))
+
+    def noted(text: bytes) -> TuningRecord:
+        decoded.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(codec, "loads", noted)
     wanted, *others = long_records(3)
     reader = BundleReader(bundle.dumps([wanted, *others]))
     for _ in range(2):
