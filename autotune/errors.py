@@ -1,6 +1,6 @@
 """The exceptions of the package.
 
-Every message is one line that says what was wrong, with the numbers, and what to do about it.
+Every message is one line that says what was wrong, with numbers, and what to do about it.
 `exit_status` is what the command line returns for the error: 1 failed, 2 usage, 3 nothing found.
 """
 
@@ -18,7 +18,7 @@ class UsageError(AutotuneError, ValueError):
 
 
 class ProblemError(UsageError):
-    """A shape, precision or layout that is malformed or too large."""
+    """A malformed or too large shape, precision or layout."""
 
 
 class ConfigError(UsageError):
@@ -26,23 +26,23 @@ class ConfigError(UsageError):
 
 
 class DeviceError(UsageError):
-    """An unknown device, or a device description that is malformed."""
+    """An unknown device, or a malformed device description."""
 
 
 class ArrayError(UsageError):
-    """An array that a kernel cannot take: shape, type, strides or place."""
+    """An array that a kernel cannot take: its shape, type, strides or device."""
 
 
 class MissingError(AutotuneError):
-    """Something that has to be installed is not: the driver, PyCUDA, NVRTC."""
+    """A missing installation: the driver, PyCUDA, NVRTC."""
 
 
 class CacheError(AutotuneError):
-    """The cache cannot be written: read-only, full, or not ours."""
+    """A cache that cannot be written: read-only, full, or owned by another user."""
 
 
 class RunnerError(AutotuneError):
-    """The measuring side failed as a whole, not for one candidate."""
+    """The runner failed as a whole, not for one candidate."""
 
 
 class NotFoundError(AutotuneError):

@@ -1,7 +1,7 @@
 """Resident blocks of a kernel on an SM, and which of the SM's limits binds.
 
-The arithmetic is that of NVIDIA's `cuda_occupancy.h` (CUDA 13), which the tests compare with it
-case by case; no GPU is needed.
+The arithmetic is that of NVIDIA's `cuda_occupancy.h` (CUDA 13), against which the tests compare it
+case by case. It needs no GPU.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from dataclasses import dataclass, replace
 
 from autotune.device import Device
 from autotune.errors import DeviceError, UsageError
+from autotune.problem.integers import ceil_div, round_up
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the device attributes do not tell about an SM.
+    """Properties of an SM that are not device attributes.
 
     Attributes:
-        carve_outs: the sizes in KiB that the SM's shared memory can be set to, ascending; none
-            where it is apart from the L1 cache.
+        carve_outs: possible sizes of the SM's shared memory in KiB, ascending; empty where it is
+            separate from the L1 cache.
         barriers_per_slot: named barriers for each of the SM's block slots; None where they never
-            limit the resident blocks.
-        shared_unit: shared memory is given to a block in multiples of this many bytes.
-        register_unit: registers are given to a warp in multiples of this many.
-        registers_per_thread: most registers a thread.
-        partitions: parts of the SM with a register file each.
+            limit resident blocks.
+        shared_unit: allocation unit of shared memory for a block, in bytes.
+        register_unit: allocation unit of registers for a warp.
+        registers_per_thread: largest number of registers of a thread.
+        partitions: parts of the SM, each with its own register file.
     """
 
     carve_outs: tuple[int, ...] = ()
@@ -62,19 +63,19 @@ ARCHITECTURES = {
     (12, 0): replace(_AMPERE_SMALL, barriers_per_slot=1),
     (12, 1): replace(_AMPERE_SMALL, barriers_per_slot=1),
 }
-"""By compute capability; source: `cuda_occupancy.h` of CUDA 13."""
+"""Architectures by compute capability; source: `cuda_occupancy.h` of CUDA 13."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel an SM holds at once.
+    """Resident blocks of a kernel on an SM.
 
     Attributes:
         blocks_per_sm: resident blocks; 0 if the kernel cannot run.
         warps_per_sm: resident warps.
         occupancy: resident warps as a share (0..1) of the warps that the SM can hold; on a
             textbook device resident threads as a share of its threads.
-        by_warps: blocks that the SM's warps (on a textbook device its threads) allow.
+        by_warps: blocks that the SM's warps allow (on a textbook device its threads).
         by_blocks: blocks that the SM's block slots allow.
         by_registers: blocks that the registers allow; None if the kernel uses none.
         by_shared: blocks that the shared memory allows; None if the kernel takes none.
@@ -104,12 +105,12 @@ class Occupancy:
 
     @property
     def limiters(self) -> tuple[str, ...]:
-        """The limits that bind: those that allow no more than `blocks_per_sm`."""
+        """The binding limits: those that allow no more than `blocks_per_sm`."""
         return tuple(name for name, n in self.limits.items() if n == self.blocks_per_sm)
 
     @property
     def limiter(self) -> str:
-        """`limiters` in words, such as `warps and registers`."""
+        """`limiters` as text, such as `warps and registers`."""
         return " and ".join(self.limiters)
 
 
@@ -125,7 +126,7 @@ def occupancy(
     """The resident blocks of a kernel on one SM of `device`.
 
     Args:
-        device: one with a `granularity` is a textbook device: plain division for each limit.
+        device: the device; one with a `granularity` is a textbook device, with plain division.
         threads: threads a block.
         registers: registers a thread.
         shared: bytes of shared memory a block, static and dynamic; opted in where needed.
@@ -163,41 +164,41 @@ def _rules(device: Device) -> Architecture:
         return ARCHITECTURES[device.compute_capability]
     except KeyError:
         major, minor = device.compute_capability
-        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
+        supported = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
         raise DeviceError(
             f"{device.name}: no occupancy rules for compute capability {major}.{minor}; "
-            f"take a device of one of {known}"
+            f"take a device of one of {supported}"
         ) from None
 
 
 def _by_registers(device: Device, rules: Architecture, threads: int, registers: int) -> int | None:
     if registers == 0:
         return None
-    warps = _ceiling(threads, device.warp_size)
-    a_warp = _ceiling(registers * device.warp_size, rules.register_unit) * rules.register_unit
-    # The launch check counts as if every partition got as many warps as the fullest one.
-    checked = a_warp * _ceiling(warps, rules.partitions) * rules.partitions
+    warps = ceil_div(threads, device.warp_size)
+    warp_registers = round_up(registers * device.warp_size, rules.register_unit)
+    # The launch check assumes that every partition gets as many warps as the fullest one.
+    checked = warp_registers * round_up(warps, rules.partitions)
     if registers > rules.registers_per_thread or checked > device.registers_per_block:
         return 0
-    a_partition = device.registers_per_sm // rules.partitions
-    return a_partition // a_warp * rules.partitions // warps
+    partition_registers = device.registers_per_sm // rules.partitions
+    return partition_registers // warp_registers * rules.partitions // warps
 
 
 def _by_shared(
     device: Device, rules: Architecture, shared: int, carve_out: int | None
 ) -> int | None:
     reserved = device.reserved_shared_per_block
-    a_block = _ceiling(shared + reserved, rules.shared_unit) * rules.shared_unit
-    if a_block == 0:
+    block_bytes = round_up(shared + reserved, rules.shared_unit)
+    if block_bytes == 0:
         return None
-    if a_block > device.shared_per_block_optin + reserved:
+    if block_bytes > device.shared_per_block_optin + reserved:
         return 0
     if carve_out is None or not rules.carve_outs:
-        return device.shared_per_sm // a_block
-    # A block larger than the preference still runs: the SM takes the next size that holds it.
-    least = max(device.shared_per_sm * carve_out // 100, a_block)
+        return device.shared_per_sm // block_bytes
+    # A block larger than the preference still runs: the SM takes the next size that fits it.
+    least = max(device.shared_per_sm * carve_out // 100, block_bytes)
     sizes = (1024 * size for size in rules.carve_outs)
-    return next((size for size in sizes if size >= least), device.shared_per_sm) // a_block
+    return next((size for size in sizes if size >= least), device.shared_per_sm) // block_bytes
 
 
 def _by_barriers(device: Device, rules: Architecture, barriers: int) -> int | None:
@@ -209,7 +210,7 @@ def _by_barriers(device: Device, rules: Architecture, barriers: int) -> int | No
 def _textbook(
     device: Device, granularity: int, threads: int, registers: int, shared: int
 ) -> Occupancy:
-    """Plain division, as textbooks do it; registers are given to whole blocks."""
+    """Plain division as in textbooks; registers are allocated to whole blocks."""
     by_registers = _quotient(
         device.registers_per_sm, device.registers_per_block, registers * threads, granularity
     )
@@ -220,12 +221,8 @@ def _textbook(
 def _quotient(of_sm: int, largest: int, needed: int, granularity: int) -> int | None:
     if needed == 0:
         return None
-    given = _ceiling(needed, granularity) * granularity
-    return of_sm // given if given <= largest else 0
-
-
-def _ceiling(amount: int, unit: int) -> int:
-    return -(-amount // unit)
+    allocated = round_up(needed, granularity)
+    return of_sm // allocated if allocated <= largest else 0
 
 
 def _resident(
@@ -236,12 +233,12 @@ def _resident(
     by_shared: int | None,
     by_barriers: int | None,
 ) -> Occupancy:
-    """The least of the limits; threads take the SM's slots in units of `unit` threads."""
+    """The smallest of the limits; threads occupy the SM's slots in units of `unit` threads."""
     slots = device.threads_per_sm // unit
-    taken = _ceiling(threads, unit)
-    by_warps = slots // taken if threads <= device.threads_per_block else 0
+    used = ceil_div(threads, unit)
+    by_warps = slots // used if threads <= device.threads_per_block else 0
     limits = (by_warps, device.blocks_per_sm, by_registers, by_shared, by_barriers)
     blocks = min([limit for limit in limits if limit is not None])
     return Occupancy(
-        blocks, _ceiling(blocks * taken * unit, device.warp_size), blocks * taken / slots, *limits
+        blocks, ceil_div(blocks * used * unit, device.warp_size), blocks * used / slots, *limits
     )

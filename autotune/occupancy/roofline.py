@@ -1,4 +1,4 @@
-"""Arithmetic intensity and the bounds that follow from it.
+"""Arithmetic intensity and the roofline bounds that follow from it.
 
 The formulas are those of Kirk and Hwu, *Programming Massively Parallel Processors* (PMPP), in the
 chapter on tiled matrix multiplication; the roofline is Williams, Waterman and Patterson's (2009).
@@ -24,7 +24,7 @@ def intensity(bm: int = 1, bn: int = 1, *, element_bytes: int = 4) -> float:
 
 
 def bandwidth_bound(bandwidth: float, flop_per_byte: float) -> float:
-    """FLOP/s that `bandwidth` in bytes a second can feed (PMPP)."""
+    """FLOP/s that a bandwidth in bytes per second can feed (PMPP)."""
     return bandwidth * flop_per_byte
 
 
@@ -34,7 +34,7 @@ def attainable(device: Device, flop_per_byte: float, compute: str = "f32") -> fl
 
 
 def least_seconds(problem: Problem, device: Device) -> float:
-    """No kernel is faster: 2 M N K at the peak of its precision, or each matrix moved once."""
+    """Lower bound on any kernel's time: 2 M N K at the peak, or each matrix moved once."""
     return max(
         problem.flops / device.peak(problem.compute), problem.bytes / device.memory_bandwidth
     )

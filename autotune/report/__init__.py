@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-from autotune.problem.precision import PRECISIONS
+from autotune.report.formatting import cell, precision, vendor
 
-
-def precision(compute: str) -> str:
-    """The label of a precision, such as `fp32` for `f32`."""
-    return PRECISIONS[compute].label
-
-
-def vendor(compute: str) -> str:
-    """The vendor baseline of a precision: cuBLAS has no `tf32x3` of its own."""
-    baseline = PRECISIONS[compute].vendor or compute
-    return "cuBLAS" if baseline == compute else f"cuBLAS in {precision(baseline)}"
-
-
-def cell(value: float | None, form: str) -> str:
-    """A value in the given format, such as `{:.1%}`; empty if there is none."""
-    return "" if value is None else form.format(value)
+__all__ = ["cell", "precision", "vendor"]

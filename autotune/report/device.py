@@ -1,4 +1,4 @@
-"""A device's identity and limits as a table."""
+"""Table of a device's identity and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def render(device: Device) -> Table:
-    """A row for each property; sizes in bytes, as kernels have to count them."""
+    """A row for each property; sizes in bytes."""
     from rich.table import Table
 
     table = Table(box=None, show_header=False)

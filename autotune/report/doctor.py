@@ -1,4 +1,4 @@
-"""Checks everything that the package builds on, and says what to install where it is missing."""
+"""Checks everything that the package depends on, and says what to install if it is missing."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: `ok` is None if it is absent but not needed.
+    """The result of one check.
 
-    `remedy` says what to do about it, and is empty where there is nothing to do.
+    Attributes:
+        name: what was checked.
+        ok: whether it works; None if it is absent but not needed.
+        detail: what was found, in a line.
+        remedy: what to do about it; empty if nothing.
     """
 
     name: str
@@ -48,47 +52,47 @@ class Check:
 
 
 def checks() -> tuple[Check, ...]:
-    """Looks at everything. Never raises: what goes wrong in a check is what it found."""
-    return tuple(_made(name, look) for name, look in _LOOKS)
+    """Runs all checks. Never raises: an error in a check is its result."""
+    return tuple(_checked(name, check) for name, check in _CHECKS)
 
 
 def render(checks: Sequence[Check]) -> Table:
-    """A row for each check, with what to do below what is not fine."""
+    """A row for each check, with its remedy below."""
     from rich.table import Table
     from rich.text import Text
 
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-", "dim")}
     table = Table(box=None, show_header=False)
     for check in checks:
-        found = Text(check.detail)
+        detail = Text(check.detail)
         if check.remedy:
-            found.append(f"\n{check.remedy}", "dim" if check.ok is None else "yellow")
-        table.add_row(marks[check.ok], Text(check.name), found)
+            detail.append(f"\n{check.remedy}", "dim" if check.ok is None else "yellow")
+        table.add_row(marks[check.ok], Text(check.name), detail)
     return table
 
 
-_Found = tuple[bool | None, str, str]
+_Result = tuple[bool | None, str, str]
 
 
-def _made(name: str, look: Callable[[], _Found]) -> Check:
+def _checked(name: str, check: Callable[[], _Result]) -> Check:
     try:
-        return Check(name, *look())
+        return Check(name, *check())
     except Exception as error:
         return Check(name, False, f"{type(error).__name__}: {error}", "report this as a bug")
 
 
-def _python() -> _Found:
+def _python() -> _Result:
     return True, f"{platform.python_version()} at {sys.executable}", ""
 
 
-def _sources() -> _Found:
+def _sources() -> _Result:
     try:
         return True, str(settings.source_dir()), ""
     except AutotuneError as error:
         return False, str(error), _REINSTALL
 
 
-def _nvrtc() -> _Found:
+def _nvrtc() -> _Result:
     if version := nvrtc.version():
         return True, version, ""
     if nvcc.version():
@@ -96,13 +100,13 @@ def _nvrtc() -> _Found:
     return False, "not installed, and there is no nvcc either", _INSTALL_NVRTC
 
 
-def _nvcc() -> _Found:
+def _nvcc() -> _Result:
     if version := nvcc.version():
         return True, f"{version} at {settings.nvcc()}", ""
     return None, "not installed; not needed where NVRTC is", ""
 
 
-def _compilation() -> _Found:
+def _compilation() -> _Result:
     with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
         Path(scratch, "probe.cu").write_text(_PROBE)
         try:
@@ -121,7 +125,7 @@ def _compilation() -> _Found:
     return True, f"a kernel for {arch} in {time.perf_counter() - start:.2f} s", ""
 
 
-def _driver() -> _Found:
+def _driver() -> _Result:
     try:
         version = _driver_version()
     except ImportError as error:
@@ -134,41 +138,43 @@ def _driver() -> _Found:
     return True, name, ""
 
 
-def _gpu() -> _Found:
+def _gpu() -> _Result:
     try:
-        found = _gpus()
+        gpus = _gpus()
     except (ImportError, RuntimeError):
         return False, "none that the driver can start", _WITHOUT_GPU
-    return True, ", ".join(f"{name} ({arch})" for name, arch in found), ""
+    return True, ", ".join(f"{name} ({arch})" for name, arch in gpus), ""
 
 
-def _pycuda() -> _Found:
+def _pycuda() -> _Result:
     if find_spec("pycuda") is None:
         return False, "not installed; tuning on a GPU needs it", _INSTALL_PYCUDA
-    # A process of its own: a broken build may take its importer down.
+    # In a separate process: a broken build may take its importer down.
     command = [sys.executable, "-c", "import pycuda.driver"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return False, f"does not import: {said[-1]}", _INSTALL_PYCUDA
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        return False, f"does not import: {lines[-1]}", _INSTALL_PYCUDA
     return True, metadata.version("pycuda"), ""
 
 
-def _baseline() -> _Found:
-    found = [title for title, name in (("PyTorch", "torch"), ("CuPy", "cupy")) if find_spec(name)]
-    if found:
-        return True, " and ".join(found), ""
+def _baseline() -> _Result:
+    libraries = [
+        title for title, name in (("PyTorch", "torch"), ("CuPy", "cupy")) if find_spec(name)
+    ]
+    if libraries:
+        return True, " and ".join(libraries), ""
     return None, "neither PyTorch nor CuPy; times are not compared with cuBLAS", "pip install torch"
 
 
-def _optuna() -> _Found:
+def _optuna() -> _Result:
     try:
         return True, metadata.version("optuna"), ""
     except metadata.PackageNotFoundError:
         return False, "not installed", "pip install optuna"
 
 
-def _cache() -> _Found:
+def _cache() -> _Result:
     try:
         directory = settings.ensure(settings.cache_dir())
         try:
@@ -181,7 +187,7 @@ def _cache() -> _Found:
     return True, f"{directory}, {shutil.disk_usage(directory).free / 1e9:.1f} GB free", ""
 
 
-def _recordings() -> _Found:
+def _recordings() -> _Result:
     try:
         rows = {
             name: sum(len(recording.find(name, problem).rows) for problem in problems)
@@ -240,7 +246,7 @@ def _call(result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-_LOOKS: tuple[tuple[str, Callable[[], _Found]], ...] = (
+_CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("Python", _python),
     ("CUDA sources", _sources),
     ("NVRTC", _nvrtc),

@@ -1,4 +1,4 @@
-"""The occupancy table: what a kernel's resources leave of an SM, and the bound of its tiles."""
+"""The occupancy table: resident blocks of a kernel, and the roofline bound of its tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OccupancyRow:
-    """One kernel on one device.
+    """The occupancy of one kernel on one device.
 
     Attributes:
         threads: threads a block.
@@ -31,12 +31,12 @@ class OccupancyRow:
         shared: shared memory a block in bytes.
         blocks_per_sm: resident blocks; 0 if the kernel cannot run.
         occupancy: resident warps as a share (0..1) of what the SM can hold.
-        limiter: the limits that bind, or why the kernel cannot run.
+        limiter: the binding limits, or why the kernel cannot run.
         limits: every limit that applies, in blocks.
         tile_width: TILE_WIDTH of the square tiled kernel; None for another kernel.
-        flop_per_byte: operations for each byte of device memory; None, as the following, for
-            another kernel and for a tile that cannot run.
-        bound_gflops: what the memory bandwidth can feed, in GFLOP/s.
+        flop_per_byte: operations per byte of device memory; None, like the following, for another
+            kernel and for a tile that cannot run.
+        bound_gflops: GFLOP/s that the memory bandwidth can feed.
         peak_share: that bound as a share (0..1) of the fp32 peak.
     """
 
@@ -59,24 +59,24 @@ def kernel_row(
     """The row of one kernel, in the units of `occupancy`.
 
     Raises:
-        UsageError: for amounts that no kernel has.
+        UsageError: for impossible amounts.
     """
-    found = occupancy(
+    resident = occupancy(
         device, threads=threads, registers=registers, shared=shared, barriers=barriers
     )
     return OccupancyRow(
         threads=threads,
         registers=registers,
         shared=shared,
-        blocks_per_sm=found.blocks_per_sm,
-        occupancy=found.occupancy,
-        limiter=_limiter(device, found, threads),
-        limits=found.limits,
+        blocks_per_sm=resident.blocks_per_sm,
+        occupancy=resident.occupancy,
+        limiter=_limiter(device, resident, threads),
+        limits=resident.limits,
     )
 
 
 def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[OccupancyRow, ...]:
-    """The rows of the square tiled kernel, for each TILE_WIDTH and its compiled registers.
+    """Rows of the square tiled kernel, one for each TILE_WIDTH with its compiled registers.
 
     A block has TILE_WIDTH^2 threads and two fp32 tiles in shared memory. A width whose block the
     device cannot run is a row of 0 blocks that says so.
@@ -88,10 +88,10 @@ def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[Occup
 
 
 def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
-    """The registers a thread of the square tiled kernel, as compiled for an architecture.
+    """Registers of a thread of the square tiled kernel, compiled for an architecture.
 
     Raises:
-        UsageError: for a TILE_WIDTH that the kernel is not made for.
+        UsageError: for a TILE_WIDTH that the kernel does not support.
         MissingError: without a compiler.
         AutotuneError: if it does not compile.
     """
@@ -114,7 +114,7 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
 
 
 def render(rows: Sequence[OccupancyRow]) -> Table:
-    """The rows as a table of 80 columns or more; those that no row has a value for are left out."""
+    """The rows as a table for 80 columns or more; columns without any value are left out."""
     from rich.table import Table
 
     columns = {
@@ -156,10 +156,10 @@ def _tile_width_row(device: Device, width: int, registers: int) -> OccupancyRow:
     )
 
 
-def _limiter(device: Device, found: Occupancy, threads: int) -> str:
+def _limiter(device: Device, resident: Occupancy, threads: int) -> str:
     if threads > device.threads_per_block:
         return f"does not fit: {threads} threads a block, at most {device.threads_per_block}"
-    return found.limiter if found.blocks_per_sm else f"does not fit: {found.limiter}"
+    return resident.limiter if resident.blocks_per_sm else f"does not fit: {resident.limiter}"
 
 
 def _limits(row: OccupancyRow) -> str:

@@ -1,1 +1,1 @@
-"""The runner port, and the runners that need no GPU."""
+"""The runner port, and runners that need no GPU."""

@@ -1,4 +1,4 @@
-"""The seam to the hardware: everything that needs a device happens behind `Runner`."""
+"""The runner port: everything that needs a device happens behind `Runner`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from autotune.families.plan import LaunchPlan, Resources
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Objective = Literal["hot", "cold"]
-"""Which time decides: with inputs that may sit in L2, or with L2 flushed before each run."""
+"""Which time decides: hot (inputs may sit in L2) or cold (L2 flushed before each run)."""
 Stage = Literal[
     "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
 ]
-"""Where a candidate fell; `accuracy` is a right result, but less exact than what is allowed."""
+"""Where a candidate failed; `accuracy`: a correct result, but less accurate than allowed."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """How long one run of a candidate takes, in microseconds.
+    """The time of one run of a candidate, in microseconds.
 
     Attributes:
         time_us: median, hot (inputs may sit in L2).
-        spread_us: half the distance between the quartiles of the hot samples.
-        samples: how many hot samples there were.
-        cold_us: median with L2 flushed before each run; None if it was not measured.
-        cold_spread_us: as `spread_us`, of the cold samples; None if they were not measured, or
-            before that was kept.
+        spread_us: half the interquartile range of the hot samples.
+        samples: number of hot samples.
+        cold_us: median, cold (L2 flushed before each run); None if not measured.
+        cold_spread_us: `spread_us` of the cold samples; None if not measured, and in records that
+            predate it.
         error: largest absolute error against the float64 reference; None if nothing ran.
-        tolerance: what the error was allowed to be.
+        tolerance: the largest error allowed.
         relative_error: Frobenius norm of the error over that of the float64 reference, at alpha = 1
-            and beta = 0; None if nothing ran, and in what was recorded before it was looked at.
+            and beta = 0; None if nothing ran, and in records that predate it.
     """
 
     time_us: float
@@ -49,7 +49,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a candidate has no measurement: the stage it fell at and one line with numbers."""
+    """Why a candidate has no measurement: the stage it failed at, and one line with numbers."""
 
     stage: Stage
     reason: str
@@ -57,8 +57,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A configuration ready to run: its plan and one program a launch (none where the runner
-    needs none), with the resources of the launch that dominates."""
+    """A configuration ready to run.
+
+    Attributes:
+        config: the configuration.
+        plan: its launches.
+        programs: one for each launch; empty where the runner needs none.
+        resources: those of the dominant launch.
+    """
 
     config: Config
     plan: LaunchPlan
@@ -67,27 +73,28 @@ class Candidate:
 
 
 class Runner(Protocol):
-    """Runs candidates of one problem on one device, or answers as if it did.
+    """Measures candidates of one problem on one device, or replays or predicts the measurement.
 
-    Guarantees of every implementation:
-    - `measure` and `rematch` never raise for what a candidate does (wrong results, illegal
-      access, endless loop): that comes back as a `Failure` and the runner stays usable.
-    - A `Measurement` is only returned for a candidate whose result was verified, or, where
-      `evidence` is not "measured", was verified when it was recorded.
-    - `measure` does not compare accuracies: it needs no vendor library, and whoever asks for the
-      baseline judges what was measured (`accuracy.judged`), also what was measured before.
-    - Where `evidence` is "measured" and `baseline` has given a measurement, `rematch` compares
-      accuracies, on operands that are the same for all: a candidate whose relative error is beyond
-      `reference.relative_bound` of the vendor library's is a `Failure` at the stage "accuracy".
+    Guarantees of every implementation, of which `autotune.testing.RunnerContract` checks what can
+    be checked from outside:
+    - `measure` and `rematch` never raise because of a candidate (wrong results, illegal access,
+      endless loop): it is a `Failure`, and the runner stays usable.
+    - A `Measurement` is only returned for a candidate whose result was verified, or, if `evidence`
+      is "replayed", was verified when it was recorded. A prediction has no samples and no error.
+    - `measure` does not compare accuracies and needs no vendor library: the caller judges by the
+      baseline (`verification.accuracy.judged`), including earlier measurements.
+    - If `evidence` is "measured" and `baseline` has returned a measurement, `rematch` compares
+      accuracies on operands that all candidates share: a candidate whose relative error exceeds
+      `verification.oracle.relative_bound` is a `Failure` at the stage "accuracy".
     - `measure` may stop early once a candidate is clearly slower than `best_us`, the best time of
-      the objective; its measurement then has few samples but is still a measurement. By the
-      objective "cold" it has a `cold_us` unless its hot time alone is clearly slower than `best_us`
-      or `evidence` is not "measured".
-    - `rematch` measures all candidates interleaved, so that their times can be compared.
-    - What answers starts in the background: where a device cannot be had, `device` or the first
-      request raises what is missing.
-    - `baseline_ready` never waits, and any thread may ask for it at any time. All else is for one
-      thread at a time.
+      the objective; its measurement then has few samples but is still a measurement. With the
+      objective "cold" it has a `cold_us`, unless its hot time alone is clearly slower than
+      `best_us` or `evidence` is not "measured".
+    - `rematch` times all candidates interleaved, so that their times can be compared.
+    - A runner starts in the background: if it cannot, `device` or the first request raises the
+      reason.
+    - `baseline_ready` never waits and may be read by any thread at any time. Everything else is for
+      one thread at a time.
     - `close` may be called twice, and also after a failure.
     """
 
@@ -98,11 +105,11 @@ class Runner(Protocol):
     def evidence(self) -> Evidence: ...
 
     def known(self) -> Sequence[Config] | None:
-        """The only configurations that this runner can answer for, or None for any."""
+        """The only configurations that this runner can measure; None for any."""
         ...
 
     def resources(self, config: Config) -> Resources | None:
-        """The compiled resources if the runner knows them; None asks the caller to compile."""
+        """Compiled resources if the runner has them; None if the caller has to compile."""
         ...
 
     def measure(
@@ -112,16 +119,18 @@ class Runner(Protocol):
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]: ...
 
     def baseline(self) -> Measurement | None:
-        """The vendor library's time for the problem, or None where there is none to time.
+        """The vendor baseline of the problem; None if there is none.
 
-        It waits until the library is loaded, which may take seconds.
+        Waits until the library is loaded, which may take seconds.
         """
         ...
 
     @property
     def baseline_ready(self) -> bool:
-        """Whether `baseline` would not wait for a library. It becomes true in time, whatever goes
-        wrong meanwhile."""
+        """Whether `baseline` would not wait for a library.
+
+        It becomes true in any case, even if loading the library fails.
+        """
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A runner that answers from the cost model: nothing runs, and everything is marked predicted."""
+"""A runner whose times come from the cost model; all its evidence is "predicted"."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Obj
 
 
 class PredictedRunner:
-    """Stands in for a device that is not there.
+    """Replaces a device that is absent.
 
-    Candidates are really compiled for it, so their registers, spills and occupancy are real;
-    their times are the cost model's. Nothing ran and nothing was verified: a measurement has no
+    Candidates are compiled for it, so that their registers, spills and occupancy are real; their
+    times come from the cost model. Nothing runs and nothing is verified: a measurement has no
     samples and no error.
     """
 
@@ -45,23 +45,23 @@ class PredictedRunner:
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """The predicted time, from the compiled resources. It is a hot one, whatever is asked."""
+        """The predicted hot time, from the compiled resources, whatever the objective."""
         del best_us, objective
         time_us = cost.predict(candidate.config, self._problem, self._device, candidate.resources)
         return Measurement(time_us, samples=0)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """The predicted times again; they have no noise."""
+        """The predicted times, which have no noise."""
         return [self.measure(candidate, None) for candidate in candidates]
 
     def baseline(self) -> Measurement | None:
-        """None: there is no vendor library to time."""
+        """None: no vendor library runs."""
         return None
 
     @property
     def baseline_ready(self) -> bool:
-        """Always: there is nothing to wait for."""
+        """Always true: nothing has to be loaded."""
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: no resources are held."""

@@ -1,1 +1,1 @@
-"""The numerical oracle, tolerances, and accuracy beside the vendor library."""
+"""The numerical oracle, tolerances, and accuracy relative to the vendor baseline."""

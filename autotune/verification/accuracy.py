@@ -1,4 +1,4 @@
-"""Whether a result is as accurate as it has to be beside the vendor library's."""
+"""Accuracy of a result relative to the vendor baseline."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from autotune.verification.oracle import relative_bound
 
 
 def judged(
-    problem: Problem, outcome: Measurement | Failure, vendor: float | None
+    problem: Problem, outcome: Measurement | Failure, baseline_error: float | None
 ) -> Measurement | Failure:
-    """The outcome, or a failure if it is less accurate than `vendor`, the vendor library's relative
-    error on operands of the same kind, allows; None judges nothing."""
+    """The outcome, or a failure if it is too inaccurate beside the vendor baseline.
+
+    `baseline_error` is the baseline's relative error on operands of the same kind; without it
+    nothing is judged.
+    """
     if isinstance(outcome, Failure) or outcome.relative_error is None:
         return outcome
-    return inaccuracy(problem, outcome.relative_error, vendor) or outcome
+    return inaccuracy(problem, outcome.relative_error, baseline_error) or outcome
 
 
-def inaccuracy(problem: Problem, error: float, vendor: float | None) -> Failure | None:
-    """Why a relative error is too large beside the vendor library's; None if it is not."""
-    bound = relative_bound(problem, vendor)
-    if vendor is None or error <= bound:
+def inaccuracy(problem: Problem, error: float, baseline_error: float | None) -> Failure | None:
+    """The failure of a relative error that is too large beside the baseline's, else None."""
+    bound = relative_bound(problem, baseline_error)
+    if baseline_error is None or error <= bound:
         return None
-    times = f"{error / vendor:.1f} times" if vendor else "more than"
+    times = f"{error / baseline_error:.1f} times" if baseline_error else "more than"
     return Failure(
         "accuracy",
-        f"relative error {error:.2g} is {times} the vendor library's {vendor:.2g}; "
+        f"relative error {error:.2g} is {times} the vendor library's {baseline_error:.2g}; "
         f"{bound:.2g} is allowed",
     )

@@ -1,7 +1,7 @@
-"""The numerical oracle: float64 products, and how far a kernel may be from them.
+"""The numerical oracle: float64 results, and how far a kernel may be from them.
 
-The float64 product is of the operands as they are stored: of 16-bit numbers where these are, and of
-fp32 numbers for `tf32` and `tf32x3`, whose kernels round them on their own.
+The float64 product takes the operands as stored: 16-bit numbers for 16-bit types, and fp32 numbers
+for `tf32` and `tf32x3`, whose kernels do the rounding themselves.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from autotune.problem import Problem
 UNIT_ROUNDOFF = 2.0**-24
 
 GELU_SLOPE = 1.13
-"""GELU's steepest: 1.1289, at x = sqrt 2."""
+"""Largest slope of GELU: 1.1289, at x = sqrt 2."""
 
 LIBRARY_ROUNDINGS = 4
-"""How often more a library may round to C's type: between the product and an activation, and of
-shares of K, which PyTorch's defaults let cuBLAS add up in 16 bits."""
+"""Additional roundings to C's type that a library may do: between the product and an activation,
+and of split-K partial sums, which PyTorch's defaults let cuBLAS add up in 16 bits."""
 
 EXACT = 2 * UNIT_ROUNDOFF
-"""A relative error that is never too much: a few roundings, where the vendor's may be one or none,
-as at K = 1."""
+"""A relative error that is always accepted: a few roundings, because the baseline may have one or
+none, as at K = 1."""
 
 COMPARABLE = 512
-"""Elements of C from which on two relative errors can be compared.
+"""Elements of C needed to compare two relative errors.
 
 An error has an excess kurtosis of 4 (`tolerance` has its law), so the root mean square of n of them
 scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n): 8 % at 512. A kernel that is as
-accurate as the vendor's exceeds `Precision.accuracy` when that is 6.5 standard deviations off."""
+accurate as the baseline exceeds `Precision.accuracy` when that is 6.5 standard deviations off."""
 
 
 def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
@@ -45,11 +45,11 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
         s = 24 K + 2 K^1.5 + 64 + 2^13 (13 sqrt(K) + 128)          tf32
         s = 16 K + 64 sqrt(K) + 1664                               tf32x3
 
-    An error is what `largest_error` says: the rounding to a 16-bit C does not count, up to half a
-    unit in the last place of the right value.
+    Errors are those of `largest_error`: the rounding to a 16-bit C does not count, up to half a
+    unit in the last place of the exact value.
 
-    f32. Added up one by one in fp32, the partial sums are a random walk W and each step rounds by
-    at most u |W|, uniformly: given the walk, the error is normal with variance 0.18 u^2 sum W^2
+    f32. In a sequential fp32 sum the partial sums are a random walk W and each step rounds by
+    at most u |W|, uniformly: for a given walk, the error is normal with variance 0.18 u^2 sum W^2
     (1/3 for the uniform law, 0.541 for where W lies in its binade). The walk's scale varies too,
     so the tail is exponential: with E exp(s error) = cos(0.42 s u K)^(-1/2) (Cameron and Martin's
     formula for squared Brownian motion), P(|error| > x u K) falls as exp(-3.7 x). A simulation of
@@ -57,39 +57,41 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
     8 u K there are fewer than 1 in 1e13. Blocked, split and tree orders have smaller errors.
     64 u covers the products themselves at small K, and 16 u |beta| the addition of beta C.
 
-    f16, bf16. Products are exact in fp32. Tensor cores add four of them or more at a time to the
-    sum: all are aligned to the largest, with at least 23 bits behind its first, and what is beyond
-    is cut off, as it is from the result (Fasi, Higham, Mikaitis, Pranesh 2021: "Numerical behavior
-    of NVIDIA tensor cores"). What is cut off a product has its random sign and is uniform up to a
-    unit in the last place of the largest: four times the variance of the roundings above, so twice
-    the 8 K, and as much again for the scatter of all other cuts. What is cut off the sum always
-    makes it smaller, on average by 0.72 u |W| (half a unit in the last place), at most twice in
-    four products: it adds up to 0.36 u times the area under |W|. The area under W is normal with
-    variance K^3 / 3, so beyond 5 K^1.5 once in 1e16: 2 K^1.5. IEEE sums are as those of f32.
+    f16, bf16. Products are exact in fp32. Tensor cores add four or more of them to the sum at a
+    time: all are aligned to the largest, with at least 23 bits behind its first, and lower bits
+    are truncated, as are those of the result (Fasi, Higham, Mikaitis, Pranesh 2021: "Numerical
+    behavior of NVIDIA tensor cores"). The truncation of a product has the product's random sign
+    and is uniform up to a unit in the last place of the largest: four times the variance of the
+    roundings above, so twice the 8 K, and as much again for the scatter of all other truncations.
+    Truncating the sum always makes it smaller, on average by 0.72 u |W| (half a unit in the last
+    place), at most twice in four products: it adds up to 0.36 u times the area under |W|. The
+    area under W is normal with variance K^3 / 3, so it exceeds 5 K^1.5 once in 1e16: 2 K^1.5. IEEE
+    sums are as those of f32.
 
-    tf32. Both operands are rounded to 11 bits, to the nearest or, by kernels that let the tensor
-    cores do it, towards zero. Then a product is off by up to 4 h of its size, h = 2^-11, and by
+    tf32. Both operands are rounded to 11 bits, to the nearest or, by kernels that leave it to the
+    tensor cores, towards zero. Then a product is off by up to 4 h of its size, h = 2^-11, and by
     1.6 h in the root mean square (to the nearest 0.6 h). By Bernstein's inequality the sum of K
     such errors, each the product of two normals and a bounded number, exceeds
     1.6 h sqrt(2 K t) + 4 h t once in exp(t) times; t = 32, as below: h (13 sqrt(K) + 128).
 
-    tf32x3. Operands in two parts, each rounded or cut, leave at most 48 u of a product, and 8 u in
-    the root mean square: u (64 sqrt(K) + 1536) by the same inequality. Sums that were cut all along
-    K would not be near fp32; those that leave the tensor cores in time may err twice as far as f32.
+    tf32x3. Operands split in two parts, each rounded or truncated, err by at most 48 u of a
+    product, and 8 u in the root mean square: u (64 sqrt(K) + 1536) by the same inequality. Sums
+    truncated all along K would not be near fp32; those promoted out of the tensor cores in time may
+    err twice as far as f32.
 
-    An epilogue comes on top. No element is larger than
+    An epilogue adds to this. No element is larger than
 
         x = |alpha| (8 sqrt(K) + 32) + 8 |beta| + 8 (with a bias):
 
     a sum of K products of two normals exceeds sqrt(2 K t) + t once in exp(t) times, since its
     E exp(s sum) = (1 - s^2)^(-K/2) <= exp(K s^2 / (2 - 2 s)), and t = 32; a normal number exceeds 8
-    once in 1e15. Adding the bias rounds once, u x. ReLU moves two numbers no further apart and is
-    exact. GELU moves them apart by `GELU_SLOPE` at most, and as x (1 + erf(x / sqrt 2)) / 2 adds
+    once in 1e15. Adding the bias rounds once, u x. ReLU is exact and does not enlarge
+    differences. GELU enlarges them by `GELU_SLOPE` at most, and as x (1 + erf(x / sqrt 2)) / 2 adds
     at most (2.5 x + 0.6) u of its own: erf is within 2 units in the last place (CUDA programming
     guide), its argument within 2 u of its size, and each other step rounds once.
 
-    What is rounded to a 16-bit C at last is the value with its error, of which it may change as
-    large a part as of the right value.
+    Finally the value with its error is rounded to a 16-bit C, which changes the error by as large a
+    fraction as the exact value.
     """
     allowed = abs(alpha) * _sum_error(problem) + 16 * abs(beta)
     largest = _largest(problem, alpha, beta)
@@ -102,34 +104,39 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
 
 
 def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
-    """The largest error of an element with which a library's product passes: that of a kernel, and
-    `LIBRARY_ROUNDINGS` of the largest element."""
+    """The largest error allowed in an element of a library's result.
+
+    That of a kernel, and `LIBRARY_ROUNDINGS` roundings of the largest element.
+    """
     rounded = LIBRARY_ROUNDINGS * roundoff(problem) * _largest(problem, alpha, beta)
     return tolerance(problem, alpha, beta) + rounded
 
 
 def roundoff(problem: Problem) -> float:
-    """How much of an element's size the rounding of fp32 to C's type may be; 0 for fp32."""
+    """Largest relative change when fp32 is rounded to C's type; 0 for fp32."""
     return problem.output_element.roundoff
 
 
 def largest_error(problem: Problem, result: NDArray[Any], wanted: NDArray[np.float64]) -> float:
-    """The largest error of an element as `cuda_src/verify.cu` finds it: |result - wanted|, less
-    what rounding `wanted` to C's type may do. At least 0; NaN if an element of `result` is."""
+    """The largest error of an element as `cuda_src/verify.cu` computes it.
+
+    That is |result - wanted|, less what rounding `wanted` to C's type may change. At least 0; NaN
+    if an element of `result` is NaN.
+    """
     difference: NDArray[np.float64] = np.abs(result.astype(np.float64) - wanted)
     beyond = difference - roundoff(problem) * np.abs(wanted)
     return float(np.max(beyond, initial=0.0))
 
 
-def relative_bound(problem: Problem, vendor: float | None) -> float:
-    """The largest relative error (Frobenius norms) allowed beside the vendor library's.
+def relative_bound(problem: Problem, baseline_error: float | None) -> float:
+    """The largest relative error (Frobenius norms) allowed beside the vendor baseline's.
 
-    Infinite if the vendor's is not known, and where C has fewer than `COMPARABLE` elements: there
-    `tolerance` rules alone.
+    Infinite if the baseline's is unknown, or if C has fewer than `COMPARABLE` elements: then
+    `tolerance` alone decides.
     """
-    if vendor is None or problem.batch * problem.m * problem.n < COMPARABLE:
+    if baseline_error is None or problem.batch * problem.m * problem.n < COMPARABLE:
         return math.inf
-    return max(problem.precision.accuracy * vendor, _never_too_much(problem))
+    return max(problem.precision.accuracy * baseline_error, _always_accepted(problem))
 
 
 def product(
@@ -144,9 +151,9 @@ def product(
 ) -> NDArray[np.float64]:
     """act(alpha op(A) op(B) + beta C + bias) in float64, of shape (m, n) or (batch, m, n).
 
-    `a` and `b` have the shapes in which they are stored: (k, m) and (n, k) where the layout says
-    `t`, with the batch in front if there is one. `c` is not looked at for beta = 0. Arrays are of
-    float32 or float16; NumPy has no bfloat16, whose values come as float32.
+    `a` and `b` have their stored shapes: (k, m) and (n, k) where the layout says `t`, preceded by
+    the batch if there is one. `c` is ignored for beta = 0. Arrays are float32 or float16; bfloat16
+    values are passed as float32, because NumPy has no such type.
     """
     left = a if problem.layout[0] == "n" else a.swapaxes(-1, -2)
     right = b if problem.layout[1] == "n" else b.swapaxes(-1, -2)
@@ -170,17 +177,17 @@ def _sum_error(problem: Problem) -> float:
 
 
 def _largest(problem: Problem, alpha: float, beta: float) -> float:
-    """What no element exceeds; `tolerance` derives it."""
+    """A bound on the size of an element; `tolerance` derives it."""
     bias = 8 if problem.has_bias else 0
     return abs(alpha) * (8 * math.sqrt(problem.k) + 32) + 8 * abs(beta) + bias
 
 
-def _never_too_much(problem: Problem) -> float:
-    """A relative error that is accepted however small the vendor's is, which may be 0 at K = 1.
+def _always_accepted(problem: Problem) -> float:
+    """A relative error accepted however small the baseline's is, which may be 0 at K = 1.
 
-    Rounding both operands to tf32 makes 0.6 h, h = 2^-11, where the vendor's library is free to
-    multiply in fp32; rounding C to 16 bits makes 0.42 of its roundoff. Splitting operands in two
-    parts makes up to 6.4 u, which is too much where K is so short that the vendor's sums make
-    less than half of that: there fp32 itself has to do.
+    Rounding both operands to tf32 causes 0.6 h, h = 2^-11, while the library may multiply in fp32;
+    rounding C to 16 bits causes 0.42 of its roundoff. Splitting operands in two parts causes up to
+    6.4 u, which is not accepted where K is so short that the library's sums err by less than half
+    of that: there the kernel has to be as accurate as fp32.
     """
     return problem.precision.operand_roundoff or EXACT + roundoff(problem) / 2

@@ -54,7 +54,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def nvidia(oracle: ctypes.CDLL, device: Device, kernels: list[Kernel]) -> NDArray[np.int32]:
-    """Blocks and the limits by warps, blocks, registers, shared memory, barriers; INT_MAX: none."""
+    """Resident blocks, then the limit by each resource; INT_MAX for no limit."""
     d = device
     limits = [d.threads_per_block, d.threads_per_sm, d.registers_per_block, d.registers_per_sm]
     limits += [d.warp_size, d.shared_per_block, d.shared_per_block_optin, d.shared_per_sm]
@@ -66,12 +66,14 @@ def nvidia(oracle: ctypes.CDLL, device: Device, kernels: list[Kernel]) -> NDArra
         ],
         dtype=np.int32,
     )
-    found = np.empty((len(kernels), 6), dtype=np.int32)
+    resident = np.empty((len(kernels), 6), dtype=np.int32)
     answered = oracle.occupancy(
-        len(kernels), cases.ctypes.data_as(ctypes.c_void_p), found.ctypes.data_as(ctypes.c_void_p)
+        len(kernels),
+        cases.ctypes.data_as(ctypes.c_void_p),
+        resident.ctypes.data_as(ctypes.c_void_p),
     )
     assert answered == len(kernels), f"cuda_occupancy.h refuses {kernels[answered]} on {d.name}"
-    return found
+    return resident
 
 
 def static_dynamic(shared: int) -> tuple[int, int]:
@@ -96,12 +98,19 @@ def evaluate(device: Device, kernel: Kernel) -> Occupancy:
 
 
 def row(o: Occupancy) -> list[int]:
-    found = (o.blocks_per_sm, o.by_warps, o.by_blocks, o.by_registers, o.by_shared, o.by_barriers)
-    return [INT_MAX if limit is None else limit for limit in found]
+    resident = (
+        o.blocks_per_sm,
+        o.by_warps,
+        o.by_blocks,
+        o.by_registers,
+        o.by_shared,
+        o.by_barriers,
+    )
+    return [INT_MAX if limit is None else limit for limit in resident]
 
 
 def random_kernels(device: Device, count: int) -> Iterator[Kernel]:
-    """Half of each amount anywhere in and beyond what is legal, half at the edges of a limit."""
+    """Random kernels: half anywhere in and beyond the legal range, half at limits."""
     draw = random.Random(str(device.compute_capability))
     for _ in range(count):
         yield (
@@ -114,7 +123,7 @@ def random_kernels(device: Device, count: int) -> Iterator[Kernel]:
 
 
 def shared_edge(device: Device, draw: random.Random) -> int:
-    """An amount of shared memory at which some number of blocks just fits, or 1 byte off."""
+    """Shared memory with which a number of blocks just fits, or 1 byte off."""
     carve_outs = [1024 * size for size in ARCHITECTURES[device.compute_capability].carve_outs]
     sizes = [*carve_outs, device.shared_per_sm, device.shared_per_block, 1024]
     exact = draw.choice(sizes) // draw.randint(1, 8) - device.reserved_shared_per_block
@@ -148,13 +157,13 @@ def test_every_block_size_equals_nvidias_calculator(
 
 
 @pytest.mark.parametrize("limit", ["warps", "blocks", "registers", "shared memory", "barriers"])
-def test_the_random_cases_try_every_limit_often(limit: str) -> None:
+def test_random_cases_hit_every_limit_often(limit: str) -> None:
     kernels = list(random_kernels(H100, CASES_PER_DEVICE))
 
     assert sum(evaluate(H100, kernel).limiters == (limit,) for kernel in kernels) >= 50
 
 
-def test_ten_thousand_evaluations_take_under_a_fifth_of_a_second() -> None:
+def test_ten_thousand_evaluations_take_under_200_ms() -> None:
     kernels = list(random_kernels(H100, 10_000))
 
     seconds = min(
@@ -169,10 +178,15 @@ def test_ten_thousand_evaluations_take_under_a_fifth_of_a_second() -> None:
     assert seconds < 0.2
 
 
-def test_limiters_are_all_limits_that_bind() -> None:
-    found = occupancy(H100, threads=256, registers=64, shared=57344)
+def test_limiters_are_all_binding_limits() -> None:
+    resident = occupancy(H100, threads=256, registers=64, shared=57344)
 
-    assert (found.blocks_per_sm, found.warps_per_sm, found.occupancy, found.limiters) == (
+    assert (
+        resident.blocks_per_sm,
+        resident.warps_per_sm,
+        resident.occupancy,
+        resident.limiters,
+    ) == (
         4,
         32,
         0.5,
@@ -189,22 +203,22 @@ def test_limiters_are_all_limits_that_bind() -> None:
         (32, 32, 232449, "shared memory"),
     ],
 )
-def test_a_block_that_cannot_run_names_the_limit(
+def test_block_that_cannot_run_names_the_limit(
     threads: int, registers: int, shared: int, limiter: str
 ) -> None:
-    found = occupancy(H100, threads=threads, registers=registers, shared=shared)
+    resident = occupancy(H100, threads=threads, registers=registers, shared=shared)
 
-    assert (found.blocks_per_sm, found.limiters) == (0, (limiter,))
+    assert (resident.blocks_per_sm, resident.limiters) == (0, (limiter,))
 
 
-def test_the_largest_opt_in_block_runs_once() -> None:
+def test_largest_opt_in_block_runs_once() -> None:
     assert occupancy(H100, threads=128, registers=32, shared=232448).blocks_per_sm == 1
 
 
-def test_limits_that_do_not_apply_are_left_out() -> None:
-    found = occupancy(find("v100"), threads=128, registers=0, shared=0)
+def test_inapplicable_limits_are_left_out() -> None:
+    resident = occupancy(find("v100"), threads=128, registers=0, shared=0)
 
-    assert found.limits == {"warps": 16, "blocks": 32}
+    assert resident.limits == {"warps": 16, "blocks": 32}
 
 
 @pytest.mark.parametrize(
@@ -219,12 +233,12 @@ def test_impossible_amounts_are_a_usage_error(
 
 
 @pytest.mark.parametrize("carve_out", [-1, 101])
-def test_an_impossible_carve_out_is_a_usage_error(carve_out: int) -> None:
+def test_impossible_carve_out_is_a_usage_error(carve_out: int) -> None:
     with pytest.raises(UsageError, match=f"the carve-out is {carve_out}; give 0 to 100"):
         evaluate(H100, (32, 32, 0, 1, carve_out))
 
 
-def test_an_unknown_compute_capability_names_the_known_ones() -> None:
+def test_unknown_compute_capability_names_the_supported() -> None:
     future = replace(H100, compute_capability=(99, 0))
 
     with pytest.raises(DeviceError, match=r"compute capability 99\.0; take .* 9\.0"):
@@ -234,25 +248,25 @@ def test_an_unknown_compute_capability_names_the_known_ones() -> None:
 # What the source texts say (Kirk and Hwu, Programming Massively Parallel Processors).
 
 
-def test_text_device_d_allows_ten_registers_a_thread_at_1536_threads() -> None:
+def test_text_device_d_allows_ten_registers_a_thread() -> None:
     ten = occupancy(TEXTBOOK, threads=512, registers=10, shared=0)
 
     assert (ten.blocks_per_sm * 512, ten.occupancy) == (1536, 1.0)
 
 
-def test_text_device_d_loses_a_whole_512_thread_block_at_eleven_registers() -> None:
+def test_text_device_d_loses_a_block_at_eleven_registers() -> None:
     eleven = occupancy(TEXTBOOK, threads=512, registers=11, shared=0)
 
     assert (eleven.blocks_per_sm * 512, eleven.limiters) == (1024, ("registers",))
 
 
-def test_text_tile_width_16_on_device_d_is_bound_by_threads_at_6_blocks_not_shared_at_8() -> None:
-    found = occupancy(TEXTBOOK, threads=16 * 16, registers=8, shared=2 * 16 * 16 * 4)
+def test_text_device_d_tile_width_16_is_bound_by_threads() -> None:
+    resident = occupancy(TEXTBOOK, threads=16 * 16, registers=8, shared=2 * 16 * 16 * 4)
 
-    assert (found.limiters, found.by_warps, found.by_shared) == (("warps",), 6, 8)
+    assert (resident.limiters, resident.by_warps, resident.by_shared) == (("warps",), 6, 8)
 
 
-def test_text_h100_has_112_bytes_of_shared_memory_a_thread_at_full_residency() -> None:
+def test_text_h100_has_112_shared_bytes_a_thread() -> None:
     """With 512-thread blocks and each block's reserved 1024 bytes; a square tile needs 8."""
     full = [
         bytes_a_thread

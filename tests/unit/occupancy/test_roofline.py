@@ -10,12 +10,12 @@ RTX_3090 = find("rtx 3090")
 H100 = find("h100")
 
 
-def test_text_the_naive_kernel_does_a_quarter_flop_per_byte() -> None:
+def test_text_naive_kernel_does_a_quarter_flop_per_byte() -> None:
     assert intensity() == 0.25
 
 
 @pytest.mark.parametrize("width", [4, 8, 12, 16, 20, 24, 28, 32])
-def test_text_square_tiles_do_tile_width_over_four_flop_per_byte(width: int) -> None:
+def test_text_square_tiles_do_width_over_four_flop_per_byte(width: int) -> None:
     assert intensity(width, width) == width / 4
 
 
@@ -29,7 +29,7 @@ def test_text_rtx_3090_32x32_tiles_are_bound_at_7489_gflops() -> None:
     assert bound == pytest.approx(7489.6e9, rel=1e-12)
 
 
-def test_text_rtx_3090_32x32_tiles_reach_21_percent_of_35580_gflops() -> None:
+def test_text_rtx_3090_32x32_tiles_reach_21_percent() -> None:
     share = attainable(RTX_3090, intensity(32, 32)) / RTX_3090.peak_fp32
 
     assert (round(share, 2), round(RTX_3090.peak_fp32 / 1e10)) == (0.21, 3558)
@@ -40,16 +40,16 @@ def test_text_3_terabytes_a_second_feed(flop_per_byte: float, gflops: float) -> 
     assert bandwidth_bound(3e12, flop_per_byte) == gflops * 1e9
 
 
-def test_text_150_gigabytes_a_second_feed_600_gflops_with_16x16_tiles() -> None:
+def test_text_150_gb_per_second_feed_600_gflops() -> None:
     """The text counts one 4-byte access as one operation: 150 / 4 accesses, each used 16 times."""
     assert bandwidth_bound(150e9, intensity(16, 16)) == 150e9 / 4 * 16 == 600e9
 
 
-def test_register_tiles_count_by_the_block_they_fill() -> None:
+def test_register_tiles_count_by_their_block() -> None:
     assert intensity(128, 64) == 2 * 128 * 64 / (4 * (128 + 64))
 
 
-def test_half_the_bytes_are_twice_the_intensity() -> None:
+def test_half_the_element_bytes_double_the_intensity() -> None:
     assert intensity(128, 128, element_bytes=2) == 2 * intensity(128, 128)
 
 
@@ -57,21 +57,21 @@ def test_nothing_is_faster_than_the_peak() -> None:
     assert attainable(H100, 1e6) == H100.peak_fp32
 
 
-def test_in_16_bits_nothing_is_faster_than_the_tensor_cores() -> None:
+def test_nothing_in_16_bits_beats_the_tensor_cores() -> None:
     assert attainable(H100, 1e6, "bf16") == H100.peak("bf16")
 
 
-def test_a_large_square_product_in_tf32_is_bound_by_the_tensor_cores() -> None:
+def test_large_square_gemm_in_tf32_is_compute_bound() -> None:
     assert least_seconds(Problem(8192, 8192, 8192, "tf32"), H100) == pytest.approx(
         2 * 8192**3 / H100.peak("tf32")
     )
 
 
-def test_a_large_square_product_is_bound_by_the_peak() -> None:
+def test_large_square_gemm_is_compute_bound() -> None:
     assert least_seconds(Problem(4096, 4096, 4096), H100) == 2 * 4096**3 / H100.peak_fp32
 
 
-def test_a_product_with_one_row_is_bound_by_the_bandwidth() -> None:
+def test_gemm_with_one_row_is_bandwidth_bound() -> None:
     moved = 4 * (4096 + 4096 * 4096 + 4096)
 
     assert least_seconds(Problem(1, 4096, 4096), H100) == moved / H100.memory_bandwidth

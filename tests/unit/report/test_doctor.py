@@ -1,4 +1,4 @@
-"""The doctor: what is fine, what is not, and what to install."""
+"""The doctor: what works, what does not, and what to install."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def check(name: str) -> doctor.Check:
-    return next(found for found in doctor.checks() if found.name == name)
+    return next(result for result in doctor.checks() if result.name == name)
 
 
 def put(directory: Path, name: str, text: str) -> None:
@@ -35,20 +35,20 @@ def put(directory: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     "name", ["Python", "CUDA sources", "NVRTC", "compilation", "Optuna", "cache"]
 )
-def test_this_machine_is_fine_in_all_that_needs_no_gpu(name: str) -> None:
+def test_checks_that_need_no_gpu_pass_here(name: str) -> None:
     assert check(name).ok is True
 
 
 def test_every_failed_check_says_what_to_do() -> None:
-    assert [found for found in doctor.checks() if found.ok is False and not found.remedy] == []
+    assert [result for result in doctor.checks() if result.ok is False and not result.remedy] == []
 
 
 def test_no_nvrtc_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
     monkeypatch.setattr(nvcc, "version", lambda: None)
-    found = check("NVRTC")
-    assert found.ok is False
-    assert found.remedy == "pip install 'cuda-core[cu13]'"
+    result = check("NVRTC")
+    assert result.ok is False
+    assert result.remedy == "pip install 'cuda-core[cu13]'"
 
 
 def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_no_compiler_at_all_fails_the_compilation(monkeypatch: pytest.MonkeyPatc
     assert "cuda-core[cu13]" in check("compilation").detail
 
 
-def test_nvcc_in_place_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvcc_instead_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
     monkeypatch.setattr(nvcc, "version", lambda: "nvcc 13.0.88")
     assert check("NVRTC").ok is None
@@ -65,39 +65,39 @@ def test_nvcc_in_place_of_nvrtc_is_no_failure(monkeypatch: pytest.MonkeyPatch) -
 
 def test_kernel_that_does_not_compile_gives_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "build", lambda *_: (None, "catastrophic error: internal"))
-    found = check("compilation")
-    assert found.ok is False
-    assert "catastrophic error: internal" in found.detail
+    result = check("compilation")
+    assert result.ok is False
+    assert "catastrophic error: internal" in result.detail
 
 
 def test_no_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
 
     def absent(*_: object) -> None:
-        raise RuntimeError("libcuda.so.1 not found")
+        raise RuntimeError("libcuda.so.1 not result")
 
     monkeypatch.setattr(driver, "cuDriverGetVersion", absent)
-    found = check("driver")
-    assert (found.ok, found.detail) == (False, "libcuda.so.1 not found")
-    assert found.remedy.startswith("install NVIDIA's driver, 580 or newer")
+    result = check("driver")
+    assert (result.ok, result.detail) == (False, "libcuda.so.1 not result")
+    assert result.remedy.startswith("install NVIDIA's driver, 580 or newer")
 
 
 def test_old_driver_gives_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
 
     monkeypatch.setattr(driver, "cuDriverGetVersion", lambda: (0, 12_080))
-    found = check("driver")
-    assert found.ok is False
-    assert found.detail.startswith("CUDA 12.8")
+    result = check("driver")
+    assert result.ok is False
+    assert result.detail.startswith("CUDA 12.8")
 
 
 def test_no_gpu_points_to_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
 
     monkeypatch.setattr(driver, "cuInit", lambda _: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
-    found = check("GPU")
-    assert found.ok is False
-    assert "--device replay:h100" in found.remedy
+    result = check("GPU")
+    assert result.ok is False
+    assert "--device replay:h100" in result.remedy
 
 
 def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,9 +107,9 @@ def test_no_cuda_bindings_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
 def test_no_pycuda_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda _: None)
-    found = check("PyCUDA")
-    assert found.ok is False
-    assert "pip install 'tile-autotune[gpu]'" in found.remedy
+    result = check("PyCUDA")
+    assert result.ok is False
+    assert "pip install 'tile-autotune[gpu]'" in result.remedy
 
 
 def test_broken_pycuda_gives_the_last_line_of_its_error(
@@ -120,8 +120,8 @@ def test_broken_pycuda_gives_the_last_line_of_its_error(
     put(tmp_path / "pycuda", "driver.py", "raise ImportError('libcuda.so.1: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = check("PyCUDA")
-    assert (found.ok, found.detail) == (
+    result = check("PyCUDA")
+    assert (result.ok, result.detail) == (
         False,
         "does not import: ImportError: libcuda.so.1: cannot open",
     )
@@ -132,15 +132,15 @@ def test_full_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    found = check("cache")
-    assert found.ok is False
-    assert f"{settings.cache_dir()}: No space left on device" in found.detail
+    result = check("cache")
+    assert result.ok is False
+    assert f"{settings.cache_dir()}: No space left on device" in result.detail
 
 
 def test_cache_that_is_a_file_is_named() -> None:
     settings.cache_dir().touch()
-    found = check("cache")
-    assert (found.ok, "not a directory" in found.detail) == (False, True)
+    result = check("cache")
+    assert (result.ok, "not a directory" in result.detail) == (False, True)
 
 
 def test_broken_recording_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,17 +149,17 @@ def test_broken_recording_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(recording, "names", lambda: {"h100": (Problem(64, 64, 64),)})
     monkeypatch.setattr(recording, "find", broken)
-    found = check("recordings")
-    assert (found.ok, found.detail) == (False, "64x64x64-f32-nn.json.gz: not a recording")
+    result = check("recordings")
+    assert (result.ok, result.detail) == (False, "64x64x64-f32-nn.json.gz: not a recording")
 
 
-def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_raises_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Path:
         raise ZeroDivisionError("surprise")
 
     monkeypatch.setattr(settings, "source_dir", broken)
-    found = check("CUDA sources")
-    assert (found.ok, found.detail) == (False, "ZeroDivisionError: surprise")
+    result = check("CUDA sources")
+    assert (result.ok, result.detail) == (False, "ZeroDivisionError: surprise")
 
 
 def test_table_shows_the_remedy_with_its_brackets() -> None:

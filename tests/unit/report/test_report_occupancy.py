@@ -23,7 +23,7 @@ def printed(table: Table, width: int = 200) -> str:
     return console.file.getvalue()
 
 
-def test_a_tile_width_row_has_the_kernels_resources_and_bound() -> None:
+def test_tile_width_row_has_resources_and_bound() -> None:
     (row,) = tile_width_rows(RTX_3090, {32: 40})
 
     assert (row.threads, row.shared, row.blocks_per_sm, row.limiter, row.flop_per_byte) == (
@@ -41,7 +41,7 @@ def test_text_32_is_the_widest_square_tile() -> None:
     assert max(row.tile_width or 0 for row in rows if row.blocks_per_sm) == 32
 
 
-def test_a_tile_too_wide_for_the_device_says_so() -> None:
+def test_tile_too_wide_for_the_device_says_so() -> None:
     (row,) = tile_width_rows(RTX_3090, {33: 32})
 
     assert (row.limiter, row.bound_gflops) == (
@@ -50,13 +50,13 @@ def test_a_tile_too_wide_for_the_device_says_so() -> None:
     )
 
 
-def test_a_kernel_that_takes_too_many_registers_says_so() -> None:
+def test_kernel_with_too_many_registers_says_so() -> None:
     row = kernel_row(RTX_3090, threads=1024, registers=128, shared=0)
 
     assert row.limiter == "does not fit: registers"
 
 
-def test_rows_are_json() -> None:
+def test_rows_serialise_to_json() -> None:
     rows = tile_width_rows(RTX_3090, dict.fromkeys(WIDTHS, 32))
 
     assert [entry["tile_width"] for entry in json.loads(json.dumps([asdict(r) for r in rows]))] == [
@@ -64,13 +64,13 @@ def test_rows_are_json() -> None:
     ]
 
 
-def test_the_table_shows_the_bound_and_its_share_of_the_peak() -> None:
+def test_table_shows_the_bound_and_its_share_of_the_peak() -> None:
     text = printed(render(tile_width_rows(RTX_3090, {32: 40})))
 
     assert "7,489.6   21%" in text
 
 
-def test_the_table_of_one_kernel_shows_each_limit_and_no_tile() -> None:
+def test_table_of_one_kernel_shows_limits_and_no_tile() -> None:
     text = printed(render([kernel_row(RTX_3090, threads=256, registers=64, shared=8192)]))
 
     # A block has 8 KB and 1 KB that is reserved; an SM of 8.6 has 100 KB: 11 blocks.
@@ -84,7 +84,7 @@ def test_the_table_of_one_kernel_shows_each_limit_and_no_tile() -> None:
         (kernel_row(H100, threads=1024, registers=255, shared=232448),),
     ],
 )
-def test_the_table_loses_nothing_on_a_terminal_of_80_columns(
+def test_table_fits_a_terminal_of_80_columns(
     rows: tuple[OccupancyRow, ...],
 ) -> None:
     text = printed(render(rows), width=80)

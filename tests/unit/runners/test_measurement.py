@@ -1,4 +1,4 @@
-"""A measurement on disk: the relative error is kept, and files from before it are still read."""
+"""Measurements on disk: the relative error is kept; older files without it are read."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def without_relative_errors(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "outcome", [MEASURED, Failure("accuracy", "relative error 1e-06 is 2.0 times the vendor's")]
 )
-def test_a_recording_keeps_relative_errors(tmp_path: Path, outcome: Measurement | Failure) -> None:
+def test_recording_keeps_relative_errors(tmp_path: Path, outcome: Measurement | Failure) -> None:
     recorded(outcome).save(path := tmp_path / "one.json.gz")
     assert Recording.load(path) == recorded(outcome)
 
 
-def test_a_recording_without_relative_errors_is_read(tmp_path: Path) -> None:
+def test_recording_without_relative_errors_is_read(tmp_path: Path) -> None:
     recorded(MEASURED).save(path := tmp_path / "old.json.gz")
     rewritten(path, without_relative_errors)
     older = replace(MEASURED, relative_error=None)
     assert Recording.load(path) == recorded(older, older)
 
 
-def test_a_record_keeps_the_relative_error() -> None:
+def test_record_keeps_the_relative_error() -> None:
     assert codec.measurement(asdict(MEASURED)) == MEASURED
 
 
-def test_a_record_without_a_relative_error_is_read() -> None:
+def test_record_without_a_relative_error_is_read() -> None:
     old = {name: value for name, value in asdict(MEASURED).items() if name != "relative_error"}
     assert codec.measurement(old) == replace(MEASURED, relative_error=None)
 
 
 @pytest.mark.parametrize("wrong", ["1e-6", float("nan"), float("inf"), True])
-def test_a_relative_error_that_is_none_is_refused(wrong: object) -> None:
+def test_invalid_relative_error_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="relative_error"):
         codec.measurement(asdict(MEASURED) | {"relative_error": wrong})

@@ -1,3 +1,5 @@
+"""The runner whose times come from the cost model."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -33,39 +35,39 @@ def tuned(store: Store) -> Record:
     )
 
 
-def test_a_time_is_the_models_for_the_compiled_resources() -> None:
+def test_time_is_predicted_from_compiled_resources() -> None:
     runner, candidate = predicted(16)
     expected = cost.predict(tiled(16), SQUARE, H100, candidate.resources)
     assert runner.measure(candidate, None) == Measurement(expected, samples=0)
 
 
-def test_nothing_ran_so_nothing_was_verified() -> None:
+def test_prediction_has_no_samples_and_no_error() -> None:
     runner, candidate = predicted(16)
     outcome = runner.measure(candidate, None)
     assert isinstance(outcome, Measurement)
     assert (outcome.samples, outcome.error, outcome.cold_us) == (0, None, None)
 
 
-def test_timing_again_changes_nothing() -> None:
+def test_rematch_repeats_the_prediction() -> None:
     runner, candidate = predicted(16)
     assert runner.rematch([candidate] * 2) == [runner.measure(candidate, None)] * 2
 
 
-def test_there_is_no_baseline() -> None:
+def test_prediction_has_no_baseline() -> None:
     assert PredictedRunner(SQUARE, H100).baseline() is None
 
 
-def test_a_predicted_record_is_marked_so_and_kept_apart(tmp_path: Path) -> None:
+def test_predicted_record_is_marked_and_kept_apart(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert tuned(store).evidence == "predicted"
     assert store.load(H100, SQUARE, "measured") is None
 
 
-def test_the_best_predicted_is_the_models_first(tmp_path: Path) -> None:
+def test_best_prediction_is_the_models_first(tmp_path: Path) -> None:
     entries = tuned(Store(tmp_path)).entries
     resources = [entry.resources for entry in entries]
     times = [
-        cost.predict(entry.config, SQUARE, H100, taken)
-        for entry, taken in zip(entries, resources, strict=True)
+        cost.predict(entry.config, SQUARE, H100, used)
+        for entry, used in zip(entries, resources, strict=True)
     ]
     assert [entry.measurement.time_us for entry in entries] == sorted(times)

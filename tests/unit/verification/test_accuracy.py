@@ -1,4 +1,4 @@
-"""What is too inaccurate beside the vendor's library, and how that is told."""
+"""Accuracy relative to the vendor baseline: what fails, and with which message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def measured(error: float | None) -> Measurement:
     return Measurement(100.0, relative_error=error)
 
 
-def test_an_inaccurate_candidate_falls_with_the_numbers() -> None:
+def test_inaccurate_candidate_fails_with_the_numbers() -> None:
     assert judged(PROBLEM, measured(1.2e-6), VENDOR_ERROR) == Failure(
         "accuracy",
         "relative error 1.2e-06 is 2.1 times the vendor library's 5.7e-07; 8.6e-07 is allowed",
@@ -24,11 +24,11 @@ def test_an_inaccurate_candidate_falls_with_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("error", [0.0, 5.7e-7, 8.54e-7])
-def test_up_to_one_and_a_half_of_the_vendors_error_is_accurate(error: float) -> None:
+def test_up_to_1_5_times_the_baselines_error_is_accurate(error: float) -> None:
     assert judged(PROBLEM, measured(error), VENDOR_ERROR) == measured(error)
 
 
-def test_an_exact_vendor_is_told_of() -> None:
+def test_failure_beside_an_exact_baseline_says_so() -> None:
     assert judged(PROBLEM, measured(2e-7), 0.0) == Failure(
         "accuracy",
         "relative error 2e-07 is more than the vendor library's 0; 1.2e-07 is allowed",
@@ -40,14 +40,14 @@ def test_nan_is_inaccurate() -> None:
 
 
 @pytest.mark.parametrize(("error", "vendor"), [(1.0, None), (None, VENDOR_ERROR)])
-def test_what_is_not_known_is_not_judged(error: float | None, vendor: float | None) -> None:
+def test_unknown_errors_are_not_judged(error: float | None, vendor: float | None) -> None:
     assert judged(PROBLEM, measured(error), vendor) == measured(error)
 
 
-def test_a_failure_stays_what_it_is() -> None:
+def test_failure_is_passed_through() -> None:
     crash = Failure("crash", "illegal access")
     assert judged(PROBLEM, crash, VENDOR_ERROR) == crash
 
 
-def test_few_elements_are_not_compared() -> None:
+def test_too_few_elements_are_not_compared() -> None:
     assert judged(Problem(8, 8, 64), measured(1e-6), VENDOR_ERROR) == measured(1e-6)

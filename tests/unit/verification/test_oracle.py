@@ -1,4 +1,4 @@
-"""The stated tolerances admit what correct kernels do and refuse lower precision."""
+"""Tolerances: correct kernels pass, lower precision fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Matrix = NDArray[np.float32]
 Exact = NDArray[np.float64]
 
 BITS = {"f32": 24, "tf32": 11, "tf32x3": 24, "f16": 11, "bf16": 8}
-"""Of the mantissas of operands."""
+"""Mantissa bits of operands."""
 
 
 def operands(problem: Problem, seed: int = 0) -> tuple[Matrix, Matrix]:
@@ -38,7 +38,7 @@ def operands(problem: Problem, seed: int = 0) -> tuple[Matrix, Matrix]:
 
 
 def added_one_by_one(a: Matrix, b: Matrix) -> Matrix:
-    """The worst order: K fused multiply-adds in a row, each rounded to fp32."""
+    """The worst order: K sequential fused multiply-adds, each rounded to fp32."""
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
     for column, row in zip(a.T.astype(np.float64), b.astype(np.float64), strict=True):
         total = (total + np.outer(column, row)).astype(np.float32)
@@ -46,7 +46,7 @@ def added_one_by_one(a: Matrix, b: Matrix) -> Matrix:
 
 
 def kept(values: NDArray[Any], bits: int, way: Callable[[Exact], Exact] = np.rint) -> Exact:
-    """The values with mantissas of so many bits, rounded to the nearest or otherwise."""
+    """The values with mantissas of `bits` bits, rounded to the nearest or otherwise."""
     mantissa, exponent = np.frexp(values.astype(np.float64))
     result: Exact = np.ldexp(way(np.ldexp(mantissa, bits)), exponent - bits)
     return result
@@ -66,7 +66,7 @@ def cut_sums(a: Exact, b: Exact, total: Exact | None = None, together: int = 4) 
 
 
 def of_compute(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> tuple[Exact, Exact]:
-    """The operands as they are stored: rounded for 16 bits."""
+    """The operands as stored: rounded for 16-bit types."""
     bits = BITS[problem.operand_type]
     return kept(a, bits), kept(b, bits)
 
@@ -131,7 +131,7 @@ def test_three_tf32_products_are_within_tolerance(k: int, way: Callable[[Exact],
 
 @pytest.mark.parametrize("compute", SERVED)
 @pytest.mark.parametrize("k", [1, 17, 2048])
-def test_ieee_sums_serve_every_compute(k: int, compute: str) -> None:
+def test_ieee_sums_are_within_every_tolerance(k: int, compute: str) -> None:
     problem = Problem(64, 64, k, compute)
     a, b = of_compute(problem, *operands(problem))
     result = kept(
@@ -151,7 +151,7 @@ def test_tf32_products_are_beyond_the_tolerance_of_fp32(k: int, compute: str) ->
 
 @pytest.mark.parametrize("compute", SERVED)
 @pytest.mark.parametrize("k", [1, 17, 256, 2048])
-def test_a_missing_product_is_beyond_tolerance(k: int, compute: str) -> None:
+def test_missing_product_is_beyond_tolerance(k: int, compute: str) -> None:
     problem = Problem(64, 64, k, compute)
     a, b = of_compute(problem, *operands(problem))
     short = kept(product(problem, a * (np.arange(k) < k - 1), b), BITS[problem.output_type])
@@ -160,12 +160,12 @@ def test_a_missing_product_is_beyond_tolerance(k: int, compute: str) -> None:
 
 @pytest.mark.parametrize("compute", SERVED)
 @pytest.mark.parametrize("k", [64, 4096])
-def test_elements_of_other_places_are_beyond_tolerance(k: int, compute: str) -> None:
+def test_misplaced_elements_are_beyond_tolerance(k: int, compute: str) -> None:
     problem = Problem(64, 64, k, compute)
     wanted = product(problem, *operands(problem))
     there = kept(np.roll(wanted, 1, axis=1), BITS[problem.output_type])
-    found = np.abs(there - wanted) > tolerance(problem) + roundoff(problem) * np.abs(wanted)
-    assert found.mean() > 0.98
+    wrong = np.abs(there - wanted) > tolerance(problem) + roundoff(problem) * np.abs(wanted)
+    assert wrong.mean() > 0.98
 
 
 def test_tolerance_has_the_stated_value() -> None:
@@ -181,7 +181,7 @@ def test_tolerance_has_the_stated_value() -> None:
         ("bf16", 2400 + 2000 + 64),
     ],
 )
-def test_tolerances_of_tensor_cores_have_the_stated_values(compute: str, sum_error: float) -> None:
+def test_tensor_core_tolerances_have_the_stated_values(compute: str, sum_error: float) -> None:
     problem = Problem(1, 1, 100, compute, output="f32")
     assert tolerance(problem, 0.5, -2.0) == 2.0**-24 * (0.5 * sum_error + 32)
 
@@ -189,16 +189,16 @@ def test_tolerances_of_tensor_cores_have_the_stated_values(compute: str, sum_err
 @pytest.mark.parametrize(("compute", "unit"), [("f16", 2.0**-11), ("bf16", 2.0**-8)])
 def test_rounding_to_16_bits_is_no_error(compute: str, unit: float) -> None:
     problem, value = Problem(1, 1, 1, compute), np.array([[1 + unit]])
-    errors = [largest_error(problem, np.array([[one]]), value) for one in (1, 1 - unit)]
+    errors = [largest_error(problem, np.array([[result]]), value) for result in (1, 1 - unit)]
     assert errors == pytest.approx([0, unit], rel=0.01)
 
 
-def test_a_bad_number_is_an_error_of_its_own() -> None:
+def test_nan_is_an_error() -> None:
     wanted = np.ones((1, 2))
     assert np.isnan(largest_error(Problem(1, 2, 1, "f16"), np.array([[np.nan, 1]]), wanted))
 
 
-def test_a_library_may_round_before_the_activation() -> None:
+def test_library_may_round_before_the_activation() -> None:
     problem = Problem(64, 64, 256, "bf16", epilogue="gelu")
     a, b = of_compute(problem, *operands(problem))
     between = kept(product(Problem(64, 64, 256), a, b), 8)
@@ -209,13 +209,13 @@ def test_a_library_may_round_before_the_activation() -> None:
     assert tolerance(problem) < error <= library_tolerance(problem)
 
 
-def test_a_library_with_an_fp32_result_is_judged_like_a_kernel() -> None:
+def test_library_with_fp32_output_is_judged_like_a_kernel() -> None:
     problem = Problem(64, 64, 256, "bf16", output="f32")
     assert library_tolerance(problem) == tolerance(problem)
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_product_reads_operands_as_they_are_stored(layout: str) -> None:
+def test_product_reads_operands_as_stored(layout: str) -> None:
     a, b = operands(Problem(3, 4, 5))
     c = np.ones((3, 4), np.float32)
     stored_a = a if layout[0] == "n" else a.T
@@ -234,16 +234,16 @@ def test_beta_zero_ignores_nan_in_c() -> None:
 def test_product_of_a_batch_applies_the_epilogue_to_each() -> None:
     rng = np.random.default_rng(0)
     a = rng.standard_normal((2, 3, 5), dtype=np.float32)
-    b = rng.standard_normal((4, 5), dtype=np.float32)  # one for the whole batch
+    b = rng.standard_normal((4, 5), dtype=np.float32)  # shared by the whole batch
     bias = np.array([-9, 0, 9, 99], np.float32)
     problem = Problem(3, 4, 5, layout="nt", batch=2, epilogue="bias_relu")
-    wanted = [np.maximum(one.astype(np.float64) @ b.T + bias, 0) for one in a]
+    wanted = [np.maximum(matrix.astype(np.float64) @ b.T + bias, 0) for matrix in a]
     np.testing.assert_allclose(product(problem, a, b, bias=bias), wanted, rtol=1e-6)
 
 
-def test_gelu_is_the_exact_one() -> None:
-    one, x = np.ones((1, 1), np.float32), np.array([[-3, -1, 0, 0.5, 2]], np.float32)
-    result = product(Problem(1, 5, 1, epilogue="gelu"), one, x)
+def test_gelu_is_exact() -> None:
+    ones, x = np.ones((1, 1), np.float32), np.array([[-3, -1, 0, 0.5, 2]], np.float32)
+    result = product(Problem(1, 5, 1, epilogue="gelu"), ones, x)
     # x times the standard normal distribution function, from its tables.
     np.testing.assert_allclose(
         result[0], [-3 * 0.0013499, -0.1586553, 0, 0.5 * 0.6914625, 2 * 0.9772499], atol=1e-6
@@ -272,7 +272,7 @@ def test_epilogues_in_fp32_are_within_tolerance(k: int, epilogue: str) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 17, 256])
-def test_the_approximate_gelu_is_beyond_tolerance(k: int) -> None:
+def test_approximate_gelu_is_beyond_tolerance(k: int) -> None:
     problem = Problem(128, 128, k, epilogue="gelu")
     a, b = operands(problem)
     x = a.astype(np.float64) @ b
@@ -281,7 +281,7 @@ def test_the_approximate_gelu_is_beyond_tolerance(k: int) -> None:
 
 
 @pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "bias_gelu"])
-def test_a_bias_of_the_next_column_is_beyond_tolerance(epilogue: str) -> None:
+def test_shifted_bias_is_beyond_tolerance(epilogue: str) -> None:
     problem = Problem(64, 64, 256, epilogue=epilogue)
     (a, b), bias = operands(problem), np.random.default_rng(1).standard_normal(64, np.float32)
     shifted = product(problem, a, b, bias=np.roll(bias, 1))
@@ -293,7 +293,7 @@ def relative_error(problem: Problem, a: Matrix, b: Matrix) -> float:
     return float(np.linalg.norm(added_one_by_one(a, b) - wanted) / np.linalg.norm(wanted))
 
 
-def test_equally_accurate_kernels_pass_at_the_fewest_elements_compared() -> None:
+def test_equal_accuracy_passes_at_the_fewest_elements() -> None:
     problem = Problem(16, COMPARABLE // 16, 256)
     ratios = []
     for seed in range(100):
@@ -310,7 +310,7 @@ def test_equally_accurate_kernels_pass_at_the_fewest_elements_compared() -> None
     ("compute", "vendor", "times"),
     [("f32", 1e-6, 1.5), ("tf32x3", 1e-6, 2), ("tf32", 1e-3, 1.5), ("f16", 1e-3, 1.5)],
 )
-def test_a_relative_error_may_be_a_little_above_the_vendors(
+def test_relative_error_may_slightly_exceed_the_baselines(
     compute: str, vendor: float, times: float
 ) -> None:
     assert relative_bound(Problem(64, 64, 4096, compute), vendor) == pytest.approx(times * vendor)
@@ -324,7 +324,7 @@ def off(problem: Problem, result: NDArray[Any], a: NDArray[Any], b: NDArray[Any]
 
 @pytest.mark.parametrize("k", [1, 64])
 @pytest.mark.parametrize("compute", ["f16", "bf16"])
-def test_one_rounding_to_16_bits_is_never_too_much(compute: str, k: int) -> None:
+def test_one_rounding_to_16_bits_is_accepted(compute: str, k: int) -> None:
     problem = Problem(64, 64, k, compute)
     a, b = of_compute(problem, *operands(problem))
     once = kept(product(problem, a, b), BITS[compute])
@@ -334,7 +334,7 @@ def test_one_rounding_to_16_bits_is_never_too_much(compute: str, k: int) -> None
 
 
 @pytest.mark.parametrize("k", [1, 64])
-def test_operands_of_tf32_are_to_be_rounded_to_the_nearest(k: int) -> None:
+def test_tf32_operands_have_to_be_rounded_to_nearest(k: int) -> None:
     problem = Problem(64, 64, k, "tf32")
     a, b = operands(problem)
     errors = [
@@ -345,18 +345,18 @@ def test_operands_of_tf32_are_to_be_rounded_to_the_nearest(k: int) -> None:
 
 
 @pytest.mark.parametrize(("way", "enough"), [(np.rint, True), (np.trunc, False)])
-def test_beside_a_vendor_that_rounds_once_only_rounded_parts_are_accurate_enough(
+def test_exact_baseline_accepts_only_rounded_parts(
     way: Callable[[Exact], Exact], enough: bool
 ) -> None:
     problem = Problem(64, 64, 1, "tf32x3")
     a, b = operands(problem)
     vendor = off(problem, product(problem, a, b).astype(np.float32), a, b)
-    found = off(problem, three_products(a, b, way), a, b) <= relative_bound(problem, vendor)
-    assert found == enough
+    accepted = off(problem, three_products(a, b, way), a, b) <= relative_bound(problem, vendor)
+    assert accepted == enough
 
 
 @pytest.mark.parametrize("vendor", [0.0, 0.1 * UNIT_ROUNDOFF])
-def test_an_exact_vendor_rejects_nobody_for_a_rounding(vendor: float) -> None:
+def test_exact_baseline_accepts_a_few_roundings(vendor: float) -> None:
     assert relative_bound(Problem(64, 64, 1), vendor) == EXACT
 
 
@@ -364,9 +364,11 @@ def test_an_exact_vendor_rejects_nobody_for_a_rounding(vendor: float) -> None:
     ("problem", "vendor"),
     [(Problem(64, 64, 64), None), (Problem(1, 511, 64), 1e-9), (Problem(1, 1, 10**6), 1e-9)],
 )
-def test_what_cannot_be_compared_is_not(problem: Problem, vendor: float | None) -> None:
+def test_bound_is_infinite_if_errors_cannot_be_compared(
+    problem: Problem, vendor: float | None
+) -> None:
     assert relative_bound(problem, vendor) == math.inf
 
 
-def test_a_batch_counts_as_elements_to_compare() -> None:
+def test_batch_counts_towards_comparable_elements() -> None:
     assert relative_bound(Problem(1, 1, 64, batch=512), 1e-6) == pytest.approx(1.5e-6)
