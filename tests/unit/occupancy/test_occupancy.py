@@ -66,14 +66,14 @@ def nvidia(oracle: ctypes.CDLL, device: Device, kernels: list[Kernel]) -> NDArra
         ],
         dtype=np.int32,
     )
-    resident = np.empty((len(kernels), 6), dtype=np.int32)
+    limits = np.empty((len(kernels), 6), dtype=np.int32)
     answered = oracle.occupancy(
         len(kernels),
         cases.ctypes.data_as(ctypes.c_void_p),
-        resident.ctypes.data_as(ctypes.c_void_p),
+        limits.ctypes.data_as(ctypes.c_void_p),
     )
     assert answered == len(kernels), f"cuda_occupancy.h refuses {kernels[answered]} on {d.name}"
-    return resident
+    return limits
 
 
 def static_dynamic(shared: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def row(o: Occupancy) -> list[int]:
         o.by_shared,
         o.by_barriers,
     )
-    return [INT_MAX if limit is None else limit for limit in resident]
+    return [INT_MAX if limit is None else limit for limit in limits]
 
 
 def random_kernels(device: Device, count: int) -> Iterator[Kernel]:
@@ -179,13 +179,13 @@ def test_ten_thousand_evaluations_take_under_200_ms() -> None:
 
 
 def test_limiters_are_all_binding_limits() -> None:
-    resident = occupancy(H100, threads=256, registers=64, shared=57344)
+    o = occupancy(H100, threads=256, registers=64, shared=57344)
 
     assert (
-        resident.blocks_per_sm,
-        resident.warps_per_sm,
-        resident.occupancy,
-        resident.limiters,
+        o.blocks_per_sm,
+        o.warps_per_sm,
+        o.occupancy,
+        o.limiters,
     ) == (
         4,
         32,

@@ -299,21 +299,23 @@ def test_equal_accuracy_passes_at_the_fewest_elements() -> None:
     for seed in range(100):
         a, b = operands(problem, seed)
         order = np.random.default_rng(seed).permutation(problem.k)
-        vendor = relative_error(problem, a, b)
-        ratios.append(relative_error(problem, a[:, order], b[order]) / vendor)
+        baseline_error = relative_error(problem, a, b)
+        ratios.append(relative_error(problem, a[:, order], b[order]) / baseline_error)
     assert max(ratios) < problem.precision.accuracy
     # The standard deviation that `COMPARABLE` states.
     assert np.std(ratios) == pytest.approx(1.73 / COMPARABLE**0.5, rel=0.25)
 
 
 @pytest.mark.parametrize(
-    ("compute", "vendor", "times"),
+    ("compute", "baseline_error", "times"),
     [("f32", 1e-6, 1.5), ("tf32x3", 1e-6, 2), ("tf32", 1e-3, 1.5), ("f16", 1e-3, 1.5)],
 )
 def test_relative_error_may_slightly_exceed_the_baselines(
-    compute: str, vendor: float, times: float
+    compute: str, baseline_error: float, times: float
 ) -> None:
-    assert relative_bound(Problem(64, 64, 4096, compute), vendor) == pytest.approx(times * vendor)
+    assert relative_bound(Problem(64, 64, 4096, compute), baseline_error) == pytest.approx(
+        times * baseline_error
+    )
 
 
 def off(problem: Problem, result: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -350,24 +352,26 @@ def test_exact_baseline_accepts_only_rounded_parts(
 ) -> None:
     problem = Problem(64, 64, 1, "tf32x3")
     a, b = operands(problem)
-    vendor = off(problem, product(problem, a, b).astype(np.float32), a, b)
-    accepted = off(problem, three_products(a, b, way), a, b) <= relative_bound(problem, vendor)
+    baseline_error = off(problem, product(problem, a, b).astype(np.float32), a, b)
+    accepted = off(problem, three_products(a, b, way), a, b) <= relative_bound(
+        problem, baseline_error
+    )
     assert accepted == enough
 
 
-@pytest.mark.parametrize("vendor", [0.0, 0.1 * UNIT_ROUNDOFF])
-def test_exact_baseline_accepts_a_few_roundings(vendor: float) -> None:
-    assert relative_bound(Problem(64, 64, 1), vendor) == EXACT
+@pytest.mark.parametrize("baseline_error", [0.0, 0.1 * UNIT_ROUNDOFF])
+def test_exact_baseline_accepts_a_few_roundings(baseline_error: float) -> None:
+    assert relative_bound(Problem(64, 64, 1), baseline_error) == EXACT
 
 
 @pytest.mark.parametrize(
-    ("problem", "vendor"),
+    ("problem", "baseline_error"),
     [(Problem(64, 64, 64), None), (Problem(1, 511, 64), 1e-9), (Problem(1, 1, 10**6), 1e-9)],
 )
 def test_bound_is_infinite_if_errors_cannot_be_compared(
-    problem: Problem, vendor: float | None
+    problem: Problem, baseline_error: float | None
 ) -> None:
-    assert relative_bound(problem, vendor) == math.inf
+    assert relative_bound(problem, baseline_error) == math.inf
 
 
 def test_batch_counts_towards_comparable_elements() -> None:
