@@ -98,7 +98,7 @@ def evaluate(device: Device, kernel: Kernel) -> Occupancy:
 
 
 def row(o: Occupancy) -> list[int]:
-    resident = (
+    limits = (
         o.blocks_per_sm,
         o.by_warps,
         o.by_blocks,
