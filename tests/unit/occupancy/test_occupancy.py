@@ -66,14 +66,14 @@ def nvidia(oracle: ctypes.CDLL, device: Device, kernels: list[Kernel]) -> NDArra
         ],
         dtype=np.int32,
     )
-    limits = np.empty((len(kernels), 6), dtype=np.int32)
+    answers = np.empty((len(kernels), 6), dtype=np.int32)
     answered = oracle.occupancy(
         len(kernels),
         cases.ctypes.data_as(ctypes.c_void_p),
-        limits.ctypes.data_as(ctypes.c_void_p),
+        answers.ctypes.data_as(ctypes.c_void_p),
     )
     assert answered == len(kernels), f"cuda_occupancy.h refuses {kernels[answered]} on {d.name}"
-    return limits
+    return answers
 
 
 def static_dynamic(shared: int) -> tuple[int, int]:
