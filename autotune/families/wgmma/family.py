@@ -11,8 +11,6 @@ from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import (
     FIXED_SHARED,
     launch_registers,
-    stage_bytes,
-    store_bytes,
     thread_count,
 )
 from autotune.families.wgmma.rules import RULES
@@ -26,8 +24,8 @@ def _resources(p: WgmmaParams) -> Resources:
     32-bit, any other as 16-bit. It is mostly the registers that limit the resident blocks.
     """
     wide = p.low != "none" or p.source == "registers" or p.bk == LINE_BYTES // 4
-    stage = stage_bytes(p, p.low, p.bk * (4 if wide else 2), p.tile_n)
-    shared = FIXED_SHARED + p.stages * stage + store_bytes(p, p.store, 2)
+    stage = p.bytes_of_rows(4 if wide else 2, p.tile_n)
+    shared = FIXED_SHARED + p.stages * stage + p.store_bytes(output_bytes=2)
     needed = max(p.register_estimate, p.gathering_registers)
     return Resources(
         thread_count(p.consumers), launch_registers(p.consumers, p.min_blocks, needed), shared

@@ -12,7 +12,7 @@ from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, b_is_k_contiguous
 from autotune.families.wgmma.resources import Schedule
 from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS
-from autotune.families.wgmma.tiles import ClusterTile, KSharing, SplitTile, Tile
+from autotune.families.wgmma.tiles import CLUSTERS, ClusterTile, KSharing, SplitTile, Tile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -63,25 +63,37 @@ def _cluster_fault(tile: ClusterTile, problem: Problem, device: Device) -> str |
     return None
 
 
-def _split_fault(
-    tile: SplitTile, bk: int, min_blocks: int, schedule: Schedule, problem: Problem, device: Device
-) -> str | None:
-    shape, splits = tile.shape, tile.split_k
-    if splits == 1:
-        return None if shape.k == 1 else f"no splits of K for cluster={tile.cluster}"
-    if shape.m * shape.n > 1 or splits % shape.k or schedule == "pingpong":
-        return f"not with cluster={tile.cluster}, schedule={schedule}"
+def _split_cluster_fault(cluster: str, split_k: int, schedule: Schedule) -> str | None:
+    shape = CLUSTERS[cluster]
+    if split_k == 1:
+        return None if shape.k == 1 else f"no splits of K for cluster={cluster}"
+    if shape.m * shape.n > 1 or split_k % shape.k or schedule == "pingpong":
+        return f"not with cluster={cluster}, schedule={schedule}"
+    return None
+
+
+def _split_length_fault(bk: int, split_k: int, problem: Problem) -> str | None:
+    if split_k == 1:
+        return None
     iterations = ceil_div(problem.k, bk)
     least = SPLIT_ITERATIONS if iterations >= FEW_ITERATIONS else SPLIT_ITERATIONS // 2
-    longest = ceil_div(iterations, splits)
-    if longest < least or ceil_div(iterations, longest) != splits:
-        return f"{iterations} k-iterations do not go into {splits} splits of {least} or more"
-    count, sms = tile.tiles(problem) * problem.batch, device.sms
-    if count * (splits - 1) < min_blocks * sms and count < sms:
+    longest = ceil_div(iterations, split_k)
+    if longest >= least and ceil_div(iterations, longest) == split_k:
         return None
-    if fuller(count, splits, sms, FULLER) and count * splits <= FEW_WAVES * sms:
+    return f"{iterations} k-iterations do not go into {split_k} splits of {least} or more"
+
+
+def _split_gain_fault(
+    tile: Tile, min_blocks: int, split_k: int, problem: Problem, device: Device
+) -> str | None:
+    if split_k == 1:
         return None
-    return f"{count} tiles fill {sms} SMs as well with less than {splits} splits"
+    count, sms = tile.count(problem), device.sms
+    if count * (split_k - 1) < min_blocks * sms and count < sms:
+        return None
+    if count * split_k <= FEW_WAVES * sms and fuller(count, split_k, sms, FULLER):
+        return None
+    return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
 
 
 def _reduction_fault(tile: SplitTile, reduction: WgmmaReduction) -> str | None:
@@ -93,18 +105,24 @@ def _reduction_fault(tile: SplitTile, reduction: WgmmaReduction) -> str | None:
     return last_block_fault(4 * splits * tile.elements // tile.reducers)
 
 
-def _workers_fault(
-    sharing: KSharing,
-    schedule: Schedule,
-    min_blocks: int,
-    problem: Problem,
-    device: Device,
+def _resident_fault(min_blocks: int, workers: int, device: Device) -> str | None:
+    resident = min_blocks * device.sms
+    if workers in (0, resident):
+        return None
+    return f"{workers} workers; {resident} blocks are resident"
+
+
+def _stream_workers_fault(reduction: WgmmaReduction, workers: int) -> str | None:
+    return None if workers or reduction != "stream" else "stream-K needs workers"
+
+
+def _units_fault(
+    sharing: KSharing, schedule: Schedule, min_blocks: int, problem: Problem, device: Device
 ) -> str | None:
-    workers, resident = sharing.workers, min_blocks * device.sms
-    if workers not in (0, resident):
-        return f"{workers} workers; {resident} blocks are resident"
+    """Workers pay if they take several work units each, other blocks if an SM has several."""
+    workers = sharing.workers
     if sharing.reduction == "stream":
-        return None if workers else "stream-K needs workers"
+        return None
     if workers and sharing.shape.k > 1:
         return "the blocks of a split-K cluster compute one tile and exit"
     units = sharing.units(problem)
@@ -184,9 +202,13 @@ def _group_fault(tile: Tile, group: int, problem: Problem, device: Device) -> st
 RULES = (
     Rule("block of K", _block_fault),
     Rule("clusters", _cluster_fault),
-    Rule("split-K", _split_fault),
+    Rule("split-K", _split_cluster_fault),
+    Rule("split-K", _split_length_fault),
+    Rule("split-K", _split_gain_fault),
     Rule("reduction", _reduction_fault),
-    Rule("workers", _workers_fault),
+    Rule("workers", _resident_fault),
+    Rule("workers", _stream_workers_fault),
+    Rule("workers", _units_fault),
     Rule("stream-K", _stream_fault),
     Rule("waves", _waves_fault),
     Rule("waves", _idle_fault),

@@ -21,7 +21,7 @@ from autotune.families.shared.arguments import epilogue, operands, type_argument
 from autotune.families.shared.cuda_enums import STORE, WGMMA_REDUCTION, Store
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
 from autotune.families.wgmma.parameters import WgmmaParams
-from autotune.families.wgmma.resources import INSTRUCTION_ROWS, shared_bytes, thread_count
+from autotune.families.wgmma.resources import INSTRUCTION_ROWS, thread_count
 from autotune.problem import Problem
 
 FLOAT_BYTES = 4
@@ -95,7 +95,7 @@ def _gemm(
         template=_template(p, problem, alignment, (a, b), store),
         grid=(p.blocks(problem), 1, 1),
         block=(thread_count(p.consumers), 1, 1),
-        shared=shared_bytes(p, p.low, p.bk, p.store, p.stages, problem),
+        shared=p.shared_bytes(p.stages, problem),
         arguments=(
             a.tensor_map(problem),
             map_b,

@@ -10,7 +10,13 @@ from autotune.families.parameters import values, values_from
 from autotune.families.shared.cuda_enums import WGMMA_REDUCTION, WgmmaReduction
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, Low, OperandPath, Pack, Source
-from autotune.families.wgmma.resources import Accumulation, ClusterWarpgroups, Schedule, Staging
+from autotune.families.wgmma.resources import (
+    Accumulation,
+    ClusterWarpgroups,
+    Ring,
+    Schedule,
+    Staging,
+)
 from autotune.families.wgmma.tiles import CLUSTERS, KSharing
 from autotune.problem import Problem
 
@@ -56,7 +62,7 @@ def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class WgmmaParams(Accumulation, ClusterWarpgroups, KSharing, OperandPath):
+class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, KSharing, OperandPath):
     """Parameters of the warp-specialised Hopper kernel.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
+from autotune.device import Device
 from autotune.families.shared.launch_limits import LARGEST_THREAD_REGISTERS
 from autotune.families.wgmma.operands import LINE_BYTES, Low, Source, b_is_k_contiguous
 from autotune.families.wgmma.tiles import ClusterTile, Tile
@@ -58,17 +60,17 @@ class Warpgroups(Tile):
     consumers: int
     schedule: Schedule
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows of tile_m that a consumer computes."""
         return self.tile_m if self.schedule == "pingpong" else self.tile_m // self.consumers
 
-    @property
+    @cached_property
     def instructions(self) -> int:
         """Instructions of 64 rows that cover a consumer's rows."""
         return self.rows // INSTRUCTION_ROWS
 
-    @property
+    @cached_property
     def accumulators(self) -> int:
         """Accumulator registers of a consumer's thread."""
         return self.instructions * self.tile_n // 2
@@ -78,7 +80,7 @@ class Warpgroups(Tile):
 class ClusterWarpgroups(ClusterTile, Warpgroups):
     """The consumers of a tile in a cluster, which may add up splits of K."""
 
-    @property
+    @cached_property
     def gathering_registers(self) -> int:
         """Registers of a consumer's thread while the blocks of a cluster add up their splits."""
         if self.shape.k == 1:
@@ -94,12 +96,12 @@ class Accumulation(Warpgroups):
     low: Low
     promote: int
 
-    @property
+    @cached_property
     def promoted_accumulators(self) -> int:
         """Accumulators of a consumer's thread, counting the fp32 sums that promotion keeps."""
         return self.accumulators * (2 if self.promote else 1)
 
-    @property
+    @cached_property
     def register_estimate(self) -> int:
         """Registers of a consumer's thread in the main loop and the epilogue (NVRTC 13)."""
         sums = self.promoted_accumulators
@@ -135,35 +137,56 @@ def launch_registers(consumers: int, min_blocks: int, needed: int) -> int:
     return entry_registers(consumers, min_blocks)
 
 
-def b_rows(tile: Tile, problem: Problem) -> int:
-    """Rows of B that a block loads: whole spans of 64 unless B is K-contiguous."""
-    contiguous = b_is_k_contiguous(problem, tile.swap)
-    return tile.tile_n if contiguous else round_up(tile.tile_n, INSTRUCTION_ROWS)
+@dataclass(frozen=True)
+class Stage(Tile):
+    """One stage of the ring in shared memory: bk elements of A, of B and of B's low part."""
+
+    low: Low
+    bk: int
+
+    def b_rows(self, problem: Problem) -> int:
+        """Rows of B that a block loads: whole spans of 64 unless B is K-contiguous."""
+        if self.tile_n % INSTRUCTION_ROWS == 0 or b_is_k_contiguous(problem, self.swap):
+            return self.tile_n
+        return round_up(self.tile_n, INSTRUCTION_ROWS)
+
+    def stage_bytes(self, problem: Problem) -> int:
+        """Shared memory of one stage."""
+        return self.bytes_of_rows(problem.element_bytes, self.b_rows(problem))
+
+    def bytes_of_rows(self, element_bytes: int, b_rows: int) -> int:
+        """Shared memory of one stage with so many rows of B."""
+        low_rows = self.tile_n if self.low != "none" else 0
+        return self.bk * element_bytes * (self.tile_m + b_rows + low_rows)
 
 
-def stage_bytes(tile: Tile, low: Low, row_bytes: int, b_rows: int) -> int:
-    """Shared memory of one stage: bk elements of A, of B and of B's low part."""
-    low_rows = tile.tile_n if low != "none" else 0
-    return row_bytes * (tile.tile_m + b_rows + low_rows)
+@dataclass(frozen=True)
+class Ring(Stage, Warpgroups):
+    """The shared memory of a block: the ring of stages, and room to arrange what is stored."""
 
+    min_blocks: int
+    store: Staging
 
-def store_bytes(groups: Warpgroups, store: Staging, output_bytes: int) -> int:
-    """Shared memory in which the consumers arrange their results in lines before storing them.
+    def store_bytes(self, output_bytes: int) -> int:
+        """Shared memory in which the consumers arrange their results in lines before storing them.
 
-    Each consumer has room for two parts: one line of 128 bytes of each row of C that an instruction
-    computes.
-    """
-    if store == "direct":
-        return 0
-    lines = 1 if groups.swap else ceil_div(groups.tile_n * output_bytes, LINE_BYTES)
-    rows = groups.tile_n if groups.swap else INSTRUCTION_ROWS
-    parts = min(2, groups.instructions * lines)
-    return groups.consumers * parts * rows * LINE_BYTES
+        Each consumer has room for two parts: one line of 128 bytes of each row of C that an
+        instruction computes.
+        """
+        if self.store == "direct":
+            return 0
+        lines = 1 if self.swap else ceil_div(self.tile_n * output_bytes, LINE_BYTES)
+        rows = self.tile_n if self.swap else INSTRUCTION_ROWS
+        parts = min(2, self.instructions * lines)
+        return self.consumers * parts * rows * LINE_BYTES
 
+    def shared_bytes(self, stages: int, problem: Problem) -> int:
+        """Shared memory of a block with so many stages."""
+        fixed = FIXED_SHARED + self.store_bytes(problem.output_bytes)
+        return fixed + stages * self.stage_bytes(problem)
 
-def shared_bytes(
-    groups: Warpgroups, low: Low, bk: int, store: Staging, stages: int, problem: Problem
-) -> int:
-    """Shared memory of a block."""
-    stage = stage_bytes(groups, low, bk * problem.element_bytes, b_rows(groups, problem))
-    return FIXED_SHARED + stages * stage + store_bytes(groups, store, problem.output_bytes)
+    def fitting_stages(self, problem: Problem, device: Device) -> int:
+        """Stages that fit if `min_blocks` blocks are resident on an SM."""
+        resident = device.shared_per_sm // self.min_blocks - device.reserved_shared_per_block
+        room = min(device.shared_per_block_optin, resident) - self.shared_bytes(0, problem)
+        return room // self.stage_bytes(problem)

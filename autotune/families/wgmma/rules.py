@@ -6,21 +6,19 @@ from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.launch_limits import grid_fault
 from autotune.families.wgmma import k_sharing, operand_rules, tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES, Low, Source
+from autotune.families.wgmma.operands import LINE_BYTES, Source
 from autotune.families.wgmma.resources import (
     CONSUMER_REGISTERS,
-    FIXED_SHARED,
     GELU_REGISTERS,
     INSTRUCTION_ROWS,
     Accumulation,
     ClusterWarpgroups,
+    Ring,
+    Stage,
     Staging,
     Warpgroups,
-    b_rows,
     entry_registers,
     instruction_registers,
-    stage_bytes,
-    store_bytes,
 )
 from autotune.families.wgmma.tiles import ClusterTile, SplitTile, Tile
 from autotune.problem import Problem
@@ -147,44 +145,34 @@ def _store_fault(
     return f"{count} tiles should be stored in lines"
 
 
+def _fit_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
+    fitting = ring.fitting_stages(problem, device)
+    if fitting >= LEAST_STAGES:
+        return None
+    return f"{fitting} of {ring.stage_bytes(problem)} bytes fit; {LEAST_STAGES} at least"
+
+
 def _stages_fault(
-    groups: Warpgroups,
-    min_blocks: int,
-    low: Low,
-    bk: int,
-    split_k: int,
-    workers: int,
-    store: Staging,
-    stages: int,
-    problem: Problem,
-    device: Device,
+    ring: Ring, split_k: int, workers: int, stages: int, problem: Problem, device: Device
 ) -> str | None:
     """As many stages as fit, or one or two fewer, which leave L2 and the copies more room."""
-    stage = stage_bytes(groups, low, bk * problem.element_bytes, b_rows(groups, problem))
-    fixed = FIXED_SHARED + store_bytes(groups, store, problem.output_bytes)
-    resident = device.shared_per_sm // min_blocks - device.reserved_shared_per_block
-    fitting = (min(device.shared_per_block_optin, resident) - fixed) // stage
-    if fitting < LEAST_STAGES:
-        return f"{fitting} of {stage} bytes fit; {LEAST_STAGES} at least"
-    most = min(fitting, MOST_STAGES)
+    most = min(ring.fitting_stages(problem, device), MOST_STAGES)
     if workers == 0:
-        iterations = ceil_div(ceil_div(problem.k, bk), split_k)
+        iterations = ceil_div(ceil_div(problem.k, ring.bk), split_k)
         most = min(most, max(iterations, LEAST_STAGES))
     fewer = max(LEAST_STAGES, most - (1 if most < 6 else 2))
     if stages in (most, fewer):
         return None
+    stage = ring.stage_bytes(problem)
     return f"{stages} buffers of {stage} bytes; {fewer} and {most} are tried"
 
 
-def _gathering_fault(
-    tile: ClusterTile, low: Low, bk: int, stages: int, problem: Problem
-) -> str | None:
+def _gathering_fault(stage: Stage, tile: ClusterTile, stages: int, problem: Problem) -> str | None:
     """Partial sums of a cluster overlay the buffers."""
     splits = tile.shape.k
     if splits == 1:
         return None
-    row_bytes = bk * problem.element_bytes
-    room = stages * stage_bytes(tile, low, row_bytes, b_rows(tile, problem))
+    room = stages * stage.stage_bytes(problem)
     needed = 4 * tile.elements * splits // tile.reducers
     return None if needed <= room else f"partial sums of {needed} bytes; the buffers have {room}"
 
@@ -203,6 +191,7 @@ RULES = (
     Rule("coordinates", _coordinates_fault),
     Rule("grid", _grid_fault),
     Rule("store", _store_fault),
+    Rule("stages", _fit_fault),
     Rule("stages", _stages_fault),
     Rule("gathering", _gathering_fault),
 )

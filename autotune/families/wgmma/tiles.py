@@ -8,6 +8,7 @@ tile_m is bn and tile_n is bm.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -50,17 +51,17 @@ class Tile:
     bm: int
     bn: int
 
-    @property
+    @cached_property
     def tile_m(self) -> int:
         """Rows of the tile as the kernel computes it, which run over its operand A."""
         return self.bn if self.swap else self.bm
 
-    @property
+    @cached_property
     def tile_n(self) -> int:
         """Columns of the tile as the kernel computes it, which run over its operand B."""
         return self.bm if self.swap else self.bn
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Elements of the tile."""
         return self.bm * self.bn
@@ -86,12 +87,12 @@ class ClusterTile(Tile):
 
     cluster: str
 
-    @property
+    @cached_property
     def shape(self) -> Cluster:
         """Blocks of the cluster along M, N and K."""
         return CLUSTERS[self.cluster]
 
-    @property
+    @cached_property
     def reducers(self) -> int:
         """Blocks of a cluster that each add up and store a part of the columns of its one tile.
 

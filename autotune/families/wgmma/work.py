@@ -9,7 +9,6 @@ from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import (
     INSTRUCTION_ROWS,
     WARPGROUP,
-    b_rows,
     thread_count,
 )
 from autotune.problem import Problem
@@ -95,7 +94,7 @@ def _shared_cycles(p: WgmmaParams, problem: Problem) -> float:
     operand_a, _ = kernel_operands(p.swap)
     # Lanes that read a fragment of an A that is not K-contiguous conflict in half the banks.
     conflicts = p.source == "registers" and not p.k_contiguous(problem, operand_a)
-    written = p.tile_m + b_rows(p, problem)
+    written = p.tile_m + p.b_rows(problem)
     read = p.tile_m * (2 if conflicts else 1) + p.tile_n * instructions * problem.products
     split = 2 * p.tile_n if p.low == "kernel" else 0
     return (written + read + split) * row / SHARED_BYTES_A_CYCLE
@@ -104,7 +103,7 @@ def _shared_cycles(p: WgmmaParams, problem: Problem) -> float:
 def _bytes(p: WgmmaParams, problem: Problem) -> float:
     """Bytes that a block reads from L2 in a k-iteration; a cluster's blocks load parts for all."""
     planes = 2 if p.low == "pass" else 1
-    rows = p.tile_m / p.shape.n + planes * b_rows(p, problem) / p.shape.m
+    rows = p.tile_m / p.shape.n + planes * p.b_rows(problem) / p.shape.m
     return rows * p.bk * problem.element_bytes
 
 
