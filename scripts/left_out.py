@@ -128,7 +128,7 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     began = monotonic()
     taken = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    judge = neighbours.experience(problem, device, others).predict
+    judge = neighbours.learn_errors(problem, device, others).predict
     belief = judge(configs, problem, [taken[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.deviations[place])

@@ -87,7 +87,7 @@ def main(
                 path,
                 compile=partial(compile, cache=cache),
                 origin=target.origin,
-                known=known,
+                earlier=known,
                 progress=partial(advance, progress, task),
             )
             if extend:

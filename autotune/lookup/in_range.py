@@ -6,7 +6,7 @@ import math
 
 from autotune.device import Device
 from autotune.lookup.answer import Answer, best_legal
-from autotune.lookup.neighbours import experience
+from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.records.ranges import Range
@@ -33,10 +33,10 @@ def _answer(tuned: Range, problem: Problem, device: Device, records: Records) ->
     entry = best_legal(record, problem, device)
     if entry is None:
         return None
-    belief = experience(problem, device, [record]).predict(
+    predictions = learn_errors(problem, device, [record]).predict(
         [entry.config], problem, [entry.resources]
     )
-    time_us = float(belief.times[0])
+    time_us = float(predictions.times[0])
     if not math.isfinite(time_us):
         return None
     return Answer(

@@ -13,7 +13,7 @@ from autotune.device import Device, same_model
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.lookup.expected_loss import expected_loss
-from autotune.lookup.neighbours import REACH, by_remoteness, experience, remoteness
+from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
 from autotune.lookup.predicted import model_choice
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Records
@@ -60,7 +60,7 @@ def nearest(problem: Problem, device: Device, records: Records) -> Answer | None
     pool = records.records(device)
     if not any(remoteness(record, problem, device) <= REACH for record in pool):
         pool = [*pool, *records.related(device)]
-    errors = experience(problem, device, pool)
+    errors = learn_errors(problem, device, pool)
     choices = from_records(problem, device, pool, errors)
     if not choices:
         return None
@@ -86,8 +86,8 @@ def from_records(
             if config not in pool and is_legal(config, problem, device):
                 pool[config] = entry, record
     resources = [entry.resources for entry, _ in pool.values()]
-    belief = errors.predict([*pool], problem, resources)
-    return _ranked(belief, [*pool], [record for _, record in pool.values()])
+    predictions = errors.predict([*pool], problem, resources)
+    return _ranked(predictions, [*pool], [record for _, record in pool.values()])
 
 
 def from_survey(problem: Problem, device: Device, errors: ModelError) -> list[NeighbourChoice]:
@@ -97,10 +97,10 @@ def from_survey(problem: Problem, device: Device, errors: ModelError) -> list[Ne
 
 
 def _ranked(
-    belief: Predictions, configs: Sequence[Config], records: Sequence[Record | None]
+    predictions: Predictions, configs: Sequence[Config], records: Sequence[Record | None]
 ) -> list[NeighbourChoice]:
     """Those that can run, the most promising first."""
-    columns = belief.cautious(CAUTION), belief.times, belief.deviations
+    columns = predictions.cautious(CAUTION), predictions.times, predictions.deviations
     cautious, times, deviations = (column.tolist() for column in columns)
     choices = map(NeighbourChoice, cautious, times, deviations, configs, records)
     return sorted((choice for choice in choices if math.isfinite(choice.cautious_us)), key=_promise)
@@ -134,12 +134,12 @@ def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: D
     )
 
 
-def _same_gemm(recorded: Problem, wanted: Problem) -> bool:
+def _same_gemm(recorded: Problem, problem: Problem) -> bool:
     """Whether two problems differ in nothing but epilogue and output."""
-    return replace(recorded, epilogue=wanted.epilogue, output=wanted.output) == wanted
+    return replace(recorded, epilogue=problem.epilogue, output=problem.output) == problem
 
 
-def _name_beside(recorded: Problem, wanted: Problem) -> str:
+def _name_beside(recorded: Problem, problem: Problem) -> str:
     """The recorded problem's text, without compute and layout where both problems share them."""
-    same = (recorded.compute, recorded.layout) == (wanted.compute, wanted.layout)
+    same = (recorded.compute, recorded.layout) == (problem.compute, problem.layout)
     return f"{recorded.shape}{recorded.extras}" if same else str(recorded)

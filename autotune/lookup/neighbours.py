@@ -25,10 +25,10 @@ TEACHERS = 128
 
 def remoteness(record: Record, problem: Problem, device: Device) -> float:
     """How far a record is from a problem on a device, in octaves."""
-    layouts = zip(record.problem.layout, problem.layout, strict=True)
+    letters = zip(record.problem.layout, problem.layout, strict=True)
     return (
         distance(record.problem, problem)
-        + A_LAYOUT * sum(recorded != wanted for recorded, wanted in layouts)
+        + A_LAYOUT * sum(recorded != asked for recorded, asked in letters)
         + _between(record.problem.precision, problem.precision)
         + AN_OUTPUT * _outputs_differ(record.problem, problem)
         + AN_EPILOGUE * (record.problem.epilogue != problem.epilogue)
@@ -36,11 +36,11 @@ def remoteness(record: Record, problem: Problem, device: Device) -> float:
     )
 
 
-def _between(recorded: Precision, wanted: Precision) -> float:
+def _between(recorded: Precision, asked: Precision) -> float:
     """How far two precisions are apart, in octaves."""
-    if recorded is wanted:
+    if recorded is asked:
         return 0.0
-    return A_TWIN if recorded.name == wanted.twin else A_COMPUTE
+    return A_TWIN if recorded.name == asked.twin else A_COMPUTE
 
 
 def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -> list[Record]:
@@ -49,7 +49,7 @@ def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -
     return sorted(usable, key=lambda record: (remoteness(record, problem, device), record.problem))
 
 
-def experience(problem: Problem, device: Device, records: Sequence[Record]) -> ModelError:
+def learn_errors(problem: Problem, device: Device, records: Sequence[Record]) -> ModelError:
     """The cost model's errors on the nearest records, from which those on the problem follow."""
     return ModelError(
         [
@@ -67,8 +67,8 @@ def experience(problem: Problem, device: Device, records: Sequence[Record]) -> M
     )
 
 
-def _outputs_differ(recorded: Problem, wanted: Problem) -> bool:
-    return recorded.output_type != wanted.output_type and recorded.output != wanted.output
+def _outputs_differ(recorded: Problem, problem: Problem) -> bool:
+    return recorded.output_type != problem.output_type and recorded.output != problem.output
 
 
 def _current_entries(record: Record) -> list[Entry]:

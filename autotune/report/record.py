@@ -124,9 +124,9 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     compute = answer.problem.compute
     share = rate / answer.device.peak(compute)
     record = _own_record(answer)
-    own = answer.entry if record else None
-    spread = f" +- {_us(own.measurement.spread_us)}" if own and own.measurement.spread_us else ""
-    cold = own.measurement.cold_us if own else None
+    measured = answer.entry.measurement if record and answer.entry else None
+    spread = f" +- {_us(measured.spread_us)}" if measured and measured.spread_us else ""
+    cold = measured.cold_us if measured else None
     facts = [
         ("time", f"{_us(time_us)}{spread}" + (f", cold {_us(cold)}" if cold else "")),
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),

@@ -100,7 +100,7 @@ def _legal(problem: Problem, runner: Runner, family: str) -> space.Space:
 
 
 def _no_candidates(problem: Problem, runner: Runner, family: str, rejected: Counter[str]) -> str:
-    what = "configuration" if family == AUTO else f"{family} configuration"
+    kernel = "configuration" if family == AUTO else f"{family} configuration"
     reasons = ", ".join(f"{reason} {count}" for reason, count in rejected.most_common())
     why = f"rejected: {reasons}" if reasons else "it knows none of that kind"
-    return f"no {what} can run {problem} on {runner.device.name}; {why}"
+    return f"no {kernel} can run {problem} on {runner.device.name}; {why}"

@@ -101,8 +101,10 @@ def tune(
             run.save()
         raise
     if not run.leaderboard.leaders:
-        what = f"no configuration of {tunable} has a time on {runner.device.name}"
-        raise AutotuneError(f"{what}: {run.leaderboard.failure_summary()}")
+        raise AutotuneError(
+            f"no configuration of {tunable} has a time on {runner.device.name}: "
+            f"{run.leaderboard.failure_summary()}"
+        )
     return run.save()
 
 

@@ -30,7 +30,7 @@ def record(
     *,
     compile: Compile,
     origin: Origin,
-    known: Sequence[SweepRow] = (),
+    earlier: Sequence[SweepRow] = (),
     jobs: int | None = None,
     progress: Callable[[int, SweepRow], None] = lambda _number, _row: None,
 ) -> Recording:
@@ -47,11 +47,11 @@ def record(
         path: the recording's file (see `recording.path_of`).
         compile: makes a program of a template for an architecture.
         origin: compiler, driver and sources of the measurements.
-        known: rows of an earlier sweep; they come first in the file.
+        earlier: rows of an earlier sweep; they come first in the file.
         jobs: compiler threads; None takes one for each core but one.
         progress: called with the number of rows and the last one.
     """
-    rows = [*known]
+    rows = [*earlier]
     device, baseline = runner.device, runner.baseline()
 
     def save(where: Path) -> Recording:

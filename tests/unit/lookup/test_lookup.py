@@ -176,9 +176,9 @@ def test_note_says_how_to_tune(store: Store) -> None:
 def test_model_error_at_the_neighbour_is_corrected(store: Store) -> None:
     fair = {w: cost.predict(tiled(w), NEAR, H100) for w in (16, 32)}
     better = min(fair, key=lambda tile_width: fair[tile_width])
-    other = 48 - better
-    store.save(record(timed(better, 3 * fair[better]), timed(other, fair[other]), problem=NEAR))
-    assert width(look_up(store)) == other
+    slower = 48 - better
+    store.save(record(timed(better, 3 * fair[better]), timed(slower, fair[slower]), problem=NEAR))
+    assert width(look_up(store)) == slower
 
 
 def test_neighbours_time_grows_with_the_work(store: Store) -> None:
@@ -218,8 +218,8 @@ def test_record_in_bf16_serves_f16(store: Store) -> None:
         "mma:compute=bf16,swap=0,bm=64,bn=64,wm=32,wn=32,slices=1,bk=32,copy=async,pack=none,"
         "stages=3,split_k=1,promote=0,min_blocks=1,store=direct,group=1"
     )
-    taken = Resources(threads=128, registers=100, shared=30000)
-    store.save(record(replace(entry(16, 5.0), config=config, resources=taken), problem=brief))
+    resources = Resources(threads=128, registers=100, shared=30000)
+    store.save(record(replace(entry(16, 5.0), config=config, resources=resources), problem=brief))
     answer = look_up(store, long)
     assert (answer.how, answer.config.values["compute"]) == ("nearest", "f16")
     assert answer.entry is not None

@@ -121,17 +121,17 @@ def test_next_candidate_is_prepared_during_a_measurement() -> None:
 
 
 def test_without_ahead_next_proposal_waits_for_the_trial() -> None:
-    told: set[Config] = set()
+    finished: set[Config] = set()
     seen: list[int] = []
 
     def prepared() -> Iterator[Ready]:
         for candidate in CANDIDATES:
-            seen.append(len(told))
+            seen.append(len(finished))
             yield candidate
 
     with closing(DevicePool([FakeRunner()], measure, ahead=False)) as pool:
         for trial in pool.trials(prepared(), always):
-            told.add(trial.config)
+            finished.add(trial.config)
     assert seen == [*range(len(CANDIDATES))]
 
 

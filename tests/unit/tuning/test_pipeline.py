@@ -80,22 +80,22 @@ def test_first_taken_of_several_ready_comes_first() -> None:
 
 @ORDERED
 def test_no_more_are_taken_than_the_window_holds(ordered: bool) -> None:
-    taken: list[Config] = []
+    drawn: list[Config] = []
 
     def source() -> Iterator[Config]:
         for width in range(4, 33):
-            taken.append(tiled(width))
-            yield taken[-1]
+            drawn.append(tiled(width))
+            yield drawn[-1]
 
     prepared = ahead(source(), SQUARE_PLAN, FakeRunner(), compiled, window=3, ordered=ordered)
     with closing(prepared):
-        seen = [len(taken) for _ in zip(range(4), prepared, strict=False)]
+        seen = [len(drawn) for _ in zip(range(4), prepared, strict=False)]
     most = [3, 4, 5, 6]
     assert seen == most if ordered else all(map(operator.le, seen, most))
 
 
 def test_window_is_filled_while_nothing_is_ready() -> None:
-    full, taken = threading.Event(), list[Config]()
+    full, drawn = threading.Event(), list[Config]()
 
     def build(template: Template, arch: str) -> Program:
         assert full.wait(10)
@@ -103,16 +103,16 @@ def test_window_is_filled_while_nothing_is_ready() -> None:
 
     def source() -> Iterator[Config]:
         for width in range(4, 12):
-            taken.append(tiled(width))
-            if len(taken) == 5:
+            drawn.append(tiled(width))
+            if len(drawn) == 5:
                 full.set()
-            yield taken[-1]
+            yield drawn[-1]
 
     with closing(
         ahead(source(), SQUARE_PLAN, FakeRunner(), build, window=5, ordered=False)
     ) as prepared:
         next(prepared)
-    assert len(taken) == 5
+    assert len(drawn) == 5
 
 
 def test_idle_device_gets_a_spare_candidate() -> None:
