@@ -16,7 +16,7 @@ from autotune.candidates.recorded import is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.families.config import Config
-from autotune.lookup.neighbours import experience
+from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
@@ -66,7 +66,7 @@ def expected(
     of the next above, by size; infinite where that configuration cannot run."""
     middle = span.at(round(math.sqrt(span.low * span.high)))
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
-    model = experience(middle, device, [*by_problem.values()])
+    model = learn_errors(middle, device, [*by_problem.values()])
     pool = _pool(span, device, model, tuned)
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
