@@ -62,7 +62,7 @@ def export(
             "how": gemm.answer.how,
             "config": str(gemm.answer.config),
         }
-        for gemm in written.library.products
+        for gemm in written.library.gemms
     ]
     if json:
         show_json({"files": [str(path) for path in written.files], "products": products})

@@ -72,5 +72,7 @@ def pack_arguments(
     struct.pack_into(layout, memory, first, *values)
     ends = (struct.calcsize("@" + "".join(formats[: n + 1])) for n in range(len(formats)))
     base = ctypes.addressof(memory) + first
-    starts = (base + end - struct.calcsize(one) for end, one in zip(ends, formats, strict=True))
+    starts = (
+        base + end - struct.calcsize(format) for end, format in zip(ends, formats, strict=True)
+    )
     return PackedArguments((ctypes.c_void_p * len(formats))(*starts), memory)

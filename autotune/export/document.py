@@ -26,7 +26,7 @@ def document(library: ExportedLibrary, files: Mapping[str, str]) -> dict[str, ob
         "kernels": [
             _kernel(program, files.get(program.key)) for program in library.programs.values()
         ],
-        "products": [_product(product) for product in library.products],
+        "products": [_gemm(gemm) for gemm in library.gemms],
         "general": [_fallback(fallback) for fallback in library.fallbacks],
     }
 
@@ -63,11 +63,11 @@ def _kernel(program: Program, file: str | None) -> dict[str, object]:
     }
 
 
-def _product(product: ExportedGemm) -> dict[str, object]:
-    answer = product.answer
+def _gemm(gemm: ExportedGemm) -> dict[str, object]:
+    answer = gemm.answer
     return {
-        "problem": str(product.problem),
-        "device": product.device.name,
+        "problem": str(gemm.problem),
+        "device": gemm.device.name,
         "how": answer.how,
         "evidence": answer.evidence,
         "time_us": answer.time_us,
@@ -75,8 +75,8 @@ def _product(product: ExportedGemm) -> dict[str, object]:
         "vendor_faster": answer.vendor,
         "note": answer.note,
         "config": str(answer.config),
-        "alignment": asdict(product.alignment),
-        "plan": plan_json(product.plan, product.programs),
+        "alignment": asdict(gemm.alignment),
+        "plan": plan_json(gemm.plan, gemm.programs),
     }
 
 

@@ -22,9 +22,9 @@ def kernel_files(library: ExportedLibrary, format: str) -> dict[str, tuple[str, 
     """
     content = _CONTENT[format]
     files: dict[str, tuple[str, bytes]] = {}
-    for product in library.products:
-        title = f"{product.problem} on {product.device.name}"
-        for launch, program in zip(product.plan.launches, product.programs, strict=True):
+    for gemm in library.gemms:
+        title = f"{gemm.problem} on {gemm.device.name}"
+        for launch, program in zip(gemm.plan.launches, gemm.programs, strict=True):
             if program.key not in files:
                 stem = f"{library.name}-{program.template.kernel}-{len(files)}-{program.arch}"
                 files[program.key] = f"{stem}.{format}", content(launch, program, title)

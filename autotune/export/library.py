@@ -68,20 +68,20 @@ class ExportedLibrary:
     Attributes:
         name: the name of the library and the prefix of its functions.
         devices: the devices to export for, in the order of the caller.
-        products: the exported gemms, by device in that order, then by size.
+        gemms: the exported gemms, by device in that order, then by size.
         fallbacks: the general kernels for each compute capability and kind of gemm; of each kind,
             the one that needs more alignment comes first.
     """
 
     name: str
     devices: tuple[Device, ...]
-    products: tuple[ExportedGemm, ...]
+    gemms: tuple[ExportedGemm, ...]
     fallbacks: tuple[FallbackKernel, ...]
 
     @property
     def programs(self) -> dict[str, Program]:
         """Every program once, by its key."""
-        programs = [program for product in self.products for program in product.programs]
+        programs = [program for gemm in self.gemms for program in gemm.programs]
         programs += [fallback.program for fallback in self.fallbacks]
         return {program.key: program for program in programs}
 
@@ -90,8 +90,8 @@ class ExportedLibrary:
         """Every launch with its program, general kernels included."""
         exported = (
             pair
-            for product in self.products
-            for pair in zip(product.plan.launches, product.programs, strict=True)
+            for gemm in self.gemms
+            for pair in zip(gemm.plan.launches, gemm.programs, strict=True)
         )
         general = ((fallback.general.launch, fallback.program) for fallback in self.fallbacks)
         return *exported, *general
@@ -99,7 +99,7 @@ class ExportedLibrary:
     @property
     def counters(self) -> int:
         """Number of 32-bit counters, which all gemms share: the most that any of them needs."""
-        return max((product.plan.counters for product in self.products), default=0)
+        return max((gemm.plan.counters for gemm in self.gemms), default=0)
 
 
 def gather(
@@ -126,9 +126,9 @@ def gather(
         AutotuneError: if a kernel does not compile.
     """
     problems, devices = sorted(set(problems)), list(dict.fromkeys(devices))
-    products = [_export(problem, device, find, build) for device in devices for problem in problems]
+    gemms = [_export(problem, device, find, build) for device in devices for problem in problems]
     fallbacks = _fallbacks(problems, devices, build) if fallback else ()
-    return ExportedLibrary(name, tuple(devices), tuple(products), tuple(fallbacks))
+    return ExportedLibrary(name, tuple(devices), tuple(gemms), tuple(fallbacks))
 
 
 def _export(problem: Problem, device: Device, find: Find, build: Build) -> ExportedGemm:

@@ -46,7 +46,7 @@ Each kernel is checked against its SHA-256 before it is loaded.
 
 ## Contents
 
-{products}
+{gemms}
 
 `exact` was tuned for the shape on that GPU; `nearest`, `related` and `range` come from other
 records, `predicted` from the cost model. Times were measured during tuning.
@@ -65,7 +65,7 @@ def readme(library: ExportedLibrary) -> str:
     return _TEXT.format(
         name=library.name,
         version=__version__,
-        products=_products(library),
+        gemms=_gemms(library),
         generals="\n".join(_generals(library)),
         kernels=len(programs),
         size=sum(len(program.cubin) for program in programs),
@@ -73,15 +73,14 @@ def readme(library: ExportedLibrary) -> str:
     )
 
 
-def _products(library: ExportedLibrary) -> str:
-    lines = ["| product | GPU | from | time | kernel |", "|---|---|---|---|---|"]
-    for product in library.products:
-        answer = product.answer
+def _gemms(library: ExportedLibrary) -> str:
+    lines = ["| problem | GPU | from | time | kernel |", "|---|---|---|---|---|"]
+    for gemm in library.gemms:
+        answer = gemm.answer
         time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({answer.evidence})"
         source = answer.how + (", cuBLAS was faster" if answer.vendor else "")
         lines.append(
-            f"| `{product.problem}` | {product.device.name} | {source} | {time} | "
-            f"`{answer.config}` |"
+            f"| `{gemm.problem}` | {gemm.device.name} | {source} | {time} | `{answer.config}` |"
         )
     return "\n".join(lines)
 

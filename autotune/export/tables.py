@@ -35,7 +35,7 @@ def tables(library: ExportedLibrary) -> str:
 
 def shapes(library: ExportedLibrary) -> str:
     """The exported problems, as a table for the example program."""
-    problems = dict.fromkeys(product.problem for product in library.products)
+    problems = dict.fromkeys(gemm.problem for gemm in library.gemms)
     return _table("Shape", "SHAPES", map(_shape, problems))
 
 
@@ -51,8 +51,8 @@ class _TableWriter:
 
     def text(self) -> str:
         library = self._library
-        products = sorted(library.products, key=self._order)
-        plans = [self._plan(product) for product in products]
+        gemms = sorted(library.gemms, key=self._order)
+        plans = [self._plan(gemm) for gemm in gemms]
         generals = [self._general(fallback) for fallback in library.fallbacks]
         counts = {
             "DEVICE_COUNT": len(library.devices),
@@ -78,13 +78,13 @@ class _TableWriter:
             )
         )
 
-    def _order(self, product: ExportedGemm) -> tuple[int, ...]:
-        problem = product.problem
+    def _order(self, gemm: ExportedGemm) -> tuple[int, ...]:
+        problem = gemm.problem
         sizes = problem.m, problem.n, problem.k, problem.batch
-        return self._device_number(product), kind(problem), *sizes
+        return self._device_number(gemm), kind(problem), *sizes
 
-    def _device_number(self, product: ExportedGemm) -> int:
-        return self._library.devices.index(product.device)
+    def _device_number(self, gemm: ExportedGemm) -> int:
+        return self._library.devices.index(gemm.device)
 
     def _device(self, number: int) -> str:
         device = self._library.devices[number]
@@ -103,19 +103,19 @@ class _TableWriter:
             f"{shared}}}"
         )
 
-    def _plan(self, product: ExportedGemm) -> str:
-        problem, plan, align = product.problem, product.plan, product.alignment
+    def _plan(self, gemm: ExportedGemm) -> str:
+        problem, plan, align = gemm.problem, gemm.plan, gemm.alignment
         first = len(self._launches)
-        for launch, program in zip(plan.launches, product.programs, strict=True):
+        for launch, program in zip(plan.launches, gemm.programs, strict=True):
             self._add(launch, program, launch.grid, (0, 0))
-        device = self._device_number(product)
+        device = self._device_number(gemm)
         sizes = problem.m, problem.n, problem.k, problem.batch
         counted = int(plan.counters > 0)
         alignment = _numbers(align.a, align.b, align.c)
         return (
             f"{{{_numbers(device, *sizes, kind(problem))}, {{{alignment}}}, "
             f"{_numbers(first, len(plan.launches), plan.workspace, counted)}, "
-            f"{_string(str(plan.config))}, {_string(product.answer.how)}}}"
+            f"{_string(str(plan.config))}, {_string(gemm.answer.how)}}}"
         )
 
     def _general(self, fallback: FallbackKernel) -> str:

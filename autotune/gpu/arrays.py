@@ -13,7 +13,7 @@ from autotune.gpu.operands import GUARD
 from autotune.gpu.session import Session
 from autotune.runners.base import Failure
 from autotune.user_kernels.comparison import Comparison, compare
-from autotune.user_kernels.workload import Buffer, Workload
+from autotune.user_kernels.workload import ArrayArgument, Workload
 
 PATTERN = 0xA5
 """Byte of the guards around each array; an unlikely result as a number of any type."""
@@ -22,7 +22,7 @@ PATTERN = 0xA5
 class GuardedArray:
     """An array between its guards, on the device and as read back."""
 
-    def __init__(self, session: Session, buffer: Buffer) -> None:
+    def __init__(self, session: Session, buffer: ArrayArgument) -> None:
         """Allocates the array.
 
         Raises:
@@ -82,10 +82,10 @@ class GuardedArray:
         place = comparison.place if len(comparison.place) != 1 else comparison.place[0]
         size = self.buffer.before.size
         what = (
-            f"{comparison.wrong} of {size} elements, such as {comparison.found:.6g} "
-            f"instead of {comparison.wanted:.6g} at {place}, tolerance {comparison.allowed:.3g}"
+            f"{comparison.wrong} of {size} elements, such as {comparison.actual:.6g} "
+            f"instead of {comparison.desired:.6g} at {place}, tolerance {comparison.allowed:.3g}"
         )
-        if comparison.found == comparison.found or not self.buffer.written:
+        if comparison.actual == comparison.actual or not self.buffer.written:
             return what
         return f"{what}; it held NaN before, as the reference does not read it"
 

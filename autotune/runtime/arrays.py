@@ -18,7 +18,7 @@ class Operand:
     """An array in terms that any framework can provide, without its address.
 
     Attributes:
-        name: what messages call it: `A`, `B`, `out` or `bias`.
+        name: its name in messages: `A`, `B`, `out` or `bias`.
         shape: its size along each axis.
         strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
@@ -119,10 +119,8 @@ def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixM
     """
     (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
-    rest = (
-        *((count, stride) if count > 1 and stride else (1, 0)),
-        _bytes(operand.dtype),
-    )
+    batch = (count, stride) if count > 1 and stride else (1, 0)
+    rest = *batch, _bytes(operand.dtype)
     stored = {
         "n": _memory_of(rows, columns, row_stride, column_stride, rest),
         "t": _memory_of(columns, rows, column_stride, row_stride, rest),
@@ -191,9 +189,9 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemor
         ArrayError: if it is not writable, not row-major, of another shape or on another device, or
             if the matrices of a batch overlap.
     """
-    home = check(out)
-    if home != ordinal:
-        raise ArrayError(f"A is on CUDA device {ordinal}, out on {home}; move one of them")
+    device = check(out)
+    if device != ordinal:
+        raise ArrayError(f"A is on CUDA device {ordinal}, out on {device}; move one of them")
     if out.shape != shape:
         raise ArrayError(f"out is {out.shape}; the product is {shape}")
     if out.read_only:
@@ -213,11 +211,11 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
     Raises:
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
-    home = check(bias, (1,))
+    device = check(bias, (1,))
     if bias.dtype != dtype:
         raise ArrayError(f"bias is {bias.dtype}, out {dtype}; convert the bias")
-    if home != ordinal:
-        raise ArrayError(f"A is on CUDA device {ordinal}, bias on {home}; move one of them")
+    if device != ordinal:
+        raise ArrayError(f"A is on CUDA device {ordinal}, bias on {device}; move one of them")
     if bias.shape != (n,):
         raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and bias.strides != (1,):
@@ -248,9 +246,9 @@ def _bytes(dtype: str) -> int:
 
 def _common_batch(a: Operand, b: Operand) -> int:
     """The batch of two operands, which have to fit each other."""
-    homes = check(a), check(b)
-    if homes[0] != homes[1]:
-        raise ArrayError(f"A is on CUDA device {homes[0]}, B on {homes[1]}; move one of them")
+    devices = check(a), check(b)
+    if devices[0] != devices[1]:
+        raise ArrayError(f"A is on CUDA device {devices[0]}, B on {devices[1]}; move one of them")
     if a.dtype != b.dtype:
         raise ArrayError(f"A is {a.dtype}, B {b.dtype}; convert one of them")
     k, inner = a.shape[-1], b.shape[-2]

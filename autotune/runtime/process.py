@@ -1,4 +1,4 @@
-"""The process's own matmul, and what is looked up and loaded for it: kernels, warm-up, GPUs."""
+"""The process's own matmul, and the functions that load kernels for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def load(problem: Problem, ordinal: int | None = None) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded on a GPU.
 
     Args:
-        problem: what it computes.
+        problem: the problem.
         ordinal: number of the GPU; None is that of the current context, else the first.
 
     Raises:
@@ -40,7 +40,7 @@ def load_all(
     """Looks up, compiles in parallel and loads the kernels of problems for matmul on a GPU.
 
     Args:
-        problems: what will be computed.
+        problems: the problems of later calls.
         ordinal: number of the GPU; None is that of the current context, else the first.
         jobs: threads that compile; None is one for each core.
 

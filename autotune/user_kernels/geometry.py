@@ -50,11 +50,11 @@ def geometry_of(grid: Extents, block: Extents, shared: SharedBytes, config: Conf
     )
 
 
-def evaluate(what: str, setting: object, config: Config) -> object:
+def evaluate(name: str, setting: object, config: Config) -> object:
     """The value of a setting for a configuration: the result of a function, or a constant.
 
     Args:
-        what: what messages call it.
+        name: its name in messages.
         setting: a function of the parameters, or a constant.
         config: the configuration.
 
@@ -66,10 +66,10 @@ def evaluate(what: str, setting: object, config: Config) -> object:
     try:
         return setting(MappingProxyType(config.values))
     except Exception as error:
-        names = ", ".join(config.values) or "no parameters"
+        parameters = ", ".join(config.values) or "no parameters"
         raise UsageError(
-            f"{what} fails for {config}: {type(error).__name__}: {error}; it is called with a "
-            f"mapping from {names} to whole numbers"
+            f"{name} fails for {config}: {type(error).__name__}: {error}; it is called with a "
+            f"mapping from {parameters} to whole numbers"
         ) from error
 
 
@@ -90,31 +90,31 @@ def rejection(geometry: Geometry, device: Device) -> Rejection | None:
     return None
 
 
-def _beyond(sizes: tuple[int, int, int], limits: tuple[int, int, int], what: str) -> str | None:
+def _beyond(sizes: tuple[int, int, int], limits: tuple[int, int, int], unit: str) -> str | None:
     if all(1 <= size <= limit for size, limit in zip(sizes, limits, strict=True)):
         return None
-    return f"{_times(sizes)} {what}, CUDA allows 1 to {_times(limits)}"
+    return f"{_times(sizes)} {unit}, CUDA allows 1 to {_times(limits)}"
 
 
 def _times(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-def _extents(what: str, extents: Extents, config: Config) -> tuple[int, int, int]:
-    value = evaluate(what, extents, config)
+def _extents(name: str, extents: Extents, config: Config) -> tuple[int, int, int]:
+    value = evaluate(name, extents, config)
     sizes = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not 1 <= len(sizes) <= 3:
         raise UsageError(
-            f"{what} of {config} is {value!r}; give a whole number, or 2 or 3 of them along x, y "
+            f"{name} of {config} is {value!r}; give a whole number, or 2 or 3 of them along x, y "
             "and z"
         )
-    x, y, z = *(_size(what, size, config) for size in sizes), *(1,) * (3 - len(sizes))
+    x, y, z = *(_size(name, size, config) for size in sizes), *(1,) * (3 - len(sizes))
     return x, y, z
 
 
-def _size(what: str, size: object, config: Config) -> int:
+def _size(name: str, size: object, config: Config) -> int:
     if not isinstance(size, SupportsIndex):
         raise UsageError(
-            f"{what} of {config} has {size!r}; give whole numbers (`//` makes them, `/` does not)"
+            f"{name} of {config} has {size!r}; give whole numbers (`//` makes them, `/` does not)"
         )
     return index(size)

@@ -68,10 +68,10 @@ class ParameterType:
         return cls(True, *divmod(rest, 100_000)) if first == POINTER else cls(False, first, rest)
 
     def __str__(self) -> str:
-        what = f"{WORDS[self.kind]} of {self.size} bytes"
+        value = f"{WORDS[self.kind]} of {self.size} bytes"
         if not self.pointer:
-            return what
-        return f"a pointer to {what}" if self.size else "a pointer"
+            return value
+        return f"a pointer to {value}" if self.size else "a pointer"
 
 
 def check_signature(

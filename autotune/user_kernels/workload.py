@@ -36,7 +36,7 @@ RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9, "complex64": 1e-4, "c
 
 
 @dataclass(frozen=True, eq=False)
-class Buffer:
+class ArrayArgument:
     """An array argument.
 
     Attributes:
@@ -70,7 +70,7 @@ class Workload:
 
     call: Call
     arguments: tuple[Argument, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[ArrayArgument, ...]
 
     def __str__(self) -> str:
         return str(self.call)
@@ -130,9 +130,9 @@ def workload(
         UsageError: for invalid arguments, expected arrays or tolerances.
     """
     call, in_plan = call_of(name, arguments), launch_arguments(arguments)
-    for what, value in (("rtol", rtol), ("atol", atol)):
+    for keyword, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < math.inf:
-            raise UsageError(f"{what} is {value!r}; give a number of at least 0")
+            raise UsageError(f"{keyword} is {value!r}; give a number of at least 0")
     results = _run_reference(reference, arguments)
     outputs = {
         place: _expected(place, result, argument, rtol, atol)
@@ -149,10 +149,10 @@ def workload(
         if isinstance(argument, np.ndarray):
             expected = outputs.get(place)
             if expected is None or _reads(reference, arguments, place, results):
-                buffers.append(Buffer(place, _as_bytes(argument.copy()), expected))
+                buffers.append(ArrayArgument(place, _as_bytes(argument.copy()), expected))
             else:
                 poison = _different(expected.values.astype(argument.dtype))
-                buffers.append(Buffer(place, _as_bytes(poison), expected, written=True))
+                buffers.append(ArrayArgument(place, _as_bytes(poison), expected, written=True))
     return Workload(call, in_plan, tuple(buffers))
 
 
@@ -198,10 +198,10 @@ def _run_reference(reference: Reference, arguments: Sequence[object]) -> list[An
     ]
     results = reference(*copies)
     if not isinstance(results, list | tuple) or len(results) != len(arguments):
-        what = f"{len(results)}" if isinstance(results, list | tuple) else type(results).__name__
+        count = f"{len(results)}" if isinstance(results, list | tuple) else type(results).__name__
         raise UsageError(
-            f"the reference returned {what} for {len(arguments)} arguments; return a list with the "
-            "expected array of each output, and None for every other argument"
+            f"the reference returned {count} for {len(arguments)} arguments; return a list with "
+            "the expected array of each output, and None for every other argument"
         )
     return list(results)
 

@@ -79,7 +79,7 @@ def made(built: Built, calls: Sequence[Call]) -> list[Outcome]:
 def test_exported_shapes_launch_what_python_launches(
     built: Built, library: ExportedLibrary
 ) -> None:
-    plans = {product.problem: product.plan for product in library.products}
+    plans = {gemm.problem: gemm.plan for gemm in library.gemms}
     calls = exact_calls()
     assert len(calls) > 150
     for call, outcome in zip(calls, made(built, calls), strict=True):
@@ -102,7 +102,7 @@ def test_other_shapes_launch_the_general_kernel_like_python(
 def test_tuned_plans_cover_every_kind_of_launch(
     library: ExportedLibrary,
 ) -> None:
-    plans = [product.plan for product in library.products]
+    plans = [gemm.plan for gemm in library.gemms]
     maps = [
         argument
         for plan in plans
@@ -113,18 +113,18 @@ def test_tuned_plans_cover_every_kind_of_launch(
     assert len(maps) > 100
     assert sum(len(plan.launches) > 1 for plan in plans) > 20
     assert sum(plan.counters > 0 for plan in plans) > 20
-    assert sum(product.problem.batch > 1 for product in library.products) > 20
+    assert sum(gemm.problem.batch > 1 for gemm in library.gemms) > 20
 
 
 def test_choose_names_the_configuration_and_workspace(
     built: Built, library: ExportedLibrary
 ) -> None:
-    lines = [Call(product.problem, a=0, b=0, c=0).line("choose") for product in library.products]
+    lines = [Call(gemm.problem, a=0, b=0, c=0).line("choose") for gemm in library.gemms]
     _, outcomes = built.run(lines)
     start = counter_bytes(library)
     expected = []
-    for product in library.products:
-        plan = product.plan
+    for gemm in library.gemms:
+        plan = gemm.plan
         needed = start + plan.workspace if plan.workspace or plan.counters else 0
         expected.append(f"choice 1 {needed} {len(plan.launches)} exact {plan.config};{H100.name}")
     assert [outcome.lines[-1] for outcome in outcomes] == expected
@@ -208,8 +208,7 @@ def test_each_architecture_runs_its_own_kernels(tmp_path: Path) -> None:
     case = exported_library.built(tmp_path, library)
     cards = {"sm_90": "NVIDIA H100 PCIe;9;0;114", "sm_80": "NVIDIA A100-SXM4-40GB;8;0;108"}
     own = {
-        product.device.arch: [program.symbol for program in product.programs]
-        for product in library.products
+        gemm.device.arch: [program.symbol for program in gemm.programs] for gemm in library.gemms
     }
     launched = {
         arch: [launch.symbol for launch in case.call(Call(SMALL), FAKE_CUDA_DEVICE=card).launches]

@@ -206,15 +206,15 @@ def test_example_program_finds_every_gemm_correct(built: Built) -> None:
     subprocess.run(command, check=True)
     result = subprocess.run([program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count("right") == len(built.library.products)
+    assert result.stdout.count("right") == len(built.library.gemms)
 
 
 def test_ptx_can_be_loaded(torch: Any, driver: Driver, built: Built, tmp_path: Path) -> None:
     torch.zeros(1, device="cuda")
     write_library(built.library, tmp_path, "ptx")
     loaded = 0
-    for product in built.library.products[:4]:
-        for program in product.programs:
+    for gemm in built.library.gemms[:4]:
+        for program in gemm.programs:
             (path,) = (
                 file for file in tmp_path.glob("*.ptx") if program.symbol in file.read_text()
             )

@@ -1,5 +1,5 @@
-/* gemm.h says what this is. Made by `autotune export`: the tables come first, what reads them
- * follows. */
+/* Made by `autotune export`; gemm.h documents it. The tables come first, then the code that reads
+ * them. */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -20,7 +20,7 @@
 #define NO_ROWS {0}
 #endif
 
-/* What an argument of a kernel is, and the words for what is known at the launch. */
+/* Types of kernel arguments, and the symbols whose values are known at the launch. */
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 enum {
     NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
@@ -33,27 +33,27 @@ typedef struct {
     size_t bytes;
     uint8_t sha256[32];
     const char *symbol;
-    int shared;               /* the most dynamic shared memory that a launch asks for */
+    int shared;               /* the most dynamic shared memory of any launch */
 } Kernel;
-/* A map's index, a word, or a number: the word is NUMBER then. */
+/* The index of a map, a symbol (word), or a number with the word NUMBER. */
 typedef struct { uint8_t type, word; int64_t value; } Argument;
-/* cuTensorMapEncodeTiled's; a pitch or stride is a number or, if its word is not NUMBER, that. */
+/* Arguments of cuTensorMapEncodeTiled. A pitch or stride is a symbol unless its word is NUMBER. */
 typedef struct {
     uint8_t base, type, element_bytes, swizzle, pitch_word, stride_word;
     int64_t offset, columns, rows, batch, pitch, stride;
     uint32_t box[2];
 } Map;
-/* General ones have a tile instead of a grid: rows and columns of C for each block. */
+/* A general kernel has a tile, the rows and columns of C for each block, instead of a grid. */
 typedef struct {
     int kernel;
     uint32_t grid[3], block[3], shared, tile[2];
     int first, count;         /* of ARGUMENTS */
 } Launch;
 typedef struct {
-    int device;               /* of DEVICES; of a general one any of its compute capability */
-    int m, n, k, batch;       /* 0 in a general one */
+    int device;               /* in DEVICES; of a general kernel any of its compute capability */
+    int m, n, k, batch;       /* 0 in a general plan */
     int kind;
-    int align[3];             /* elements; the rows' lengths too where it is general */
+    int align[3];             /* in elements; row lengths too in a general plan */
     int first, count;         /* of LAUNCHES */
     size_t workspace;         /* bytes, without the counters */
     int counted;              /* whether it uses counters */
@@ -62,7 +62,7 @@ typedef struct {
 
 /* @TABLES@ */
 
-/* The driver: constants of cuda.h and what is called of it. */
+/* The driver: constants of cuda.h and the functions that are called. */
 enum {
     CUDA_NOT_INITIALIZED = 3, CUDA_INVALID_CONTEXT = 201, CUDA_CONTEXT_IS_DESTROYED = 709,
     MULTIPROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76,
@@ -92,12 +92,12 @@ static struct { FUNCTIONS(MEMBER) } driver;
 
 enum { WORKSPACE_ALIGNMENT = 256, VECTOR_BYTES = 16, LARGEST_BATCH = 65535, ORDINALS = 64 };
 static const int64_t LARGEST = 2147483647;
-static const int64_t LARGEST_STEP = (int64_t)1 << 40;  /* elements from row to row or beyond */
+static const int64_t LARGEST_STEP = (int64_t)1 << 40;  /* elements from row to row or matrix to matrix */
 
-/* What is loaded once for good: all of it is written under the lock and published by a flag. */
+/* State that is loaded once: written under the lock, then published by a flag. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int driver_ready;
-static int homes[ORDINALS];  /* by the device's number: 1 more than its place in DEVICES */
+static int homes[ORDINALS];  /* by ordinal: index in DEVICES plus 1 */
 static struct { void *library, *kernel; uint64_t ready; } loaded[sizeof KERNELS / sizeof *KERNELS];
 static THREAD_LOCAL int driver_error;
 
@@ -128,8 +128,8 @@ static int open_driver(void) {
     return status;
 }
 
-/* The device of the current context, by its number and its place in DEVICES: the one of its name,
- * else the one of its compute capability with the nearest number of multiprocessors. */
+/* The ordinal of the current device, and its entry in DEVICES: the one of the same name, else the
+ * one of its compute capability with the nearest number of multiprocessors. */
 static int current(int *ordinal, int *device) {
     char name[256] = "";
     int result, major = 0, minor = 0, sms = 0, place, best = -1, distance = 0, i;
@@ -163,9 +163,9 @@ static int current(int *ordinal, int *device) {
     return GEMM_OK;
 }
 
-/* A product whose fields are checked and complete. */
+/* A gemm_product with its fields checked and completed. */
 typedef struct {
-    int64_t words[WORDS];     /* addresses, steps and sizes; of alpha and beta the bits */
+    int64_t words[WORDS];     /* values of the symbols; alpha and beta as bits */
     int64_t batch;
     int64_t rows[3], columns[3], size[3];  /* of A, B and C as they are stored */
     int kind;
@@ -211,7 +211,7 @@ static int overlaps(const Given *given, int i) {
                      : place < width || place + width_c > period;
 }
 
-/* Leading dimension and stride of operand i, and what is wrong with them. */
+/* Completes the leading dimension and stride of operand i; returns what is wrong with them. */
 static int measured(Given *given, int i, int64_t leading, int64_t stride) {
     int64_t rows = given->rows[i], columns = given->columns[i], matrix;
     if (leading == 0) leading = columns;
@@ -224,7 +224,7 @@ static int measured(Given *given, int i, int64_t leading, int64_t stride) {
     given->words[LDA + i] = leading;
     given->words[STRIDE_A + i] = stride;
     if (extent(given, i) < 0) return GEMM_SIZE;
-    /* Each C ends before the next begins, or their rows take turns. */
+    /* Each C ends before the next begins, or their rows interleave. */
     matrix = (rows - 1) * leading + columns;
     if (i == 2 && given->batch > 1 && stride < matrix &&
         (stride < columns || (given->batch - 1) * stride + columns > leading))
@@ -276,7 +276,7 @@ static int checked(const gemm_product *p, Given *given) {
     return GEMM_OK;
 }
 
-/* Whether the operands allow the vectors that a plan counts on. */
+/* Whether the operands have the alignment that a plan expects. */
 static int fits(const Plan *plan, const Given *given) {
     int i;
     for (i = 0; i < 3; ++i) {
@@ -303,7 +303,7 @@ static int compared(const Plan *plan, int device, const Given *given) {
     return 0;
 }
 
-/* The plan of a shape that was exported for a device; NULL if there is none that fits. */
+/* The plan exported for a shape and a device; NULL if there is none or the operands do not fit. */
 static const Plan *exported(int device, const Given *given) {
     int low = 0, high = PLAN_COUNT;
     while (low < high) {
@@ -320,8 +320,8 @@ static int alike(int one, int other) {
     return DEVICES[one].major == DEVICES[other].major && DEVICES[one].minor == DEVICES[other].minor;
 }
 
-/* The device's own plan of the shape, that of another of its compute capability, or a general
- * one. */
+/* The plan of the shape for the device, else for another device of its compute capability, else a
+ * general plan. */
 static int chosen(int device, const Given *given, const Plan **plan) {
     int i;
     if ((*plan = exported(device, given)) != NULL) return GEMM_OK;
@@ -341,7 +341,7 @@ static int chosen(int device, const Given *given, const Plan **plan) {
     return GEMM_NO_KERNEL;
 }
 
-/* Checks a product and chooses what runs; a caller's pointers may be NULL if `query`. */
+/* Checks a call and chooses its plan; for a `query` the caller's pointers may be NULL. */
 static int prepared(const gemm_product *product, int query, Given *given, const Plan **plan,
                     int *ordinal) {
     int device, status = checked(product, given);
@@ -352,7 +352,7 @@ static int prepared(const gemm_product *product, int query, Given *given, const 
     return chosen(device, given, plan);
 }
 
-/* Counters come first, as many for every product, so that all leave the same words zero. */
+/* Counters come first, the same number for every plan, so that all leave the same words zero. */
 static size_t counter_bytes(void) {
     return ((size_t)COUNTER_COUNT * 4 + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT *
            WORKSPACE_ALIGNMENT;
@@ -362,7 +362,7 @@ static size_t needed(const Plan *plan) {
     return plan->workspace || plan->counted ? counter_bytes() + plan->workspace : 0;
 }
 
-/* SHA-256 (FIPS 180-4) of a cubin, compared with what was exported. */
+/* SHA-256 (FIPS 180-4) of a cubin, compared with the exported one. */
 static const uint32_t SHA256_START[8] = {
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 static const uint32_t SHA256_ROUNDS[64] = {
@@ -417,7 +417,7 @@ static int intact(const Kernel *kernel) {
     return 1;
 }
 
-/* Loads a kernel; called with the lock held. Libraries belong to no context. */
+/* Loads a kernel; the caller holds the lock. Libraries belong to no context. */
 static int load(int number, int ordinal) {
     const Kernel *kernel = &KERNELS[number];
     void *library = loaded[number].library, *found = loaded[number].kernel, *function;
@@ -433,7 +433,7 @@ static int load(int number, int ordinal) {
         loaded[number].library = library, loaded[number].kernel = found;
     }
     if ((result = driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARED, kernel->shared, found, ordinal)) ||
-        /* Loading is lazy otherwise. */
+        /* Otherwise the first launch would load it. */
         (result = driver.cuKernelGetFunction(&function, found)))
         return failed(GEMM_LOAD, result);
     __atomic_store_n(&loaded[number].ready, loaded[number].ready | (uint64_t)1 << ordinal,
@@ -451,7 +451,7 @@ static int ensure(const Plan *plan, int ordinal) {
     for (i = 0; i < plan->count; ++i)
         ready = ready && is_ready(LAUNCHES[plan->first + i].kernel, ordinal);
     if (ready) return GEMM_OK;
-    /* Also while the thread captures a graph, of which loading does not become a part. */
+    /* Relaxed mode allows loading during a graph capture, which does not record it. */
     if ((result = driver.cuThreadExchangeStreamCaptureMode(&mode)) != 0)
         return failed(GEMM_DRIVER, result);
     pthread_mutex_lock(&lock);
@@ -474,7 +474,7 @@ static int encode(const Map *map, const Given *given, void *to) {
     extents[0] = (uint64_t)map->columns, extents[1] = (uint64_t)map->rows;
     extents[2] = single ? 1 : (uint64_t)map->batch;
     strides[0] = (uint64_t)(pitch * map->element_bytes);
-    /* No copy goes from one matrix to another, but the stride has to be a legal one. */
+    /* The stride of a single matrix is never used, but the driver checks it. */
     strides[1] = single ? strides[0] * extents[1] : (uint64_t)(stride * map->element_bytes);
     result = driver.cuTensorMapEncodeTiled(to, map->type, 3, address, extents, strides, box, steps,
                                            0, map->swizzle, PROMOTE_256_BYTES, 0);
@@ -482,7 +482,7 @@ static int encode(const Map *map, const Given *given, void *to) {
     span = extents[0] * map->element_bytes + (extents[1] - 1) * strides[0] +
            (extents[2] - 1) * strides[1];
     if (span < 128 * 1024) {
-        /* Drivers before 595 set bit 85 by mistake there, and Blackwell then reads outside. */
+        /* Drivers before 595 set bit 85 by mistake, and Blackwell then reads beyond the tensor. */
         uint64_t word;
         memcpy(&word, (char *)to + 8, sizeof word);
         word &= ~((uint64_t)1 << 21);
@@ -503,7 +503,7 @@ static int launched(const Launch *launch, const Given *given, CUstream stream) {
         parameters[i] = &cells[i];
         switch (one->type) {
             case TENSOR_MAP:
-                /* A kernel may take the same one in several places. */
+                /* A kernel may take the same map several times. */
                 for (j = 0; j < i; ++j)
                     if (ARGUMENTS[launch->first + j].type == TENSOR_MAP &&
                         ARGUMENTS[launch->first + j].value == value)

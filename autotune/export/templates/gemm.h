@@ -1,11 +1,11 @@
-/* gemm: tuned matrix products for CUDA, C = act(alpha op(A) op(B) + beta C + bias).
+/* gemm: tuned CUDA kernels for matrix multiplication, C = act(alpha op(A) op(B) + beta C + bias).
  *
- * Made by `autotune export`; README.md says of what and how to build it. C11 and C++17. The CUDA
- * driver is all that it needs, and is opened by the first call.
+ * Made by `autotune export`; README.md lists the contents and says how to build it. C11 and C++17.
+ * It needs nothing but the CUDA driver, which the first call opens.
  *
- * Every function may be called by several threads at once. None allocates, prints or exits; each
- * that can fail returns a gemm_status. Products are enqueued on the caller's stream, in the context
- * that is current in the calling thread, and nothing waits for them.
+ * Several threads may call every function at once. No function allocates, prints or exits; those
+ * that can fail return a gemm_status. Kernels are enqueued on the caller's stream, in the context
+ * that is current in the calling thread, and no function waits for them.
  */
 #ifndef GEMM_H
 #define GEMM_H
@@ -19,7 +19,7 @@ extern "C" {
 
 #define GEMM_VERSION "@VERSION@"
 
-/* As cuda.h has it; a cudaStream_t is the same. */
+/* As in cuda.h; a cudaStream_t is the same. */
 typedef struct CUstream_st *CUstream;
 
 enum gemm_compute {    /* A and B are multiplied */
@@ -37,7 +37,7 @@ enum gemm_layout {     /* matrices are row-major; t is stored transposed */
     GEMM_TT = 3        /* A is k x m, B is n x k */
 };
 
-enum gemm_epilogue {   /* what is done to each element before it is stored */
+enum gemm_epilogue {   /* applied to each element before it is stored */
     GEMM_NONE = 0,
     GEMM_BIAS = 1,     /* one value for each of the n columns is added */
     GEMM_RELU = 2,     /* max(x, 0) */
@@ -51,7 +51,7 @@ enum gemm_output {     /* C and the bias are stored */
     GEMM_FLOAT = 1     /* as fp32 */
 };
 
-/* One product, or a batch of equally large ones. gemm_default fills in what is usual. */
+/* A matrix multiplication, or a batch of equal sizes. gemm_default fills in the defaults. */
 typedef struct gemm_product {
     int64_t m, n, k;          /* 1 to 2^31 - 1 */
     int64_t batch;            /* 1 to 65535 */
@@ -70,56 +70,55 @@ typedef struct gemm_product {
 
 enum gemm_status {
     GEMM_OK = 0,
-    GEMM_NULL = 1,                 /* a pointer that has to be there is NULL */
+    GEMM_NULL = 1,                 /* a required pointer is NULL */
     GEMM_UNKNOWN = 2,              /* no such compute, layout, epilogue or output */
     GEMM_SIZE = 3,                 /* m, n, k or batch out of range, or a matrix beyond 2^63 bytes */
-    GEMM_MISALIGNED = 4,           /* A, B, C or the bias begins between two elements */
+    GEMM_MISALIGNED = 4,           /* A, B, C or the bias is not aligned to its elements */
     GEMM_LEADING_DIMENSION = 5,    /* shorter than a row */
     GEMM_STRIDE = 6,               /* negative, or the matrices of C would overlap */
-    GEMM_BIAS_MISSING = 7,         /* the epilogue has a bias and none was given */
-    GEMM_BIAS_UNUSED = 8,          /* a bias was given and the epilogue has none */
+    GEMM_BIAS_MISSING = 7,         /* the epilogue has a bias, but none was passed */
+    GEMM_BIAS_UNUSED = 8,          /* a bias was passed, but the epilogue has none */
     GEMM_OVERLAP = 9,              /* C shares elements with A, B or the bias */
-    GEMM_WORKSPACE_NULL = 10,      /* the product needs a workspace */
-    GEMM_WORKSPACE_SMALL = 11,     /* fewer bytes than gemm_workspace_size asks for */
+    GEMM_WORKSPACE_NULL = 10,      /* a workspace is needed */
+    GEMM_WORKSPACE_SMALL = 11,     /* fewer bytes than gemm_workspace_size returns */
     GEMM_WORKSPACE_MISALIGNED = 12,/* not at a multiple of 256 bytes */
     GEMM_NO_DRIVER = 13,           /* libcuda.so.1 cannot be opened */
     GEMM_OLD_DRIVER = 14,          /* the driver is older than CUDA 12 */
     GEMM_NO_CONTEXT = 15,          /* no CUDA context is current in the calling thread */
     GEMM_NO_DEVICE = 16,           /* nothing was exported for GPUs like the current one */
-    GEMM_NO_KERNEL = 17,           /* nothing was exported for products of this kind */
-    GEMM_GRID = 18,                /* more blocks than a grid has */
+    GEMM_NO_KERNEL = 17,           /* no kernel was exported for this compute, layout and so on */
+    GEMM_GRID = 18,                /* more blocks than a grid can have */
     GEMM_DAMAGED = 19,             /* a kernel is not as it was exported: its checksum is wrong */
     GEMM_LOAD = 20,                /* the driver refused a kernel */
     GEMM_LAUNCH = 21,              /* the driver refused a launch */
     GEMM_DRIVER = 22               /* another call of the driver failed */
 };
 
-/* What runs for a product. The texts are constants of the library. */
+/* What gemm_matmul runs. The texts are constants of the library. */
 typedef struct gemm_choice {
     int exported;             /* 1: a kernel for this shape; 0: the general one */
     const char *config;       /* the kernel and its parameters */
-    const char *device;       /* what it was chosen for */
+    const char *device;       /* the GPU it was chosen for */
     const char *how;          /* exact, range, nearest, related, predicted or general */
     int launches;
     size_t workspace;         /* bytes, as gemm_workspace_size */
 } gemm_choice;
 
-/* The product of an m x k by a k x n matrix: batch and alpha are 1, all else is 0. */
+/* An m x k times a k x n matrix: batch and alpha are 1, all else is 0. */
 gemm_product gemm_default(int64_t m, int64_t n, int64_t k);
 
-/* Bytes of workspace that the product needs on the current device; 0 if it needs none. Pointers
- * that are NULL count as aligned. */
+/* Bytes of workspace needed on the current device; 0 for none. NULL pointers count as aligned. */
 int gemm_workspace_size(const gemm_product *product, size_t *bytes);
 
-/* Enqueues the zeroing of a new workspace, needed once. Products leave it ready for any other of
- * this library, as long as no two of them use it at the same time. */
+/* Enqueues the zeroing of a new workspace, which is needed once. Each gemm_matmul leaves the
+ * workspace ready for the next, as long as no two of them use it at the same time. */
 int gemm_prepare_workspace(void *workspace, size_t bytes, CUstream stream);
 
-/* Enqueues the product. */
+/* Enqueues the matrix multiplication. */
 int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUstream stream);
 
-/* Loads every kernel for the current device, which the first products do otherwise. Afterwards
- * products neither load nor make the driver allocate. */
+/* Loads every kernel for the current device, which otherwise happens at the first calls. Later
+ * calls neither load kernels nor make the driver allocate. */
 int gemm_warm_up(void);
 
 /* What gemm_matmul would run on the current device; nothing is loaded or launched. */
@@ -128,7 +127,7 @@ int gemm_choose(const gemm_product *product, gemm_choice *choice);
 /* The meaning of a status, in one line. */
 const char *gemm_message(int status);
 
-/* The CUresult of the driver's call that failed last in this thread, 0 if none did. */
+/* The CUresult of the last driver call that failed in this thread; 0 if none did. */
 int gemm_driver_error(void);
 
 #ifdef __cplusplus

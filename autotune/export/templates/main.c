@@ -1,9 +1,9 @@
-/* Computes every exported product on the first GPU and compares it with the CPU.
+/* Computes every exported problem on the first GPU and compares the result with the CPU.
  *
  *     cc -std=c11 main.c gemm.c -ldl -lpthread -lm -o example && ./example
  *
- * Ends with status 0 if all are right. Operands are whole numbers from -2 to 2, which every
- * precision holds exactly; of a large product some elements are compared. */
+ * The exit status is 0 if all are right. Operands are whole numbers from -2 to 2, exact in every
+ * precision. Of large results, some elements are compared. */
 #include "gemm.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ typedef struct { int64_t m, n, k, batch; int compute, layout, epilogue, output; 
 enum { FP32, FP16, BFLOAT16 };
 static const size_t CHECKED = 500;
 
-/* What is called of the driver; a program that links with -lcuda calls it by name. */
+/* Functions of the driver. A program that links with -lcuda can call them by name. */
 static int (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int);
 static int (*cuCtxSetCurrent)(void *), (*cuCtxSynchronize)(void);
 static int (*cuMemAlloc)(uint64_t *, size_t), (*cuMemFree)(uint64_t);
@@ -56,7 +56,7 @@ static float read_number(const void *from, size_t at, int type) {
     return value;
 }
 
-/* Device memory with `count` numbers of a type; on the host they are whole numbers. */
+/* Device memory with `count` random numbers of a type; `host` gets the same numbers. */
 static uint64_t filled(int8_t *host, size_t count, int type) {
     static const float wide[5] = {-2, -1, 0, 1, 2};
     static const uint16_t half[5] = {0xc000, 0xbc00, 0, 0x3c00, 0x4000};
@@ -82,7 +82,7 @@ static uint64_t filled(int8_t *host, size_t count, int type) {
     return device;
 }
 
-/* The largest error of some elements of a product, over what its type can be off by. */
+/* The largest error of some elements, as a multiple of the rounding error of the type. */
 static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8_t *bias,
                     const void *c, int type) {
     double excess = 0, unit = type == BFLOAT16 ? 1 / 256. : type == FP16 ? 1 / 2048. : 1e-6;
@@ -102,7 +102,7 @@ static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8
     return excess;
 }
 
-/* Runs one product; whether it is right. */
+/* Runs one problem; returns whether the result is right. */
 static int right(const Shape *s) {
     int half = s->compute == GEMM_F16 ? FP16 : s->compute == GEMM_BF16 ? BFLOAT16 : FP32;
     int type = s->output == GEMM_FLOAT ? FP32 : half;

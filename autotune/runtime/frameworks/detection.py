@@ -26,7 +26,7 @@ def framework_of(array: Any, name: str, ordinal: Callable[[int], int | None]) ->
 
     Args:
         array: anything.
-        name: what messages call it.
+        name: its name in messages.
         ordinal: gives the device that holds an address.
 
     Raises:

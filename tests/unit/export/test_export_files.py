@@ -68,7 +68,7 @@ def test_json_has_the_whole_plan_of_every_gemm(library: ExportedLibrary, tmp_pat
         product["problem"]: read_plan(product["plan"], library, Config.parse(product["config"]))
         for product in data["products"]
     }
-    assert read == {str(product.problem): product.plan for product in library.products}
+    assert read == {str(gemm.problem): gemm.plan for gemm in library.gemms}
 
 
 def test_json_lists_every_file_with_its_hash(small: ExportedLibrary, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_json_names_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: 
 
 def test_plans_name_the_cubin_files(small: ExportedLibrary, tmp_path: Path) -> None:
     kernels = {kernel["key"]: kernel for kernel in document(small, tmp_path, "cubin")["kernels"]}
-    (program,) = small.products[0].programs
+    (program,) = small.gemms[0].programs
     file = tmp_path / kernels[program.key]["file"]
     assert (file.suffix, file.read_bytes()) == (".cubin", program.cubin)
 

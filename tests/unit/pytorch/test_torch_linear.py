@@ -51,9 +51,7 @@ def anew() -> Iterator[None]:
 )
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_layer_computes_what_pytorchs_does(
-    shape: tuple[int, ...], activation: str | None, bias: bool
-) -> None:
+def test_linear_matches_pytorch(shape: tuple[int, ...], activation: str | None, bias: bool) -> None:
     layer, x = Linear(4, 5, bias, activation), torch.randn(shape)
     expected = nn.functional.linear(x, layer.weight, layer.bias)
     if activation is not None:
@@ -61,39 +59,39 @@ def test_a_layer_computes_what_pytorchs_does(
     torch.testing.assert_close(layer(x), expected)
 
 
-def test_all_leading_dimensions_are_the_rows_of_one_product(gpu: StandIn) -> None:
+def test_leading_dimensions_become_rows_of_one_matmul(gpu: StandIn) -> None:
     layer = Linear(4, 5, activation="relu", compute="tf32x3")
     with torch.no_grad():
         layer(torch.randn(2, 3, 4))
     assert gpu.problems == [Problem(6, 5, 4, "tf32x3", "nt", epilogue="bias_relu")]
 
 
-def test_the_gradient_of_a_weight_lies_as_the_weight(gpu: StandIn) -> None:
+def test_weight_gradient_is_stored_like_the_weight(gpu: StandIn) -> None:
     layer = Linear(4, 5)
     layer(torch.randn(3, 4)).sum().backward()
     assert gpu.layouts == ["nt", "tn"]
     assert layer.weight.grad.stride() == layer.weight.stride()
 
 
-def test_a_state_dict_goes_both_ways() -> None:
+def test_state_dict_is_that_of_nn_linear() -> None:
     theirs, ours, x = nn.Linear(4, 5), Linear(4, 5), torch.randn(3, 4)
     ours.load_state_dict(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
     torch.testing.assert_close(ours(x), theirs(x))
 
 
-def test_a_layer_of_another_shares_its_parameters() -> None:
+def test_layer_of_another_shares_its_parameters() -> None:
     theirs = nn.Linear(4, 5, dtype=torch.bfloat16).eval()
     ours = Linear.of(theirs, "relu", "bf16")
     assert (ours.weight is theirs.weight, ours.bias is theirs.bias) == (True, True)
     assert (ours.activation, ours.compute, ours.training) == ("relu", "bf16", False)
 
 
-def test_also_without_a_bias() -> None:
+def test_layer_of_another_may_have_no_bias() -> None:
     assert Linear.of(nn.Linear(4, 5, bias=False)).bias is None
 
 
-def test_the_text_of_a_layer_names_what_it_does() -> None:
+def test_repr_names_activation_and_compute() -> None:
     text = "Linear(in_features=4, out_features=5, bias=True, activation=relu, compute=tf32)"
     assert repr(Linear(4, 5, activation="relu", compute="tf32")) == text
 
@@ -102,7 +100,7 @@ def test_the_text_of_a_layer_names_what_it_does() -> None:
     ("activation", "compute", "message"),
     [("tanh", None, "unknown activation 'tanh'"), (None, "f8", "unknown compute 'f8'")],
 )
-def test_a_layer_that_cannot_be_is_refused(
+def test_unknown_activation_or_compute_is_refused(
     activation: str | None, compute: str | None, message: str
 ) -> None:
     with pytest.raises(ProblemError, match=message):
@@ -110,13 +108,13 @@ def test_a_layer_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 2, 8)], ids=str)
-def test_an_input_of_another_size_is_refused(shape: tuple[int, ...]) -> None:
+def test_input_of_another_size_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ArrayError, match=f"the inner sizes {shape[-1]} and 4 differ"):
         Linear(4, 5)(torch.randn(shape))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_layer_compiles_into_one_graph(dynamic: bool) -> None:
+def test_linear_compiles_into_one_graph(dynamic: bool) -> None:
     layer = Linear(4, 5, activation="gelu")
     compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for shape in ((3, 4), (2, 3, 4), (5, 3, 4)):
@@ -163,7 +161,7 @@ def classes(model: Any) -> list[type]:
     return [type(layer) for layer in (model.first, model.second, model.down)]
 
 
-def test_layers_that_gain_are_replaced_and_others_kept(store: Store) -> None:
+def test_patch_replaces_only_layers_that_gain(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     store.save(measured(NARROW, 100.0, 80.0))
     model = Model()
@@ -172,7 +170,7 @@ def test_layers_that_gain_are_replaced_and_others_kept(store: Store) -> None:
     assert (report.replaced, report.kept) == (("first", "second"), ("down",))
 
 
-def test_a_patched_model_computes_the_same_by_our_product(store: Store, gpu: StandIn) -> None:
+def test_patched_model_computes_the_same_by_the_operator(store: Store, gpu: StandIn) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model, x = Model(), torch.randn(2, 32, 32)
     expected = model(x)
@@ -181,7 +179,7 @@ def test_a_patched_model_computes_the_same_by_our_product(store: Store, gpu: Sta
     assert gpu.problems == [WIDE, WIDE]
 
 
-def test_the_table_says_which_and_by_how_much(store: Store) -> None:
+def test_table_shows_patched_layers_and_their_gain(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     _, text = patched(Model(), ROWS)
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -190,7 +188,7 @@ def test_the_table_says_which_and_by_how_much(store: Store) -> None:
     assert "down 64 32 96 f32 kept: no record" in lines
 
 
-def test_the_table_goes_to_standard_output(
+def test_table_is_printed_to_standard_output(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
@@ -198,7 +196,7 @@ def test_the_table_goes_to_standard_output(
     assert capsys.readouterr().out.startswith("2 of 3 linear layers replaced")
 
 
-def test_parameters_hooks_and_names_stay(store: Store) -> None:
+def test_patch_keeps_parameters_hooks_and_names(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model, seen = Model(), []
     model.first.register_forward_hook(lambda *_: seen.append("called"))
@@ -212,7 +210,7 @@ def test_parameters_hooks_and_names_stay(store: Store) -> None:
     assert seen == ["called"]
 
 
-def test_unpatching_gives_the_model_back(store: Store) -> None:
+def test_unpatch_restores_the_model(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model = Model()
     before = repr(model)
@@ -220,12 +218,12 @@ def test_unpatching_gives_the_model_back(store: Store) -> None:
     assert (unpatch(model), repr(model)) == (("first", "second"), before)
 
 
-def test_unpatching_leaves_layers_that_were_made_so() -> None:
+def test_unpatch_leaves_explicit_linear_layers() -> None:
     model = nn.Sequential(Linear(4, 5))
     assert (unpatch(model), type(model[0])) == ((), Linear)
 
 
-def test_patching_again_judges_anew(store: Store) -> None:
+def test_patching_again_starts_afresh(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model = Model()
     patched(model)
@@ -233,14 +231,14 @@ def test_patching_again_judges_anew(store: Store) -> None:
     assert (classes(model), report.replaced) == ([nn.Linear] * 3, ())
 
 
-def test_a_copy_of_a_patched_model_is_patched(store: Store) -> None:
+def test_copy_of_a_patched_model_is_patched(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model = Model()
     patched(model)
     assert classes(copy.deepcopy(model)) == classes(model)
 
 
-def test_a_linear_layer_itself_is_patched(store: Store) -> None:
+def test_patch_accepts_a_single_layer(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     layer = nn.Linear(32, 96)
     _, text = patched(layer)
@@ -248,7 +246,7 @@ def test_a_linear_layer_itself_is_patched(store: Store) -> None:
     assert "the model" in text
 
 
-def test_a_patched_model_compiles_into_one_graph(store: Store) -> None:
+def test_patched_model_compiles_into_one_graph(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model, x = Model(), torch.randn(3, 32)
     patched(model)
@@ -256,7 +254,7 @@ def test_a_patched_model_compiles_into_one_graph(store: Store) -> None:
     torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_fp32_layers_are_judged_in_tf32_where_pytorch_multiplies_so(store: Store) -> None:
+def test_fp32_layers_use_tf32_records_if_pytorch_allows_tf32(store: Store) -> None:
     store.save(measured(replace(WIDE, compute="tf32"), 100.0, 125.0))
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -268,7 +266,7 @@ def test_fp32_layers_are_judged_in_tf32_where_pytorch_multiplies_so(store: Store
 
 
 @pytest.mark.usefixtures("store")
-def test_layers_of_another_type_are_kept() -> None:
+def test_layers_of_unsupported_types_are_kept() -> None:
     report, text = patched(nn.Linear(32, 96).double())
     assert (report.kept, "kept: no kernel has this type" in text) == (("",), True)
 
@@ -277,14 +275,14 @@ class Subclass(nn.Linear):  # type: ignore[misc]
     """Which may do anything."""
 
 
-def test_subclasses_are_left_out(store: Store) -> None:
+def test_subclasses_of_linear_are_kept(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     model = nn.Sequential(Subclass(32, 96))
     report, _ = patched(model)
     assert (report.rows, type(model[0])) == ((), Subclass)
 
 
-def test_weights_that_multiply_in_their_own_way_are_kept(store: Store) -> None:
+def test_layers_with_tensor_subclasses_are_kept(store: Store) -> None:
     store.save(measured(WIDE, 100.0, 125.0))
     quantized, layer = type("Quantized", (torch.Tensor,), {}), nn.Linear(32, 96)
     layer.weight = nn.Parameter(layer.weight.detach().as_subclass(quantized))
@@ -292,7 +290,7 @@ def test_weights_that_multiply_in_their_own_way_are_kept(store: Store) -> None:
     assert [row.why for row in report.rows] == ["the weight is a Quantized"]
 
 
-def test_layers_that_are_not_on_a_gpu_are_kept() -> None:
+def test_layers_not_on_a_gpu_are_kept() -> None:
     report, _ = patched(Model())
     assert {row.why for row in report.rows} == {"on cpu"}
     assert report.devices == ()
@@ -305,13 +303,13 @@ def test_layers_that_are_not_on_a_gpu_are_kept() -> None:
      ({"min_gain": -0.1}, "min_gain is -0.1"), ({"min_gain": float("nan")}, "min_gain is nan"),
      ({"tune": True}, "tune without rows"), ({"rows": 1, "tune": True, "budget": 0}, "budget")],
 )  # fmt: skip
-def test_impossible_wishes_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_of_patch_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         patch(Model(), **options)
 
 
 @pytest.mark.usefixtures("gpu")
-def test_what_is_not_recorded_is_tuned_first_if_asked(
+def test_patch_tunes_missing_records_on_request(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched, forgotten = [], []

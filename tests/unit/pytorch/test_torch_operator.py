@@ -60,7 +60,7 @@ def test_importing_the_package_does_not_import_pytorch() -> None:
 
 @each_shape
 @pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
-def test_the_product_is_pytorchs_on_the_cpu(
+def test_cpu_result_is_that_of_pytorch(
     shapes: tuple[Any, Any], biased: bool, activation: str | None
 ) -> None:
     a, b, bias = drawn(*shapes[0]), drawn(*shapes[1]), drawn(5)
@@ -70,7 +70,7 @@ def test_the_product_is_pytorchs_on_the_cpu(
 
 @each_shape
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
-def test_gradients_of_the_first_and_second_order(
+def test_first_and_second_gradients_are_correct(
     shapes: tuple[Any, Any], activation: str | None
 ) -> None:
     operands = doubles(*shapes, (5,))
@@ -79,22 +79,20 @@ def test_gradients_of_the_first_and_second_order(
 
 
 @pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
-def test_the_operator_is_registered_as_pytorch_wants_it(
-    biased: bool, activation: str | None
-) -> None:
+def test_operator_passes_pytorch_opcheck(biased: bool, activation: str | None) -> None:
     a, b, bias = drawn(3, 4, grad=True), drawn(5, 4, grad=True).t(), drawn(5, grad=True)
     passed = torch.library.opcheck(mm, (a, b, bias if biased else None, activation))
     assert set(passed.values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_the_result_is_row_major_and_of_the_operands_type(dtype: Any) -> None:
+def test_result_is_row_major_in_the_operand_type(dtype: Any) -> None:
     result = mm(drawn(3, 4, dtype=dtype), drawn(2, 4, 5, dtype=dtype))
     assert (result.dtype, result.stride()) == (dtype, (15, 5, 1))
 
 
 @pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
-def test_compiling_sees_one_graph_for_all_sizes(biased: bool, activation: str | None) -> None:
+def test_compiler_makes_one_graph_for_all_sizes(biased: bool, activation: str | None) -> None:
     graphs = []
 
     def backend(graph: Any, _inputs: Any) -> Callable[..., Any]:
@@ -111,7 +109,7 @@ def test_compiling_sees_one_graph_for_all_sizes(biased: bool, activation: str | 
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
-def test_compiled_gradients_are_those_of_eager_ones(activation: str | None) -> None:
+def test_compiled_gradients_equal_eager_gradients(activation: str | None) -> None:
     gradients = []
     for function in (mm, torch.compile(mm, fullgraph=True, dynamic=True, backend="aot_eager")):
         torch.manual_seed(1)
@@ -121,12 +119,12 @@ def test_compiled_gradients_are_those_of_eager_ones(activation: str | None) -> N
     torch.testing.assert_close(*gradients)
 
 
-def test_without_a_gradient_the_kernel_does_all_at_once(gpu: StandIn) -> None:
+def test_kernel_applies_the_epilogue_without_a_gradient(gpu: StandIn) -> None:
     mm(drawn(3, 4), drawn(4, 5), drawn(5), "gelu")
     assert [problem.epilogue for problem in gpu.problems] == ["bias_gelu"]
 
 
-def test_with_one_gelu_follows_the_kernel(gpu: StandIn) -> None:
+def test_gelu_follows_the_kernel_with_a_gradient(gpu: StandIn) -> None:
     mm(drawn(3, 4, grad=True), drawn(4, 5), drawn(5), "gelu")
     assert [problem.epilogue for problem in gpu.problems] == ["bias"]
 
@@ -137,7 +135,7 @@ def test_with_one_gelu_follows_the_kernel(gpu: StandIn) -> None:
     # transposed operand is stored transposed too, so its transpose is computed.
     [("nn", ["nt", "tn"]), ("nt", ["nn", "tn"]), ("tn", ["nt", "nn"]), ("tt", ["tt", "tt"])],
 )
-def test_gradients_take_the_operands_as_they_lie(
+def test_gradients_read_operands_without_copies(
     gpu: StandIn, forward: str, backward: list[str]
 ) -> None:
     stored = [drawn(3, 4), drawn(4, 5)]
@@ -150,17 +148,17 @@ def test_gradients_take_the_operands_as_they_lie(
     assert (a.grad.stride(), b.grad.stride()) == (a.stride(), b.stride())
 
 
-def test_the_gradient_of_a_sum_is_copied_before_it_is_multiplied(gpu: StandIn) -> None:
+def test_expanded_gradient_is_copied_once(gpu: StandIn) -> None:
     mm(drawn(3, 4, grad=True), drawn(4, 5, grad=True)).sum().backward()
     assert (len(gpu.problems), gpu.refused) == (3, 0)
 
 
-def test_what_needs_no_gradient_costs_no_product(gpu: StandIn) -> None:
+def test_operand_without_gradient_costs_no_matmul(gpu: StandIn) -> None:
     mm(drawn(3, 4), drawn(4, 5, grad=True)).backward(drawn(3, 5))
     assert gpu.layouts == ["nn", "tn"]
 
 
-def test_one_matrix_for_a_batch_has_a_gradient_of_one_product(gpu: StandIn) -> None:
+def test_gradient_of_a_shared_matrix_is_one_matmul(gpu: StandIn) -> None:
     mm(drawn(2, 3, 4), drawn(4, 5, grad=True)).backward(drawn(2, 3, 5))
     assert [(p.m, p.n, p.k, p.batch) for p in gpu.problems[1:]] == [(4, 5, 6, 1)]
 
@@ -176,7 +174,7 @@ def test_operands_that_no_kernel_reads_are_copied(gpu: StandIn, view: Callable[[
     assert len(gpu.problems) == 1
 
 
-def test_a_bias_with_gaps_is_copied(gpu: StandIn) -> None:
+def test_bias_with_gaps_is_copied(gpu: StandIn) -> None:
     a, b, bias = drawn(3, 4), drawn(4, 5), drawn(5, 2)[:, 0]
     torch.testing.assert_close(mm(a, b, bias), a @ b + bias)
     assert len(gpu.problems) == 1
@@ -185,7 +183,7 @@ def test_a_bias_with_gaps_is_copied(gpu: StandIn) -> None:
 @pytest.mark.parametrize(
     "sizes", [((0, 4), (4, 5)), ((3, 0), (0, 5)), ((3, 4), (4, 0)), ((0, 3, 4), (4, 5))], ids=str
 )
-def test_sizes_of_0_are_pytorchs(gpu: StandIn, sizes: tuple[Any, Any]) -> None:
+def test_pytorch_computes_sizes_of_0(gpu: StandIn, sizes: tuple[Any, Any]) -> None:
     a, b = drawn(*sizes[0]), drawn(*sizes[1])
     torch.testing.assert_close(mm(a, b), a @ b)
     assert gpu.problems == []
@@ -199,7 +197,7 @@ def precision() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("setting", "compute"), [("highest", "f32"), ("high", "tf32")])
-def test_fp32_follows_pytorchs_setting(
+def test_fp32_follows_the_pytorch_setting(
     gpu: StandIn, precision: Callable[[str], None], setting: str, compute: str
 ) -> None:
     precision(setting)
@@ -207,23 +205,23 @@ def test_fp32_follows_pytorchs_setting(
     assert gpu.problems[0].compute == compute
 
 
-def test_a_compute_that_is_given_goes_first(gpu: StandIn, precision: Callable[[str], None]) -> None:
+def test_explicit_compute_overrides_the_setting(
+    gpu: StandIn, precision: Callable[[str], None]
+) -> None:
     precision("high")
     for compute in ("f32", "tf32x3"):
         mm(drawn(3, 4), drawn(4, 5), compute=compute)
     assert [problem.compute for problem in gpu.problems] == ["f32", "tf32x3"]
 
 
-def test_gradients_are_in_the_precision_of_the_product(gpu: StandIn) -> None:
+def test_gradients_use_the_compute_of_the_forward_pass(gpu: StandIn) -> None:
     mm(drawn(3, 4, grad=True), drawn(4, 5, grad=True), compute="tf32x3").backward(drawn(3, 5))
     assert [problem.compute for problem in gpu.problems] == ["tf32x3"] * 3
 
 
 @pytest.mark.parametrize(("compute", "dtype"), [(None, torch.bfloat16), ("tf32", torch.float32),
                                                 ("f16", torch.float16)])  # fmt: skip
-def test_autocast_converts_to_the_type_of_the_compute_or_its_own(
-    compute: str | None, dtype: Any
-) -> None:
+def test_autocast_converts_to_the_type_of_the_compute(compute: str | None, dtype: Any) -> None:
     a, b, bias = drawn(3, 4), drawn(4, 5, dtype=torch.float16), drawn(5)
     with torch.autocast("cpu", torch.bfloat16):
         result = mm(a, b, bias, None, compute)
@@ -232,7 +230,7 @@ def test_autocast_converts_to_the_type_of_the_compute_or_its_own(
     torch.testing.assert_close(result, expected, rtol=1e-2, atol=1e-2)
 
 
-def test_autocast_has_gradients_of_the_operands_own_type() -> None:
+def test_autocast_gradients_have_the_operand_types() -> None:
     a, b = drawn(3, 4, grad=True), drawn(4, 5, grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         mm(a, b).sum().backward()
@@ -263,7 +261,7 @@ def operands(given: tuple[Any, ...]) -> list[Any]:
 
 
 @each_bad
-def test_bad_operands_are_refused(
+def test_invalid_operands_are_refused(
     given: tuple[Any, ...], error: type[AutotuneError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -271,7 +269,7 @@ def test_bad_operands_are_refused(
 
 
 @each_bad
-def test_also_while_a_program_is_traced(
+def test_invalid_operands_are_refused_while_tracing(
     given: tuple[Any, ...], error: type[AutotuneError], message: str
 ) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -280,7 +278,7 @@ def test_also_while_a_program_is_traced(
         mm(*operands(given))
 
 
-def test_the_trace_of_a_product_on_a_gpu_has_its_shape_type_and_place() -> None:
+def test_fake_result_on_a_gpu_has_shape_type_and_device() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -290,7 +288,7 @@ def test_the_trace_of_a_product_on_a_gpu_has_its_shape_type_and_place() -> None:
     assert found == ((3, 5), (5, 1), torch.bfloat16, "cuda")
 
 
-def test_there_a_type_that_no_kernel_takes_is_refused() -> None:
+def test_unsupported_type_is_refused_while_tracing() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -301,7 +299,7 @@ def test_there_a_type_that_no_kernel_takes_is_refused() -> None:
 
 @pytest.mark.parametrize("case", ["inner sizes", "batches", "a vector", "four dimensions",
                                   "16 bits"])  # fmt: skip
-def test_in_the_words_of_the_run_time(case: str) -> None:
+def test_messages_equal_those_of_the_runtime(case: str) -> None:
     a, b, *rest = operands(BAD[case][0])
     with pytest.raises(ArrayError) as ours:
         mm(a, b, *rest)
@@ -316,28 +314,28 @@ def test_in_the_words_of_the_run_time(case: str) -> None:
      (torch.zeros(4, 5, device="meta"), "A is on cpu, B on meta; move one of them")],
     ids=["type", "device"],
 )  # fmt: skip
-def test_operands_of_two_kinds_are_refused(b: Any, message: str) -> None:
+def test_operands_of_two_types_or_devices_are_refused(b: Any, message: str) -> None:
     with pytest.raises(ArrayError, match=message):
         mm(drawn(3, 4), b)
 
 
-def test_a_bias_of_another_type_is_refused() -> None:
+def test_bias_of_another_type_is_refused() -> None:
     with pytest.raises(ArrayError, match="A is float32, bias float64; convert one of them"):
         mm(drawn(3, 4), drawn(4, 5), drawn(5, dtype=torch.float64))
 
 
-def test_whole_numbers_are_refused() -> None:
+def test_integer_operands_are_refused() -> None:
     a = torch.ones(4, 4, dtype=torch.int32)
     with pytest.raises(ArrayError, match="A is int32; the kernels take float32, float16, bfloat16"):
         mm(a, a)
 
 
-def test_a_function_that_differentiates_through_it_is_told_so() -> None:
+def test_functional_gradients_are_refused() -> None:
     with pytest.raises(RuntimeError, match="setup_context"):
         torch.func.grad(lambda a: mm(a, drawn(4, 5)).sum())(drawn(3, 4))
 
 
-def test_the_python_function_is_the_operator() -> None:
+def test_python_function_equals_the_operator() -> None:
     a, b, bias = drawn(3, 4), drawn(4, 5), drawn(5)
     for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
         with context():
@@ -345,7 +343,7 @@ def test_the_python_function_is_the_operator() -> None:
             torch.testing.assert_close(result, mm(a, b, bias, "relu"))
 
 
-def test_the_python_function_records_gradients() -> None:
+def test_python_function_records_gradients() -> None:
     a, b = drawn(3, 4), drawn(4, 5, grad=True)
     autotune.torch.mm(a, b).sum().backward()
     torch.testing.assert_close(b.grad, a.t() @ torch.ones(3, 5))

@@ -40,9 +40,9 @@ def test_call_states_types_shapes_and_numbers() -> None:
 
 
 def test_array_contents_do_not_change_the_call() -> None:
-    one, two = arguments(), arguments()
-    two[0][:] = 7
-    assert call_of("k", one) == call_of("k", two)
+    first, second = arguments(), arguments()
+    second[0][:] = 7
+    assert call_of("k", first) == call_of("k", second)
 
 
 def test_numbers_change_the_call() -> None:
@@ -220,54 +220,54 @@ def test_explicit_tolerances_are_used() -> None:
 
 
 def test_errors_within_the_tolerance_are_accepted() -> None:
-    found = compare(np.array([1.05, 2.0]), ExpectedArray(np.array([1.0, 2.0]), 0.1, 0.0))
-    assert [found.wrong, found.error, found.allowed] == pytest.approx([0, 0.05, 0.1])
+    result = compare(np.array([1.05, 2.0]), ExpectedArray(np.array([1.0, 2.0]), 0.1, 0.0))
+    assert [result.wrong, result.error, result.allowed] == pytest.approx([0, 0.05, 0.1])
 
 
 def test_comparison_reports_the_worst_element() -> None:
-    wanted = np.arange(6.0).reshape(2, 3)
-    found = wanted.copy()
-    found[1, 2] = 5.5
-    one = compare(found, ExpectedArray(wanted, 0.0, 0.1))
-    assert (one.wrong, one.place, one.found, one.wanted) == (1, (1, 2), 5.5, 5.0)
+    expected = np.arange(6.0).reshape(2, 3)
+    actual = expected.copy()
+    actual[1, 2] = 5.5
+    result = compare(actual, ExpectedArray(expected, 0.0, 0.1))
+    assert (result.wrong, result.place, result.actual, result.desired) == (1, (1, 2), 5.5, 5.0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_nan_is_wrong(value: float) -> None:
-    one = compare(np.array([1.0, value]), ExpectedArray(np.array([1.0, 1.0]), 1e3, 1e3))
-    assert (one.wrong, one.place) == (1, (1,))
+    result = compare(np.array([1.0, value]), ExpectedArray(np.array([1.0, 1.0]), 1e3, 1e3))
+    assert (result.wrong, result.place) == (1, (1,))
 
 
 def test_infinities_must_be_equal() -> None:
-    wanted = np.array([np.inf, np.inf, -np.inf])
-    one = compare(np.array([np.inf, 1e300, np.inf]), ExpectedArray(wanted, 0.1, 0.1))
-    assert (one.wrong, one.place) == (2, (1,))
+    expected = np.array([np.inf, np.inf, -np.inf])
+    result = compare(np.array([np.inf, 1e300, np.inf]), ExpectedArray(expected, 0.1, 0.1))
+    assert (result.wrong, result.place) == (2, (1,))
 
 
 def test_large_integers_are_compared_exactly() -> None:
-    wanted = np.array([2**62])
-    assert compare(wanted + 1, ExpectedArray(wanted, 0.0, 0.0)).wrong == 1
+    expected = np.array([2**62])
+    assert compare(expected + 1, ExpectedArray(expected, 0.0, 0.0)).wrong == 1
 
 
 def test_complex_errors_are_distances() -> None:
-    one = compare(np.array([3 + 4j]), ExpectedArray(np.array([0j]), 0.0, 5.0))
-    assert (one.wrong, one.error) == (0, 5.0)
+    result = compare(np.array([3 + 4j]), ExpectedArray(np.array([0j]), 0.0, 5.0))
+    assert (result.wrong, result.error) == (0, 5.0)
 
 
 def test_norms_cover_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "CHUNK", 3)
-    wanted = np.arange(1.0, 8.0)
-    one = compare(wanted + 0.5, ExpectedArray(wanted, 1.0, 1.0))
-    assert (one.difference, one.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
+    expected = np.arange(1.0, 8.0)
+    result = compare(expected + 0.5, ExpectedArray(expected, 1.0, 1.0))
+    assert (result.difference, result.square) == (7 * 0.25, sum(n * n for n in range(1, 8)))
 
 
 def test_elements_beyond_the_first_chunk_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "CHUNK", 3)
-    wanted = np.zeros(8)
-    found = wanted.copy()
-    found[7] = 1
-    one = compare(found, ExpectedArray(wanted, 0.0, 0.5))
-    assert (one.wrong, one.place, one.allowed) == (1, (7,), 0.5)
+    expected = np.zeros(8)
+    actual = expected.copy()
+    actual[7] = 1
+    result = compare(actual, ExpectedArray(expected, 0.0, 0.5))
+    assert (result.wrong, result.place, result.allowed) == (1, (7,), 0.5)
 
 
 def test_workload_keeps_the_precision_of_the_reference() -> None:
@@ -275,5 +275,5 @@ def test_workload_keeps_the_precision_of_the_reference() -> None:
     assert y.expected is not None
     assert y.expected.values.dtype == np.float64
     y32, x32 = arguments()[:2]
-    one = compare(np.asarray(2.5 * x32 + y32, F4), y.expected)
-    assert (one.wrong, 0 < one.error < 1e-6) == (0, True)
+    result = compare(np.asarray(2.5 * x32 + y32, F4), y.expected)
+    assert (result.wrong, 0 < result.error < 1e-6) == (0, True)
