@@ -34,7 +34,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, obj
     return data
 
 
-def test_device_prints_what_pycuda_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_prints_pycudas_identity(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "device") == gpu.probe().to_json()
 
 
@@ -47,7 +47,7 @@ def test_pycuda_and_the_driver_agree_on_the_device() -> None:
     ("precision", "trials"),
     [("", 20), (":tf32", 20), (":tf32x3", 120), (":f16", 20), (":bf16:out=f32", 20)],
 )
-def test_tune_measures_and_best_finds_it(
+def test_best_finds_what_tune_measured(
     capsys: pytest.CaptureFixture[str], precision: str, trials: int
 ) -> None:
     tuned = answer(capsys, "tune", SHAPE + precision, "--trials", f"{trials}", "--budget", "40s")
@@ -55,27 +55,27 @@ def test_tune_measures_and_best_finds_it(
     assert answer(capsys, "best", SHAPE + precision) == tuned
 
 
-def test_tune_compares_with_cublas_where_pytorch_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_compares_with_cublas_through_pytorch(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     tuned = answer(capsys, "tune", SHAPE, "--trials", "5", "--budget", "40s")
     assert isinstance(tuned["ratio"], float)
 
 
-def test_every_step_of_the_ladder_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rung_of_the_ladder_runs(capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, "tune", "512x512x512", "--trials", "10", "--budget", "40s")
     rungs = answer(capsys, "ladder", "512")["rungs"]
     assert isinstance(rungs, list)
-    assert [one["failure"] for one in rungs] == [None] * len(rungs)
+    assert [rung["failure"] for rung in rungs] == [None] * len(rungs)
 
 
-def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["device", "--device", "gpu:99"])
     assert ended.value.code == 2
     assert "no GPU 99" in capsys.readouterr().err
 
 
-def test_matmul_tunes_a_shape_that_is_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matmul_tunes_an_untuned_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(options, "BUDGET_S", 5.0)
     a, b = torch.randn(2, 64, 64, device="cuda").unbind()

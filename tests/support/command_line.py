@@ -1,4 +1,4 @@
-"""The command line, run in this process on a machine without a GPU."""
+"""Runs the command line in this process, on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.sample_recording import ship
 
 
 def own_machine(monkeypatch: pytest.MonkeyPatch, root: Path) -> Path:
-    """A cache of its own, one recording, and no GPU; the cache's directory."""
+    """Sets up an empty cache, one recording and no GPU; returns the directory of the cache."""
     cache = root / "cache"
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(cache))
     ship(root / "recordings", monkeypatch)
@@ -36,13 +36,13 @@ def run(*arguments: str) -> int:
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    """What a command line prints as JSON."""
+    """The JSON that a command line prints."""
     assert run(*arguments, "--json") == 0
     data: dict[str, object] = json.loads(capsys.readouterr().out)
     return data
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command line prints."""
+    """The standard output of a command line."""
     assert run(*arguments) == 0
     return capsys.readouterr().out

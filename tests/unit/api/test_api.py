@@ -1,4 +1,4 @@
-"""The public names, what importing them costs, and what they do."""
+"""The public names: what they import, and what they do."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ sys.meta_path.insert(0, Blocked())
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The cache of a machine with one recording and no GPU, in the interpreters it starts too."""
+    """An empty cache on a machine with one recording and no GPU, for child processes too."""
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     ship(tmp_path / "recordings", monkeypatch)
@@ -51,18 +51,18 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def python(program: str) -> str:
-    """What a program prints in an interpreter of its own."""
+    """The output of a program in a new interpreter."""
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
-def test_importing_imports_nothing_else() -> None:
+def test_import_loads_no_submodule() -> None:
     program = "import sys, autotune; print([m for m in sys.modules if 'autotune.' in m])"
     assert python(program) == "[]"
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert python("import autotune\nfor name in autotune.__all__: getattr(autotune, name)") == ""
 
 
@@ -80,17 +80,17 @@ def test_tune_can_be_called_again() -> None:
     assert python(program).split() == ["32x32x32:f32:nn", "64x64x64:f32:nn"]
 
 
-def test_other_names_are_missing_attributes() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'tuna'"):
         _ = autotune.tuna
 
 
-def test_submodules_need_no_import_of_their_own() -> None:
+def test_submodules_are_attributes() -> None:
     program = "import autotune; print(autotune.device.find('h100').sms)"
     assert python(program) == "132"
 
 
-def test_functions_stay_functions_once_all_but_the_part_for_pytorch_is_imported() -> None:
+def test_submodules_do_not_shadow_public_functions() -> None:
     program = (
         "import pkgutil, autotune\n"
         "for module in pkgutil.walk_packages(autotune.__path__, 'autotune.'):\n"
@@ -111,7 +111,7 @@ def test_functions_stay_functions_once_all_but_the_part_for_pytorch_is_imported(
         "autotune.api.kernels",
     ],
 )
-def test_import_without_pycuda_and_optuna(module: str) -> None:
+def test_imports_need_neither_pycuda_nor_optuna(module: str) -> None:
     assert python(f"{BLOCKED}\nimport {module}\nprint('fine')") == "fine"
 
 
@@ -126,21 +126,21 @@ def test_tune_returns_what_best_finds() -> None:
     assert lookups.best(*SIZES, device=DEVICE) == tuned
 
 
-def test_tune_exhaustively_tries_everything() -> None:
+def test_exhaustive_sampler_tries_everything() -> None:
     tuned = tuning.tune(*SIZES, device=DEVICE, sampler="exhaustive")
     assert (tuned.best.config, tuned.provenance.trials) == (FASTEST, 25)
 
 
-def test_a_recordings_origin_is_in_the_record() -> None:
+def test_record_keeps_the_origin_of_a_recording() -> None:
     assert tuning.tune(*SIZES, device=DEVICE, trials=1).provenance.source == "5e1f"
 
 
-def test_predictions_name_no_driver() -> None:
+def test_predicted_record_names_no_driver() -> None:
     tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     assert (tuned.evidence, tuned.provenance.driver) == ("predicted", "")
 
 
-def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_device_in_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     class Opened(Exception):
         """The GPU was opened."""
 
@@ -167,7 +167,7 @@ def test_a_device_that_this_machine_has_is_measured(monkeypatch: pytest.MonkeyPa
         ("exhaustive", None, None, None),
     ],
 )
-def test_a_search_without_limits_ends_after_a_minute(
+def test_search_without_limits_ends_after_a_minute(
     sampler: str, trials: int | None, budget: float | None, limit: float | None
 ) -> None:
     assert options_of(trials, budget, 0, sampler, None).budget_s == limit
@@ -177,12 +177,12 @@ def test_a_search_without_limits_ends_after_a_minute(
     ("option", "value"),
     [("trials", "5"), ("trials", 2.5), ("jobs", 1.5), ("seed", "x"), ("budget", "60s")],
 )
-def test_options_of_another_type_are_refused(option: str, value: Any) -> None:
+def test_option_of_another_type_is_refused(option: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{option} is {value!r}; give a "):
         autotune.tune(8, 8, 8, device=DEVICE, **{option: value})
 
 
-def test_a_device_is_text_a_path_or_a_device(tmp_path: Path) -> None:
+def test_device_is_text_a_path_or_a_device(tmp_path: Path) -> None:
     file = tmp_path / "card"
     file.write_text(json.dumps(find("h100").to_json()))
     tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
@@ -191,17 +191,17 @@ def test_a_device_is_text_a_path_or_a_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", [None, 1.5, True, ["h100"]])
-def test_a_device_of_another_type_is_refused(device: Any) -> None:
+def test_device_of_another_type_is_refused(device: Any) -> None:
     with pytest.raises(DeviceError, match="give its name"):
         autotune.best(8, 8, 8, device=device)
 
 
-def test_a_nan_is_no_budget() -> None:
+def test_nan_budget_is_refused() -> None:
     with pytest.raises(UsageError, match="budget is nan s; give more than 0"):
         options_of(None, float("nan"), 0, "tpe", None)
 
 
-def test_best_prefers_what_was_measured() -> None:
+def test_best_prefers_measured_records() -> None:
     store = Store(settings.cache_dir())
     for evidence in get_args(Evidence):
         store.save(record(evidence=evidence, problem=SQUARE))
@@ -214,86 +214,85 @@ def test_best_of_another_layout_is_not_found() -> None:
         lookups.best(4096, 4096, 4096, layout="tn", device="h100")
 
 
-def test_near_accuracy_is_tuned_and_found_as_tf32x3() -> None:
-    given = {"device": "h100", "accuracy": "near"}
-    tuned = tuning.tune(64, 64, 64, **given, family="tiled", trials=1)  # type: ignore[arg-type]
+def test_near_accuracy_tunes_and_finds_tf32x3() -> None:
+    tuned = tuning.tune(64, 64, 64, device="h100", accuracy="near", family="tiled", trials=1)
     assert tuned.problem == Problem(64, 64, 64, "tf32x3")
     assert lookups.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
     assert lookups.best(64, 64, 64, device="h100", accuracy="near") == tuned
 
 
-def test_the_output_is_part_of_what_is_found() -> None:
+def test_best_distinguishes_outputs() -> None:
     halves = Problem(4096, 4096, 4096, "bf16", output="f32")
     Store(settings.cache_dir()).save(record(problem=halves))
-    found = lookups.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
-    assert found.problem == halves
+    recorded = lookups.best(4096, 4096, 4096, compute="bf16", output="f32", device="h100")
+    assert recorded.problem == halves
     with pytest.raises(NotFoundError, match="4096x4096x4096:bf16:nn is not tuned"):
         lookups.best(4096, 4096, 4096, compute="bf16", device="h100")
 
 
-@pytest.mark.parametrize("given", [{"batch": 8}, {"epilogue": "bias_gelu"}])
-def test_batch_and_epilogue_are_tuned_and_found_by(given: dict[str, Any]) -> None:
-    tuned = tuning.tune(64, 64, 64, **given, device="h100", family="tiled", trials=1)
-    assert tuned.problem == Problem(64, 64, 64, **given)
-    assert lookups.best(64, 64, 64, **given, device="h100") == tuned
+@pytest.mark.parametrize("fields", [{"batch": 8}, {"epilogue": "bias_gelu"}])
+def test_best_distinguishes_batches_and_epilogues(fields: dict[str, Any]) -> None:
+    tuned = tuning.tune(64, 64, 64, **fields, device="h100", family="tiled", trials=1)
+    assert tuned.problem == Problem(64, 64, 64, **fields)
+    assert lookups.best(64, 64, 64, **fields, device="h100") == tuned
     with pytest.raises(NotFoundError):
         lookups.best(64, 64, 64, device="h100")
 
 
-def test_an_impossible_problem_is_refused_before_anything_starts() -> None:
+def test_impossible_problem_is_refused_first() -> None:
     with pytest.raises(ProblemError, match="N is 0"):
         tuning.tune(1, 0, 1, device=DEVICE)
 
 
 @pytest.fixture
 def _fp32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder that ends before the tensor cores, whose kernels take long to choose."""
+    """A ladder without tensor cores, whose kernels take long to choose."""
     monkeypatch.setattr("autotune.tuning.ladder.precisions", lambda _: ())
 
 
 @pytest.mark.usefixtures("_fp32_alone")
-def test_the_ladder_takes_the_recorded_winner() -> None:
+def test_ladder_takes_the_recorded_simt_kernel() -> None:
     tiled = entry(16, 1.0)
     winner = replace(tiled, config=Config.of("simt", FASTEST.values | {"bk": 8}))
     Store(settings.cache_dir()).save(record(tiled, winner, problem=PROBLEM, device=find("h100")))
     assert api_ladder.ladder(256, device="h100").steps[BEST].config == winner.config
 
 
-def test_the_ladder_goes_on_to_the_tensor_cores_on_the_same_device(
+def test_ladder_continues_with_tensor_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     winner = replace(entry(16, 1.0), config=FASTEST)
     Store(settings.cache_dir()).save(record(winner, problem=PROBLEM, device=find("h100")))
     monkeypatch.setattr(
-        "autotune.tuning.ladder.precisions", lambda one: (replace(one, compute="tf32"),)
+        "autotune.tuning.ladder.precisions", lambda problem: (replace(problem, compute="tf32"),)
     )
     (tf32,) = api_ladder.ladder(256, device="h100").higher
     assert tf32.problem == replace(PROBLEM, compute="tf32")
 
 
 @pytest.mark.usefixtures("_fp32_alone")
-def test_the_ladder_searches_among_simt_kernels_where_none_is_recorded(
+def test_ladder_tunes_simt_where_none_is_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other, simt = entry(16, 1.0), replace(entry(16, 2.0), config=FASTEST)
-    asked: list[str] = []
+    first, simt = entry(16, 1.0), replace(entry(16, 2.0), config=FASTEST)
+    families: list[str] = []
 
-    def search(problem: Problem, _options: Any, *, family: str, **_given: Any) -> Record:
-        asked.append(family)
-        return record(other, simt, problem=problem)
+    def search(problem: Problem, _search: Any, *, family: str, **_options: Any) -> Record:
+        families.append(family)
+        return record(first, simt, problem=problem)
 
     monkeypatch.setattr(tuning, "search", search)
     assert api_ladder.ladder(256, device="h100").steps[BEST].config == FASTEST
-    assert asked == ["simt"]
+    assert families == ["simt"]
 
 
-def test_a_ladder_so_small_that_other_families_win_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ladder_without_a_simt_winner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "search", lambda problem, *_, **__: record(problem=problem))
     with pytest.raises(AutotuneError, match="8x8x8:f32:nn are no simt kernels"):
         api_ladder.ladder(8, device="h100")
 
 
-def test_a_gpu_that_is_not_there_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     def probe(index: int) -> Device:
         if index:
             raise DeviceError("no GPU 1; the driver shows 1, numbered from 0")

@@ -1,4 +1,4 @@
-"""`autotune.matmul`: what it passes on, when it tunes, and when cuBLAS multiplies instead."""
+"""`autotune.matmul`: when it tunes, and when cuBLAS multiplies instead of our kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ H100 = find("h100")
 
 @pytest.fixture
 def case(monkeypatch: pytest.MonkeyPatch) -> Case:
-    """A run time whose shapes cuBLAS was measured to be the faster for."""
+    """A runtime on whose shapes cuBLAS was measured to be faster."""
     case = Case(config=TYPED, vendor=True)
     case.cuda.make_context()
     monkeypatch.setattr(runtime, "current", lambda: case.matmul)
@@ -52,25 +52,23 @@ def operands(case: Case, torch: FakeTorch, dtype: str = "float32") -> Any:
     return tensors(case, torch, (5, 3), (3, 7), (5, 7), dtype=dtype)
 
 
-# Tuning first.
+# Tuning
 
 
-def test_it_tunes_on_the_gpu_that_holds_the_arrays(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_matmul_tunes_on_the_gpu_of_the_arrays(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.how = "nearest"
     cards = [find("t4"), case.runtime.gpu(0).device]
-    asked: list[tuple[Problem, int]] = []
+    searches: list[tuple[Problem, int]] = []
     monkeypatch.setattr(gpu, "probe", lambda index: cards[index])
     monkeypatch.setattr(
-        tuning, "search", lambda problem, _, device: asked.append((problem, device))
+        tuning, "search", lambda problem, _, device: searches.append((problem, device))
     )
     with pytest.warns(runtime.UntunedWarning):
         matmul(*case.operands(5, 7, 3), tune=True)
-    assert asked == [(Problem(5, 7, 3), 1)]
+    assert searches == [(Problem(5, 7, 3), 1)]
 
 
-# cuBLAS, where it is faster.
+# cuBLAS
 
 
 def test_cublas_multiplies_tensors_where_it_is_faster(case: Case, torch: FakeTorch) -> None:
@@ -81,25 +79,23 @@ def test_cublas_multiplies_tensors_where_it_is_faster(case: Case, torch: FakeTor
     assert case.cuda.launches == []
 
 
-def test_our_kernel_multiplies_where_cublas_is_forbidden(case: Case, torch: FakeTorch) -> None:
+def test_vendor_false_launches_our_kernel(case: Case, torch: FakeTorch) -> None:
     matmul(*operands(case, torch), vendor=False)
     assert (torch.products, len(case.cuda.launches)) == ([], 1)
 
 
-def test_our_kernel_multiplies_where_it_is_the_faster(case: Case, torch: FakeTorch) -> None:
+def test_faster_kernel_of_ours_is_launched(case: Case, torch: FakeTorch) -> None:
     case.vendor = False
     matmul(*operands(case, torch))
     assert (torch.products, len(case.cuda.launches)) == ([], 1)
 
 
-def test_a_kernel_that_was_asked_for_is_launched_whatever_is_faster(
-    case: Case, torch: FakeTorch
-) -> None:
+def test_explicit_kernel_never_uses_cublas(case: Case, torch: FakeTorch) -> None:
     runtime.Kernel(case.runtime, Problem(5, 7, 3), 0)(*operands(case, torch))
     assert (torch.products, len(case.cuda.launches)) == ([], 1)
 
 
-def test_cublas_scales_and_adds_what_out_holds(case: Case, torch: FakeTorch) -> None:
+def test_cublas_applies_alpha_and_beta(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     expected = 0.5 * (a.host @ b.host) + 2.0 * out.host
     matmul(a, b, out, 0.5, 2.0)
@@ -115,21 +111,21 @@ def test_cublas_adds_a_bias_before_the_activation(case: Case, torch: FakeTorch) 
     assert np.allclose(out.host, np.maximum(a.host @ b.host + bias.host, 0), atol=1e-5)
 
 
-def test_cublas_multiplies_parameters_beside_tensors(case: Case, torch: FakeTorch) -> None:
+def test_cublas_multiplies_parameters(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     bias = Parameter(case.matrix(7))
     matmul(a, Parameter(b.host), out, bias=bias)
     assert [name for name, _ in torch.products] == ["addmm"]
 
 
-def test_cublas_multiplies_each_of_a_batch_by_one_matrix(case: Case, torch: FakeTorch) -> None:
+def test_cublas_broadcasts_one_matrix_over_a_batch(case: Case, torch: FakeTorch) -> None:
     a, b = tensors(case, torch, (2, 5, 3), (3, 7))
     out: Any = matmul(a, b)
     assert torch.products == [("bmm", {})]
     assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
 
 
-def test_a_bias_with_what_out_holds_is_no_call_of_cublas(case: Case, torch: FakeTorch) -> None:
+def test_bias_with_beta_launches_our_kernel(case: Case, torch: FakeTorch) -> None:
     (bias,) = tensors(case, torch, (7,))
     a, b, out = operands(case, torch)
     matmul(a, b, out, beta=1.0, bias=bias)
@@ -147,7 +143,7 @@ def test_a_bias_with_what_out_holds_is_no_call_of_cublas(case: Case, torch: Fake
         ("tf32x3", True, []),
     ],
 )
-def test_cublas_multiplies_fp32_only_in_the_precision_that_was_asked_for(
+def test_cublas_multiplies_fp32_only_in_its_own_precision(
     case: Case, torch: FakeTorch, compute: str, allowed: bool, products: list[str]
 ) -> None:
     torch.backends.cuda.matmul.allow_tf32 = allowed
@@ -155,27 +151,27 @@ def test_cublas_multiplies_fp32_only_in_the_precision_that_was_asked_for(
     assert [name for name, _ in torch.products] == products
 
 
-def test_the_setting_of_tf32_is_looked_at_in_each_call(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
+def test_tf32_setting_is_read_at_each_call(case: Case, torch: FakeTorch) -> None:
+    arrays = operands(case, torch)
     for allowed in (False, True, False):
         torch.backends.cuda.matmul.allow_tf32 = allowed
-        matmul(*given)
+        matmul(*arrays)
     assert (len(torch.products), len(case.cuda.launches)) == (2, 1)
 
 
-def test_the_setting_of_tf32_is_nothing_to_halves(case: Case, torch: FakeTorch) -> None:
+def test_tf32_setting_does_not_affect_16_bits(case: Case, torch: FakeTorch) -> None:
     torch.backends.cuda.matmul.allow_tf32 = True
     matmul(*operands(case, torch, "bfloat16"))
     assert torch.products == [("mm", {})]
 
 
-def test_arrays_of_two_libraries_are_multiplied_by_our_kernel(case: Case, torch: FakeTorch) -> None:
+def test_arrays_of_two_libraries_use_our_kernel(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     matmul(a, b, Interface(out.host))
     assert (torch.products, len(case.cuda.launches)) == ([], 1)
 
 
-def test_arrays_of_an_unknown_library_are_multiplied_by_our_kernel(case: Case) -> None:
+def test_arrays_of_an_unknown_library_use_our_kernel(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     matmul(a, b, out)
     assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
@@ -188,7 +184,7 @@ def test_cublas_multiplies_cupy_arrays_where_it_is_faster(case: Case, cupy: Fake
     assert np.allclose(out.host, a.host @ b.host, atol=1e-5)
 
 
-def test_cupy_that_multiplies_in_tf32_is_not_asked(
+def test_cupy_set_to_tf32_is_not_used(
     case: Case, cupy: FakeCuPy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUPY_TF32", "1")
@@ -196,12 +192,12 @@ def test_cupy_that_multiplies_in_tf32_is_not_asked(
     assert (cupy.products, len(case.cuda.launches)) == (0, 1)
 
 
-def test_cupy_is_not_asked_for_what_it_has_no_function_of(case: Case, cupy: FakeCuPy) -> None:
+def test_cupy_is_not_used_with_alpha(case: Case, cupy: FakeCuPy) -> None:
     matmul(CuPyArray(case.matrix(5, 3)), CuPyArray(case.matrix(3, 7)), alpha=2.0)
     assert (cupy.products, len(case.cuda.launches)) == (0, 1)
 
 
-def test_what_does_not_fit_is_refused_before_cublas_is_asked(case: Case, torch: FakeTorch) -> None:
+def test_operands_are_checked_before_cublas_is_called(case: Case, torch: FakeTorch) -> None:
     a, b, _ = operands(case, torch)
     with pytest.raises(ArrayError, match="the inner sizes 3 and 5 differ"):
         matmul(a, a)

@@ -30,7 +30,7 @@ TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
 
 @pytest.fixture(autouse=True)
 def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The machine of these tests."""
+    """A machine without a GPU, with an empty cache and one recording."""
     own_machine(monkeypatch, tmp_path)
 
 
@@ -60,15 +60,13 @@ def test_device_prints_the_peak_of_each_precision(capsys: pytest.CaptureFixture[
     )
 
 
-def test_device_says_what_its_tensor_cores_lack(capsys: pytest.CaptureFixture[str]) -> None:
+def test_device_names_precisions_without_tensor_cores(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "device", "--device", "t4").splitlines()
-    lacking = [line.split()[1] for line in lines if "no tensor cores for it" in line]
-    assert lacking == ["tf32", "bf16"]
+    missing = [line.split()[1] for line in lines if "no tensor cores for it" in line]
+    assert missing == ["tf32", "bf16"]
 
 
-def test_device_json_is_what_device_files_hold(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_device_json_is_a_device_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "card.json"
     file.write_text(json.dumps(answer(capsys, "device", "--device", "rtx 3090")))
     assert answer(capsys, "device", "--device", str(file)) == device.find("rtx 3090").to_json()
@@ -78,7 +76,7 @@ def test_device_of_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "device", "--device", DEVICE)["name"] == "NVIDIA H100 80GB HBM3"
 
 
-def test_device_of_this_machine_by_its_number(
+def test_device_takes_the_number_of_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cards = [device.find("t4"), device.find("l4")]
@@ -96,14 +94,14 @@ def test_device_without_pycuda_asks_the_driver(
 # occupancy
 
 
-def test_occupancy_takes_several_tile_widths_after_one_option(
+def test_occupancy_takes_several_widths_after_one_option(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = answer(capsys, "occupancy", "--tile-width", "4", "8", "--device", "h100")
     assert [row["tile_width"] for row in rows(data)] == [4, 8]
 
 
-def test_occupancy_takes_the_option_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_occupancy_takes_a_repeated_option(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "occupancy", "--device", "h100", "--tile-width", "8", "--tile-width=16")
     assert [row["tile_width"] for row in rows(data)] == [8, 16]
 
@@ -114,7 +112,7 @@ def test_occupancy_counts_compiled_registers(capsys: pytest.CaptureFixture[str])
     assert 0 < int(str(rows(data)[1]["registers"])) <= 64 < 65536
 
 
-def test_occupancy_of_an_old_device_says_what_it_compiled_for(
+def test_occupancy_of_an_old_device_names_the_target(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = printed(capsys, "occupancy", "--device", "gtx 980", "--tile-width", "16")
@@ -129,7 +127,7 @@ def test_occupancy_of_one_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows(data)[0]["blocks_per_sm"] == 2
 
 
-def test_a_closed_standard_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_standard_output_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     assert run("device", "--device", "h100") == 0
 
@@ -140,9 +138,9 @@ def test_occupancy_table_fits_a_pipe(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def rows(data: dict[str, object]) -> list[dict[str, object]]:
-    found = data["rows"]
-    assert isinstance(found, list)
-    return found
+    listed = data["rows"]
+    assert isinstance(listed, list)
+    return listed
 
 
 # tune and best
@@ -152,51 +150,51 @@ def test_tune_on_a_recording_finds_its_fastest(capsys: pytest.CaptureFixture[str
     assert answer(capsys, *TUNE)["config"] == str(FASTEST)
 
 
-def test_tune_prints_the_record_and_says_that_it_was_replayed(
+def test_tune_prints_the_record_with_its_evidence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first = printed(capsys, *TUNE).splitlines()[0]
     assert first.split() == [str(PROBLEM), "on", "NVIDIA", "H100", "80GB", "HBM3", "REPLAYED"]
 
 
-def test_tune_tells_its_progress_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_prints_progress_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE, "--json")
     assert capsys.readouterr().err.startswith("25 configurations, 0 rejected\ncuBLAS: ")
 
 
-def test_tune_stops_after_the_trials(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_stops_after_its_trials(capsys: pytest.CaptureFixture[str]) -> None:
     run("tune", SHAPE, "--device", DEVICE, "--trials", "7", "--quiet")
     assert "after 7 trials in" in capsys.readouterr().err
 
 
-def test_tune_goes_on_where_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_continues_earlier_trials(capsys: pytest.CaptureFixture[str]) -> None:
     run("tune", SHAPE, "--device", DEVICE, "--trials", "7")
     run("tune", SHAPE, "--device", DEVICE, "--trials", "9")
     assert "25 configurations, 0 rejected, 7 tried before" in capsys.readouterr().err
 
 
-def test_tune_tries_the_family_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_searches_the_named_family(capsys: pytest.CaptureFixture[str]) -> None:
     config = Config.parse(str(answer(capsys, *TUNE, "--family", "tiled")["config"]))
     assert config.family == "tiled"
 
 
-def test_tune_explains_why_configurations_are_illegal(
+def test_explain_names_the_rejecting_rules(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "divisibility" in printed(capsys, *TUNE, "--explain", "--family", "simt")
 
 
-def test_tune_explains_what_fell_of_all_the_families_that_it_chose_from(
+def test_explain_counts_rejections_of_all_families(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = answer(capsys, *TUNE, "--explain")
+    data = answer(capsys, *TUNE, "--explain")
     spaces = [space.feasible(PROBLEM, H100, name) for name in registry.tuned(PROBLEM)]
-    legal = sum(len(one.configs) for one in spaces)
-    rejected = told["rejected"]
+    legal = sum(len(feasible.configs) for feasible in spaces)
+    rejected = data["rejected"]
     assert isinstance(rejected, dict)
     assert rejected.pop("not recorded") == legal - 25
-    assert sum(rejected.values()) == sum(sum(one.rejected.values()) for one in spaces)
-    assert told["failed"] == {"verify": 1}
+    assert sum(rejected.values()) == sum(sum(feasible.rejected.values()) for feasible in spaces)
+    assert data["failed"] == {"verify": 1}
 
 
 def test_best_finds_what_tune_recorded(capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,32 +215,30 @@ def test_best_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_best_of_what_nobody_tuned_is_what_would_run(capsys: pytest.CaptureFixture[str]) -> None:
-    told = answer(capsys, "best", "64x64x64", "--device", "h100")
-    assert (told["how"], told["record"]) == ("predicted", None)
-    assert "is not tuned" in str(told["note"])
+def test_best_predicts_an_untuned_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, "best", "64x64x64", "--device", "h100")
+    assert (data["how"], data["record"]) == ("predicted", None)
+    assert "is not tuned" in str(data["note"])
 
 
-def test_best_says_what_may_be_lost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_best_prints_the_expected_loss(capsys: pytest.CaptureFixture[str]) -> None:
     run(*TUNE)
     capsys.readouterr()
-    shown = printed(capsys, "best", "256x256x300", "--device", "h100")
-    assert re.search(r"^expected loss +\d+% against full tuning", shown, re.MULTILINE)
+    text = printed(capsys, "best", "256x256x300", "--device", "h100")
+    assert re.search(r"^expected loss +\d+% against full tuning", text, re.MULTILINE)
 
 
-def test_best_warns_of_what_was_measured_with_other_things_than_todays(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    known = replace(entry(16, 900.0), config=tiled(16))
-    Store(tmp_path / "cache").save(record(known, source="5e1f"))
+def test_best_warns_of_a_stale_record(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recorded = replace(entry(16, 900.0), config=tiled(16))
+    Store(tmp_path / "cache").save(record(recorded, source="5e1f"))
     assert run("best", str(SQUARE), "--device", "h100") == 0
-    warned = capsys.readouterr().err
-    assert warned.startswith("warning: it was measured with ")
-    assert "kernel sources 5e1f, now " in warned
-    assert "`autotune cache verify --retime`" in warned
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: it was measured with ")
+    assert "kernel sources 5e1f, now " in warning
+    assert "`autotune cache verify --retime`" in warning
 
 
-def test_best_asked_for_what_was_tuned_alone_finds_nothing_else(
+def test_best_exact_finds_tuned_problems_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("best", "--exact", "64x64x64", "--device", "h100") == 3
@@ -252,45 +248,45 @@ def test_best_asked_for_what_was_tuned_alone_finds_nothing_else(
 RANGE = ("tune", "30..64x64x64", "--device", "h100", "--family", "tiled", "--trials", "3")
 
 
-def test_a_range_is_tuned_at_a_few_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    told = answer(capsys, *RANGE)
-    segments = told["segments"]
+def test_range_is_tuned_at_a_few_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, *RANGE)
+    segments = data["segments"]
     assert isinstance(segments, list)
-    assert (segments[0][0], segments[-1][1], told["dimension"]) == (30, 64, "m")
+    assert (segments[0][0], segments[-1][1], data["dimension"]) == (30, 64, "m")
 
 
-def test_a_range_is_printed_with_its_points(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = printed(capsys, *RANGE)
-    assert shown.startswith("30..64x64x64:f32:nn on NVIDIA H100 80GB HBM3: predicted\n")
-    assert re.search(r"sizes tuned; expected loss at most \d+\.\d%\s*$", shown)
+def test_range_is_printed_with_its_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *RANGE)
+    assert text.startswith("30..64x64x64:f32:nn on NVIDIA H100 80GB HBM3: predicted\n")
+    assert re.search(r"sizes tuned; expected loss at most \d+\.\d%\s*$", text)
 
 
-def test_each_size_of_a_range_is_named_while_it_is_tuned(
+def test_progress_names_each_size_of_a_range(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run(*RANGE)
     assert "tuning 64x64x64:f32:nn" in capsys.readouterr().err
 
 
-def test_predictions_are_marked_and_have_real_registers(
+def test_predictions_are_marked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = answer(
+    data = answer(
         capsys, "tune", "64x64x64", "--device", "h100", "--family", "tiled", "--trials", "2"
     )
-    assert (told["evidence"], told["how"], told["cublas_us"]) == ("predicted", "predicted", None)
+    assert (data["evidence"], data["how"], data["cublas_us"]) == ("predicted", "predicted", None)
 
 
-def test_an_interrupt_keeps_what_was_measured(
+def test_interrupt_keeps_the_measurements(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from autotune.runners.replay import ReplayRunner
 
-    def pressed(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     run("tune", SHAPE, "--device", DEVICE, "--trials", "5")
-    monkeypatch.setattr(ReplayRunner, "measure", pressed)
+    monkeypatch.setattr(ReplayRunner, "measure", interrupt)
     assert run(*TUNE) == 130
     assert capsys.readouterr().err.endswith("what was measured is kept; run again to go on\n")
     assert run("best", SHAPE, "--device", DEVICE) == 0
@@ -299,12 +295,12 @@ def test_an_interrupt_keeps_what_was_measured(
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90.0), ("60s", 60.0), ("2m", 120.0), ("1.5h", 5400.0)]
 )
-def test_budgets(text: str, seconds: float) -> None:
+def test_budget_is_parsed_in_seconds(text: str, seconds: float) -> None:
     assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "1d", "-5", "1e3", "nan"])
-def test_malformed_budgets(text: str) -> None:
+def test_malformed_budget_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="give 60s, 2m or 90"):
         parse_seconds(text)
 
@@ -316,7 +312,7 @@ def test_ladder_of_a_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "ladder", "256", "--device", DEVICE)["evidence"] == "replayed"
 
 
-def test_ladder_without_a_gpu_says_that_it_takes_the_recording(
+def test_ladder_without_a_gpu_replays_the_recording(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run("ladder", "256")

@@ -34,19 +34,19 @@ WIDE = Problem(64, 128, 64, "bf16")
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
-    """The cache of these tests, on a machine with the driver and compiler of `record`."""
+    """The cache, on a machine with the driver and compiler of `record`."""
     monkeypatch.setattr(targets, "here", lambda: replace(ORIGIN, compiler="NVRTC 13.0"))
     return Store(own_machine(monkeypatch, tmp_path))
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Store:
-    """The cache of somebody else."""
+def another(tmp_path: Path) -> Store:
+    """Another cache."""
     return Store(tmp_path / "other")
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) -> str:
-    """What a command line that fails prints as its error."""
+    """The standard error of a command line that fails."""
     assert run(*arguments) == status
     return capsys.readouterr().err
 
@@ -54,7 +54,7 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) ->
 # list
 
 
-def test_without_a_verb_it_lists_what_is_there(
+def test_cache_without_a_verb_lists_the_cache(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
@@ -66,9 +66,7 @@ def test_without_a_verb_it_lists_what_is_there(
     ]
 
 
-def test_the_list_as_json_counts_files_and_bytes(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_json_counts_files_and_bytes(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save(record(source="0ld"))
     store.save(record())
     ranges.save(store.root, TUNED)
@@ -87,7 +85,7 @@ def _size(store: Store, folder: str) -> int:
     return path.stat().st_size
 
 
-def test_an_empty_cache_is_listed_and_not_made(
+def test_listing_does_not_create_the_cache(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(capsys, "cache", "list")["bytes"] == 0
@@ -103,19 +101,22 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def _exported(path: Path) -> list[str]:
-    found = bundle.loads(path.read_bytes())
-    return [*(str(one.problem) for one in found.records), *(str(one) for one in found.ranges)]
+    content = bundle.loads(path.read_bytes())
+    return [
+        *(str(record.problem) for record in content.records),
+        *(str(tuned) for tuned in content.ranges),
+    ]
 
 
-def test_what_is_exported_is_all_that_is_recorded(store: Store, tmp_path: Path) -> None:
-    saved = [store.save(record(problem=one)) for one in (SMALL, SQUARE)]
+def test_export_writes_all_records_and_ranges(store: Store, tmp_path: Path) -> None:
+    saved = [store.save(record(problem=problem)) for problem in (SMALL, SQUARE)]
     ranges.save(store.root, TUNED)
     assert run("cache", "export", str(tmp_path / "all.json")) == 0
-    found = bundle.loads((tmp_path / "all.json").read_bytes())
-    assert found == bundle.Bundle(tuple(saved), (TUNED,))
+    content = bundle.loads((tmp_path / "all.json").read_bytes())
+    assert content == bundle.Bundle(tuple(saved), (TUNED,))
 
 
-def test_of_a_problem_the_best_evidence_is_exported(store: Store, tmp_path: Path) -> None:
+def test_export_prefers_the_best_evidence(store: Store, tmp_path: Path) -> None:
     measured = store.save(record())
     store.save(record(evidence="predicted"))
     assert run("cache", "export", str(tmp_path / "all.json")) == 0
@@ -133,26 +134,24 @@ def test_of_a_problem_the_best_evidence_is_exported(store: Store, tmp_path: Path
         (("--device", T4.slug), ["4096x4096x4096:f32:nn"]),
     ],
 )
-def test_some_can_be_chosen(
+def test_export_filters_by_problem_and_device(
     store: Store, tmp_path: Path, options: tuple[str, ...], expected: list[str]
 ) -> None:
     for problem in (SMALL, WIDE):
         store.save(record(problem=problem))
     store.save(record(device=T4))
     ranges.save(store.root, TUNED)
-    assert run("cache", "export", str(tmp_path / "some.json"), *options) == 0
-    assert _exported(tmp_path / "some.json") == expected
+    assert run("cache", "export", str(tmp_path / "part.json"), *options) == 0
+    assert _exported(tmp_path / "part.json") == expected
 
 
-def test_nothing_to_export_is_nothing_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exporting_nothing_exits_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = failure(capsys, "cache", "export", str(tmp_path / "all.json"), status=3)
     assert "nothing recorded of what was asked for" in text
     assert not (tmp_path / "all.json").exists()
 
 
-def test_a_bundle_goes_to_standard_output(
+def test_export_writes_to_standard_output(
     store: Store, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     saved = store.save(record())
@@ -160,11 +159,11 @@ def test_a_bundle_goes_to_standard_output(
     assert bundle.loads(capfdbinary.readouterr().out).records == (saved,)
 
 
-def test_standard_output_takes_one_thing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_refuses_bundle_and_json_on_one_stream(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not both" in failure(capsys, "cache", "export", "-", "--json", status=2)
 
 
-def test_an_export_says_how_much_it_wrote(
+def test_export_json_counts_what_it_wrote(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
@@ -173,7 +172,7 @@ def test_an_export_says_how_much_it_wrote(
     assert data == {"file": str(file), "records": 1, "ranges": 0, "bytes": file.stat().st_size}
 
 
-def test_a_full_disk_leaves_the_older_export_whole(
+def test_full_disk_keeps_the_older_export(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
@@ -186,7 +185,7 @@ def test_a_full_disk_leaves_the_older_export_whole(
     assert file.read_text() == "older"
 
 
-def test_a_directory_that_is_not_there_is_named(
+def test_export_names_a_missing_directory(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
@@ -202,13 +201,13 @@ def _bundle(path: Path, *records: Record) -> str:
     return str(path)
 
 
-def test_what_is_imported_is_there(store: Store, tmp_path: Path) -> None:
+def test_import_adds_records_and_ranges(store: Store, tmp_path: Path) -> None:
     assert run("cache", "import", _bundle(tmp_path / "a.json", record())) == 0
     assert store.load(H100, SQUARE) == record()
     assert ranges.load(store.root, H100) == (TUNED,)
 
 
-def test_an_import_counts_what_came_of_it(
+def test_import_counts_its_results(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record(entry(16, 900.0)))
@@ -223,7 +222,7 @@ def test_an_import_counts_what_came_of_it(
     ]
 
 
-def test_an_import_of_ones_own_export_changes_nothing(
+def test_importing_an_own_export_changes_nothing(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record(entry(16, 900.0), entry(8, 800.0), baseline_us=700.0))
@@ -231,19 +230,19 @@ def test_an_import_of_ones_own_export_changes_nothing(
     file = str(tmp_path / "all.json")
     assert run("cache", "export", file) == 0
     arrivals = answer_of(capsys, "cache", "import", file, "--json")
-    assert [one["change"] for one in arrivals] == ["equal", "equal"]
+    assert [arrival["change"] for arrival in arrivals] == ["equal", "equal"]
 
 
 def answer_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
-    """What became of each that came in."""
+    """The result of each record and range that an import reads."""
     capsys.readouterr()
     data = json.loads(printed(capsys, *arguments))
-    found: list[dict[str, str]] = data["arrivals"]
-    return found
+    arrivals: list[dict[str, str]] = data["arrivals"]
+    return arrivals
 
 
 @pytest.mark.parametrize(("loss", "change"), [(0.01, "better"), (0.09, "passed over")])
-def test_the_range_with_the_smaller_loss_stands(
+def test_import_keeps_the_range_with_the_smaller_loss(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: float, change: str
 ) -> None:
     ranges.save(store.root, TUNED)
@@ -254,9 +253,9 @@ def test_the_range_with_the_smaller_loss_stands(
     assert ranges.load(store.root, H100) == (theirs if change == "better" else TUNED,)
 
 
-def test_the_file_of_a_record_can_be_imported(store: Store, other: Store) -> None:
-    saved = other.save(record())
-    assert run("cache", "import", str(other.path(H100, SQUARE))) == 0
+def test_import_takes_the_file_of_a_record(store: Store, another: Store) -> None:
+    saved = another.save(record())
+    assert run("cache", "import", str(another.path(H100, SQUARE))) == 0
     assert store.load(H100, SQUARE) == saved
 
 
@@ -270,7 +269,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_of_a_broken_bundle_and_of_those_beside_it_nothing_is_imported(
+def test_broken_bundle_aborts_the_whole_import(
     store: Store,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -284,12 +283,12 @@ def test_of_a_broken_bundle_and_of_those_beside_it_nothing_is_imported(
     assert not store.root.exists()
 
 
-def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     text = failure(capsys, "cache", "import", "/no/such.json", status=2)
     assert "/no/such.json: cannot be read: No such file" in text
 
 
-def test_a_full_disk_ends_an_import_with_all_records_whole(
+def test_full_disk_keeps_all_records_whole(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = store.save(record(entry(16, 900.0)))
@@ -302,37 +301,37 @@ def test_a_full_disk_ends_an_import_with_all_records_whole(
 # merge
 
 
-def test_another_cache_is_merged(store: Store, other: Store) -> None:
+def test_merge_adds_another_cache(store: Store, another: Store) -> None:
     store.save(record(entry(16, 900.0)))
-    other.save(record(entry(8, 800.0)))
-    ranges.save(other.root, TUNED)
-    assert run("cache", "merge", str(other.root)) == 0
+    another.save(record(entry(8, 800.0)))
+    ranges.save(another.root, TUNED)
+    assert run("cache", "merge", str(another.root)) == 0
     merged = store.load(H100, SQUARE)
     assert merged is not None
-    assert [one.measurement.time_us for one in merged.entries] == [800.0, 900.0]
+    assert [entry.measurement.time_us for entry in merged.entries] == [800.0, 900.0]
     assert ranges.load(store.root, H100) == (TUNED,)
 
 
-def test_a_merge_passes_over_broken_files_and_names_them(
-    store: Store, other: Store, capsys: pytest.CaptureFixture[str]
+def test_merge_skips_and_names_broken_files(
+    store: Store, another: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other.save(record())
-    other.save(record(problem=SMALL))
-    broken = other.path(H100, SMALL)
+    another.save(record())
+    another.save(record(problem=SMALL))
+    broken = another.path(H100, SMALL)
     broken.write_text("{")
-    assert run("cache", "merge", str(other.root)) == 0
+    assert run("cache", "merge", str(another.root)) == 0
     assert f"warning: {broken}: passed over: " in capsys.readouterr().err
     assert store.records(H100) == [record()]
 
 
-def test_the_cache_is_not_merged_with_itself(
+def test_merging_the_cache_with_itself_is_refused(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record())
     assert "is the cache itself" in failure(capsys, "cache", "merge", str(store.root), status=2)
 
 
-def test_a_file_is_no_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_merging_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = _bundle(tmp_path / "a.json", record())
     assert "is no directory" in failure(capsys, "cache", "merge", file, status=2)
 
@@ -340,12 +339,14 @@ def test_a_file_is_no_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 # verify
 
 
-def test_a_whole_cache_is_verified(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_counts_an_intact_cache(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save(record())
     assert printed(capsys, "cache", "verify") == "1 files: 0 broken, 0 stale records\n"
 
 
-def test_a_changed_record_is_broken(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_a_changed_record_as_broken(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.save(record(entry(16, 900.0)))
     path = store.path(H100, SQUARE)
     path.write_bytes(path.read_bytes().replace(b"900.0", b"100.0"))
@@ -355,7 +356,7 @@ def test_a_changed_record_is_broken(store: Store, capsys: pytest.CaptureFixture[
     assert "it was changed" in broken["why"]
 
 
-def test_a_stale_record_is_named_with_what_changed(
+def test_verify_names_what_made_a_record_stale(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(record(source="0ld"))
@@ -366,14 +367,12 @@ def test_a_stale_record_is_named_with_what_changed(
     ]
 
 
-def test_a_stale_record_leaves_the_exit_status_alone(
-    store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stale_records_exit_with_0(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save(record(source="0ld"))
     assert "kernel sources 0ld, now 5e1f" in printed(capsys, "cache", "verify")
 
 
-def test_measuring_again_needs_a_gpu(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retime_needs_a_gpu(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.save(record(source="0ld"))
     assert "no CUDA driver" in failure(capsys, "cache", "verify", "--retime", status=1)
 
@@ -393,7 +392,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("on_gpu")
-def test_stale_records_of_the_gpu_are_measured_again(
+def test_retime_measures_stale_records_of_the_gpu(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.save(entries_of(23, 16, 8, 32))
@@ -406,7 +405,7 @@ def test_stale_records_of_the_gpu_are_measured_again(
 
 
 @pytest.mark.usefixtures("on_gpu")
-def test_what_was_measured_again_is_not_stale(
+def test_retimed_records_are_not_stale(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(targets, "here", lambda: ORIGIN)
@@ -425,7 +424,7 @@ def test_what_was_measured_again_is_not_stale(
     assert answer(capsys, "cache", "verify")["stale"] == []
 
 
-def test_at_least_one_is_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_retime_of_no_configuration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--top" in failure(capsys, "cache", "verify", "--retime", "--top", "0", status=2)
 
 
@@ -434,7 +433,7 @@ def test_at_least_one_is_measured_again(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.fixture
 def crowded(store: Store) -> Store:
-    """One of each: a record, one that gave way, one that broke, a program, a journal."""
+    """A cache with one record, one superseded, one broken, a program and a journal."""
     store.save(record(source="0ld"))
     store.save(record())
     store.path(H100, SMALL).write_text("{")
@@ -446,7 +445,7 @@ def crowded(store: Store) -> Store:
     return store
 
 
-def _left(store: Store) -> set[str]:
+def _names(store: Store) -> set[str]:
     names = {path.name for path in store.root.rglob("*") if path.is_file()} - {".lock"}
     return {name.replace("4096x4096x4096-f32-nn", "old").replace("64x64x64-f32-nn", "small")
             for name in names}  # fmt: skip
@@ -473,15 +472,15 @@ EVERYTHING = {
         (("--dry-run",), set()),
     ],
 )
-def test_what_was_asked_for_is_deleted_and_nothing_else(
+def test_prune_deletes_the_selected_files_only(
     crowded: Store, options: tuple[str, ...], deleted: set[str]
 ) -> None:
-    assert _left(crowded) == EVERYTHING
+    assert _names(crowded) == EVERYTHING
     assert run("cache", "prune", *options) == 0
-    assert _left(crowded) == EVERYTHING - deleted
+    assert _names(crowded) == EVERYTHING - deleted
 
 
-def test_pruning_says_how_many_bytes(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_counts_bytes(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = crowded.root.rglob("*.superseded-1")
     size = path.stat().st_size
     assert printed(capsys, "cache", "prune", "--superseded", "--dry-run") == (
@@ -494,26 +493,24 @@ def test_pruning_says_how_many_bytes(crowded: Store, capsys: pytest.CaptureFixtu
     }
 
 
-def test_what_is_old_enough_is_deleted(crowded: Store) -> None:
+def test_prune_deletes_old_files(crowded: Store) -> None:
     (path,) = crowded.root.rglob("*.broken-1")
     os.utime(path, (0, time.time() - 31 * 86400))
     assert run("cache", "prune", "--older-than", "30d") == 0
-    assert _left(crowded) == EVERYTHING - {"small.json.broken-1"}
+    assert _names(crowded) == EVERYTHING - {"small.json.broken-1"}
 
 
-def test_records_of_all_devices_are_never_deleted(
-    crowded: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prune_records_needs_a_device(crowded: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert "give --device" in failure(capsys, "cache", "prune", "--records", status=2)
-    assert _left(crowded) == EVERYTHING
+    assert _names(crowded) == EVERYTHING
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30d", 2592000.0), ("2h", 7200.0), ("5M", 300.0)])
-def test_ages(text: str, seconds: float) -> None:
+def test_age_is_parsed_in_seconds(text: str, seconds: float) -> None:
     assert parse_age(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1.5h", "1w", "9999999999d"])
-def test_ages_of_another_form_are_refused(text: str) -> None:
+def test_malformed_age_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="malformed age"):
         parse_age(text)

@@ -1,4 +1,4 @@
-"""Bad input: one line that says what was wrong, with the numbers, and the exit status."""
+"""Invalid input: one line of error with the numbers, and the exit status."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit status and the one line of an error."""
+    """The exit status and the single line of an error."""
     status = run(*arguments)
-    told = capsys.readouterr()
-    assert told.out == ""
-    (line,) = told.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
     return status, line.removeprefix("error: ")
 
 
 @pytest.mark.parametrize("verb", ["tune", "best"])
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("shape", "message"),
     [
         ("4096", "malformed shape '4096'; give MxNxK, such as 4096x4096x4096"),
         ("12x4", "malformed shape '12x4'; give MxNxK, such as 4096x4096x4096"),
@@ -60,14 +60,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
         ("16x16x16:batch=0", "batch is 0; give 1 to 65535"),
     ],
 )
-def test_a_problem_that_is_none(
-    verb: str, shape: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_problem_is_refused(
+    verb: str, shape: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(capsys, verb, shape, "--device", DEVICE) == (2, said)
+    assert refused(capsys, verb, shape, "--device", DEVICE) == (2, message)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--compute", "f8", f"unknown compute 'f8'; give one of {COMPUTES}"),
         ("--accuracy", "close", "unknown accuracy 'close'; give one of exact, near"),
@@ -83,43 +83,45 @@ def test_a_problem_that_is_none(
         ("--seed", "-1", "seed is -1; give 0 or more"),
     ],
 )
-def test_options_that_are_none(
-    option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_option_is_refused(
+    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(capsys, "tune", SHAPE, "--device", DEVICE, option, value) == (2, said)
+    assert refused(capsys, "tune", SHAPE, "--device", DEVICE, option, value) == (2, message)
 
 
-def test_a_family_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--family", "wmma")
-    assert (status, said.startswith("unknown family 'wmma'; give one of naive, ")) == (2, True)
+def test_unknown_family_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status, message = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--family", "wmma")
+    assert (status, message.startswith("unknown family 'wmma'; give one of naive, ")) == (2, True)
 
 
-def test_a_family_of_another_precision(capsys: pytest.CaptureFixture[str]) -> None:
-    given = "--device", "h100", "--compute", "bf16", "--family", "simt"
-    status, said = refused(capsys, "tune", SHAPE, *given)
-    assert (status, said.startswith("simt does not compute bf16; give one of ")) == (2, True)
+def test_family_of_another_precision_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = "--device", "h100", "--compute", "bf16", "--family", "simt"
+    status, message = refused(capsys, "tune", SHAPE, *arguments)
+    assert (status, message.startswith("simt does not compute bf16; give one of ")) == (2, True)
 
 
-@pytest.mark.parametrize("given", [("32x32x32:f16",), ("32x32x32", "--compute", "bf16")])
-def test_near_accuracy_is_of_fp32(
-    given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("arguments", [("32x32x32:f16",), ("32x32x32", "--compute", "bf16")])
+def test_near_accuracy_is_for_fp32_only(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = refused(capsys, "tune", *given, "--accuracy", "near", "--device", "h100")
-    assert (status, said.startswith("accuracy near is for compute f32, not ")) == (2, True)
+    status, message = refused(capsys, "tune", *arguments, "--accuracy", "near", "--device", "h100")
+    assert (status, message.startswith("accuracy near is for compute f32, not ")) == (2, True)
 
 
 @pytest.mark.parametrize("verb", ["tune", "best"])
-def test_a_problem_larger_than_the_device(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_problem_larger_than_the_device_is_refused(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     # 3 * 4 bytes * 1e10 elements are 111.8 GiB.
-    said = (
+    message = (
         "100000x100000x100000:f32:nn: A, B and C take 111.8 GiB, NVIDIA H100 80GB HBM3 has 80.0 "
         "GiB; give a smaller shape"
     )
-    assert refused(capsys, verb, "100000x100000x100000", "--device", "h100") == (2, said)
+    assert refused(capsys, verb, "100000x100000x100000", "--device", "h100") == (2, message)
 
 
 @pytest.mark.parametrize(
-    ("devices", "said"),
+    ("devices", "message"),
     [
         ("0,x", "GPUs are '0,x'; give their numbers, such as 0,1, or all"),
         ("", "GPUs are ''; give their numbers, such as 0,1, or all"),
@@ -127,64 +129,70 @@ def test_a_problem_larger_than_the_device(verb: str, capsys: pytest.CaptureFixtu
         ("1,0,1", "GPUs are '1,0,1', one of them twice; give each once"),
     ],
 )
-def test_gpus_that_are_none(devices: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "tune", SHAPE, f"--devices={devices}") == (2, said)
+def test_invalid_gpu_numbers_are_refused(
+    devices: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, "tune", SHAPE, f"--devices={devices}") == (2, message)
 
 
-def test_gpus_and_a_device_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "GPUs '0,1' and a device 'h100'; give one of both"
-    assert refused(capsys, "tune", SHAPE, "--devices", "0,1", "--device", "h100") == (2, said)
+def test_devices_and_device_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "GPUs '0,1' and a device 'h100'; give one of both"
+    assert refused(capsys, "tune", SHAPE, "--devices", "0,1", "--device", "h100") == (2, message)
 
 
 @pytest.mark.parametrize("devices", ["0,1", "all"])
-def test_gpus_that_are_not_there(devices: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = refused(capsys, "tune", SHAPE, "--devices", devices)
-    assert (status, said.startswith("no CUDA driver: libcuda.so.1 was not found")) == (1, True)
+def test_devices_without_a_driver_are_missing(
+    devices: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, message = refused(capsys, "tune", SHAPE, "--devices", devices)
+    assert (status, message.startswith("no CUDA driver: libcuda.so.1 was not found")) == (1, True)
 
 
-def test_a_ladder_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ladder_of_size_0_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "ladder", "0", "--device", "h100") == (
         2,
         "M is 0; give 1 to 2147483647",
     )
 
 
-def test_an_unknown_device_lists_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = refused(capsys, "device", "--device", "rtx 3080")
-    assert (status, said.startswith("unknown device 'rtx 3080'; did you mean")) == (2, True)
+def test_unknown_device_suggests_similar_names(capsys: pytest.CaptureFixture[str]) -> None:
+    status, message = refused(capsys, "device", "--device", "rtx 3080")
+    assert (status, message.startswith("unknown device 'rtx 3080'; did you mean")) == (2, True)
 
 
-def test_a_device_file_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_incomplete_device_file_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "card.json"
     file.write_text('{"name": "card"}')
-    status, said = refused(capsys, "occupancy", "--device", str(file))
-    assert (status, said.startswith(f"{file}: missing device fields: ")) == (2, True)
+    status, message = refused(capsys, "occupancy", "--device", str(file))
+    assert (status, message.startswith(f"{file}: missing device fields: ")) == (2, True)
 
 
-def test_a_device_that_no_compiler_knows(capsys: pytest.CaptureFixture[str]) -> None:
-    said = (
+def test_device_older_than_the_compilers_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    message = (
         "NVIDIA GeForce GTX 1080 has compute capability 6.1; kernels are compiled for 7.5 and newer"
     )
-    assert refused(capsys, "tune", SHAPE, "--device", "gtx 1080") == (2, said)
+    assert refused(capsys, "tune", SHAPE, "--device", "gtx 1080") == (2, message)
 
 
-def test_a_gpu_of_an_absurd_number(capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = refused(capsys, "device", "--device", f"gpu:{'9' * 5000}")
-    assert (status, said.startswith("unknown device 'gpu:999")) == (2, True)
+def test_absurd_gpu_number_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status, message = refused(capsys, "device", "--device", f"gpu:{'9' * 5000}")
+    assert (status, message.startswith("unknown device 'gpu:999")) == (2, True)
 
 
-def test_an_unknown_recording_lists_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "no recording is named 'b200'; there is synthetic"
-    assert refused(capsys, "tune", SHAPE, "--device", "replay:b200") == (3, said)
+def test_unknown_recording_lists_the_shipped_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "no recording is named 'b200'; there is synthetic"
+    assert refused(capsys, "tune", SHAPE, "--device", "replay:b200") == (3, message)
 
 
-def test_a_shape_that_was_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "recording 'synthetic' does not hold 64x64x64:f32:nn; it holds 256x256x256:f32:nn"
-    assert refused(capsys, "tune", "64x64x64", "--device", DEVICE) == (3, said)
+def test_unrecorded_shape_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "recording 'synthetic' does not hold 64x64x64:f32:nn; it holds 256x256x256:f32:nn"
+    assert refused(capsys, "tune", "64x64x64", "--device", DEVICE) == (3, message)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("8..4x4x4",), "range 8..4 in '8..4x4x4'; give 1 or more, the smaller first"),
         (("1..2x1..2x3",), "malformed range '1..2x1..2x3'; give one size as LOW..HIGH"),
@@ -194,96 +202,100 @@ def test_a_shape_that_was_not_recorded(capsys: pytest.CaptureFixture[str]) -> No
         (("1..4x4x4", "--explain"), "a range takes neither --devices nor --explain"),
     ],
 )
-def test_an_impossible_range_is_refused(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_range_is_refused(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = () if "--devices" in arguments else ("--device", "h100")
-    status, told = refused(capsys, "tune", *arguments, *device)
-    assert (status, said in told) == (2, True)
+    status, error = refused(capsys, "tune", *arguments, *device)
+    assert (status, message in error) == (2, True)
 
 
-def test_an_untuned_problem_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
-    said = (
+def test_untuned_problem_prints_the_command_to_tune_it(capsys: pytest.CaptureFixture[str]) -> None:
+    message = (
         "256x256x256:f32:nn is not tuned on NVIDIA H100 80GB HBM3; "
         "run `autotune tune 256x256x256:f32:nn --device replay:synthetic`"
     )
-    assert refused(capsys, "best", "--exact", SHAPE, "--device", DEVICE) == (3, said)
+    assert refused(capsys, "best", "--exact", SHAPE, "--device", DEVICE) == (3, message)
 
 
 @pytest.mark.parametrize("width", ["3", "33"])
-def test_a_tile_width_that_is_none(width: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = f"TILE_WIDTH is {width}; give 4 to 32"
-    assert refused(capsys, "occupancy", "--device", "h100", "--tile-width", width) == (2, said)
+def test_tile_width_out_of_range_is_refused(width: str, capsys: pytest.CaptureFixture[str]) -> None:
+    message = f"TILE_WIDTH is {width}; give 4 to 32"
+    assert refused(capsys, "occupancy", "--device", "h100", "--tile-width", width) == (2, message)
 
 
 @pytest.mark.parametrize(
     "options", [("--threads", "256"), ("--shared", "1"), ("--threads", "8", "--tile-width", "8")]
 )
-def test_half_a_kernel(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    said = "one kernel takes --threads and --registers, and no --tile-width"
-    assert refused(capsys, "occupancy", "--device", "h100", *options) == (2, said)
+def test_incomplete_kernel_options_are_refused(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "one kernel takes --threads and --registers, and no --tile-width"
+    assert refused(capsys, "occupancy", "--device", "h100", *options) == (2, message)
 
 
-def test_a_kernel_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    status, said = refused(
+def test_kernel_without_threads_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    status, message = refused(
         capsys, "occupancy", "--device", "h100", "--threads", "0", "--registers", "1"
     )
-    assert (status, said.startswith("no kernel has 0 threads a block")) == (2, True)
+    assert (status, message.startswith("no kernel has 0 threads a block")) == (2, True)
 
 
 @pytest.mark.parametrize(
     "arguments", [("tune",), ("tune", SHAPE, "--verbose"), ("tune", SHAPE, "--trials", "x"), ("x",)]
 )
-def test_a_command_line_that_is_none(arguments: tuple[str, ...]) -> None:
+def test_invalid_command_line_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert run(*arguments) == 2
 
 
 @pytest.mark.parametrize(
     "arguments", [("device",), ("occupancy",), ("tune", SHAPE), ("best", SHAPE)]
 )
-def test_no_gpu_says_what_to_type(
+def test_missing_gpu_suggests_other_devices(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = (
+    message = (
         "no CUDA driver: libcuda.so.1 was not found; install NVIDIA's driver; or give another "
         "device: --device replay:h100 for recorded times, --device h100 for predicted ones"
     )
-    assert refused(capsys, *arguments) == (1, said)
+    assert refused(capsys, *arguments) == (1, message)
 
 
-def test_no_pycuda_says_what_to_install(
+def test_missing_pycuda_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.setattr(runtime, "probe", lambda _: H100)
     monkeypatch.setattr(gpu, "open_runner", lambda *_, **__: session.pycuda())
-    status, said = refused(capsys, "tune", SHAPE)
-    assert (status, 'pip install "tile-autotune[gpu]"' in said) == (1, True)
+    status, message = refused(capsys, "tune", SHAPE)
+    assert (status, 'pip install "tile-autotune[gpu]"' in message) == (1, True)
 
 
 @pytest.mark.parametrize("arguments", [("tune", SHAPE), ("occupancy",)])
-def test_no_compiler_says_what_to_install(
+def test_missing_compiler_says_what_to_install(
     arguments: tuple[str, ...],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(nvrtc, "version", lambda: None)
     monkeypatch.setattr(nvcc, "version", lambda: None)
-    said = "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
-    assert refused(capsys, *arguments, "--device", "h100") == (1, said)
+    message = (
+        "no CUDA compiler: neither NVRTC nor nvcc is here; run `pip install 'cuda-core[cu13]'`"
+    )
+    assert refused(capsys, *arguments, "--device", "h100") == (1, message)
 
 
-def test_what_the_driver_says_of_a_gpu_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(index: int) -> None:
+def test_driver_errors_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(index: int) -> None:
         raise MissingError(f"GPU {index} has fallen off the bus")
 
-    monkeypatch.setattr(runtime, "probe", broken)
+    monkeypatch.setattr(runtime, "probe", failing)
     with pytest.raises(MissingError, match="GPU 2 has fallen off the bus; or give another device"):
         targets.resolve("gpu:2")
 
 
 @pytest.mark.parametrize("place", ["a-file", "/proc/autotune"])
-def test_a_cache_that_cannot_be_written(
+def test_unwritable_cache_is_named(
     place: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -292,12 +304,12 @@ def test_a_cache_that_cannot_be_written(
     (tmp_path / "a-file").touch()
     directory = tmp_path / place
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(directory))
-    status, said = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--trials", "1")
-    assert (status, said.startswith(f"cannot write to the cache {directory}: ")) == (1, True)
+    status, message = refused(capsys, "tune", SHAPE, "--device", DEVICE, "--trials", "1")
+    assert (status, message.startswith(f"cannot write to the cache {directory}: ")) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "Expecting value"),
         ('{"schema": 1, "problem": {', "Expecting property name"),
@@ -305,8 +317,8 @@ def test_a_cache_that_cannot_be_written(
         (json.dumps({"schema": 3}), "schema is 3, this version reads 1 and 2"),
     ],
 )
-def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
-    text: str, said: str, cache: Path, capsys: pytest.CaptureFixture[str]
+def test_unreadable_record_is_a_named_miss(
+    text: str, message: str, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Store(cache).path(H100, PROBLEM)
     path.parent.mkdir(parents=True)
@@ -314,39 +326,48 @@ def test_a_record_that_cannot_be_read_is_a_miss_that_is_named(
     assert run("best", "--exact", SHAPE, "--device", DEVICE) == 3
     warning, error = capsys.readouterr().err.splitlines()
     assert warning.startswith(f"warning: {path}: passed over: ")
-    assert said in warning
+    assert message in warning
     assert error.startswith("error: ")
     assert path.read_text() == text
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("arguments", "problem"),
     [
         (("--compute", "bf16", "--output", "f32"), "32x32x32:bf16:nn:out=f32"),
         (("--accuracy", "near"), "32x32x32:tf32x3:nn"),
         (("--compute", "tf32"), "32x32x32:tf32:nn"),
     ],
 )
-def test_the_precision_is_part_of_the_problem(
-    given: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+def test_precision_is_part_of_the_problem(
+    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = refused(capsys, "best", "--exact", "32x32x32", *given, "--device", "h100")
-    assert (status, f"`autotune tune {problem} --device h100`" in said) == (3, True)
+    status, message = refused(capsys, "best", "--exact", "32x32x32", *arguments, "--device", "h100")
+    assert (status, f"`autotune tune {problem} --device h100`" in message) == (3, True)
 
 
-def test_a_shape_that_says_f32_can_still_be_near(capsys: pytest.CaptureFixture[str]) -> None:
-    _, said = refused(
+def test_near_accuracy_applies_to_a_stated_f32(capsys: pytest.CaptureFixture[str]) -> None:
+    _, message = refused(
         capsys, "best", "--exact", "32x32x32:f32", "--accuracy", "near", "--device", "h100"
     )
-    assert said.startswith("32x32x32:tf32x3:nn is not tuned")
+    assert message.startswith("32x32x32:tf32x3:nn is not tuned")
 
 
 @pytest.mark.parametrize(
-    "given", [("32x32x32:batch=8:bias",), ("32x32x32", "--batch", "8", "--epilogue", "bias")]
+    "arguments", [("32x32x32:batch=8:bias",), ("32x32x32", "--batch", "8", "--epilogue", "bias")]
 )
 def test_batch_and_epilogue_are_part_of_the_problem(
-    given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, said = refused(capsys, "best", "--exact", *given, "--device", "h100")
+    status, message = refused(capsys, "best", "--exact", *arguments, "--device", "h100")
     assert status == 3
-    assert "`autotune tune 32x32x32:f32:nn:batch=8:bias --device h100`" in said
+    assert "`autotune tune 32x32x32:f32:nn:batch=8:bias --device h100`" in message
+
+
+@pytest.mark.parametrize("verb", ["tune", "best"])
+def test_option_that_contradicts_the_shape_is_refused(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "32x32x32:bf16 has compute bf16, the argument compute is f16; leave one out"
+    arguments = verb, "32x32x32:bf16", "--compute", "f16", "--device", "h100"
+    assert refused(capsys, *arguments) == (2, message)

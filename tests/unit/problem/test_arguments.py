@@ -25,7 +25,7 @@ BF16 = Problem(2, 3, 4, "bf16", "nt")
         ((BF16,), {"compute": "bf16", "output": "same"}),
     ],
 )
-def test_a_problem_is_text_sizes_or_a_problem(problem: Any, arguments: Any) -> None:
+def test_problem_is_text_sizes_or_a_problem(problem: Any, arguments: Any) -> None:
     assert problem_of(*problem, **arguments) == BF16
 
 
@@ -40,39 +40,37 @@ def test_a_problem_is_text_sizes_or_a_problem(problem: Any, arguments: Any) -> N
         ("2x3x4:bf16", {"accuracy": "near"}, "accuracy near is for compute f32, not bf16"),
     ],
 )
-def test_an_argument_that_contradicts_the_problem_is_refused(
-    problem: Any, arguments: Any, message: str
-) -> None:
+def test_contradicting_argument_is_refused(problem: Any, arguments: Any, message: str) -> None:
     with pytest.raises(ProblemError, match=message):
         problem_of(problem, **arguments)
 
 
 @pytest.mark.parametrize("problem", ["2x3x4", "2x3x4:f32", Problem(2, 3, 4), (2, 3, 4)])
-def test_near_accuracy_changes_f32_however_it_is_stated(problem: Any) -> None:
+def test_near_accuracy_applies_to_every_form(problem: Any) -> None:
     assert problem_of(problem, accuracy="near").compute == "tf32x3"
 
 
-def test_an_fp32_output_of_fp32_operands_contradicts_nothing() -> None:
+def test_redundant_fp32_output_is_accepted() -> None:
     assert problem_of("2x3x4", output="f32") == Problem(2, 3, 4)
 
 
 @pytest.mark.parametrize("problem", [(), (2,), (2, 3), (2, 3, 4, 5), ("2x3x4", 3, 4), (BF16, 1)])
-def test_another_number_of_sizes_is_refused(problem: Any) -> None:
+def test_wrong_number_of_sizes_is_refused(problem: Any) -> None:
     with pytest.raises(ProblemError, match=r"give one problem: .* or m, n, k|give a whole number"):
         problem_of(*problem)
 
 
-def test_a_size_given_twice_is_refused() -> None:
+def test_repeated_size_is_refused() -> None:
     with pytest.raises(ProblemError, match="give one problem"):
         problem_of(2, 3, 4, m=2)
 
 
-def test_an_unknown_keyword_is_a_type_error() -> None:
+def test_unknown_keyword_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="trails"):
         problem_of(2, 3, 4, trails=5)  # type: ignore[call-arg]
 
 
-def test_keywords_of_a_list_are_for_what_a_shape_leaves_out() -> None:
+def test_keywords_of_a_list_are_defaults() -> None:
     shapes: list[Any] = ["2x3x4:bf16", (2, 3, 4), BF16, "2x3x4:f32"]
     assert problems_of(shapes, layout="tn", accuracy="near") == [
         Problem(2, 3, 4, "bf16", "tn"),

@@ -45,17 +45,17 @@ def test_rows_refer_to_rows_of_the_table(row: Precision) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_twins_are_each_others(row: Precision) -> None:
+def test_twins_are_mutual(row: Precision) -> None:
     assert row.twin is None or PRECISIONS[row.twin].twin == row.name
 
 
 @pytest.mark.parametrize("element", ELEMENT_TYPES.values(), ids=lambda element: element.name)
-def test_each_element_type_has_a_precision_of_its_name(element: ElementType) -> None:
+def test_each_element_type_names_its_default_precision(element: ElementType) -> None:
     assert PRECISIONS[element.name].operand is element
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_default_output_is_named_same(row: Precision) -> None:
+def test_default_output_is_same(row: Precision) -> None:
     plain = Problem(4, 4, 4, row.name)
     assert (plain.output, plain.output_type) == ("same", row.outputs[0].name)
     wide = Problem(4, 4, 4, row.name, output="f32")
@@ -64,7 +64,7 @@ def test_the_default_output_is_named_same(row: Precision) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_an_element_takes_the_bytes_of_its_interface(row: Precision) -> None:
+def test_interface_has_the_bytes_of_the_element(row: Precision) -> None:
     assert np.dtype(row.operand.interface).itemsize == row.operand.bytes
 
 
@@ -77,7 +77,7 @@ def test_roundoff_and_underflow_match_numpy(name: str, dtype: type[np.floating])
         assert element.underflow == info.smallest_subnormal / 2
 
 
-def test_cuda_numbers_the_element_types_as_the_table() -> None:
+def test_cuda_sources_number_element_types_alike() -> None:
     source = (source_dir() / "include" / "number.cuh").read_text(encoding="utf-8")
     types = dict(re.findall(r"struct Number<(\d)> {\s+using Type = (\w+);", source))
     expected = {"f32": "float", "f16": "Half", "bf16": "BFloat"}
@@ -85,7 +85,7 @@ def test_cuda_numbers_the_element_types_as_the_table() -> None:
     assert {str(element.number) for element in served()} == {*types}
 
 
-def test_cuda_numbers_the_epilogues_as_python() -> None:
+def test_cuda_sources_number_epilogues_alike() -> None:
     source = (source_dir() / "include" / "epilogue.cuh").read_text(encoding="utf-8")
     assert f"0 <= EPILOGUE && EPILOGUE < {len(EPILOGUES)}," in source
     assert "bits 1 and up: the activation, 0 none, 1 ReLU, 2 GELU." in source
@@ -96,7 +96,7 @@ def test_cuda_numbers_the_epilogues_as_python() -> None:
         assert (problem.activation or "none") == activations[number >> 1]
 
 
-def test_tensor_rates_are_shares_of_the_rate_of_fp16() -> None:
+def test_tensor_rates_are_relative_to_fp16() -> None:
     h100 = find("h100")
     rates = {row.name: h100.tensor_rate(row.name) for row in ROWS if row.name in COMPUTES[:5]}
     assert rates == {"f32": None, "tf32": 1024, "tf32x3": 1024, "f16": 2048, "bf16": 2048}
@@ -105,7 +105,7 @@ def test_tensor_rates_are_shares_of_the_rate_of_fp16() -> None:
 @pytest.mark.parametrize(
     ("compute", "near"), [("f32", "tf32x3"), ("tf32x3", "tf32x3"), ("tf32", None), ("bf16", None)]
 )
-def test_near_selects_the_precision_of_the_row(compute: str, near: str | None) -> None:
+def test_near_accuracy_selects_the_precision_of_the_row(compute: str, near: str | None) -> None:
     if near is not None:
         assert compute_of(compute, "near") == near
         return
@@ -113,7 +113,7 @@ def test_near_selects_the_precision_of_the_row(compute: str, near: str | None) -
         compute_of(compute, "near")
 
 
-def test_a_precision_without_kernels_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_without_kernels_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "tuned", lambda _: ())
     with pytest.raises(ConfigError, match="no kernel family computes f16; give another compute"):
         families_of(AUTO, Problem(4, 4, 4, "f16"))

@@ -1,3 +1,5 @@
+"""Problems: their text, their fields, and what follows from them."""
+
 from dataclasses import astuple
 
 import numpy as np
@@ -32,12 +34,12 @@ problems = st.builds(
 
 
 @given(problems)
-def test_text_form_reads_back(problem: Problem) -> None:
+def test_text_form_round_trips(problem: Problem) -> None:
     assert Problem.parse(str(problem)) == problem
 
 
 @given(problems)
-def test_a_slug_is_the_text_without_colons(problem: Problem) -> None:
+def test_slug_is_the_text_without_colons(problem: Problem) -> None:
     assert problem.slug.replace("-", ":") == str(problem)
 
 
@@ -53,42 +55,42 @@ def test_a_slug_is_the_text_without_colons(problem: Problem) -> None:
         (Problem(2, 3, 4, "tf32x3"), "2x3x4:tf32x3:nn"),
     ],
 )
-def test_a_text_leaves_out_what_most_problems_lack(problem: Problem, text: str) -> None:
+def test_text_omits_fields_at_their_defaults(problem: Problem, text: str) -> None:
     assert str(problem) == text
 
 
-def test_the_parts_of_a_text_come_in_any_order() -> None:
+def test_text_takes_its_fields_in_any_order() -> None:
     parsed = Problem.parse("2x3x4:out=f32:bias_relu:tn:batch=8:f16")
     assert parsed == Problem(2, 3, 4, "f16", "tn", 8, "bias_relu", "f32")
 
 
-def test_a_text_that_says_two_things_is_refused() -> None:
+def test_text_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(ProblemError, match="'4x4x4:nn:tn' says nn and tn; give one layout"):
         Problem.parse("4x4x4:nn:tn")
 
 
 @pytest.mark.parametrize("part", ["x", "f64", "batch", "batch=", "batch=2.5", "out=", "same", ""])
-def test_an_unknown_part_is_named_with_the_known_ones(part: str) -> None:
+def test_unknown_field_lists_the_legal_ones(part: str) -> None:
     with pytest.raises(ProblemError, match=f"unknown '{part}' after the shape; give f32, .*=f32"):
         Problem.parse(f"4x4x4:{part}")
 
 
-def test_a_bare_shape_takes_the_given_compute_and_layout() -> None:
+def test_shape_takes_compute_and_layout_from_keywords() -> None:
     assert Problem.parse("2x3x4", compute="f32", layout="tn") == Problem(2, 3, 4, "f32", "tn")
 
 
-def test_a_bare_shape_takes_the_given_batch_and_epilogue() -> None:
+def test_shape_takes_batch_and_epilogue_from_keywords() -> None:
     assert Problem.parse("2x3x4", batch=8, epilogue="gelu") == Problem(
         2, 3, 4, batch=8, epilogue="gelu"
     )
 
 
-def test_what_the_text_says_goes_before_what_is_given() -> None:
+def test_text_overrides_the_defaults() -> None:
     assert Problem.parse("2x3x4:f32:nt", layout="tn").layout == "nt"
 
 
 @pytest.mark.parametrize("text", ["", "4096", "4096x4096", "4x4x4x4", "4 x4x4", "axbxc", "4x4x4.0"])
-def test_a_malformed_shape_is_named_with_an_example(text: str) -> None:
+def test_malformed_shape_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ProblemError, match="give MxNxK, such as 4096x4096x4096"):
         Problem.parse(text)
 
@@ -96,34 +98,34 @@ def test_a_malformed_shape_is_named_with_an_example(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "name"), [("0x4x4", "M"), ("4x-1x4", "N"), ("4x4x2147483648", "K")]
 )
-def test_a_size_out_of_range_is_named_with_the_range(text: str, name: str) -> None:
+def test_size_out_of_range_is_refused_with_the_range(text: str, name: str) -> None:
     with pytest.raises(ProblemError, match=f"^{name} is .*; give 1 to 2147483647$"):
         Problem.parse(text)
 
 
 @pytest.mark.parametrize("batch", [0, 65536])
-def test_a_batch_out_of_range_is_named_with_the_range(batch: int) -> None:
+def test_batch_out_of_range_is_refused_with_the_range(batch: int) -> None:
     with pytest.raises(ProblemError, match=f"^batch is {batch}; give 1 to 65535$"):
         Problem(4, 4, 4, batch=batch)
 
 
 @pytest.mark.parametrize("size", [4.0, True, "4", None])
-def test_a_size_of_another_type_is_refused(size: object) -> None:
+def test_size_of_another_type_is_refused(size: object) -> None:
     with pytest.raises(ProblemError, match="whole number"):
         Problem(4, size, 4)  # type: ignore[arg-type]
 
 
-def test_sizes_of_numpy_become_plain_numbers() -> None:
+def test_numpy_sizes_become_ints() -> None:
     sizes = [type(size) for size in astuple(Problem(*np.array([2, 3, 4])))[:3]]
     assert sizes == [int, int, int]
 
 
-def test_an_unknown_compute_lists_the_known_ones() -> None:
+def test_unknown_compute_lists_the_legal_ones() -> None:
     with pytest.raises(ProblemError, match="'f8'; give one of f32, tf32, tf32x3, f16, bf16"):
         Problem(4, 4, 4, "f8")
 
 
-def test_an_unknown_output_lists_the_known_ones() -> None:
+def test_unknown_output_lists_the_legal_ones() -> None:
     with pytest.raises(ProblemError, match="unknown output 'f16'; give one of same, f32"):
         Problem.parse("4x4x4:bf16:out=f16")
 
@@ -140,16 +142,16 @@ def test_an_unknown_output_lists_the_known_ones() -> None:
         ("bf16", "f32", ("bf16", "f32", 2, 4)),
     ],
 )
-def test_compute_and_output_say_how_elements_are_stored(
+def test_compute_and_output_determine_element_types(
     compute: str, output: str, types: tuple[str, str, int, int]
 ) -> None:
-    one = Problem(4, 4, 4, compute, output=output)
-    found = (one.operand_type, one.output_type, one.element_bytes, one.output_bytes)
-    assert found == types
+    problem = Problem(4, 4, 4, compute, output=output)
+    stored = (problem.operand_type, problem.output_type)
+    assert (*stored, problem.element_bytes, problem.output_bytes) == types
 
 
 @pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3"])
-def test_an_fp32_output_of_fp32_operands_is_the_same_problem(compute: str) -> None:
+def test_fp32_output_of_fp32_operands_is_the_default(compute: str) -> None:
     assert Problem(4, 4, 4, compute, output="f32") == Problem(4, 4, 4, compute)
 
 
@@ -160,12 +162,12 @@ def test_tf32x3_takes_three_tensor_core_products(compute: str, products: int) ->
     assert Problem(4, 4, 4, compute).products == products
 
 
-def test_an_unknown_layout_lists_the_known_ones() -> None:
+def test_unknown_layout_lists_the_legal_ones() -> None:
     with pytest.raises(ProblemError, match="unknown layout 'xx'; give one of nn, nt, tn, tt"):
         Problem(4, 4, 4, "f32", "xx")
 
 
-def test_an_unknown_epilogue_lists_the_known_ones() -> None:
+def test_unknown_epilogue_lists_the_legal_ones() -> None:
     with pytest.raises(ProblemError, match="unknown epilogue 'tanh'; give one of none, bias, relu"):
         Problem(4, 4, 4, epilogue="tanh")
 
@@ -178,41 +180,43 @@ def test_an_unknown_epilogue_lists_the_known_ones() -> None:
         *((False, "gelu", "gelu"), (True, "gelu", "bias_gelu")),
     ],
 )
-def test_an_epilogue_is_a_bias_and_an_activation(
+def test_epilogue_combines_bias_and_activation(
     bias: bool, activation: str | None, epilogue: str
 ) -> None:
     problem = Problem(4, 4, 4, epilogue=epilogue_of(bias, activation))
     assert (problem.epilogue, problem.has_bias, problem.activation) == (epilogue, bias, activation)
 
 
-def test_an_unknown_activation_lists_the_known_ones() -> None:
+def test_unknown_activation_lists_the_legal_ones() -> None:
     with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu or"):
         epilogue_of(True, "tanh")
 
 
-def test_the_place_of_an_epilogue_is_its_bits() -> None:
-    bits = [int(one.startswith("bias")) + 2 * one.endswith("relu") + 4 * one.endswith("gelu")
-            for one in EPILOGUES]  # fmt: skip
+def test_epilogue_index_encodes_bias_and_activation() -> None:
+    bits = [
+        int(name.startswith("bias")) + 2 * name.endswith("relu") + 4 * name.endswith("gelu")
+        for name in EPILOGUES
+    ]
     assert bits == list(range(6))
 
 
-def test_operations_count_multiply_and_add() -> None:
+def test_flops_count_multiplications_and_additions() -> None:
     assert Problem(2, 3, 4).flops == 48
 
 
-def test_operations_count_each_product_of_a_batch() -> None:
+def test_flops_count_the_whole_batch() -> None:
     assert Problem(2, 3, 4, batch=5).flops == 5 * 48
 
 
-def test_least_traffic_reads_each_operand_once_and_writes_the_result_once() -> None:
+def test_bytes_count_each_matrix_once() -> None:
     assert Problem(2, 3, 4).bytes == 4 * (2 * 4 + 4 * 3 + 2 * 3)
 
 
-def test_least_traffic_of_a_batch_reads_the_bias_once() -> None:
+def test_bytes_of_a_batch_count_the_bias_once() -> None:
     assert Problem(2, 3, 4, batch=5, epilogue="bias").bytes == 4 * (5 * (8 + 12 + 6) + 3)
 
 
-def test_least_traffic_of_16_bits_counts_each_type() -> None:
+def test_bytes_depend_on_operand_and_output_types() -> None:
     short = Problem(2, 3, 4, "bf16", batch=5, epilogue="bias")
     wide = Problem(2, 3, 4, "bf16", batch=5, epilogue="bias", output="f32")
     assert short.bytes == 2 * (5 * (8 + 12 + 6) + 3)
@@ -220,38 +224,38 @@ def test_least_traffic_of_16_bits_counts_each_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compute", "accuracy", "chosen"),
+    ("compute", "accuracy", "expected"),
     [
         *(("f32", "exact", "f32"), ("f32", "near", "tf32x3")),
         *(("tf32x3", "near", "tf32x3"), ("bf16", "exact", "bf16")),
     ],
 )
-def test_fp32_that_may_be_near_is_three_products(compute: str, accuracy: str, chosen: str) -> None:
-    assert compute_of(compute, accuracy) == chosen
+def test_near_accuracy_turns_f32_into_tf32x3(compute: str, accuracy: str, expected: str) -> None:
+    assert compute_of(compute, accuracy) == expected
 
 
 @pytest.mark.parametrize(
-    ("compute", "accuracy", "wrong"),
+    ("compute", "accuracy", "message"),
     [("f16", "near", "near is for compute f32, not f16"), ("f32", "good", "give one of exact, ne")],
 )
-def test_an_accuracy_that_says_nothing_is_refused(compute: str, accuracy: str, wrong: str) -> None:
-    with pytest.raises(ProblemError, match=wrong):
+def test_invalid_accuracy_is_refused(compute: str, accuracy: str, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
         compute_of(compute, accuracy)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_dense_matrices_follow_each_other(layout: str) -> None:
+def test_dense_strides_are_rows_times_leading_dimension(layout: str) -> None:
     problem = Problem(2, 3, 4, layout=layout)
     pairs = zip(problem.stored_rows, problem.leading_dimensions, strict=True)
     assert problem.strides == tuple(rows * ld for rows, ld in pairs) == (8, 12, 6)
 
 
-def test_a_batch_twice_as_large_is_an_octave_away() -> None:
+def test_doubling_the_batch_is_a_distance_of_one_octave() -> None:
     assert distance(Problem(2, 3, 4, batch=8), Problem(2, 3, 4, batch=4)) == 1.0
 
 
 @pytest.mark.parametrize(
     ("layout", "lds"), [("nn", (4, 3, 3)), ("nt", (4, 4, 3)), ("tn", (2, 3, 3)), ("tt", (2, 4, 3))]
 )
-def test_leading_dimensions_are_the_stored_rows(layout: str, lds: tuple[int, int, int]) -> None:
+def test_leading_dimensions_are_stored_row_lengths(layout: str, lds: tuple[int, int, int]) -> None:
     assert Problem(2, 3, 4, layout=layout).leading_dimensions == lds

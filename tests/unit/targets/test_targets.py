@@ -1,4 +1,4 @@
-"""Which GPUs answer for a problem: when they start, that they are alike, that all are closed."""
+"""The runners of a problem: when they start, that their models agree, that all are closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROBLEM = Problem(64, 64, 64)
 
 
 class Gpu(FakeRunner):
-    """A runner that writes down what is asked of it."""
+    """A runner that logs when it starts, is waited for and closes."""
 
     driver = "13.0"
 
@@ -63,7 +63,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Install:
 H100 = find("h100")
 
 
-def test_a_gpu_starts_before_anything_waits_for_it(installed: Install, log: list[str]) -> None:
+def test_runner_starts_before_it_is_waited_for(installed: Install, log: list[str]) -> None:
     installed(H100)
     with targets.opening(PROBLEM) as target:
         assert log == ["start 0"]
@@ -71,7 +71,7 @@ def test_a_gpu_starts_before_anything_waits_for_it(installed: Install, log: list
     assert log[-1] == "close 0"
 
 
-def test_the_drivers_version_is_that_of_the_worker(installed: Install) -> None:
+def test_origin_has_the_driver_of_the_runner(installed: Install) -> None:
     installed(H100)
     with targets.opened(PROBLEM, "gpu:0") as target:
         assert target.origin.driver == "13.0"
@@ -88,14 +88,14 @@ def test_several_gpus_share_the_work(
     assert log[-3:] == ["close 2", "close 1", "close 0"]
 
 
-def test_the_library_is_loaded_for_the_first_alone(installed: Install) -> None:
+def test_only_the_first_runner_loads_the_vendor_library(installed: Install) -> None:
     installed(H100, H100)
     with targets.opening(PROBLEM, numbers="1,0") as target:
-        found = target()
-        assert isinstance(found.runner, Gpu)
-        (other,) = found.others
-        assert isinstance(other, Gpu)
-        assert (found.runner.library, other.library) == (True, False)
+        opened = target()
+        first, (second,) = opened.runner, opened.others
+        assert isinstance(first, Gpu)
+        assert isinstance(second, Gpu)
+        assert (first.library, second.library) == (True, False)
 
 
 def test_gpus_of_two_models_are_refused_and_closed(installed: Install, log: list[str]) -> None:
@@ -110,7 +110,7 @@ def test_gpus_of_two_models_are_refused_and_closed(installed: Install, log: list
     assert log[-2:] == ["close 1", "close 0"]
 
 
-def test_one_that_is_not_there_closes_those_that_are(installed: Install, log: list[str]) -> None:
+def test_missing_gpu_closes_the_others(installed: Install, log: list[str]) -> None:
     installed(H100)
     with (
         pytest.raises(DeviceError, match="no GPU 1"),
@@ -120,7 +120,7 @@ def test_one_that_is_not_there_closes_those_that_are(installed: Install, log: li
     assert log == ["start 0", "close 0"]
 
 
-def test_a_problem_too_large_for_the_gpu_closes_it(installed: Install, log: list[str]) -> None:
+def test_too_large_a_problem_closes_the_runner(installed: Install, log: list[str]) -> None:
     installed(replace(H100, memory_bytes=2**20))
     with (
         pytest.raises(ProblemError, match="give a smaller shape"),
@@ -130,7 +130,7 @@ def test_a_problem_too_large_for_the_gpu_closes_it(installed: Install, log: list
     assert log[-1] == "close 0"
 
 
-def test_a_gpu_that_works_has_the_last_word_on_what_is_missing(
+def test_missing_pycuda_is_reported_with_a_gpu(
     installed: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(H100)
@@ -144,7 +144,7 @@ def test_a_gpu_that_works_has_the_last_word_on_what_is_missing(
 
 
 @pytest.mark.parametrize("numbers", ["", "0,,1", "0,x", "-1", (), (-1,), (0, 0), "1,01"])
-def test_numbers_that_are_none(numbers: str | Sequence[int]) -> None:
+def test_invalid_numbers_are_refused(numbers: str | Sequence[int]) -> None:
     with pytest.raises(UsageError, match="GPUs are"), targets.opening(PROBLEM, numbers=numbers):
         raise AssertionError("opened")
 
