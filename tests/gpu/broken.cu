@@ -1,5 +1,5 @@
 // C = alpha A B + beta C + bias, one thread an element, with one fault (the order is that of FAULTS
-// in gpu_cases.py), at the last element of the last matrix where it is one of an element.
+// in broken_kernels.py), at the last element of the last matrix where it is one of an element.
 template <int FAULT>
 __global__ void broken(const float* a, long long lda, const float* b, long long ldb, float* c,
                        long long ldc, int m, int n, int k, float alpha, float beta,

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpu_candidates import with_values
-from gpu_cases import Case
+from candidate_samples import with_values
+from problem_cases import Case
 
 from autotune import compiler
 from autotune.device import Device

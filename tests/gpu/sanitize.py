@@ -1,9 +1,9 @@
-"""One verified product of each kernel, small enough for a sanitizer.
+"""One verified GEMM of each kernel, small enough for a sanitizer.
 
     compute-sanitizer --tool memcheck python tests/gpu/sanitize.py [family...]
 
-With no family it runs all of them. It prints a line a product and exits with 1 if one is wrong;
-`--error-exitcode 1` makes the sanitizer do so for what it finds itself.
+Without a family it runs all of them. It prints a line for each GEMM and exits with status 1 if one
+is wrong; `--error-exitcode 1` makes the sanitizer do the same for its own findings.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpu_candidates import with_values
-from gpu_cases import Case
+from candidate_samples import with_values
+from problem_cases import Case
 
 from autotune.families.config import Value
 from autotune.families.wgmma.rules import ARCHITECTURE
@@ -23,8 +23,8 @@ from autotune.gpu.session import Session
 from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
 
-PRODUCTS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = (
-    # Packed, as its rows are odd; read where it is; added up by the last block.
+GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = (
+    # Operands packed (rows of odd length), operands in place, K summed by the last block.
     ("wgmma", "133x71x203:bf16:nn:bias", (0, 0, 0), {}),
     ("wgmma", "136x72x200:bf16:tt", (8, 8, 8), {}),
     ("wgmma", "133x71x1027:bf16:nt:batch=2", (1, 0, 1), {"reduction": "fused", "cluster": "1x1"}),
@@ -40,16 +40,16 @@ PRODUCTS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...]
 
 
 def run(session: Session, families: Sequence[str], programs: Path) -> int:
-    """Verifies the products of these families; the number of wrong ones."""
+    """Verifies the GEMMs of these families; returns the number of wrong ones."""
     wrong = 0
-    for family, text, gaps, values in PRODUCTS:
+    for family, text, gaps, values in GEMMS:
         if family not in families:
             continue
         if family == "wgmma" and session.device.compute_capability != ARCHITECTURE:
-            print(f"left out: {family} {text}, which needs compute capability 9.0")
+            print(f"skipped: {family} {text}, which needs compute capability 9.0")
             continue
         case = Case(Problem.parse(text), gaps)
-        one = with_values(case, family, values, session.device, programs)
+        candidate = with_values(case, family, values, session.device, programs)
         bench = GemmBench(
             session,
             case.problem,
@@ -57,21 +57,21 @@ def run(session: Session, families: Sequence[str], programs: Path) -> int:
             strides=case.strides,
             cache=programs,
         )
-        outcome = bench.verify(one)
+        outcome = bench.verify(candidate)
         right = isinstance(outcome, Verdict)
         wrong += not right
-        print(f"{'right' if right else outcome}: {case} {one.config}", flush=True)
+        print(f"{'right' if right else outcome}: {case} {candidate.config}", flush=True)
     return wrong
 
 
 def main(arguments: Sequence[str]) -> int:
-    known = dict.fromkeys(family for family, *_ in PRODUCTS)
-    unknown = [name for name in arguments if name not in known]
+    families = dict.fromkeys(family for family, *_ in GEMMS)
+    unknown = [name for name in arguments if name not in families]
     if unknown:
-        print(f"unknown: {', '.join(unknown)}; give some of {', '.join(known)}", file=sys.stderr)
+        print(f"unknown: {', '.join(unknown)}; give some of {', '.join(families)}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as programs, Session() as session:
-        return 1 if run(session, arguments or list(known), Path(programs)) else 0
+        return 1 if run(session, arguments or list(families), Path(programs)) else 0
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
+"""Compilation next to a driver."""
+
 from autotune.compiler import Program, compile
 from autotune.families.plan import Template
 from autotune.gpu.session import Session
 
 
-def test_a_program_compiled_twice_has_its_resources_twice(session: Session) -> None:
-    # With a driver NVRTC caches by itself, and then says nothing of registers.
+def test_compiling_twice_gives_the_same_resources(session: Session) -> None:
+    # With a driver NVRTC has its own cache, whose programs come without a log.
     template = Template(
         "tiled.cu", "tiled", (("TILE_WIDTH", 16), ("TRANS_A", 0), ("TRANS_B", 0), ("EPILOGUE", 0))
     )

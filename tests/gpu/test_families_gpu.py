@@ -1,4 +1,4 @@
-"""Every family computes right, and takes what we say it takes, on odd shapes of every kind."""
+"""Every family is right, and takes the stated resources, on odd shapes of every kind."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_candidates import MANY, Made, candidate, library, plan_of, serving, with_values
-from gpu_cases import BATCHED, CASES, FINISHED, Case
+from candidate_samples import MANY, Made, candidate, library, plan_of, serving, with_values
+from problem_cases import BATCHED, CASES, FINISHED, Case
 from support.served_precisions import SERVED
 
 from autotune.device import Device
@@ -24,7 +24,7 @@ Library = dict[tuple[Case, str], Made]
 
 ALL = (*CASES, *BATCHED, *FINISHED)
 ANY_SHAPE = {"naive", "tiled", "simt", "wgmma"}
-"""Families that have a configuration for every problem, if they have any on the device."""
+"""Families with a configuration for every problem, if they run on the device at all."""
 HOPPER = (9, 0)
 
 TILES = (
@@ -33,7 +33,7 @@ TILES = (
     "group=1,fence=0,order=rows"
 )
 SHARED = ("separate", "fused", "stream", "gemv")
-"""Ways in which blocks of the CUDA cores share the sums of a C."""
+"""Ways to share K among blocks of the CUDA-core families."""
 
 FUSED: Mapping[str, Value] = {"reduction": "fused", "cluster": "1x1"}
 STREAM: Mapping[str, Value] = {"reduction": "stream"}
@@ -69,18 +69,18 @@ TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
     ("mma", "1001x999x1003:f16:tn", {"pack": "ab"}),
     ("mma", "250x190x2050:tf32x3:tt", {"slices": 4}),
 )
-"""Ways in which blocks and warps of the tensor cores work together: family, problem, and what tells
-such configurations from others."""
+"""Ways in which blocks and warps of the tensor-core families work together: family, problem, and
+the parameters that select the way."""
 
 
 def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
-    """A configuration whose blocks share K that way, and a problem with edges for it."""
+    """A configuration whose blocks share K in a way, and a problem with edges for it."""
     if way == "gemv":
         text = "gemv:rows=8,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3"
         return Config.parse(text), Problem(7, 4001, 4099, batch=batch)
     if way == "stream":
         if batch > 1:
-            pytest.skip("workers share one matrix")
+            pytest.skip("stream-K workers share a single matrix")
         text = TILES.format(split_k=1, reduction=way, workers=device.sms)
         return Config.parse(text), Problem(1001, 999, 1003)
     text = TILES.format(split_k=6, reduction=way, workers=0)
@@ -88,9 +88,9 @@ def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
 
 
 def different_results(made: Candidate, problem: Problem, session: Session, programs: Path) -> int:
-    """How many different Cs 50 runs on the same inputs make, once verified."""
+    """Number of different results of 50 runs on the same inputs, after verification."""
     bench = GemmBench(session, problem, cache=programs)
-    # Matrices of a batch that shared counters or workspace would fail here.
+    # Matrices of a batch that wrongly shared counters or workspace would fail here.
     outcome = bench.verify(made)
     assert isinstance(outcome, Verdict), f"{made.plan.config}: {outcome}"
     operands = bench.operands
@@ -106,21 +106,21 @@ def different_results(made: Candidate, problem: Problem, session: Session, progr
 
 @pytest.fixture(scope="module")
 def made(session: Session, programs: Path) -> Library:
-    """What every family has for every case."""
+    """The samples of every family for every case."""
     return library(ALL, session.device, programs)
 
 
 @pytest.mark.parametrize("compute", SERVED)
-def test_there_are_sixty_shapes_in_every_layout_and_output(compute: str) -> None:
+def test_cases_cover_sixty_shapes_layouts_and_outputs(compute: str) -> None:
     problems = [case.problem for case in CASES if case.problem.compute == compute]
     outputs = {*OUTPUTS} if compute in ("f16", "bf16") else {"same"}
-    assert len({one.shape for one in problems}) >= 60
-    assert {one.layout for one in problems} == {*LAYOUTS}
-    assert {one.output for one in problems} == outputs
+    assert len({problem.shape for problem in problems}) >= 60
+    assert {problem.layout for problem in problems} == {*LAYOUTS}
+    assert {problem.output for problem in problems} == outputs
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
-def test_every_family_computes_the_product(
+def test_every_family_computes_the_gemm(
     case: Case, session: Session, programs: Path, made: Library
 ) -> None:
     bench = GemmBench(
@@ -143,23 +143,25 @@ def test_every_family_computes_the_product(
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("way", SHARED)
-def test_the_same_inputs_give_the_same_bits(
+def test_cuda_core_results_are_reproducible(
     way: str, batch: int, session: Session, programs: Path
 ) -> None:
     config, problem = shared(way, batch, session.device)
-    one = candidate(plan_of(config, Case(problem)), session.device, programs)
-    assert different_results(one, problem, session, programs) == 1
+    prepared = candidate(plan_of(config, Case(problem)), session.device, programs)
+    assert different_results(prepared, problem, session, programs) == 1
 
 
 @pytest.mark.parametrize(("family", "text", "values"), TOGETHER, ids=str)
-def test_the_same_inputs_give_the_same_bits_on_the_tensor_cores(
+def test_tensor_core_results_are_reproducible(
     family: str, text: str, values: Mapping[str, Value], session: Session, programs: Path
 ) -> None:
     if family == "wgmma" and session.device.compute_capability != HOPPER:
-        pytest.skip("wgmma is of compute capability 9.0 alone")
+        pytest.skip("wgmma needs compute capability 9.0")
     case = Case(Problem.parse(text))
-    one = with_values(case, family, values, session.device, programs)
-    assert different_results(one, case.problem, session, programs) == 1
+    if session.device.tensor_rate(case.problem.compute) is None:
+        pytest.skip(f"no tensor cores for {case.problem.compute}")
+    prepared = with_values(case, family, values, session.device, programs)
+    assert different_results(prepared, case.problem, session, programs) == 1
 
 
 @pytest.mark.parametrize("case", ALL[::5], ids=str)

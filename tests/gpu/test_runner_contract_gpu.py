@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpu_candidates import broken
+from broken_kernels import broken
 
 from autotune.errors import MissingError
 from autotune.gpu import GpuRunner

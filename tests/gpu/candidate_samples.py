@@ -1,4 +1,4 @@
-"""Candidates to run on a GPU: samples of every family, and kernels that are broken on purpose."""
+"""Samples of every family: configurations of a problem case, compiled to candidates."""
 
 from __future__ import annotations
 
@@ -10,50 +10,39 @@ from functools import cache, lru_cache
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from gpu_cases import Case
+from problem_cases import Case
 
 from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program, compile, ptxas
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
-from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Resources, Template
-from autotune.families.shared.arguments import operands
+from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.problem import Problem
 from autotune.runners.base import Candidate
 
 LARGE, SMALL, FLAT = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
 A_FAMILY = {"f32": 4, "tf32": 2, "tf32x3": 2, "f16": 1, "bf16": 2}
-"""Configurations of each family that a case runs."""
+"""Configurations of each family that run for a case."""
 MANY, ATTEMPTS = 10, 6
-"""Of so many legal configurations one must compile, and so many are tried for each that is to run:
-the registers that ptxas needs are known only afterwards."""
+"""With `MANY` legal configurations one has to compile. For each that runs, up to `ATTEMPTS` are
+compiled, because the registers that ptxas needs are known only afterwards."""
 KINDS = (
     *("swap", "schedule", "source", "low", "cluster", "reduction", "min_blocks", "store"),
     *("slices", "pack", "promote", "consumers"),
 )
-"""Parameters that decide which parts of a kernel there are."""
-
-FAULTS = (
-    *("none", "wrong element", "nan", "unwritten element", "reads C for beta 0", "ignores beta"),
-    *("writes before C", "writes past C", "writes A", "writes between rows", "reads past A"),
-    *("illegal access", "endless loop", "leaves a counter", "is not accurate", "forgets the bias"),
-    "writes the bias",
-)
-COUNTERS = 4
-"""What the broken kernels ask for; they have no use for them."""
+"""Parameters that select parts of a kernel."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What a family has for a case.
+    """The sample of one family for one case.
 
     Attributes:
-        legal: legal configurations there were to choose from, counted up to `MANY` at least.
-        candidates: what is to run.
-        lost: configurations that no search would run, with what ptxas says that it spills or waits
-            for.
-        failed: those that do not compile for any other reason.
+        legal: number of legal configurations, counted up to `MANY` at least.
+        candidates: the candidates that run.
+        lost: configurations that a search rejects for spills or waits that ptxas reports.
+        failed: configurations that do not compile for any other reason.
     """
 
     legal: int
@@ -63,63 +52,67 @@ class Made:
 
 
 def serving(problem: Problem) -> list[str]:
-    """The families that serve the problem's compute."""
-    return [one.name for one in registry.FAMILIES.values() if problem.compute in one.precisions]
+    """Names of the families that serve the problem's precision."""
+    families = registry.FAMILIES.values()
+    return [family.name for family in families if problem.compute in family.precisions]
 
 
 def configs(case: Case, family: str, device: Device) -> Sequence[Config]:
-    """Legal configurations of a case, those of other kinds first, and other ones for other cases.
+    """Legal configurations of a case, alternating kinds, in an order that depends on the case.
 
-    A family that serves fp32 has the same ones for all computes, which run the same kernels."""
+    A family that serves fp32 has the same for all precisions, which run the same kernels.
+    """
     if "f32" in registry.find(family).precisions:
         case = replace(case, problem=replace(case.problem, compute="f32"))
     return _legal(case, family, device)
 
 
 def made(case: Case, family: str, device: Device, programs: Path) -> Made:
-    """Compiles configurations until there are as many candidates as a case is to run."""
+    """Compiles configurations until a case has its number of candidates."""
     pool, wanted = configs(case, family, device), A_FAMILY[case.problem.compute]
-    found, lost, failed = list[Candidate](), dict[Config, str](), dict[Config, str]()
+    candidates, lost, failed = list[Candidate](), dict[Config, str](), dict[Config, str]()
     for config in pool[: ATTEMPTS * wanted]:
-        if len(found) == wanted:
+        if len(candidates) == wanted:
             break
-        one = attempt(plan_of(config, case), device, programs)
-        if isinstance(one, Candidate):
-            spills = _spills(one)
-            found += [] if spills else [one]
+        outcome = attempt(plan_of(config, case), device, programs)
+        if isinstance(outcome, Candidate):
+            spills = _spills(outcome)
+            candidates += [] if spills else [outcome]
             lost |= {config: spills} if spills else {}
-        elif (loss := ptxas.loss(one.log)) is not None:
+        elif (loss := ptxas.loss(outcome.log)) is not None:
             lost[config] = loss
         else:
-            failed[config] = one.reason
-    return Made(len(pool), tuple(found), lost, failed)
+            failed[config] = outcome.reason
+    return Made(len(pool), tuple(candidates), lost, failed)
 
 
 def library(cases: Iterable[Case], device: Device, programs: Path) -> dict[tuple[Case, str], Made]:
-    """What every family has for every case, compiled on all cores."""
+    """The samples of every family for every case, compiled on all cores."""
 
-    def one(key: tuple[Case, str]) -> tuple[tuple[Case, str], Made]:
+    def sample(key: tuple[Case, str]) -> tuple[tuple[Case, str], Made]:
         return key, made(*key, device, programs)
 
     keys = [(case, family) for case in cases for family in serving(case.problem)]
     with ThreadPoolExecutor() as pool:
-        return dict(pool.map(one, keys))
+        return dict(pool.map(sample, keys))
 
 
 def with_values(
     case: Case, family: str, values: Mapping[str, Value], device: Device, programs: Path | None
 ) -> Candidate:
-    """A candidate of the family whose parameters have these values.
+    """A candidate of the family with these parameter values.
 
     Raises:
         AssertionError: if there is none.
     """
-    pool = [one for one in configs(case, family, device) if values.items() <= one.values.items()]
+    legal = configs(case, family, device)
+    pool = [config for config in legal if values.items() <= config.values.items()]
     assert pool, f"{family} has no legal configuration with {values} for {case}"
-    attempts = (attempt(plan_of(one, case), device, programs) for one in pool[:ATTEMPTS])
-    found = next((one for one in attempts if isinstance(one, Candidate) and not _spills(one)), None)
-    assert found, f"none of {len(pool)} configurations with {values} compiles for {case}"
-    return found
+    outcomes = (attempt(plan_of(config, case), device, programs) for config in pool[:ATTEMPTS])
+    candidates = (item for item in outcomes if isinstance(item, Candidate) and not _spills(item))
+    first = next(candidates, None)
+    assert first, f"none of {len(pool)} configurations with {values} compiles for {case}"
+    return first
 
 
 def plan_of(config: Config, case: Case) -> LaunchPlan:
@@ -133,7 +126,7 @@ def plan_of(config: Config, case: Case) -> LaunchPlan:
 def attempt(
     plan: LaunchPlan, device: Device, programs: Path | None, sources: Path | None = None
 ) -> Candidate | CompileFailure:
-    """The candidate with all its programs, or why one does not compile."""
+    """The candidate with all its programs, or the failure to compile one."""
     compiled: list[Program] = []
     for launch in plan.launches:
         program = compile(launch.template, device.arch, cache=programs, sources=sources)
@@ -155,33 +148,22 @@ def candidate(
     Raises:
         AssertionError: if one does not compile.
     """
-    one = attempt(plan, device, programs, sources)
-    assert isinstance(one, Candidate), f"{plan.config}: {one.reason}"
-    return one
+    outcome = attempt(plan, device, programs, sources)
+    assert isinstance(outcome, Candidate), f"{plan.config}: {outcome.reason}"
+    return outcome
 
 
-def broken(fault: str, problem: Problem, device: Device, programs: Path) -> Candidate:
-    """A naive product that does what `fault` says besides; `none` is a correct one."""
-    template = Template("broken.cu", "broken", (("FAULT", FAULTS.index(fault)),))
-    grid = (-(-problem.n // 16), -(-problem.m // 16), problem.batch)
-    arguments = (*operands(problem), Argument("pointer", "counters"))
-    launch = Launch(template, grid, (16, 16, 1), 0, arguments)
-    config = Config.of("broken", {"fault": fault})
-    plan = LaunchPlan(config, (launch,), counters=COUNTERS)
-    return candidate(plan, device, programs, Path(__file__).parent)
-
-
-def _spills(one: Candidate) -> str:
-    """What its kernels spill, which no search would run."""
+def _spills(candidate: Candidate) -> str:
+    """The spills of its kernels, which a search rejects; empty if there are none."""
     return " ".join(
         f"{program.template.kernel} spills {program.spills} bytes, {program.local} of local memory"
-        for program in one.programs
+        for program in candidate.programs
         if program.spills or program.local
     )
 
 
 def _varied(pool: Iterable[Config], draw: random.Random) -> Iterator[Config]:
-    """The configurations at random, one of each kind by turns."""
+    """The configurations at random, alternating between kinds."""
     kinds: dict[tuple[Value | None, ...], list[Config]] = {}
     for config in pool:
         values = config.values
@@ -190,7 +172,8 @@ def _varied(pool: Iterable[Config], draw: random.Random) -> Iterator[Config]:
     draw.shuffle(groups)
     for group in groups:
         draw.shuffle(group)
-    return (one for turn in zip_longest(*groups) for one in turn if one is not None)
+    rounds = zip_longest(*groups)
+    return (config for round in rounds for config in round if config is not None)
 
 
 @cache
@@ -200,13 +183,13 @@ def _legal(case: Case, family: str, device: Device) -> tuple[Config, ...]:
         return tuple(_varied(space.feasible(case.problem, device, family).configs, draw))
     pool = list(_sample(family, device))
     draw.shuffle(pool)
-    legal = (one for one in pool if space.rejection(one, case.problem, device) is None)
+    legal = (item for item in pool if space.rejection(item, case.problem, device) is None)
     return tuple(islice(legal, MANY))
 
 
 @lru_cache
 def _sample(family: str, device: Device) -> tuple[Config, ...]:
-    """Configurations of a family whose whole space takes long to walk."""
+    """Sampled configurations of a family whose whole space takes long to enumerate."""
     draw = random.Random(family)
     pools = (space.feasible(problem, device, family).configs for problem in (LARGE, SMALL, FLAT))
-    return tuple(one for pool in pools for one in draw.sample(pool, min(300, len(pool))))
+    return tuple(item for pool in pools for item in draw.sample(pool, min(300, len(pool))))

@@ -1,4 +1,4 @@
-"""Problems to run on a GPU in every precision: odd shapes, layouts, gaps, batches, epilogues."""
+"""Problem cases in every precision: odd shapes, layouts, gaps, batches, epilogues."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from autotune.problem import EPILOGUES, LAYOUTS, OUTPUTS, Problem
 
 @dataclass(frozen=True)
 class Case:
-    """A problem and how its operands lie: elements after the rows of A, B and C, and between the
-    matrices of a batch; the batch has one of each operand named in `shared`."""
+    """A problem and the layout of its operands.
+
+    Attributes:
+        problem: the problem.
+        gaps: elements after the rows of A, B and C.
+        between: elements between the matrices of a batch.
+        shared: letters of the operands that a batch shares.
+    """
 
     problem: Problem
     gaps: tuple[int, int, int] = (0, 0, 0)

@@ -1,4 +1,4 @@
-"""Processes that take up another problem measure it as those that are started for it."""
+"""Worker processes that switch to another problem verify and time it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROBLEMS = (
 
 
 def measured(runner: GpuRunner, problem: Problem, programs: Path) -> Measurement:
-    """The model's choice of one of the families, verified and timed."""
+    """The best configuration of a family by the cost model, verified and timed."""
     family = registry.tuned(problem)[0]
     configs = space.spread(space.feasible(problem, runner.device, family).configs, 300)
     (_, config), *_ = cost.rank(configs, problem, runner.device)
@@ -36,21 +36,24 @@ def measured(runner: GpuRunner, problem: Problem, programs: Path) -> Measurement
     return outcome
 
 
-def test_each_problem_is_verified_and_timed_by_the_same_processes(programs: Path) -> None:
+def test_same_processes_measure_problem_after_problem(programs: Path) -> None:
     try:
         runner = open_runner(PROBLEMS[0])
         _ = runner.device
     except MissingError as error:
         pytest.skip(str(error))
     try:
-        first = [runner.baseline()]
+        baselines = [runner.baseline()]
+        if baselines[0] is None:
+            pytest.skip("neither PyTorch nor CuPy with a GPU")
         measured(runner, PROBLEMS[0], programs)
         for problem in PROBLEMS[1:]:
             runner.switch_to(problem)
             outcome = measured(runner, problem, programs)
             assert outcome.error is not None
-            first.append(runner.baseline())
+            baselines.append(runner.baseline())
     finally:
         runner.close()
-    assert None not in first
-    assert len({one.time_us for one in first if one}) == len(PROBLEMS)
+    # Errors of random operands differ even if two problems took the same time.
+    errors = {baseline.relative_error for baseline in baselines if baseline}
+    assert len(errors) == len(PROBLEMS)
