@@ -1,14 +1,14 @@
-"""What a candidate should take, predicted from the device alone.
+"""The cost model: predicts a candidate's time from the device alone.
 
-The model is for ranking; a measurement always overrules it. It lets the blocks fall on the SMs in
-waves. In a turn, from one barrier of a block to the next, an SM issues the instructions of all its
-blocks, keeps its tensor cores busy, serves what they ask of shared memory, and waits for what has
-been asked of L2; the slowest decides. The whole takes no less than L2 and device memory need for
-the bytes. Launches, the sums over shares of K and copies of operands come on top.
+The model ranks candidates; a measurement always overrules it. Blocks fill the SMs in waves. In a
+k-iteration, from one barrier of a block to the next, an SM issues the instructions of all its
+blocks, keeps its tensor cores busy, serves their accesses to shared memory, and waits for data from
+L2; the slowest of these decides. The whole takes at least the time that L2 and device memory need
+for the bytes. Launches, sums over splits of K and copies of operands come on top.
 
-What is not arithmetic is in `Coefficients`: rates, latencies and a factor for each way to write the
-inner loop, fitted by `scripts/fit_cost.py` to recordings and kept in `data/cost.json` together with
-what they were fitted to.
+`Coefficients` holds what is not arithmetic: rates, latencies and a factor for each form of the
+inner loop. `scripts/fit_cost.py` fits them to recordings; `data/cost.json` keeps them together with
+the data they were fitted to.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What the model takes from measurements; all are positive.
+    """The coefficients of the model, fitted to measurements; all are positive.
 
     Attributes:
-        slot: cycles of a scheduler for an instruction, when there are warps enough.
+        slot: cycles of a scheduler for an instruction, when there are enough warps.
         chain: cycles until a warp issues its next instruction, when it is alone.
-        copy: instructions for one that copies, with its address and predicate.
-        tensor: cycles of the tensor cores for one at their full rate.
-        shared: cycles of the path to shared memory for one that `Work.shared` counts.
-        wait: cycles until shared memory has answered a warp.
+        copy: instructions issued for a copy, with its address and predicate.
+        tensor: cycles of the tensor cores for each cycle at their full rate.
+        shared: cycles of the path to shared memory for each cycle that `Work.shared` counts.
+        wait: latency of shared memory, in cycles.
         turn: cycles from the last warp's arrival at a barrier to the first product after it.
-        arrival: cycles until L2 or device memory has answered.
+        arrival: latency of L2 or device memory, in cycles.
         start: cycles from a block's launch to its first product, besides `arrival`.
-        next: cycles of which each further tile begins later than the one before it has ended.
-        end: cycles for one that `Work.end` counts.
-        l2: bytes a second of L2 for one of device memory.
-        dram: share of the device memory's peak that is reached.
+        next: cycles between the end of a tile and the start of the next.
+        end: cycles for each cycle that `Work.end` counts.
+        l2: bandwidth of L2, as a multiple of device memory's.
+        dram: share of the device memory's peak bandwidth that is reached.
         cached: share of L2 that keeps data until the next run.
         launch: microseconds of a launch.
         passes: microseconds of each further launch.
-        moved: bytes a second in which those copy, for one of device memory.
-        gather: microseconds until the last block of a tile knows that it is.
-        gathers: cycles until what it reads then has come.
-        traits: factor of `slot` and `tensor` for each of `Work.traits`; 1 for what is not in it.
+        moved: bandwidth of copies by further launches, as a multiple of device memory's.
+        gather: microseconds until a block knows that it is the last of its tile.
+        gathers: latency of the partial sums that it then reads, in cycles.
+        traits: factor of `slot` and `tensor` for each of `Work.traits`; 1 for a missing trait.
     """
 
     slot: float = 1.15
@@ -101,14 +101,14 @@ def fitted() -> Coefficients:
 def predict(
     config: Config, problem: Problem, device: Device, resources: Resources | None = None
 ) -> float:
-    """Predicted time of one run in microseconds; infinite if no block fits an SM, or if it needs
-    tensor cores that the device has not.
+    """Predicted time of a run in microseconds; infinite if no block fits an SM, or if the device
+    lacks the tensor cores that it needs.
 
     Args:
         config: a legal configuration of `problem` on `device`.
-        problem: what is multiplied.
-        device: where.
-        resources: of the compiled kernel; by default the family's estimate.
+        problem: the GEMM.
+        device: the device it runs on.
+        resources: resources of the compiled kernel; None takes the family's estimate.
     """
     return float(times([config], problem, device, [resources])[0])
 
@@ -116,8 +116,7 @@ def predict(
 def rank(configs: Iterable[Config], problem: Problem, device: Device) -> list[tuple[float, Config]]:
     """The configurations with their predicted microseconds, fastest first.
 
-    Equal predictions are in the order of their parameters, so that the ranking is the same
-    everywhere.
+    Equal predictions are in the order of their parameters, so that every machine ranks alike.
     """
     configs = list(configs)
     return sorted(zip(times(configs, problem, device).tolist(), configs, strict=True))
@@ -134,10 +133,10 @@ def times(
 
     Args:
         configs: legal configurations of `problem` on `device`.
-        problem: what is multiplied.
-        device: where.
-        resources: of the compiled kernels; the families' estimates where there are none.
-        coefficients: of the model; by default those `fitted`.
+        problem: the GEMM.
+        device: the device it runs on.
+        resources: resources of the compiled kernels; the family's estimate replaces a None.
+        coefficients: the coefficients of the model; None takes the fitted ones.
     """
     if not configs:
         return np.empty(0)
@@ -147,11 +146,11 @@ def times(
 
 @dataclass(frozen=True)
 class Load:
-    """What many configurations do, and how many blocks of each an SM holds.
+    """The work of many configurations and the resident blocks of each on an SM, as arrays.
 
     Attributes:
-        work: has what `Work` has, each as an array.
-        resident: blocks an SM.
+        work: the attributes of `Work`, each an array.
+        resident: resident blocks an SM.
     """
 
     work: Any
@@ -168,13 +167,13 @@ class Load:
         """The load of each configuration on the device."""
         kinds = {name: registry.find(name) for name in {config.family for config in configs}}
         works = [kinds[config.family].work(config, problem) for config in configs]
-        known: dict[Resources, int] = {}
+        blocks_per_sm: dict[Resources, int] = {}
         resident = []
-        for config, given in zip(configs, resources or [None] * len(configs), strict=True):
-            taken = given or kinds[config.family].estimate(config)
-            if taken not in known:
-                known[taken] = taken.occupancy(device).blocks_per_sm
-            resident.append(known[taken])
+        for config, compiled in zip(configs, resources or [None] * len(configs), strict=True):
+            need = compiled or kinds[config.family].estimate(config)
+            if need not in blocks_per_sm:
+                blocks_per_sm[need] = need.occupancy(device).blocks_per_sm
+            resident.append(blocks_per_sm[need])
         columns = zip(*works, strict=True)
         named = {
             name: column if name == "traits" else _floats(column)
@@ -182,72 +181,70 @@ class Load:
         }
         return cls(SimpleNamespace(**named), _floats(resident))
 
-    def times(self, problem: Problem, device: Device, given: Coefficients) -> Floats:
-        """Microseconds of each; infinite where no block fits an SM or the device has no tensor
-        cores for it."""
+    def times(self, problem: Problem, device: Device, fit: Coefficients) -> Floats:
+        """Microseconds of each configuration; infinite where no block fits an SM or the device
+        lacks the tensor cores."""
         work, rate = self.work, device.tensor_rate(problem.compute)
         fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
         resident = np.where(fits, self.resident, 1.0)
         busy = work.tensor / (rate or 1.0)
-        compute = self._cycles(resident, busy, device, given) / device.sm_clock
-        l2 = work.blocks * work.turns * work.bytes / (given.l2 * device.memory_bandwidth)
-        dram = _dram_bytes(work, resident, problem, device, given) / (
-            given.dram * device.memory_bandwidth
+        compute = self._cycles(resident, busy, device, fit) / device.sm_clock
+        l2 = work.blocks * work.turns * work.bytes / (fit.l2 * device.memory_bandwidth)
+        dram = _dram_bytes(work, resident, problem, device, fit) / (
+            fit.dram * device.memory_bandwidth
         )
-        product = _norm(compute, l2, dram)
-        moved = work.moved / (given.moved * device.memory_bandwidth)
-        gathering = work.gathers * given.gathers / device.sm_clock
-        fixed = given.launch + given.passes * work.passes + given.gather * (work.gathers > 0)
-        return np.where(fits, MICRO * (product + moved + gathering) + fixed, np.inf)
+        main = _norm(compute, l2, dram)
+        moved = work.moved / (fit.moved * device.memory_bandwidth)
+        gathering = work.gathers * fit.gathers / device.sm_clock
+        fixed = fit.launch + fit.passes * work.passes + fit.gather * (work.gathers > 0)
+        return np.where(fits, MICRO * (main + moved + gathering) + fixed, np.inf)
 
-    def _cycles(
-        self, resident: Floats, busy: Floats, device: Device, given: Coefficients
-    ) -> Floats:
-        """Cycles of the SM that has most to do: waves that fill it, and what is left. A turn of a
-        block keeps its tensor cores `busy` for so many at their full rate."""
+    def _cycles(self, resident: Floats, busy: Floats, device: Device, fit: Coefficients) -> Floats:
+        """Cycles of the busiest SM: full waves of blocks and a rest. An iteration of a block keeps
+        the tensor cores `busy` for that many cycles at their full rate."""
         work = self.work
         full, rest = np.divmod(work.blocks, device.sms * resident)
         left = np.maximum(np.ceil(rest / device.sms), 1.0)
-        waves = full * self._turn(resident, busy, device, given)
-        waves += (rest > 0) * self._turn(left, busy, device, given)
-        # The copies of the first turns are sent off before any of them is waited for.
-        fill = work.ahead * work.copies * given.copy * resident / SCHEDULERS
+        waves = full * self._iteration(resident, busy, device, fit)
+        waves += (rest > 0) * self._iteration(left, busy, device, fit)
+        # The copies of the first iterations are all issued before the wait for any of them.
+        fill = work.ahead * work.copies * fit.copy * resident / SCHEDULERS
         begun = full + (rest > 0) - 1 + (work.starts - 1)
-        ends = work.end * given.end * (full + (rest > 0))
-        first = given.start + given.arrival + fill
-        again = begun * (given.next / resident + fill)
+        ends = work.end * fit.end * (full + (rest > 0))
+        first = fit.start + fit.arrival + fill
+        again = begun * (fit.next / resident + fill)
         return np.asarray(first + again + work.turns * waves + ends)
 
-    def _turn(self, blocks: Floats, busy: Floats, device: Device, given: Coefficients) -> Floats:
-        """Cycles of a turn of all `blocks` resident ones."""
+    def _iteration(self, blocks: Floats, busy: Floats, device: Device, fit: Coefficients) -> Floats:
+        """Cycles of an iteration of all `blocks` resident blocks."""
         work = self.work
-        slots = work.issue + given.copy * work.copies
-        factors = self._factors(given.traits)
+        slots = work.issue + fit.copy * work.copies
+        factors = self._factors(fit.traits)
         # Where a scheduler has half a warp of fp32 units, a multiply-add takes two cycles anyway.
         units = fp32_lanes(device.compute_capability) / (SCHEDULERS * device.warp_size)
         least = np.where(busy > 0, 0.0, work.issue / units)
-        issue = blocks / SCHEDULERS * np.maximum(slots * given.slot * factors, least)
-        tensor = blocks * busy * given.tensor * factors
-        alone = slots / work.warps * given.chain + given.wait * work.waits
-        shared = blocks * work.shared * given.shared
-        behind = np.where(work.ahead > 0, 0.0, given.arrival)
-        arrival = given.arrival / np.maximum(1.0, work.ahead)
-        return _norm(issue, tensor, shared, alone + behind, arrival) + given.turn / blocks
+        issue = blocks / SCHEDULERS * np.maximum(slots * fit.slot * factors, least)
+        tensor = blocks * busy * fit.tensor * factors
+        alone = slots / work.warps * fit.chain + fit.wait * work.waits
+        shared = blocks * work.shared * fit.shared
+        behind = np.where(work.ahead > 0, 0.0, fit.arrival)
+        arrival = fit.arrival / np.maximum(1.0, work.ahead)
+        return _norm(issue, tensor, shared, alone + behind, arrival) + fit.turn / blocks
 
     def _factors(self, traits: Mapping[str, float]) -> Floats:
-        known: dict[tuple[str, ...], float] = {}
-        for one in set(self.work.traits):
+        factors: dict[tuple[str, ...], float] = {}
+        for combination in set(self.work.traits):
             factor = 1.0
-            for trait in one:
+            for trait in combination:
                 factor *= traits.get(trait, 1.0)
-            known[one] = factor
-        return _floats([known[one] for one in self.work.traits])
+            factors[combination] = factor
+        return _floats([factors[combination] for combination in self.work.traits])
 
 
 def _dram_bytes(
-    work: Any, resident: Floats, problem: Problem, device: Device, given: Coefficients
+    work: Any, resident: Floats, problem: Problem, device: Device, fit: Coefficients
 ) -> Floats:
-    """Bytes of device memory: what L2 does not keep is read again by every wave of tiles."""
+    """Bytes read from device memory: every wave of tiles reads again what L2 does not keep."""
     height, width = np.ceil(problem.m / work.rows), np.ceil(problem.n / work.columns)
     tiles = height * width
     at_once = np.minimum(device.sms * resident, tiles)
@@ -257,16 +254,16 @@ def _dram_bytes(
     waves = tiles / at_once
     a_wave = down * work.rows + across * work.columns
     again = problem.element_bytes * problem.batch * problem.k * a_wave * waves
-    room = given.cached * device.l2_bytes
+    room = fit.cached * device.l2_bytes
     inputs = problem.bytes
     missed = min(1.0, max(0.0, inputs / room - 1.0)) if room else 1.0
     return np.asarray(missed * (inputs + np.maximum(0.0, again - inputs) * missed))
 
 
 def _norm(*terms: Floats) -> Floats:
-    """Between the largest of the terms and their sum: the root of their fourth powers' sum.
+    """The 4-norm of the terms: between the largest of them and their sum.
 
-    Multiplications and square roots are the same on every machine, powers are not.
+    Multiplications and square roots round alike on every machine, powers do not.
     """
     largest = np.maximum.reduce(terms)
     shares = sum(np.square(np.square(term / largest)) for term in terms)

@@ -1,4 +1,4 @@
-"""What a time may depend on besides the parameters, for a search to learn from."""
+"""Features of configurations beside their parameters, for the search to learn from."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Description:
-    """Some configurations, one a row.
+    """Features and predicted times of configurations, a row each.
 
     Attributes:
-        features: a column for each quantity; a search scales them, so that units make no
-            difference.
-        predicted: what a model takes their times to be, in microseconds, infinite for what cannot
-            run; None without a model.
+        features: a column for each quantity; the search scales them, so that units do not matter.
+        predicted: a model's times in microseconds, infinite for what cannot run; None without a
+            model.
     """
 
     features: Floats
@@ -34,8 +33,7 @@ class Description:
 
 
 Describe = Callable[[Sequence[Config], Sequence[Resources | None]], Description]
-"""Describes configurations by the resources of those that were compiled, and by estimates of the
-others', which have None."""
+"""Describes configurations by their compiled resources; estimates replace a None."""
 
 
 def of_products(
@@ -44,16 +42,16 @@ def of_products(
     device: Device,
     resources: Sequence[Resources | None],
 ) -> Description:
-    """Configurations of our families: what a block takes and does, and the cost model's times."""
+    """Describes GEMM configurations by a block's resources and work and the cost model's times."""
     kinds = {name: registry.find(name) for name in {config.family for config in configs}}
-    taken = [
-        given or kinds[config.family].estimate(config)
-        for config, given in zip(configs, resources, strict=True)
+    needs = [
+        compiled or kinds[config.family].estimate(config)
+        for config, compiled in zip(configs, resources, strict=True)
     ]
-    load = cost.Load.of(configs, problem, device, taken)
+    load = cost.Load.of(configs, problem, device, needs)
     work = load.work
     tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
-    blocks = _residency(taken, load.resident, work.blocks, device)
+    blocks = _residency(needs, load.resident, work.blocks, device)
     return Description(
         np.column_stack([*tiles, np.log2(work.turns + 1), *blocks]),
         load.times(problem, device, cost.fitted()),
@@ -63,8 +61,8 @@ def of_products(
 def of_plans(
     plans: Sequence[LaunchPlan], device: Device, resources: Sequence[Resources]
 ) -> Description:
-    """Configurations of any kernel, by their plans and by what is known of their resources."""
-    resident = np.array([one.occupancy(device).blocks_per_sm for one in resources], float)
+    """Describes configurations of any kernel by their plans and resources."""
+    resident = np.array([need.occupancy(device).blocks_per_sm for need in resources], float)
     grids = np.array([plan.main.grid for plan in plans], float)
     return Description(np.column_stack(_residency(resources, resident, grids.prod(1), device)))
 
@@ -72,10 +70,12 @@ def of_plans(
 def _residency(
     resources: Sequence[Resources], resident: Floats, blocks: Floats, device: Device
 ) -> list[Floats]:
-    """Of a block its threads, shared memory and registers; blocks an SM; blocks, and the share of
-    their last wave that is filled."""
-    taken = np.array([(one.threads, one.shared + 1024, one.registers) for one in resources], float)
+    """Columns: a block's threads and shared memory, resident blocks, blocks, registers a thread,
+    and the fill of the waves."""
+    needs = np.array(
+        [(need.threads, need.shared + 1024, need.registers) for need in resources], float
+    )
     at_once = np.maximum(resident, 1)
     waves = blocks / (at_once * device.sms)
-    logs = np.log2(np.column_stack([taken[:, :2], at_once, blocks]))
-    return [*logs.T, taken[:, 2], waves / np.ceil(waves)]
+    logs = np.log2(np.column_stack([needs[:, :2], at_once, blocks]))
+    return [*logs.T, needs[:, 2], waves / np.ceil(waves)]

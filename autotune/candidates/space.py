@@ -1,4 +1,4 @@
-"""The candidates of a problem on a device, and why the others are not."""
+"""The legal configurations of a problem on a device, and why the others are illegal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.families.rules import BoundRule
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
-# Values with their names, as a configuration holds them.
+# Named values, as a configuration holds them.
 Params = tuple[tuple[str, Value], ...]
 
 
@@ -34,7 +34,7 @@ class Rejection:
 class Space:
     """The configurations of one family that are legal for a problem on a device.
 
-    `rejected` counts the others by reason, each under the first rule it broke; together with
+    `rejected` counts the others by the reason of the first rule each breaks. Together with
     `configs` they add up to all combinations of the family's values.
     """
 
@@ -46,7 +46,7 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     """All legal configurations, in the order of the family's domain.
 
     A rule is checked as soon as the parameters it needs are chosen, so that whole branches are
-    counted at once; a branch that holds the same as one before it is not walked again.
+    rejected at once; a branch equal to an earlier one is not walked again.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -80,9 +80,9 @@ def rejection(config: Config, problem: Problem, device: Device) -> Rejection | N
 
 
 def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
-    """At most `most` of the configurations, evenly spread; all of them if they are no more.
+    """At most `most` of the configurations, evenly spread; all of them if there are no more.
 
-    The step does not beat with parameters of 2, 3 or 4 values, which would show one value only.
+    The step is no multiple of 2 or 3, so that parameters of 2, 3 or 4 values show them all.
     """
     step = max(1, ceil_div(len(configs), most))
     while step > 1 and (step % 2 == 0 or step % 3 == 0):

@@ -19,32 +19,31 @@ P = TypeVar("P")
 
 
 class Work(NamedTuple):
-    """What the blocks of a configuration do, as far as the cost model looks.
+    """The work of the blocks of a configuration: the input of the cost model.
 
-    A turn is one round of a block's loop, from a barrier to the next.
+    A k-iteration is one round of a block's main loop, from a barrier to the next.
 
     Attributes:
-        blocks: blocks of the product's launch, over the whole batch.
-        rows, columns: of C that a block computes at a time.
-        warps: of a block.
-        turns: that a block makes.
-        starts: how often a block begins anew, without anything in its buffers.
-        issue: instructions that the warps of a block issue in a turn, without those of `copies`.
-        copies: of which so many bring operands to where they are multiplied.
-        shared: cycles in a turn for which a block keeps the one path to shared memory busy.
-        waits: how often in a turn a warp waits for what it has just asked of shared memory.
-        bytes: that a block asks of L2 in a turn.
-        ahead: turns that pass between asking for operands and multiplying them.
-        end: cycles, besides its turns, in which a block adds up what its warps have and stores it.
-        group: rows of tiles that are walked together.
-        gathers: loads that a thread of the last block of a tile waits for, one after the other, to
-            add up what other blocks left.
-        passes: launches besides the product's.
-        moved: bytes that those read, and that were written for them or by them.
-        tensor: fused multiply-adds of a block's turn on the tensor cores, each product of `tf32x3`
-            counted: BM x BN x BK x `Problem.products`. The device's rate makes cycles of them.
-        traits: what the time of an instruction, also of one of the tensor cores, depends on
-            besides; each has a fitted factor.
+        blocks: blocks of the main launch, over the whole batch.
+        rows, columns: the tile of C that a block computes at a time.
+        warps: warps a block.
+        turns: k-iterations a block.
+        starts: how often a block starts a tile with empty buffers.
+        issue: instructions that the warps of a block issue in an iteration, without `copies`.
+        copies: instructions of an iteration that copy operands to shared memory.
+        shared: cycles of an iteration in which a block keeps the path to shared memory busy.
+        waits: how often in an iteration a warp waits for a load from shared memory.
+        bytes: bytes that a block reads from L2 in an iteration.
+        ahead: iterations between the copy of operands and their use.
+        end: cycles after the main loop in which a block adds up and stores its tile.
+        group: rows of tiles that blocks take together.
+        gathers: loads that a thread of the last block of a tile waits for, one after the other,
+            while it adds up the partial sums of other blocks.
+        passes: launches besides the main one.
+        moved: bytes that those launches read, and bytes written for them or by them.
+        tensor: fused multiply-adds of a block's iteration on tensor cores, counting each product of
+            `tf32x3`: BM x BN x BK x `Problem.products`. The device's rate turns them into cycles.
+        traits: names of what else the time of an instruction depends on; each has a fitted factor.
     """
 
     blocks: int
@@ -75,7 +74,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Family(Generic[P]):
-    """A kernel family: what it declares, and functions of its decoded parameters.
+    """A kernel family: what it declares, and functions of its typed parameters.
 
     A configuration that breaks no rule has a plan for every alignment.
 
@@ -86,10 +85,10 @@ class Family(Generic[P]):
         precisions: the values of `Problem.compute` that it serves.
         order: its place among the families, from the plainest to the fastest.
         rules: the reasons to reject a combination of parameters, cheapest first.
-        resources: what a configuration takes of an SM, before compilation: registers are a guess,
-            the rest is exact.
-        block_work: what the blocks of a configuration do, for the cost model.
-        launch_plan: the launches of a configuration on operands of an alignment.
+        resources: estimates what a configuration takes of an SM before it is compiled: registers
+            are a guess, the rest is exact.
+        block_work: describes the work of a configuration's blocks for the cost model.
+        launch_plan: plans the launches of a configuration on operands of an alignment.
         tensor_cores: whether it computes on tensor cores.
         search_order: its place among those that `--family auto` tries; None leaves it out.
         on_ladder: whether the ladder shows it.
@@ -133,15 +132,15 @@ class Family(Generic[P]):
         return params
 
     def estimate(self, config: Config) -> Resources:
-        """What a configuration takes of an SM, before compilation."""
+        """Estimates what a configuration takes of an SM before it is compiled."""
         return self.resources(self.decode(config))
 
     def work(self, config: Config, problem: Problem) -> Work:
-        """What the blocks of a configuration do, for the cost model."""
+        """Describes the work of a configuration's blocks for the cost model."""
         return self.block_work(self.decode(config), problem)
 
     def plan(self, config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:
-        """The launches of a configuration on operands of an alignment."""
+        """Plans the launches of a configuration on operands of an alignment."""
         return self.launch_plan(config, self.decode(config), problem, alignment)
 
     @cached_property

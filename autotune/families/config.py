@@ -1,4 +1,4 @@
-"""One choice of kernel family and parameters."""
+"""A configuration: a kernel family and its parameters."""
 
 from __future__ import annotations
 

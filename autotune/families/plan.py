@@ -1,4 +1,4 @@
-"""What to launch: plain data that the Python run time and an exporter read alike."""
+"""Launch plans: plain data that the Python runtime and the exporters read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ArgumentType = Literal[
 ]
 
 VECTOR_BYTES = 16
-"""The widest vector of one thread, and what bulk copies want rows to be multiples of."""
+"""Bytes of a thread's widest vector; bulk copies (TMA) need rows of a multiple of it."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes of an SM.
+    """The resources of an SM that a kernel takes.
 
     Attributes:
         threads: threads a block.
@@ -38,7 +38,7 @@ class Resources:
     barriers: int = 1
 
     def occupancy(self, device: Device) -> Occupancy:
-        """The resident blocks of such a kernel on one SM of `device`."""
+        """The occupancy of the kernel on an SM of `device`."""
         return occupancy(
             device,
             threads=self.threads,
@@ -55,11 +55,11 @@ class Template:
     Attributes:
         source: the file.
         kernel: the template's name there.
-        arguments: the parameter's name in the source with its value, in the source's order.
-        specific: whether it uses instructions of one architecture that no later one has, so that
-            it is compiled for `sm_90a` instead of `sm_90`.
-        form: the instance as C++ has it, with `{name}` for the values; None is the kernel with all
-            arguments in their order.
+        arguments: each parameter's name in the source and its value, in the source's order.
+        specific: whether it uses instructions that only one architecture has, so that it is
+            compiled for `sm_90a` instead of `sm_90`.
+        form: the C++ expression of the instance, with `{name}` for the values; None takes the
+            kernel with all arguments in their order.
     """
 
     source: str
@@ -79,22 +79,24 @@ class Template:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """How bulk copies (TMA) walk through the matrices of a batch: what `cuTensorMapEncodeTiled`
-    takes, except for the address, which is known at the launch.
+    """A tensor map: how bulk copies (TMA) read the matrices of a batch.
+
+    It holds the arguments of `cuTensorMapEncodeTiled` except for the address, which the launch
+    supplies.
 
     Attributes:
-        base: the pointer it starts from: `a`, `b`, `c` or `workspace`.
-        offset: bytes from there to the first element, a multiple of 16.
-        type: of an element; `tf32` is stored as `f32` and rounded while it is copied.
+        base: pointer that `offset` counts from: `a`, `b`, `c` or `workspace`.
+        offset: bytes from `base` to the first element, a multiple of 16.
+        type: element type; `tf32` is stored as `f32` and rounded while it is copied.
         columns: elements of a row.
         rows: rows of a matrix.
         batch: matrices.
         pitch: elements from one row to the next: `lda`, `ldb`, `ldc` or a number. In bytes it has
             to be a multiple of 16.
         stride: elements from one matrix to the next: `stride_a`, `stride_b`, `stride_c` or a
-            number; 0 if all of the batch use one matrix.
-        box: columns and rows that one copy brings, of one matrix; what lies outside is zeros.
-        swizzle: bytes of shared memory in which 16-byte pieces change places: 0, 32, 64 or 128.
+            number; 0 if the whole batch uses one matrix.
+        box: columns and rows of one matrix that a copy loads; zeros replace what lies outside.
+        swizzle: span of the swizzle in bytes of shared memory: 0, 32, 64 or 128.
     """
 
     base: str
@@ -116,9 +118,9 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Argument:
-    """One kernel argument: its C type and what to put there.
+    """A kernel argument: its C type and its value.
 
-    A `value` that is a word is supplied at the launch. In a matrix product that is: `a`, `b`, `c`,
+    A `value` that is a word is supplied at the launch. The words of a GEMM are `a`, `b`, `c`,
     `bias` (a null pointer where the epilogue has none), `workspace`, `counters` (pointers); `lda`,
     `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c`
     (elements); `alpha`, `beta`.
@@ -148,8 +150,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The widest vectors of at most 16 bytes, in elements (1, 2, 4 or 8), that each operand's rows
-    allow.
+    """The widest vectors, in elements, that each operand's rows allow: 1, 2, 4 or 8 elements of
+    at most 16 bytes.
 
     An operand allows `v` if its address is a multiple of `v` elements and so are its leading
     dimension (the row stride) and, in a batch, the stride of its matrices.
@@ -167,8 +169,14 @@ class Alignment:
         sizes: tuple[int, int, int] = (4, 4, 4),
         strides: tuple[int, int, int] = (0, 0, 0),
     ) -> Alignment:
-        """The alignment of operands at `addresses` (bytes) with elements of `sizes` (bytes), the
-        given row strides and, in a batch, `strides` from one matrix to the next (elements)."""
+        """The alignment of operands.
+
+        Args:
+            leading_dimensions: row strides in elements.
+            addresses: addresses in bytes.
+            sizes: element sizes in bytes.
+            strides: elements from one matrix of a batch to the next; 0 without a batch.
+        """
         widths = (
             _width(gcd(ld, stride), address, size)
             for ld, address, size, stride in zip(
@@ -187,13 +195,16 @@ class Alignment:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The launches that compute something with a configuration, in order, on one stream.
+    """The launches of a configuration, in their order on one stream.
 
-    `workspace` is in bytes; the launches may read and write it freely, and it need not be
-    initialised. `counters` is how many 32-bit words the launches need that are zero at entry and
-    that they leave zero. `product` is the index of the launch that dominates, which in a matrix
-    product is the one that multiplies: others copy operands before it or add up its results.
-    `local_memory` is whether they may use local memory: in kernels of ours it is a sign of spills.
+    Attributes:
+        config: the configuration.
+        launches: the launches.
+        workspace: bytes that the launches may read and write freely, uninitialised.
+        counters: 32-bit words that are zero at entry and that the launches leave zero.
+        product: index of the main launch; others copy operands before it or add up its results.
+        local_memory: whether the launches may use local memory; in built-in kernels it means that
+            registers spill.
     """
 
     config: Config
@@ -205,7 +216,7 @@ class LaunchPlan:
 
     @property
     def main(self) -> Launch:
-        """The launch that dominates."""
+        """The main launch."""
         return self.launches[self.product]
 
 

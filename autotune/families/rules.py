@@ -1,13 +1,14 @@
-"""Rules: the reasons for which a combination of parameters is illegal.
+"""Rules: the reasons why a combination of parameters is illegal.
 
 A rule is a function that returns None or says what is wrong. Its arguments say what it reads:
 
 - a parameter, by its name: `def fault(split_k: int) -> str | None`;
 - a view, by its annotation: a frozen dataclass of some of the parameters, with what follows from
   them: `def fault(tile: Tile, stages: int) -> str | None`;
-- the `problem` and the `device`, by these names.
+- the problem and the device, by the annotations `Problem` and `Device`.
 
-The enumeration checks a rule as soon as all parameters that it needs are chosen.
+The enumeration checks a rule as soon as all parameters that it needs are chosen; a rule may rely on
+the rules before it.
 """
 
 from __future__ import annotations

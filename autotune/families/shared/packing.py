@@ -1,7 +1,7 @@
-"""Copies of operands into the workspace, in rows that vectors and bulk copies (TMA) can read.
+"""Packing: copies of operands in the workspace whose rows vectors and bulk copies (TMA) can read.
 
-A family whose operands start or step at places that its loads cannot take, or run the other way,
-launches this first: one launch copies A, B or both, with every matrix of the batch.
+A family packs operands that are misaligned for its loads, or stored transposed to what it reads.
+One launch before the GEMM packs A, B or both, for every matrix of the batch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from autotune.families.plan import VECTOR_BYTES, Argument, Launch, Template
 from autotune.families.shared.launch_limits import LARGEST_GRID_X
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div, round_up
 
 Pack = Literal["none", "a", "b", "ab"]
 PACKS: tuple[Pack, ...] = get_args(Pack)
@@ -21,7 +22,7 @@ PACKS: tuple[Pack, ...] = get_args(Pack)
 
 THREADS, STEPS, SIDE = 256, 2, 32  # as in pack.cu
 LARGEST_GRID = LARGEST_GRID_X // 2
-"""Blocks of one copy, so that two fit along x of a grid; the rest comes in further turns."""
+"""Blocks of one copy, so that two copies fit along x of a grid; each block loops over the rest."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Packing:
 
 @dataclass(frozen=True)
 class Copy:
-    """One operand, copied into the workspace for every matrix of the batch.
+    """The packed copy of an operand, for every matrix of the batch.
 
     The copy has `stored_rows` rows of `stored_columns` elements that start `pitch` elements apart,
-    at multiples of `line` bytes, and its matrices `stride` elements apart. What lies between the
-    last column and the pitch holds anything.
+    at multiples of `line` bytes; its matrices are `stride` elements apart. Elements between the
+    last column and the pitch are undefined.
 
     Attributes:
         operand: `a` or `b`.
@@ -50,14 +51,14 @@ class Copy:
         batch: matrices.
         element_bytes: 2 or 4.
         transposed: whether rows become columns; for elements of 4 bytes only.
-        low: whether a second plane like the first follows it, with what tf32 leaves of each
-            element, rounded to tf32 itself; for elements of 4 bytes only.
+        low: whether a second plane follows the first, with the remainder of each element after
+            tf32, itself rounded to tf32; for elements of 4 bytes only.
         start: where the copy starts in the workspace, a multiple of 16 bytes.
-        line: what the bytes of a row are filled up to a multiple of: 16 bytes for vectors, 128 so
-            that no line of the cache is shared by rows.
+        line: rows are padded to a multiple of this many bytes: 16 for vectors, 128 so that no two
+            rows share a cache line.
 
     Raises:
-        ValueError: for a copy that there is no kernel for.
+        ValueError: if no kernel makes such a copy.
     """
 
     operand: str
@@ -83,7 +84,7 @@ class Copy:
 
     @property
     def stored_columns(self) -> int:
-        """Elements of a row of the copy, without what fills it up to the pitch."""
+        """Elements of a row of the copy, without its padding."""
         return self.rows if self.transposed else self.columns
 
     @property
@@ -98,12 +99,12 @@ class Copy:
 
     @property
     def low_start(self) -> int:
-        """Where the second plane starts in the workspace, in bytes: right behind the first."""
+        """Start of the second plane in the workspace, in bytes: right after the first."""
         return self.start + self.batch * self.stride * self.element_bytes
 
     @property
     def bytes(self) -> int:
-        """Bytes of workspace that it takes, a multiple of 16: the next may start behind them."""
+        """Bytes of workspace, a multiple of 16, so that another copy may follow."""
         return (self.low_start - self.start) * (2 if self.low else 1)
 
 
@@ -116,8 +117,7 @@ def copy(
     start: int = 0,
     line: int = VECTOR_BYTES,
 ) -> Copy:
-    """The copy of operand `a` or `b` of a problem, from `start` bytes into the workspace, with rows
-    that are filled up to multiples of `line` bytes."""
+    """The packed copy of operand `a` or `b` of a problem (see `Copy` for the arguments)."""
     extent = problem.m if operand == "a" else problem.n
     rows, columns = (extent, problem.k) if along_k(problem, operand) else (problem.k, extent)
     return Copy(
@@ -139,75 +139,72 @@ def packed_bytes(packing: Packing, problem: Problem) -> int:
 
 
 def pitch(columns: int, element_bytes: int, line: int = VECTOR_BYTES) -> int:
-    """Elements of a row of `columns`, filled up to a multiple of `line` bytes."""
-    step = line // element_bytes
-    return -(-columns // step) * step
+    """Elements of a row of `columns`, padded to a multiple of `line` bytes."""
+    return round_up(columns, line // element_bytes)
 
 
 def launch(copies: Sequence[Copy]) -> Launch:
-    """The one launch that makes one or two copies, of different operands of the same problem.
+    """The launch that packs one or both operands of a problem.
 
     Raises:
         ValueError: if there are none, or two of one operand.
     """
-    names = [one.operand for one in copies]
+    names = [copy.operand for copy in copies]
     if not names or len(set(names)) != len(names):
         raise ValueError(f"give a copy of a, of b or of both, not of {names}")
     first = copies[0]
-    both = [next((one for one in copies if one.operand == name), None) for name in ("a", "b")]
-    flags = [
-        argument
-        for name, one in zip("AB", both, strict=True)
-        for argument in (
-            (f"COPY_{name}", int(one is not None)),
-            (f"TRANSPOSED_{name}", int(one is not None and one.transposed)),
-            (f"LOW_{name}", int(one is not None and one.low)),
-        )
-    ]
+    a, b = (next((copy for copy in copies if copy.operand == name), None) for name in "ab")
     return Launch(
-        template=Template("pack.cu", "pack", (("BYTES", first.element_bytes), *flags)),
-        grid=(sum(_blocks(one) for one in copies), 1, first.batch),
-        block=(THREADS, 1, 1),
-        shared=SIDE * (SIDE + 1) * 4 if any(one.transposed for one in copies) else 0,
-        arguments=(
-            *_source("a", both[0]),
-            *_source("b", both[1]),
-            Argument("pointer", "workspace"),
+        template=Template(
+            "pack.cu", "pack", (("BYTES", first.element_bytes), *_flags("A", a), *_flags("B", b))
         ),
+        grid=(sum(_blocks(copy) for copy in copies), 1, first.batch),
+        block=(THREADS, 1, 1),
+        shared=SIDE * (SIDE + 1) * 4 if any(copy.transposed for copy in copies) else 0,
+        arguments=(*_source("a", a), *_source("b", b), Argument("pointer", "workspace")),
     )
 
 
-def _source(name: str, one: Copy | None) -> tuple[Argument, ...]:
-    """What the kernel takes for one operand; nothing but zeros if it is not copied."""
+def _flags(operand: str, copy: Copy | None) -> tuple[tuple[str, int], ...]:
+    """The template arguments of an operand, all 0 if it is not packed."""
+    return (
+        (f"COPY_{operand}", int(copy is not None)),
+        (f"TRANSPOSED_{operand}", int(copy is not None and copy.transposed)),
+        (f"LOW_{operand}", int(copy is not None and copy.low)),
+    )
+
+
+def _source(name: str, copy: Copy | None) -> tuple[Argument, ...]:
+    """The kernel's arguments of an operand, all zero if it is not packed."""
     return (
         Argument("pointer", name),
         Argument("i64", f"ld{name}"),
         Argument("i64", f"stride_{name}"),
-        Argument("i32", one.rows if one else 0),
-        Argument("i32", one.columns if one else 0),
-        Argument("i64", one.pitch if one else 0),
-        Argument("i64", one.start if one else 0),
-        Argument("i64", one.low_start if one else 0),
-        Argument("i32", _lane_bits(one) if one else 0),
-        Argument("i32", _blocks(one) if one else 0),
+        Argument("i32", copy.rows if copy else 0),
+        Argument("i32", copy.columns if copy else 0),
+        Argument("i64", copy.pitch if copy else 0),
+        Argument("i64", copy.start if copy else 0),
+        Argument("i64", copy.low_start if copy else 0),
+        Argument("i32", _lane_bits(copy) if copy else 0),
+        Argument("i32", _blocks(copy) if copy else 0),
     )
 
 
-def _lane_bits(one: Copy) -> int:
-    """Threads along a row of the copy, as a power of two; the others take further rows."""
-    return (min(_vectors(one), SIDE) - 1).bit_length()
+def _lane_bits(copy: Copy) -> int:
+    """Log2 of the threads along a row of the copy; the other threads take further rows."""
+    return (min(_vectors(copy), SIDE) - 1).bit_length()
 
 
-def _vectors(one: Copy) -> int:
+def _vectors(copy: Copy) -> int:
     """Vectors of a row of the copy."""
-    return one.pitch * one.element_bytes // VECTOR_BYTES
+    return copy.pitch * copy.element_bytes // VECTOR_BYTES
 
 
-def _blocks(one: Copy) -> int:
+def _blocks(copy: Copy) -> int:
     """Blocks that copy one matrix."""
-    if one.transposed:
-        tiles = -(-one.rows // SIDE) * -(-one.columns // SIDE)
+    if copy.transposed:
+        tiles = ceil_div(copy.rows, SIDE) * ceil_div(copy.columns, SIDE)
     else:
-        lanes = 1 << _lane_bits(one)
-        tiles = -(-one.rows // (STEPS * THREADS // lanes)) * -(-_vectors(one) // lanes)
+        lanes = 1 << _lane_bits(copy)
+        tiles = ceil_div(copy.rows, STEPS * THREADS // lanes) * ceil_div(_vectors(copy), lanes)
     return min(tiles, LARGEST_GRID)
