@@ -189,7 +189,7 @@ class Load:
         resident = np.where(fits, self.resident, 1.0)
         busy = work.tensor / (rate or 1.0)
         compute = self._cycles(resident, busy, device, fit) / device.sm_clock
-        l2 = work.blocks * work.turns * work.bytes / (fit.l2 * device.memory_bandwidth)
+        l2 = work.blocks * work.iterations * work.bytes / (fit.l2 * device.memory_bandwidth)
         dram = _dram_bytes(work, resident, problem, device, fit) / (
             fit.dram * device.memory_bandwidth
         )
@@ -213,7 +213,7 @@ class Load:
         ends = work.end * fit.end * (full + (rest > 0))
         first = fit.start + fit.arrival + fill
         again = begun * (fit.next / resident + fill)
-        return np.asarray(first + again + work.turns * waves + ends)
+        return np.asarray(first + again + work.iterations * waves + ends)
 
     def _iteration(self, blocks: Floats, busy: Floats, device: Device, fit: Coefficients) -> Floats:
         """Cycles of an iteration of all `blocks` resident blocks."""

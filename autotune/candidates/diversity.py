@@ -28,7 +28,7 @@ def diverse(ranked: Sequence[Config], problem: Problem, count: int) -> list[Conf
             continue
         work = registry.find(config.family).work(config, problem)
         tile = (config.family, work.tile)
-        same_work = (*tile, work.turns, work.copies)
+        same_work = (*tile, work.iterations, work.copies)
         if tiles[tile] < SAME_TILE and works[same_work] < SAME_WORK:
             places[config.family].append(place)
             tiles[tile] += 1

@@ -53,7 +53,7 @@ def of_products(
     tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
     blocks = _residency(needs, load.resident, work.blocks, device)
     return Description(
-        np.column_stack([*tiles, np.log2(work.turns + 1), *blocks]),
+        np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks]),
         load.times(problem, device, cost.fitted()),
     )
 

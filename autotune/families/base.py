@@ -27,7 +27,7 @@ class Work(NamedTuple):
         blocks: blocks of the main launch, over the whole batch.
         rows, columns: the tile of C that a block computes at a time.
         warps: warps a block.
-        turns: k-iterations a block.
+        iterations: k-iterations a block.
         starts: how often a block starts a tile with empty buffers.
         issue: instructions that the warps of a block issue in an iteration, without `copies`.
         copies: instructions of an iteration that copy operands to shared memory.
@@ -50,7 +50,7 @@ class Work(NamedTuple):
     rows: int
     columns: int
     warps: int
-    turns: float
+    iterations: float
     issue: float
     shared: float
     bytes: float

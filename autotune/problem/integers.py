@@ -3,9 +3,9 @@
 
 def ceil_div(dividend: int, divisor: int) -> int:
     """Divide and round up: how many blocks of `divisor` cover `dividend`."""
-    return -(-dividend // divisor)
+    return (dividend + divisor - 1) // divisor
 
 
 def round_up(size: int, step: int) -> int:
     """The smallest multiple of `step` that is at least `size`."""
-    return -(-size // step) * step
+    return ceil_div(size, step) * step

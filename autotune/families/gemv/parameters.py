@@ -79,7 +79,7 @@ class SplitK:
 
 
 @dataclass(frozen=True)
-class Buffers(Block):
+class GemvBuffers(Block):
     """What a thread and a block keep: sums in registers, batches in shared memory."""
 
     rows: int
@@ -112,7 +112,7 @@ class Buffers(Block):
 
 
 @dataclass(frozen=True)
-class GemvParams(Buffers, SplitK):
+class GemvParams(GemvBuffers, SplitK):
     """Parameters of `gemv`, which computes C, or C^T if C has fewer columns than rows.
 
     Attributes:

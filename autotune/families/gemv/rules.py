@@ -7,7 +7,7 @@ from autotune.families.gemv.parameters import (
     ROWS,
     VECTOR,
     Block,
-    Buffers,
+    GemvBuffers,
     GemvParams,
     SplitK,
     Strip,
@@ -117,7 +117,7 @@ def _split_fault(block: Block, split: SplitK, problem: Problem, device: Device) 
         return None
     steps = split.steps(form)
     if steps < block.batch_steps or ceil_div(form.k, steps) != splits:
-        return f"K={form.k} does not go into {splits} shares of {block.batch_steps} or more"
+        return f"K={form.k} does not go into {splits} splits of {block.batch_steps} or more"
     blocks, sms = block.strips(form) * form.batch * splits, device.sms
     if blocks * block.threads > device.threads_per_sm * sms:
         return f"{blocks} blocks of {block.threads} threads do not run at once"
@@ -140,13 +140,13 @@ def _copy_fault(stages: int, device: Device) -> str | None:
     return None if stages == 1 else launch_limits.cp_async_fault(device)
 
 
-def _registers_fault(buffers: Buffers, device: Device) -> str | None:
+def _registers_fault(buffers: GemvBuffers, device: Device) -> str | None:
     threads, guess = buffers.threads, buffers.registers
     budget = device.registers_per_block // threads
     return None if guess <= budget else f"about {guess} a thread; {threads} threads leave {budget}"
 
 
-def _shared_fault(buffers: Buffers, problem: Problem, device: Device) -> str | None:
+def _shared_fault(buffers: GemvBuffers, problem: Problem, device: Device) -> str | None:
     needed = buffers.shared_bytes(along_k(oriented(problem), "b"))
     most = device.shared_per_block_optin
     return None if needed <= most else f"needs {needed} bytes a block, {device.name} allows {most}"

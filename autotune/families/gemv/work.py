@@ -25,7 +25,7 @@ def work(p: GemvParams, problem: Problem) -> Work:
         rows=p.rows,
         columns=p.width,
         warps=ceil_div(p.threads, LANES),
-        turns=ceil_div(p.steps(form), steps),
+        iterations=ceil_div(p.steps(form), steps),
         issue=warps * (p.depth * p.rows * p.columns + small + through / 2),
         copies=warps * large + steps * p.rows / LANES,
         shared=warps * (small + VECTOR * (large + through)) + steps * p.rows / LANES,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.mma.parameters import (
     SPLITS,
-    Buffer,
     CopyPath,
+    MmaBuffer,
+    MmaTile,
+    MmaWarpTile,
     Store,
-    Tile,
-    WarpTile,
     partial_bytes,
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
@@ -37,34 +37,34 @@ SECTOR = 32
 
 
 def _split_fault(
-    tile: Tile, buffer: Buffer, split_k: int, problem: Problem, device: Device
+    tile: MmaTile, buffer: MmaBuffer, split_k: int, problem: Problem, device: Device
 ) -> str | None:
     if split_k == 1:
         return None
     if not _divides(buffer, split_k, problem):
         iterations = buffer.iterations(problem)
-        return f"{iterations} tiles of bk={buffer.bk} do not go into {split_k} shares"
+        return f"{iterations} tiles of bk={buffer.bk} do not go into {split_k} splits"
     count, sms = tile.count(problem), device.sms
     if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
     if fuller(count, split_k, sms) and count * split_k <= WAVE_BLOCKS_A_SM * sms:
         return None
-    return f"{count} tiles fill {sms} SMs as well with less than {split_k} shares"
+    return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
 
 
-def _divides(buffer: Buffer, splits: int, problem: Problem) -> bool:
+def _divides(buffer: MmaBuffer, splits: int, problem: Problem) -> bool:
     """Whether K has so many splits that are long enough, and none of them empty."""
     iterations = buffer.iterations(problem)
     longest = ceil_div(iterations, splits)
     return longest * buffer.row_bytes >= SPLIT_BYTES and ceil_div(iterations, longest) == splits
 
 
-def _last_block_fault(tile: Tile, split_k: int) -> str | None:
+def _last_block_fault(tile: MmaTile, split_k: int) -> str | None:
     return None if split_k == 1 else last_block_fault(4 * split_k * tile.elements)
 
 
 def _idle_fault(
-    tile: Tile, buffer: Buffer, split_k: int, problem: Problem, device: Device
+    tile: MmaTile, buffer: MmaBuffer, split_k: int, problem: Problem, device: Device
 ) -> str | None:
     blocks = tile.count(problem) * split_k
     if 2 * blocks >= device.sms:
@@ -100,27 +100,27 @@ def _pack_fault(copy: CopyPath, pack: Pack, problem: Problem) -> str | None:
 
 
 def _workspace_fault(
-    tile: Tile, split_k: int, packing: Packing, problem: Problem, device: Device
+    tile: MmaTile, split_k: int, packing: Packing, problem: Problem, device: Device
 ) -> str | None:
     needed = partial_bytes(tile, split_k, problem) + packed_bytes(packing, problem)
     return workspace_fault(needed, device)
 
 
-def _group_fault(tile: Tile, group: int, problem: Problem, device: Device) -> str | None:
+def _group_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -> str | None:
     form = tile.oriented(problem)
     rows, columns = ceil_div(form.m, tile.bm), ceil_div(form.n, tile.bn)
     return order_fault(rows, columns, group, GROUPED_TILES, device)
 
 
 def _store_fault(
-    swap: int, warp: WarpTile, split_k: int, store: Store, problem: Problem
+    swap: int, warp: MmaWarpTile, split_k: int, store: Store, problem: Problem
 ) -> str | None:
     if store == "direct":
         return None
     if swap:
         return "the rows of C are the columns of a tile"
     if split_k > 1:
-        return "blocks that add up shares wait for their loads"
+        return "blocks that add up splits wait for their loads"
     neighbours, row = warp.neighbours(problem), min(SECTOR, warp.wn * problem.output_bytes)
     if neighbours * problem.output_bytes >= row:
         return f"threads hold {neighbours} neighbours of a row as it is"

@@ -32,7 +32,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True)
-class Tile:
+class MmaTile:
     """The bm x bn tile that a block computes: of C, or of C^T if it is transposed (swap-AB)."""
 
     swap: int
@@ -64,7 +64,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class WarpTile:
+class MmaWarpTile:
     """The wm x wn part of a tile that a warp computes."""
 
     wm: int
@@ -82,7 +82,7 @@ class WarpTile:
 
 
 @dataclass(frozen=True)
-class Warps(WarpTile):
+class MmaWarps(MmaWarpTile):
     """The warps of a block: `slices` groups, each with a warp for every warp tile."""
 
     bm: int
@@ -106,7 +106,7 @@ class Warps(WarpTile):
 
 
 @dataclass(frozen=True)
-class Operands:
+class MmaOperands:
     """How A and B are stored and multiplied."""
 
     compute: str
@@ -128,7 +128,7 @@ class Operands:
 
 
 @dataclass(frozen=True)
-class Buffer(Operands):
+class MmaBuffer(MmaOperands):
     """One buffer of bk steps of K."""
 
     bk: int
@@ -144,7 +144,7 @@ class Buffer(Operands):
 
 
 @dataclass(frozen=True)
-class WarpSteps(Buffer):
+class MmaWarpSteps(MmaBuffer):
     """The part of a buffer that a warp multiplies."""
 
     slices: int
@@ -156,7 +156,7 @@ class WarpSteps(Buffer):
 
 
 @dataclass(frozen=True)
-class Copies(Packing):
+class MmaCopies(Packing):
     """How operands reach shared memory."""
 
     copy: CopyPath
@@ -182,7 +182,7 @@ class Copies(Packing):
 
 
 @dataclass(frozen=True)
-class Registers(Warps, Copies, Tile, Buffer):
+class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
     """What decides the registers of a thread."""
 
     promote: int
@@ -212,7 +212,7 @@ class Registers(Warps, Copies, Tile, Buffer):
 
 
 @dataclass(frozen=True)
-class SharedMemory(Warps, Buffer):
+class MmaSharedMemory(MmaWarps, MmaBuffer):
     """What decides the shared memory of a block."""
 
     stages: int
@@ -241,7 +241,7 @@ def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
 
 
 @dataclass(frozen=True)
-class MmaParams(Registers, SharedMemory, WarpSteps):
+class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
     """Parameters of `mma`.
 
     Attributes:
@@ -289,6 +289,6 @@ class MmaParams(Registers, SharedMemory, WarpSteps):
         return partial_bytes(self, self.split_k, problem)
 
 
-def partial_bytes(tile: Tile, split_k: int, problem: Problem) -> int:
+def partial_bytes(tile: MmaTile, split_k: int, problem: Problem) -> int:
     """Bytes of workspace for the partial sums of `split_k` blocks a tile."""
     return 4 * tile.count(problem) * split_k * tile.elements if split_k > 1 else 0

@@ -8,13 +8,13 @@ from autotune.device import Device
 from autotune.families.mma import k_sharing
 from autotune.families.mma.parameters import (
     COPY_BYTES,
-    Buffer,
-    Copies,
-    Registers,
-    SharedMemory,
-    Tile,
-    Warps,
-    WarpSteps,
+    MmaBuffer,
+    MmaCopies,
+    MmaRegisters,
+    MmaSharedMemory,
+    MmaTile,
+    MmaWarps,
+    MmaWarpSteps,
 )
 from autotune.families.plan import Alignment
 from autotune.families.rules import Rule
@@ -80,7 +80,7 @@ def _columns_fault(swap: int, bn: int, problem: Problem) -> str | None:
     return f"bn={bn} is at least twice {name}={size}"
 
 
-def _many_fault(tile: Tile, problem: Problem, device: Device) -> str | None:
+def _many_fault(tile: MmaTile, problem: Problem, device: Device) -> str | None:
     form, count = tile.oriented(problem), tile.count(problem)
     if count <= MANY_TILES * device.sms:
         return None
@@ -108,14 +108,14 @@ def _shape_fault(bm: int, bn: int, wm: int, wn: int) -> str | None:
     return f"{wm}x{wn} loads {wm + wn} rows for {wm * wn} products; sides of 2 to 1 load less"
 
 
-def _warps_fault(warps: Warps, device: Device) -> str | None:
+def _warps_fault(warps: MmaWarps, device: Device) -> str | None:
     count, (least, most) = warps.warps, WARPS
     if least <= count <= min(most, device.threads_per_block // 32):
         return None
     return f"{count} a block; {least} to {most} are tried"
 
 
-def _slices_fault(warps: Warps, tile: Tile, problem: Problem, device: Device) -> str | None:
+def _slices_fault(warps: MmaWarps, tile: MmaTile, problem: Problem, device: Device) -> str | None:
     count = tile.count(problem)
     if warps.slices == 1 or count <= SLICED_TILES * device.sms:
         return None
@@ -125,7 +125,7 @@ def _slices_fault(warps: Warps, tile: Tile, problem: Problem, device: Device) ->
     return f"{count} tiles keep {device.sms} SMs busy with one slice each"
 
 
-def _steps_fault(part: WarpSteps) -> str | None:
+def _steps_fault(part: MmaWarpSteps) -> str | None:
     if part.row_bytes not in STAGES:
         return f"bk={part.bk} has {part.row_bytes} bytes; {', '.join(map(str, STAGES))} are tried"
     if not STEPS[0] <= part.steps <= STEPS[1]:
@@ -133,17 +133,17 @@ def _steps_fault(part: WarpSteps) -> str | None:
     return None
 
 
-def _depth_fault(part: WarpSteps, problem: Problem) -> str | None:
+def _depth_fault(part: MmaWarpSteps, problem: Problem) -> str | None:
     if part.bk < 2 * problem.k or part.steps == STEPS[0]:
         return None
     return f"bk={part.bk} is at least twice K={problem.k}"
 
 
-def _grid_fault(tile: Tile, problem: Problem) -> str | None:
+def _grid_fault(tile: MmaTile, problem: Problem) -> str | None:
     return launch_limits.grid_fault(tile.tiles(problem))
 
 
-def _copy_fault(copies: Copies, stages: int, problem: Problem) -> str | None:
+def _copy_fault(copies: MmaCopies, stages: int, problem: Problem) -> str | None:
     """Registers hold one tile: more buffers than two stay empty."""
     dense, size = Alignment.dense(problem), problem.element_bytes
     narrow = [
@@ -157,7 +157,7 @@ def _copy_fault(copies: Copies, stages: int, problem: Problem) -> str | None:
     return f"stages={stages}; what comes through registers fills one buffer ahead"
 
 
-def _stages_fault(bm: int, bn: int, buffer: Buffer, stages: int) -> str | None:
+def _stages_fault(bm: int, bn: int, buffer: MmaBuffer, stages: int) -> str | None:
     row = buffer.row_bytes
     if stages == 2 and row == min(STAGES):
         return None  # for what goes through registers, which the rule on copies is for
@@ -173,10 +173,10 @@ def _iterations_fault(bk: int, stages: int, split_k: int, problem: Problem) -> s
     iterations = ceil_div(ceil_div(problem.k, bk), split_k)
     if stages <= max(3, iterations):
         return None
-    return f"stages={stages} for {iterations} turns"
+    return f"stages={stages} for {iterations} k-iterations"
 
 
-def _promote_fault(part: WarpSteps, split_k: int, promote: int, problem: Problem) -> str | None:
+def _promote_fault(part: MmaWarpSteps, split_k: int, promote: int, problem: Problem) -> str | None:
     terms = problem.k // (split_k * part.slices)
     if not part.is_split or terms <= LONG:
         return f"sums of {terms} products in {part.compute} need none" if promote else None
@@ -184,11 +184,11 @@ def _promote_fault(part: WarpSteps, split_k: int, promote: int, problem: Problem
     return None if after == PROMOTED else f"after {after} steps of K; {PROMOTED} are tried"
 
 
-def _residency_fault(warps: Warps, min_blocks: int, device: Device) -> str | None:
+def _residency_fault(warps: MmaWarps, min_blocks: int, device: Device) -> str | None:
     return launch_limits.residency_fault(min_blocks * warps.threads, device)
 
 
-def _registers_fault(kernel: Registers, problem: Problem, device: Device) -> str | None:
+def _registers_fault(kernel: MmaRegisters, problem: Problem, device: Device) -> str | None:
     guess = kernel.registers + kernel.staging_registers(problem)
     budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess <= budget:
@@ -197,7 +197,7 @@ def _registers_fault(kernel: Registers, problem: Problem, device: Device) -> str
     return f"about {guess} a thread; {blocks} blocks of {threads} threads leave {budget}"
 
 
-def _bounds_fault(kernel: Registers, problem: Problem, device: Device) -> str | None:
+def _bounds_fault(kernel: MmaRegisters, problem: Problem, device: Device) -> str | None:
     """A second block is worth a set of fragments only where it would not fit with it."""
     if kernel.min_blocks == 1:
         return None
@@ -209,7 +209,7 @@ def _bounds_fault(kernel: Registers, problem: Problem, device: Device) -> str | 
     return f"{kernel.min_blocks} blocks leave {budget} registers; about {guess} are taken anyway"
 
 
-def _shared_fault(memory: SharedMemory, min_blocks: int, device: Device) -> str | None:
+def _shared_fault(memory: MmaSharedMemory, min_blocks: int, device: Device) -> str | None:
     return launch_limits.shared_fault(memory.shared_bytes, min_blocks, device)
 
 

@@ -37,7 +37,7 @@ def work(p: MmaParams, problem: Problem) -> Work:
         rows=p.bn if p.swap else p.bm,
         columns=p.bm if p.swap else p.bn,
         warps=p.warps,
-        turns=ceil_div(p.iterations(problem), p.split_k),
+        iterations=ceil_div(p.iterations(problem), p.split_k),
         issue=warp_steps * (multiplies + loads + rounded * (p.wm + p.wn) / 4)
         + p.warps * (LOOP_INSTRUCTIONS + promoted),
         copies=copies,

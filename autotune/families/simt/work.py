@@ -39,7 +39,7 @@ def work(p: SimtParams, problem: Problem) -> Work:
         rows=p.bm,
         columns=p.bn,
         warps=warps,
-        turns=iterations,
+        iterations=iterations,
         starts=parts * p.chunks,
         issue=warps * steps * p.sums + loads + LOOP_INSTRUCTIONS * warps,
         copies=copies,

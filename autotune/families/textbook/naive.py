@@ -77,7 +77,7 @@ def work(p: NaiveParams, problem: Problem) -> Work:
         rows=p.block,
         columns=p.block,
         warps=warps,
-        turns=problem.k / STEPS,
+        iterations=problem.k / STEPS,
         issue=warps * STEPS,
         shared=warps * STEPS * (lines_a + lines_b),
         bytes=2 * p.block * STEPS * problem.element_bytes,

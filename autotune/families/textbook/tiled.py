@@ -96,7 +96,7 @@ def work(p: TiledParams, problem: Problem) -> Work:
         rows=width,
         columns=width,
         warps=warps,
-        turns=ceil_div(problem.k, width),
+        iterations=ceil_div(problem.k, width),
         issue=warps * (width * (1 + loads) + 24),
         shared=warps * width * loads,
         waits=1,

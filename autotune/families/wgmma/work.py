@@ -44,7 +44,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         rows=p.bm,
         columns=p.bn,
         warps=thread_count(p.consumers) // LANES,
-        turns=iterations,
+        iterations=iterations,
         starts=parts,
         issue=_instructions(p, problem),
         shared=_shared_cycles(p, problem),

@@ -26,7 +26,7 @@ def test_choice_has_few_of_one_tile_and_work() -> None:
     works = [registry.find("simt").work(config, PROBLEM) for config in chosen]
     assert chosen[0] == ranked("simt")[0]
     assert max(Counter(work.tile for work in works).values()) <= SAME_TILE
-    same = Counter((work.tile, work.turns, work.copies) for work in works)
+    same = Counter((work.tile, work.iterations, work.copies) for work in works)
     assert max(same.values()) <= SAME_WORK
 
 

@@ -72,7 +72,7 @@ def test_is_for_sixteen_rows_or_columns_at_most() -> None:
         (
             {"split_k": 192},
             "8x4096x4096",
-            "split-K: K=4096 does not go into 192 shares of 32 or more",
+            "split-K: K=4096 does not go into 192 splits of 32 or more",
         ),
         ({"split_k": 64}, "8x4096x4096", "stages: 3 stages for 2 batches"),
         (

@@ -168,7 +168,7 @@ def test_the_work_counts_every_product_of_the_tensor_cores() -> None:
     problem = Problem(1024, 1024, 1024, "tf32x3")
     config = changed(compute="tf32x3", bk=32)
     done = MMA.work(config, problem)
-    assert done.blocks * done.turns * done.tensor == 3 * 1024**3
+    assert done.blocks * done.iterations * done.tensor == 3 * 1024**3
 
 
 def test_exchanged_work_is_told_in_rows_and_columns_of_c() -> None:
@@ -241,7 +241,7 @@ def test_the_estimate_is_what_is_launched(problem: str) -> None:
         (
             "512x512x512:bf16",
             {"split_k": 16},
-            "split-K: 8 tiles of bk=64 do not go into 16 shares",
+            "split-K: 8 tiles of bk=64 do not go into 16 splits",
         ),
         (
             "256x128x8192:bf16",
@@ -268,7 +268,7 @@ def test_the_estimate_is_what_is_launched(problem: str) -> None:
         (
             "1024x512x4096:bf16",
             {"split_k": 4, "store": "staged"},
-            "store: blocks that add up shares wait for their loads",
+            "store: blocks that add up splits wait for their loads",
         ),
         (
             "1024x1024x512:tf32",

@@ -368,7 +368,7 @@ def test_cluster_reduction_needs_no_workspace() -> None:
         WGMMA.work(changed(cluster=cluster, split_k=4, reduction=reduction), DEEP)
         for cluster, reduction in (("1x1", "fused"), ("1x1x4", "none"))
     )
-    assert (inside.blocks, inside.turns) == (alone.blocks, alone.turns)
+    assert (inside.blocks, inside.iterations) == (alone.blocks, alone.iterations)
     assert (inside.gathers, alone.gathers > 0) == (0, True)
     assert inside.end > alone.end
 
@@ -487,7 +487,7 @@ def test_work_covers_the_gemm(problem: Problem) -> None:
     multiply_adds = problem.products * problem.flops / 2
     for config in sample(problem):
         work = WGMMA.work(config, problem)
-        assert work.blocks * work.turns * work.tensor >= multiply_adds * 0.999, str(config)
+        assert work.blocks * work.iterations * work.tensor >= multiply_adds * 0.999, str(config)
 
 
 @pytest.mark.parametrize("compute", ["bf16", "tf32", "tf32x3"])
