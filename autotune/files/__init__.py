@@ -6,11 +6,13 @@
 
 from autotune.files.writing import (
     LOCK_SECONDS,
+    append,
     append_line,
     copy_aside,
     cut_torn_line,
     delete,
     locked,
+    locked_existing,
     unwritable,
     write,
     write_whole,
@@ -18,11 +20,13 @@ from autotune.files.writing import (
 
 __all__ = [
     "LOCK_SECONDS",
+    "append",
     "append_line",
     "copy_aside",
     "cut_torn_line",
     "delete",
     "locked",
+    "locked_existing",
     "unwritable",
     "write",
     "write_whole",

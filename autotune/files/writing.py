@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -13,8 +16,10 @@ from secrets import token_hex
 from autotune import settings
 from autotune.errors import CacheError
 
+LOCK = ".lock"
 LOCK_SECONDS = 30.0
-POLL_SECONDS = 0.002  # a lock is held for about as long
+POLL_SECONDS = (0.0005, 0.01)
+"""The first and the longest pause before a lock is tried again; most are held for 2 ms."""
 
 
 @contextmanager
@@ -24,13 +29,11 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         CacheError: if the directory cannot be made or written, or stays locked for 30 s.
     """
-    from filelock import FileLock, Timeout
-
     settings.ensure(directory)
-    lock = FileLock(directory / ".lock", timeout=LOCK_SECONDS)
     try:
-        lock.acquire(poll_interval=POLL_SECONDS)
-    except Timeout as error:
+        (directory / LOCK).touch()
+        descriptor = _acquired(directory)
+    except TimeoutError as error:
         raise CacheError(
             f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
             "that one has ended"
@@ -40,7 +43,39 @@ def locked(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        os.close(descriptor)
+
+
+@contextmanager
+def locked_existing(directory: Path) -> Iterator[None]:
+    """The same lock, of a directory that was locked before; it is not made again if it is gone.
+
+    Raises:
+        OSError: if the directory is gone, or stays held for 30 s.
+    """
+    descriptor = _acquired(directory)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquired(directory: Path) -> int:
+    """A descriptor of the lock file; closing it, or a kill, releases the lock."""
+    descriptor = os.open(directory / LOCK, os.O_RDWR)
+    deadline, pause = time.monotonic() + LOCK_SECONDS, POLL_SECONDS[0]
+    try:
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock")
+            time.sleep(pause)
+            pause = min(2 * pause, POLL_SECONDS[1])
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def write_whole(
@@ -136,6 +171,24 @@ def cut_torn_line(path: Path) -> None:
                 file.truncate(file.read().rfind(b"\n") + 1)
 
 
+def append(path: Path, data: bytes, *, sync: bool) -> int:
+    """Appends lines and returns the file's size. The directory must be locked.
+
+    A last line without its end, which a crash has torn, is cut off first. The lines are on the disk
+    when this returns if `sync`.
+
+    Raises:
+        OSError: if the disk is full, read-only or broken.
+    """
+    cut_torn_line(path)
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+        return file.tell()
+
+
 def append_line(path: Path, line: bytes) -> None:
     """Appends one line, which is on the disk when this returns. The directory must be locked.
 
@@ -145,11 +198,7 @@ def append_line(path: Path, line: bytes) -> None:
         CacheError: if the disk is full, read-only or broken.
     """
     try:
-        cut_torn_line(path)
-        with path.open("ab") as file:
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append(path, line + b"\n", sync=True)
         _sync(path.parent)
     except OSError as error:
         raise unwritable(path, len(line) + 1, error) from error

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -26,9 +25,9 @@ from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Journal, axes_of
-from autotune.tuning.search.journal import News, places, rescue
-from autotune.tuning.search.journal.ledger import Ledger
-from autotune.tuning.search.journal.owners import SILENT_S, Owner
+from autotune.tuning.search.journal import News, places, rescue, trials
+from autotune.tuning.search.journal.shared_study import SharedStudy
+from autotune.tuning.search.journal.trials import SILENT_S
 
 CONFIGS = [
     Config.of("square", {"bm": bm, "bk": bk, "order": order})
@@ -52,6 +51,12 @@ def journal(where: Path | str, study: str = "simt", *, patience_s: float = 60.0)
     return Journal(where, study, axes_of(CONFIGS), patience_s=patience_s)
 
 
+def add(opened: Journal, trial: Trial) -> None:
+    """Adds a trial, which is on the disk when this returns."""
+    opened.finish(trial)
+    opened.flush()
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
@@ -60,28 +65,28 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_journal_gives_back_what_was_added(tmp_path: Path) -> None:
     opened = journal(tmp_path / "a" / "study.log")
-    opened.add(MEASURED)
-    opened.add(FAILED)
+    add(opened, MEASURED)
+    add(opened, FAILED)
     assert journal(tmp_path / "a" / "study.log").told == [MEASURED, FAILED]
 
 
 def test_a_trial_is_one_line(tmp_path: Path) -> None:
     opened = journal(tmp_path / "study.log")
     before = (tmp_path / "study.log").read_bytes().count(b"\n")
-    opened.add(MEASURED)
+    add(opened, MEASURED)
     assert (tmp_path / "study.log").read_bytes().count(b"\n") == before + 1
 
 
 def test_studies_of_one_file_are_apart(tmp_path: Path) -> None:
-    journal(tmp_path / "study.log", "simt@old").add(MEASURED)
+    add(journal(tmp_path / "study.log", "simt@old"), MEASURED)
     assert journal(tmp_path / "study.log", "simt@new").told == []
 
 
 def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
-    one.add(MEASURED)
-    other.add(FAILED)
-    one.add(MEASURED)
+    add(one, MEASURED)
+    add(other, FAILED)
+    add(one, MEASURED)
     assert journal(tmp_path / "study.log").told == [MEASURED, FAILED, MEASURED]
 
 
@@ -89,14 +94,14 @@ def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
 def test_a_torn_last_line_costs_that_line_alone(tmp_path: Path, left: int) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)
-    opened.add(MEASURED)
+    add(opened, MEASURED)
     whole = path.read_bytes()
-    opened.add(FAILED)
+    add(opened, FAILED)
     line = path.read_bytes()[len(whole) :]
     path.write_bytes(whole + line[:left])
     again = journal(path)
     assert again.told == [MEASURED]
-    again.add(FAILED)
+    add(again, FAILED)
     assert journal(path).told == [MEASURED, FAILED]
 
 
@@ -105,7 +110,7 @@ def test_a_line_torn_by_another_process_is_mended_by_the_next_to_write(tmp_path:
     opened = journal(path)
     with path.open("ab") as file:
         file.write(b'{"op_code": 4, "stu')
-    opened.add(MEASURED)
+    add(opened, MEASURED)
     assert journal(path).told == [MEASURED]
 
 
@@ -115,7 +120,7 @@ def test_a_line_torn_by_another_process_is_mended_by_the_next_to_write(tmp_path:
 )
 def test_a_broken_journal_is_kept_aside_and_begun_anew(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "study.log"
-    journal(path).add(MEASURED)
+    add(journal(path), MEASURED)
     path.write_bytes(garbage + path.read_bytes())
     with pytest.warns(UserWarning, match=r"study\.log: broken, kept as study\.log\.broken-1"):
         assert journal(path).told == []
@@ -124,7 +129,7 @@ def test_a_broken_journal_is_kept_aside_and_begun_anew(tmp_path: Path, garbage: 
 
 def test_a_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
-    journal(path).add(MEASURED)
+    add(journal(path), MEASURED)
     path.write_bytes(path.read_bytes().replace(b'"spread_us"', b'"spread_ns"'))
     with pytest.warns(UserWarning, match="broken"):
         assert journal(path).told == []
@@ -133,7 +138,7 @@ def test_a_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
 @pytest.mark.parametrize("time", [b'"12"', b"-12.5", b"0", b"NaN", b"null"])
 def test_a_time_that_is_none_is_not_believed(tmp_path: Path, time: bytes) -> None:
     path = tmp_path / "study.log"
-    journal(path).add(MEASURED)
+    add(journal(path), MEASURED)
     path.write_bytes(path.read_bytes().replace(b'"time_us":12.5', b'"time_us":' + time))
     with pytest.warns(UserWarning, match="broken"):
         assert journal(path).told == []
@@ -159,9 +164,9 @@ def test_a_journal_where_nothing_can_be_written_is_refused(tmp_path: Path) -> No
 def test_a_full_disk_is_said_in_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path, patience_s=0.1)
-    opened.add(MEASURED)
+    add(opened, MEASURED)
     with small_files(path.stat().st_size + 100), pytest.raises(CacheError, match=ONE_LINE):
-        opened.add(FAILED)
+        add(opened, FAILED)
     assert journal(path).told == [MEASURED]
 
 
@@ -178,7 +183,7 @@ def test_once_there_is_room_again_what_was_kept_is_written(tmp_path: Path) -> No
 
 
 def test_the_journal_is_a_study_that_optuna_reads(tmp_path: Path) -> None:
-    journal(tmp_path / "study.log").add(MEASURED)
+    add(journal(tmp_path / "study.log"), MEASURED)
     backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
     study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
     assert study.best_trial.value == 12.5
@@ -186,7 +191,7 @@ def test_the_journal_is_a_study_that_optuna_reads(tmp_path: Path) -> None:
 
 
 def test_the_journal_holds_no_pickle(tmp_path: Path) -> None:
-    journal(tmp_path / "study.log").add(MEASURED)
+    add(journal(tmp_path / "study.log"), MEASURED)
     assert all(json.loads(line) for line in (tmp_path / "study.log").read_bytes().splitlines())
 
 
@@ -195,7 +200,7 @@ def test_a_journal_holds_trials_of_several_families(tmp_path: Path) -> None:
     trials = [Trial(one, Measurement(5.0)) for one in (CONFIGS[3], OTHERS[2])]
     opened = Journal(tmp_path / "study.log", "both", axes)
     for trial in trials:
-        opened.add(trial)
+        add(opened, trial)
     assert Journal(tmp_path / "study.log", "both", axes).told == trials
 
 
@@ -203,7 +208,7 @@ def test_optuna_is_neither_heard_nor_silenced(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = optuna.logging.get_verbosity()
-    journal(tmp_path / "study.log").add(MEASURED)
+    add(journal(tmp_path / "study.log"), MEASURED)
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == before
 
@@ -226,13 +231,13 @@ def left_behind(
     monkeypatch: pytest.MonkeyPatch, path: Path, *, host: str | None = None, finish: bool = False
 ) -> None:
     """A claim on the first configuration by a process that is no more, or of another host."""
-    owner = replace(Owner.here(), host=host or socket.gethostname(), started="long ago")
+    owner = trials.owner() | {"host": host or socket.gethostname(), "started": "long ago"}
     with monkeypatch.context() as patch:
-        patch.setattr(Owner, "here", lambda: owner)
+        patch.setattr(trials, "owner", lambda: owner)
         there = journal(path)
     assert there.claim(CONFIGS[0])
     if finish:
-        there.add(measured(CONFIGS[0]))
+        add(there, measured(CONFIGS[0]))
 
 
 def test_what_is_claimed_is_no_one_elses_to_try(tmp_path: Path) -> None:
@@ -265,7 +270,7 @@ def test_a_claim_is_completed_with_its_outcome(tmp_path: Path) -> None:
 
 def test_what_another_has_finished_is_not_tried_again(tmp_path: Path) -> None:
     one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
-    one.add(MEASURED)
+    add(one, MEASURED)
     assert not other.claim(MEASURED.config)
 
 
@@ -275,15 +280,15 @@ def test_of_two_that_claim_at_once_the_first_in_the_storage_has_it(
     path = tmp_path / "study.log"
     one, other = journal(path), journal(path)
     granted: list[bool] = []
-    create = Ledger._create
+    create = SharedStudy._create
 
-    def late(ledger: Ledger, trial: FrozenTrial) -> int:
+    def late(ledger: SharedStudy, trial: FrozenTrial) -> int:
         """The other looks, and then the first writes before it does."""
-        monkeypatch.setattr(Ledger, "_create", create)
+        monkeypatch.setattr(SharedStudy, "_create", create)
         granted.append(one.claim(CONFIGS[0]))
         return create(ledger, trial)
 
-    monkeypatch.setattr(Ledger, "_create", late)
+    monkeypatch.setattr(SharedStudy, "_create", late)
     granted.append(other.claim(CONFIGS[0]))
     assert granted == [True, False]
     assert states(path) == [("RUNNING", None), ("FAIL", "another process was faster")]
@@ -292,19 +297,19 @@ def test_of_two_that_claim_at_once_the_first_in_the_storage_has_it(
 def test_news_are_what_the_others_finished_and_what_they_try(tmp_path: Path) -> None:
     one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
     other.claim(CONFIGS[5])
-    other.add(MEASURED)
+    add(other, MEASURED)
     one.claim(CONFIGS[6])
     assert one.news() == News((MEASURED,), frozenset({CONFIGS[5]}))
-    other.add(FAILED)
+    add(other, FAILED)
     one.flush()
     assert one.news() == News((FAILED,), frozenset({CONFIGS[5]}))
 
 
 def test_what_was_told_and_what_is_its_own_are_no_news(tmp_path: Path) -> None:
-    journal(tmp_path / "study.log").add(MEASURED)
+    add(journal(tmp_path / "study.log"), MEASURED)
     opened = journal(tmp_path / "study.log")
     opened.claim(CONFIGS[5])
-    opened.add(FAILED)
+    add(opened, FAILED)
     assert opened.news() == News((), frozenset())
 
 
@@ -374,9 +379,9 @@ def test_a_trial_of_a_process_that_was_taken_for_gone_is_not_lost(
     opened = journal(path)
     opened.claim(MEASURED.config)
     with monkeypatch.context() as patch:
-        patch.setattr(Owner, "gone", lambda *_: True)
+        patch.setattr(trials, "abandoned", lambda _: True)
         journal(path)
-    opened.add(MEASURED)
+    add(opened, MEASURED)
     assert states(path) == [("FAIL", "orphaned"), ("COMPLETE", None)]
     assert journal(path).told == [MEASURED]
 
@@ -451,7 +456,7 @@ def test_what_is_finished_while_the_storage_is_gone_is_written_once_it_is_back(
 ) -> None:
     path = tmp_path / "there" / "study.log"
     opened = journal(path)
-    opened.add(measured(CONFIGS[0]))
+    add(opened, measured(CONFIGS[0]))
     path.parent.rename(tmp_path / "away")
     for config in CONFIGS[1:5]:
         began = time.monotonic()
@@ -470,7 +475,7 @@ def test_another_file_in_the_place_of_the_journal_is_not_written_to(tmp_path: Pa
     path.unlink()
     path.touch()
     with pytest.raises(CacheError, match="another file has taken its place"):
-        opened.add(MEASURED)
+        add(opened, MEASURED)
     assert path.read_bytes() == b""
 
 
@@ -563,7 +568,7 @@ def test_a_study_may_be_in_a_database(tmp_path: Path) -> None:
     opened = journal(url)
     opened.claim(MEASURED.config)
     opened.finish(MEASURED)
-    opened.add(FAILED)
+    add(opened, FAILED)
     opened.close()
     assert journal(url).told == [MEASURED, FAILED]
     assert optuna.load_study(study_name="simt", storage=url).best_trial.value == 12.5
@@ -571,18 +576,18 @@ def test_a_study_may_be_in_a_database(tmp_path: Path) -> None:
 
 def test_a_database_takes_trials_of_other_choices(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
-    Journal(url, "simt", axes_of(CONFIGS[:2])).add(measured(CONFIGS[0]))
+    add(Journal(url, "simt", axes_of(CONFIGS[:2])), measured(CONFIGS[0]))
     opened = journal(url, patience_s=0.0)
     assert opened.claim(CONFIGS[-1])
-    opened.add(measured(CONFIGS[-1]))
-    opened.add(measured(CONFIGS[-2]))
+    add(opened, measured(CONFIGS[-1]))
+    add(opened, measured(CONFIGS[-2]))
     told = [CONFIGS[0], CONFIGS[-1], CONFIGS[-2]]
     assert [trial.config for trial in journal(url).told] == told
 
 
 @pytest.mark.parametrize("form", ["journal://{}/study.log", "{}/study.log"])
 def test_words_name_a_journal_file(tmp_path: Path, form: str) -> None:
-    journal(form.format(tmp_path)).add(MEASURED)
+    add(journal(form.format(tmp_path)), MEASURED)
     assert journal(tmp_path / "study.log").told == [MEASURED]
 
 
@@ -607,7 +612,7 @@ def test_a_database_without_its_driver_says_what_is_missing() -> None:
 def test_a_database_that_cannot_be_reached_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "PAUSE_S", 0.0)
+    monkeypatch.setattr(places, "PAUSES_S", (0.0, 0.0))
     with pytest.raises(CacheError, match=r"study\.db: cannot be written: .*unable to open"):
         journal(f"sqlite:///{tmp_path}/nowhere/study.db")
 

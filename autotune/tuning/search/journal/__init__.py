@@ -1,17 +1,17 @@
-"""The storage of a tuning run: finished trials, and claims on what is being tried."""
+"""The journal of a tuning run: finished trials, and claims on configurations being tried."""
 
 from __future__ import annotations
 
-import errno
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from time import monotonic
+from threading import Lock
+from time import monotonic, sleep
+from typing import NamedTuple
 
 from optuna.storages import BaseStorage
 
@@ -19,207 +19,184 @@ from autotune.errors import CacheError
 from autotune.families.config import Config
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import Axis
-from autotune.tuning.search.journal import rescue
-from autotune.tuning.search.journal.ledger import Ledger
-from autotune.tuning.search.journal.owners import Owner
-from autotune.tuning.search.journal.places import place_of
-from autotune.tuning.search.journal.trials import Space
-from autotune.tuning.search.journal.writer import Writer
-
-__all__ = ["Journal", "News"]
+from autotune.tuning.search.journal import rescue, trials
+from autotune.tuning.search.journal.places import Place
+from autotune.tuning.search.journal.shared_study import SharedStudy
 
 PATIENCE_S = 60.0
-# So long a claim may take before the caller goes on without knowing, ...
+# A claim may take this long. After one that failed, none is made for the same time.
 CLAIM_S = 5.0
-# ... so often the caller sees meanwhile whether the storage is gone, ...
-SLICE_S = 0.02
-# ... and so long nothing is claimed after a claim that failed.
-BLIND_S = 5.0
+# Between attempts to write a trial.
+RETRY_S = 0.1
 
 
-@dataclass(frozen=True)
-class News:
-    """What other processes do in the same study.
-
-    Attributes:
-        finished: the trials that they have finished since the last time, as they were begun.
-        claimed: the configurations that those of them which are alive are trying.
-    """
+class News(NamedTuple):
+    """Trials that other processes finished, as begun, and configurations that they are trying."""
 
     finished: tuple[Trial, ...]
     claimed: frozenset[Config]
 
 
 class Journal:
-    """An Optuna study in a storage, as optuna-dashboard shows it. For any number of processes.
+    """An Optuna study in a storage, for any number of processes, which optuna-dashboard shows.
 
-    A configuration is claimed before it is tried, as a running trial that names its process, and
-    the trial is completed (pruned, for a failure) with the outcome. Whoever opens the journal
-    fails the claims of processes that are gone: those of this host that have ended, and those of
-    others that have claimed nothing for `owners.SILENT_S`.
+    A configuration is claimed before it is tried, as a running trial that names its process; the
+    outcome completes the trial (prunes it, for a failure). Opening a journal fails the claims of
+    processes that are gone. Do not use a journal across a fork.
 
-    A thread writes, in order. A process that is killed loses what it finished and the thread had
-    not got to yet: milliseconds, unless the storage is gone or the queue is long. While the
-    storage is gone, what is finished is kept and written again with growing pauses, and claims
-    are granted unseen. Trials that could not be written in the end are put into a file of the
-    default cache, and from there into the storage when it is opened next. Not to be used across
-    a fork.
+    A thread writes, in order. A kill loses only what the thread had not reached: milliseconds'
+    worth, unless the storage is gone. While it is, every claim is granted and trials are kept and
+    tried again at each call. What is still unwritten in the end goes to a file of the default
+    cache, and from there to the storage when it is next opened.
 
     Attributes:
-        told: the trials that were there when it was opened, in the order in which they were begun.
+        told: the study's trials when it was opened, in the order they began.
 
     Args:
-        where: path of a journal file, or a storage's URL; see `places.place_of`. It may hold
-            several studies.
-        study: the name of this one.
-        axes: what its trials are chosen from.
-        patience_s: how long a storage may be gone before that is an error.
+        where: path of a journal file, or a storage's URL; see `places.Place`.
+        study: name of the study; a storage may hold several.
+        axes: of the configurations.
+        patience_s: seconds that the storage may be gone before that is an error.
 
     Raises:
         CacheError: if the storage cannot be opened and written.
         MissingError: if the driver of a database is not installed.
-        UsageError: if `where` is no storage.
+        UsageError: if `where` is not a storage.
     """
 
     def __init__(
-        self,
-        where: Path | str,
-        study: str,
-        axes: Sequence[Axis],
-        *,
-        patience_s: float = PATIENCE_S,
+        self, where: Path | str, study: str, axes: Sequence[Axis], *, patience_s: float = PATIENCE_S
     ) -> None:
-        self._place, self._study = place_of(where), study
-        space = {axis.name: axis.plain for axis in axes}
-        owner = Owner.here()
-        self._ledger = self._place.opened(partial(self._read, space, owner))
-        self.told = self._ledger.told
-        self._heard: deque[Trial] = deque()
-        self._claimed = self._ledger.claimed
-        self._writer = Writer(self._ledger.finish, patience_s, owner.thread)
+        self._place, self._name, self._patience_s = Place(where), study, patience_s
+        owner, space = trials.owner(), {axis.name: axis.plain for axis in axes}
+
+        def read(storage: BaseStorage) -> SharedStudy:
+            shared = SharedStudy(storage, study, space, owner)
+            rescue.restore(self._place.name, study, shared.restore)
+            return shared
+
+        self._study = self._place.opened(read)
+        self.told = self._study.news()
+        self._pool = ThreadPoolExecutor(1, trials.THREAD + owner["run"])
+        self._writing = Lock()
+        self._pending: deque[Trial] = deque()
+        self._error: Exception | None = None
+        self._failing_since, self._tried, self._blind_until = 0.0, 0.0, 0.0
         self._look: Future[None] | None = None
         self._asked: Future[bool] | None = None
-        self._blind_until = 0.0
-        self._closed = False
 
     def claim(self, config: Config) -> bool:
-        """Whether the configuration may be tried: nobody has tried it or is trying it.
+        """Whether this process may try the configuration: no other has tried it or is trying it.
 
-        Waits for the storage, milliseconds as a rule. Where it does not answer for some seconds,
-        or is gone, the answer is yes.
+        Waits for the storage, usually milliseconds. True if it is gone or takes seconds.
         """
         late = self._asked is not None and not self._asked.done()
-        if late or self._writer.error is not None or monotonic() < self._blind_until:
+        if late or self._error is not None or monotonic() < self._blind_until:
             return True
-        self._asked = self._writer.run(partial(self._claim, config))
-        deadline = monotonic() + CLAIM_S
-        while not wait([self._asked], SLICE_S).done:
-            # It may be behind a trial that cannot be written.
-            if self._writer.error is not None or monotonic() > deadline:
-                return True
-        if self._asked.exception() is not None:
-            self._blind_until = monotonic() + BLIND_S
+        self._asked = self._pool.submit(self._study.claim, config)
+        try:
+            return self._asked.result(CLAIM_S)
+        except LateError:
             return True
-        return self._asked.result()
+        except Exception:
+            self._blind_until = monotonic() + CLAIM_S
+            return True
 
     def finish(self, trial: Trial) -> None:
         """Adds a finished trial, claimed or not; returns at once, unless the journal was closed.
 
         Raises:
-            CacheError: if nothing could be written for `patience_s`. The trial is added all the
-                same: call `close`.
+            CacheError: if nothing could be written for `patience_s`. The trial is kept until
+                `close`.
         """
-        if not self._writer.put(trial) and (error := self._lost()):
-            raise error
-        if self._writer.overdue:
+        self._pending.append(trial)
+        try:
+            self._pool.submit(self._write)
+        except RuntimeError:  # a device was still measuring when the run was interrupted
+            self._write(now=True)
+            self._rescue()
+        if self._overdue:
             raise self._unwritable()
 
-    def add(self, trial: Trial) -> None:
-        """Adds a finished trial; it is on the disk when this returns.
-
-        Raises:
-            CacheError: as `flush`.
-        """
-        self._writer.put(trial)
-        self.flush()
-
     def news(self) -> News:
-        """What is known of the others, and has another look begun; returns at once.
-
-        It is as of the last claim, flush or call of this.
-        """
-        if self._writer.error is None and (self._look is None or self._look.done()):
-            self._look = self._writer.run(self._listen)
-        finished = [self._heard.popleft() for _ in range(len(self._heard))]
-        return News(tuple(finished), self._claimed)
+        """The news as of the last call or claim; returns at once."""
+        if self._look is None or self._look.done():
+            self._look = self._pool.submit(self._catch_up)
+        claimed = self._study.claimed
+        return News(tuple(self._study.news()), claimed)
 
     def flush(self) -> None:
-        """Waits until everything is on the disk, and looks what others have done.
+        """Waits until everything is on the disk, and catches up with the news.
 
         Raises:
             CacheError: if the storage was gone for `patience_s`.
         """
-        self._writer.drain()
-        if self._writer.pending:
-            raise self._unwritable()
-        with suppress(Exception):  # news are not worth an error
-            self._writer.run(self._listen).result()
+        while True:
+            self._pool.submit(self._write, now=True).result()
+            if self._overdue:
+                raise self._unwritable()
+            if not self._pending:
+                return self._pool.submit(self._catch_up).result()
+            sleep(min(RETRY_S, self._patience_s))
 
     def close(self) -> None:
-        """Waits until everything is on the disk and gives up what is still claimed.
-
-        May be called twice. An interrupt ends the waiting.
+        """Flushes and releases all claims. May be called twice; an interrupt ends the waiting.
 
         Raises:
-            CacheError: if something could not be written; it says how much, and where it is now.
+            CacheError: if trials could not be written; it says how many, and where they are now.
         """
-        if self._closed:
-            return
-        self._closed = True
         try:
-            self._writer.drain()
-            if not self._writer.pending:
-                with suppress(Exception):  # whoever opens it next sees that the process is gone
-                    self._writer.run(self._ledger.release).result(CLAIM_S)
+            with suppress(CacheError, RuntimeError):  # overdue, or closed before
+                self.flush()
+                # Whoever opens the storage next sees that this process is gone.
+                with suppress(Exception):
+                    self._pool.submit(self._study.release).result(CLAIM_S)
         except KeyboardInterrupt:
-            self._writer.stop(CLAIM_S)
-            if error := self._lost():
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            try:
+                self._rescue()
+            except CacheError as error:
                 warnings.warn(str(error), stacklevel=2)
             raise
-        self._writer.stop(CLAIM_S)
-        if error := self._lost():
-            raise error
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._rescue()
 
-    def _read(self, space: Space, owner: Owner, storage: BaseStorage) -> Ledger:
-        ledger = Ledger(storage, self._study, space, owner)
-        rescue.restore(self._place.name, self._study, ledger.restore)
-        return ledger
+    @property
+    def _overdue(self) -> bool:
+        """Whether nothing could be written for as long as the patience lasts."""
+        return self._error is not None and monotonic() >= self._failing_since + self._patience_s
 
-    def _claim(self, config: Config) -> bool:
-        granted = self._ledger.claim(config)
-        self._hear()
-        return granted
+    def _write(self, *, now: bool = False) -> None:
+        """Writes what is pending; after a failure only once in `RETRY_S`, unless `now`."""
+        with self._writing:
+            while self._pending:
+                if self._error is not None and not now and monotonic() < self._tried + RETRY_S:
+                    return
+                self._tried = monotonic()
+                try:
+                    self._study.finish(self._pending[0])
+                except Exception as error:  # of any kind: no measured trial may be lost
+                    if self._error is None:
+                        self._failing_since = monotonic()
+                    self._error = error
+                    return
+                self._error = None
+                self._pending.popleft()
 
-    def _listen(self) -> None:
-        with suppress(Exception):  # news are not worth an error; what is written will meet it
-            self._ledger.look()
-            self._hear()
-
-    def _hear(self) -> None:
-        found, self._ledger.found = self._ledger.found, []
-        self._heard.extend(found)
-        self._claimed = self._ledger.claimed
+    def _catch_up(self) -> None:
+        self._write()
+        if self._error is None:
+            with suppress(Exception):  # news are not worth an error
+                self._study.look()
 
     def _unwritable(self) -> CacheError:
-        interrupted = InterruptedError(errno.EINTR, "interrupted")
-        return self._place.unwritable(self._writer.error or interrupted)
+        return self._place.unwritable(self._error or InterruptedError(4, "interrupted"))
 
-    def _lost(self) -> CacheError | None:
-        """Puts what is pending where it can be, and says so."""
-        unwritten = self._writer.pending
-        if not unwritten:
-            return None
-        file = rescue.keep(self._place.name, self._study, unwritten)
-        where = f"kept in {file} until this is opened again" if file else "lost: nor can the cache"
-        count = len(unwritten)
-        return CacheError(f"{self._unwritable()}; {count} measured trials are {where}")
+    def _rescue(self) -> None:
+        """Puts what is pending into the cache, and raises a `CacheError` that says so."""
+        if unwritten := [*self._pending]:
+            file = rescue.keep(self._place.name, self._name, unwritten)
+            kept = f"kept in {file} until this is opened again"
+            where = kept if file else "lost: nor can the cache"
+            what = f"{len(unwritten)} measured trials are {where}"
+            raise CacheError(f"{self._unwritable()}; {what}")

@@ -1,4 +1,4 @@
-"""Measured trials that a storage did not take, in a file of the default cache."""
+"""Measured trials that a storage did not accept, in a file of the default cache."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ def path_of(place: str, study: str) -> Path:
 def keep(place: str, study: str, unwritten: Sequence[Trial]) -> Path | None:
     """Adds a line for each trial and returns the file; None if that cannot be written either."""
     path = path_of(place, study)
-    lines = [
-        {"storage": place, "study": study, "config": str(trial.config)} | trials.encode(trial)
-        for trial in unwritten
-    ]
+    names = {"storage": place, "study": study}
+    lines = [names | {"config": str(trial.config)} | trials.encode(trial) for trial in unwritten]
     text = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     try:
         with files.locked(path.parent):
@@ -36,20 +34,19 @@ def keep(place: str, study: str, unwritten: Sequence[Trial]) -> Path | None:
     return path
 
 
-def restore(place: str, study: str, write: Callable[[Trial], None]) -> list[Trial]:
-    """Writes the trials of the file, removes it, and returns them; a broken file is passed over."""
+def restore(place: str, study: str, write: Callable[[Trial], None]) -> None:
+    """Writes the trials of the file and removes it; a broken file stays, with a warning."""
     path = path_of(place, study)
     if not path.exists():
-        return []
+        return
     with files.locked(path.parent):
         try:
-            found = [trials.decode(json.loads(line)) for line in path.read_bytes().splitlines()]
+            kept = [trials.decode(json.loads(line)) for line in path.read_bytes().splitlines()]
         except FileNotFoundError:  # another process was faster
-            return []
+            return
         except (OSError, KeyError, TypeError, ValueError) as error:
             warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
-            return []
-        for trial in found:
+            return
+        for trial in kept:
             write(trial)
         path.unlink()
-    return found

@@ -1,10 +1,15 @@
-"""A trial as Optuna keeps it, both ways."""
+"""A trial as Optuna stores it, both ways, with the process that it belongs to."""
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -17,83 +22,90 @@ from autotune.records import codec
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import FAMILY
-from autotune.tuning.search.journal.owners import Owner
 
-RESULT = "result"
-"""The attribute that holds what was found out. It is written before the state is, so a claim that
-has one is finished, whatever its state says."""
-SINCE = "since"
-"""The attribute that holds when the trial was begun, in seconds since 1970."""
+# Attributes: the outcome, which is written before the state, so that a claim with one is finished
+# whatever its state; and when the trial began, in Unix seconds.
+RESULT, SINCE = "result", "since"
+# A claim of another host, whose processes cannot be checked, is abandoned after this many seconds.
+SILENT_S = 900.0
+# How the name of a journal's thread begins, which runs until the journal is closed.
+THREAD = "journal-"
 
-Space = Mapping[str, BaseDistribution]
-
-
-def claim(config: Config, space: Space, owner: Owner) -> FrozenTrial:
-    """A trial that is under way."""
-    return _trial(config, space, owner, TrialState.RUNNING, None, {})
+Attributes = Mapping[str, Any]
 
 
-def whole(trial: Trial, space: Space, owner: Owner) -> FrozenTrial:
-    """A finished trial that was never claimed."""
-    state, values = verdict(trial)
-    value = values[0] if values else None
-    return _trial(trial.config, space, owner, state, value, {RESULT: encode(trial)})
+def owner() -> dict[str, Any]:
+    """The attributes that name this process and one journal that it has opened."""
+    pid = os.getpid()
+    started = _started(pid) or ""  # pids are used again
+    return {"host": socket.gethostname(), "pid": pid, "started": started, "run": uuid.uuid4().hex}
 
 
-def verdict(trial: Trial) -> tuple[TrialState, list[float] | None]:
+def abandoned(claim: Attributes) -> bool:
+    """Whether the process that made a claim has ended or closed the journal."""
+    if claim["host"] != socket.gethostname():
+        return time.time() - float(claim[SINCE]) > SILENT_S
+    names = [thread.name for thread in threading.enumerate()]
+    closed = not any(name.startswith(THREAD + claim["run"]) for name in names)
+    if claim["pid"] == os.getpid() and closed:
+        return True
+    return _started(claim["pid"]) != (claim["started"] or None)
+
+
+def stored(
+    config: Config, space: Mapping[str, BaseDistribution], owner: Attributes, trial: Trial | None
+) -> FrozenTrial:
+    """A trial to store: a claim, or finished if there is a result."""
+    values = {FAMILY: config.family, **config.values}
+    shown = [name for name in space if name in values]
+    state, value = (TrialState.RUNNING, None) if trial is None else verdict(trial)
+    result = {} if trial is None else {RESULT: encode(trial)}
+    return optuna.create_trial(
+        state=state,
+        value=value,
+        params={name: values[name] for name in shown},
+        distributions={name: space[name] for name in shown},
+        user_attrs={"config": str(config), **owner, SINCE: time.time(), **result},
+    )
+
+
+def verdict(trial: Trial) -> tuple[TrialState, float | None]:
     """The state of a finished trial, and its value: microseconds."""
     if isinstance(trial.outcome, Measurement):
-        return TrialState.COMPLETE, [trial.time_us]
+        return TrialState.COMPLETE, trial.time_us
     return TrialState.PRUNED, None
 
 
 def encode(trial: Trial) -> dict[str, Any]:
-    """What was found out, as JSON data."""
-    return {
-        "outcome": asdict(trial.outcome),
-        "resources": trial.resources and asdict(trial.resources),
-        "occupancy": trial.occupancy,
-        "limiter": trial.limiter,
-    }
+    """The result of a trial as JSON data."""
+    return {name: value for name, value in asdict(trial).items() if name != "config"}
 
 
-def decode(attributes: Mapping[str, Any]) -> Trial:
-    """The trial whose attributes these are.
+def decode(attributes: Attributes) -> Trial:
+    """The trial with these attributes.
 
     Raises:
-        KeyError, TypeError, ValueError: if they are not what this module writes.
+        KeyError, TypeError, ValueError: if they are not those of a trial with a result.
     """
     # Before there were claims, the parts of the result were attributes by themselves.
-    given = attributes.get(RESULT, attributes)
-    outcome, resources = given["outcome"], given["resources"]
+    result = attributes.get(RESULT, attributes)
+    outcome, resources = result["outcome"], result["resources"]
     return Trial(
         config=Config.parse(attributes["config"]),
         outcome=Failure(**outcome) if "stage" in outcome else codec.measurement(outcome),
         resources=resources and Resources(**resources),
-        occupancy=given["occupancy"],
-        limiter=given["limiter"],
+        occupancy=result["occupancy"],
+        limiter=result["limiter"],
     )
 
 
-def _trial(
-    config: Config,
-    space: Space,
-    owner: Owner,
-    state: TrialState,
-    value: float | None,
-    result: Mapping[str, Any],
-) -> FrozenTrial:
-    held = {FAMILY: config.family, **config.values}
-    shown = [name for name in space if name in held]
-    return optuna.create_trial(
-        state=state,
-        value=value,
-        params={name: held[name] for name in shown},
-        distributions={name: space[name] for name in shown},
-        user_attrs={
-            "config": str(config),
-            **owner.attributes(),
-            SINCE: time.time(),
-            **result,
-        },
-    )
+def _started(pid: int) -> str | None:
+    """When a process began, in ticks of a boot of the machine; None if it has ended."""
+    try:
+        # The name in front of the last bracket may hold blanks and brackets.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    # A killed process that was not waited for yet does nothing more.
+    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"

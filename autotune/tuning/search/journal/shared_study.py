@@ -1,0 +1,180 @@
+"""One study in a storage that several processes work on: claims, results, and what others did."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.families.config import Config
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.journal import trials
+from autotune.tuning.search.journal.trials import RESULT, SINCE, Attributes
+from autotune.tuning.search.studies import study_of
+
+FINISHED, RUNNING = (TrialState.COMPLETE, TrialState.PRUNED), (TrialState.RUNNING,)
+
+
+class SharedStudy:
+    """Claims and finishes trials, and hears of the other processes'.
+
+    The storage's errors pass through, and the call may be repeated: a claimed trial is not finished
+    twice, even if it was written although an error was raised.
+
+    Attributes:
+        claimed: configurations that other processes, still alive, are trying.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        space: Mapping[str, BaseDistribution],
+        owner: Attributes,
+    ) -> None:
+        study_of(name, storage)
+        self._storage, self._space, self._owner = storage, space, owner
+        self._study = storage.get_study_id_from_name(name)
+        self._mine: dict[Config, int] = {}  # the trial ids of this process's claims
+        self._open: dict[int, Config] = {}  # the trial numbers of the others' claims
+        self._done: set[Config] = set()
+        self._news: deque[Trial] = deque()
+        self._seen = 0
+        self.claimed: frozenset[Config] = frozenset()
+        self._look(strict=True)
+        for trial in self._running():
+            if SINCE in trial.user_attrs:
+                self._settled(trial.number)
+
+    def news(self) -> list[Trial]:
+        """Trials of others since the last call, in the order they began; at first all trials."""
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+    def look(self) -> None:
+        """Reads what others have written; trials of other programs are passed over."""
+        self._look(strict=False)
+
+    def claim(self, config: Config) -> bool:
+        """Whether the configuration is this process's to try.
+
+        Each process writes its claim and then looks; the first claim in the storage counts.
+        """
+        if config in self._mine:
+            return True
+        if config in self._done or config in self.claimed:
+            return False
+        claim = self._create(trials.stored(config, self._space, self._owner, None))
+        self._mine[config] = claim
+        self.look()
+        own = self._storage.get_trial_number_from_id(claim)
+        rivals = [number for number, theirs in self._open.items() if theirs == config]
+        if (
+            all(own < rival or self._settled(rival) for rival in rivals)
+            and config not in self._done
+        ):
+            return True
+        del self._mine[config]
+        self._drop(claim, "another process was faster")
+        return False
+
+    def finish(self, trial: Trial) -> None:
+        """Writes the result of a configuration, claimed or not."""
+        claim = self._mine.get(trial.config)
+        if claim is None or not self._end(claim, trial):
+            self._create(trials.stored(trial.config, self._space, self._owner, trial))
+        self._mine.pop(trial.config, None)
+        self._done.add(trial.config)
+
+    def restore(self, trial: Trial) -> None:
+        """Writes a trial, as news, unless its configuration has one already."""
+        if trial.config not in self._done:
+            self.finish(trial)
+            self._news.append(trial)
+
+    def release(self) -> None:
+        """Gives up all claims of this process, also those written although an error was raised."""
+        for trial in self._running():
+            if trial.user_attrs.get("run") == self._owner["run"]:
+                self._drop(self._id(trial.number), "released")
+
+    def _look(self, *, strict: bool) -> None:
+        # Listing 1,000 trials takes 0.1 ms; only those that are new or were open are read.
+        listed = self._storage.get_all_trials(self._study, deepcopy=False)
+        fresh = [listed[number] for number in self._open] + listed[self._seen :]
+        self._seen, self._open = len(listed), {}
+        for trial in fresh:
+            with suppress(*(() if strict else (KeyError, TypeError, ValueError))):
+                self._read(trial)
+        self.claimed = frozenset(
+            config
+            for number, config in self._open.items()
+            if not trials.abandoned(listed[number].user_attrs)
+        )
+
+    def _read(self, trial: FrozenTrial) -> None:
+        attributes = trial.user_attrs
+        if attributes.get("run") == self._owner["run"]:
+            return
+        claim = trial.state == TrialState.RUNNING and SINCE in attributes
+        if trial.state in FINISHED or (claim and RESULT in attributes):
+            finished = trials.decode(attributes)
+            self._done.add(finished.config)
+            self._news.append(finished)
+        elif claim:
+            self._open[trial.number] = Config.parse(attributes["config"])
+
+    def _settled(self, number: int) -> bool:
+        """Whether a claim's process is gone; ends the claim, with its result or as failed."""
+        claim = self._id(number)
+        if not trials.abandoned(self._storage.get_trial(claim).user_attrs):
+            return False
+        attributes = self._storage.get_trial(claim).user_attrs
+        if RESULT in attributes:
+            finished = trials.decode(attributes)
+            self._end(claim, finished)
+            self._done.add(finished.config)
+        else:
+            self._drop(claim, "orphaned")
+        return True
+
+    def _end(self, claim: int, trial: Trial) -> bool:
+        """Completes a claim; False if it was failed meanwhile."""
+        state, value = trials.verdict(trial)
+        try:
+            self._storage.set_trial_user_attr(claim, RESULT, trials.encode(trial))
+            values = None if value is None else [value]
+            self._storage.set_trial_state_values(claim, state, values)
+        except UpdateFinishedTrialError:
+            # An earlier attempt was written, or this process was taken for gone.
+            return self._storage.get_trial(claim).state in FINISHED
+        return True
+
+    def _drop(self, claim: int, why: str) -> None:
+        with suppress(UpdateFinishedTrialError):  # another process ended it
+            self._storage.set_trial_user_attr(claim, "ended", why)
+            self._storage.set_trial_state_values(claim, TrialState.FAIL)
+
+    def _create(self, trial: FrozenTrial) -> int:
+        try:
+            return self._storage.create_new_trial(self._study, template_trial=trial)
+        except ValueError:
+            # A database accepts only the words of the study's first trial. Parameters are for
+            # people to read; the configuration is an attribute too.
+            plain, kinds = copy(trial), trial.distributions.items()
+            plain.distributions = {
+                name: kind for name, kind in kinds if not isinstance(kind, CategoricalDistribution)
+            }
+            plain.params = {name: trial.params[name] for name in plain.distributions}
+            return self._storage.create_new_trial(self._study, template_trial=plain)
+
+    def _running(self) -> list[FrozenTrial]:
+        return self._storage.get_all_trials(self._study, deepcopy=False, states=RUNNING)
+
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study, number)
