@@ -54,23 +54,23 @@ def build(template: Template, arch: str, cache: Path | None) -> Program | Compil
     return compiled(template, arch)
 
 
-def test_both_choose_from_single_launches_without_a_workspace() -> None:
+def test_contest_has_single_launches_only() -> None:
     plans = [registry.plan(config, PROBLEM) for config in kept()]
     assert {(len(plan.launches), plan.workspace, plan.counters) for plan in plans} == {(1, 0, 0)}
 
 
-def test_only_some_values_of_a_parameter_are_kept() -> None:
+def test_values_of_a_parameter_can_be_restricted() -> None:
     assert {config.integer("bm") for config in kept("bm=64")} == {64}
     with pytest.raises(BadParameter, match="no configuration"):
         kept("bm=7")
 
 
-def test_so_many_configurations_at_most_are_drawn() -> None:
+def test_number_of_configurations_can_be_limited() -> None:
     drawn = live.common(PROBLEM, H100, live.kept(KEPT), 10)
     assert len({*drawn} & {*kept()}) == 10
 
 
-def test_our_tuning_chooses_from_the_part() -> None:
+def test_our_tuning_searches_the_contest() -> None:
     configs = kept()
     part = Part(PROBLEM, "simt", configs)
     there = part.candidates(FakeRunner(time_of), lambda one: one == configs[3], survey=5)
@@ -94,7 +94,7 @@ def test_our_trace_has_each_best_with_its_time(
     assert time_of(trace.chosen).time_us == best_us
 
 
-def test_kernel_tuners_times_are_milliseconds_since_it_was_called() -> None:
+def test_kernel_tuner_times_are_milliseconds() -> None:
     results = [
         {"bm": 1, "time": 0.5, "timestamp": "1970-01-01 00:01:40.500000+00:00"},
         {"bm": 2, "__error__": "x", "timestamp": "1970-01-01 00:01:41+00:00"},
@@ -118,7 +118,7 @@ def a_trace(*numbers: int) -> Trace:
     return Trace("autotune", 0, 60.0, 99, 1, steps, steps[-1].config)
 
 
-def test_a_tuner_is_near_once_it_holds_what_one_clock_says_is_near() -> None:
+def test_tuner_is_near_by_the_final_timing() -> None:
     judged = {config(1): 120.0, config(2): 104.0, config(3): 101.5, config(4): 100.0}
     row = contenders.row(a_trace(1, 2, 3), judged)
     assert row["within"] == {
@@ -128,12 +128,12 @@ def test_a_tuner_is_near_once_it_holds_what_one_clock_says_is_near() -> None:
     assert row["share"] == 100.0 / 101.5
 
 
-def test_what_is_wrong_in_the_last_round_is_worth_nothing() -> None:
+def test_wrong_result_in_the_last_round_is_worthless() -> None:
     row = contenders.row(a_trace(1, 2), {config(1): 100.0})
     assert (row["within"]["2%"]["seconds"], row["share"]) == (1.0, 0.0)
 
 
-def test_the_last_round_has_every_best_and_the_fastest_of_recordings(tmp_path: Path) -> None:
+def test_last_round_times_bests_and_recorded_fastest(tmp_path: Path) -> None:
     path = tmp_path / "sweep.json.gz"
     recorded().save(path)
     rows = [row for row in Recording.load(path).rows if row.config.family == "simt"]
@@ -145,7 +145,7 @@ def test_the_last_round_has_every_best_and_the_fastest_of_recordings(tmp_path: P
     assert not {failed, rows[3].config} & {*found}
 
 
-def test_one_clock_judges_what_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_round_times_correct_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "compile", build)
     how = contest()
     wrong, *others = how.configs
@@ -154,7 +154,7 @@ def test_one_clock_judges_what_is_right(tmp_path: Path, monkeypatch: pytest.Monk
     assert judged == {one: time_of(one).time_us for one in others}
 
 
-def test_the_file_says_what_it_was_made_with() -> None:
+def test_results_have_provenance() -> None:
     how, judged = contest(), {config(1): 120.0, config(2): 100.0}
     target = Target(FakeRunner(time_of), ORIGIN)
     made = live.results(how, target, [a_trace(1, 2)], judged, "5eed")
@@ -170,7 +170,7 @@ def test_the_file_says_what_it_was_made_with() -> None:
 @pytest.mark.parametrize(
     "words", [("--sampler", "magic"), ("--strategy", "magic"), ("--backend", "magic")]
 )
-def test_an_unknown_way_is_a_usage_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_unknown_tuner_is_a_usage_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     app = Typer()
     app.command()(live.main)
     ran = CliRunner().invoke(app, [str(tmp_path), "8x8x8", "--device", "h100", *words])
@@ -188,7 +188,7 @@ def gpu() -> Any:
     return kernel_tuner_gpu
 
 
-def test_it_launches_what_we_launch(gpu: Any) -> None:
+def test_kernel_tuner_launches_the_same_grid(gpu: Any) -> None:
     configs = kept()
     kernel = gpu.Kernel(PROBLEM, configs)
     for one in configs[::17]:
@@ -196,7 +196,7 @@ def test_it_launches_what_we_launch(gpu: Any) -> None:
         assert (made.grid, made.threads, made.shared) == (launch.grid, launch.block, launch.shared)
 
 
-def test_its_source_names_the_constants_of_the_template(gpu: Any) -> None:
+def test_source_defines_the_template_constants(gpu: Any) -> None:
     configs = kept()
     made = gpu.instance(gpu.Kernel(PROBLEM, configs), configs[0])
     arguments = registry.plan(configs[0], PROBLEM).main.template.arguments
@@ -205,12 +205,12 @@ def test_its_source_names_the_constants_of_the_template(gpu: Any) -> None:
     assert made.source.splitlines()[: len(lines)] == lines
 
 
-def test_it_sees_the_configurations_and_no_others(gpu: Any) -> None:
+def test_kernel_tuner_sees_exactly_the_contest(gpu: Any) -> None:
     configs = kept()
     assert gpu.size_of(gpu.Kernel(PROBLEM, configs)) == len(configs)
 
 
-def test_arguments_that_vary_follow_the_parameters(gpu: Any) -> None:
+def test_varying_arguments_follow_the_parameters(gpu: Any) -> None:
     configs = kept()
     kernel = gpu.Kernel(PROBLEM, configs)
     given = kernel.arguments({"a": "A", "b": "B", "c": "C"})
@@ -286,7 +286,7 @@ class FakeCupy:
         return time_of(self.config(self.launched[-1][0])).time_us / 1e3
 
 
-def test_it_searches_the_space_on_a_gpu_that_is_a_fake(
+def test_kernel_tuner_searches_on_a_fake_gpu(
     gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kernel_tuner.backends import cupy as backend
@@ -313,16 +313,14 @@ def test_it_searches_the_space_on_a_gpu_that_is_a_fake(
     assert len(arguments) == len(found[0].arguments)
 
 
-def test_what_breaks_it_off_keeps_what_it_had(gpu: Any, tmp_path: Path) -> None:
+def test_interrupted_contest_keeps_its_trace(gpu: Any, tmp_path: Path) -> None:
     del gpu
     trace = contenders.theirs(contest(), 0, tmp_path)  # there is no CuPy, or no GPU
     assert trace.broken
     assert (trace.evaluations, trace.chosen) == (0, None)
 
 
-def test_a_rehearsal_needs_no_gpu(
-    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_rehearsal_needs_no_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gpu.Instance, "compile", lambda *_: b"code")
     monkeypatch.setattr(live, "compile", build)
     there = space.Space(kept())

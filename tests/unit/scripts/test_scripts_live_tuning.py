@@ -32,7 +32,7 @@ def run(*more: dict[str, Any]) -> live.Run:
     return live.Run([STARTED, *TRIALS, *more, FINISHED])
 
 
-def test_a_run_is_summed_up() -> None:
+def test_summary_of_a_run() -> None:
     assert run().summary(best_us=100.0) == {
         "started_s": 0.5,
         "first_s": 1.0,
@@ -50,20 +50,20 @@ def test_a_run_is_summed_up() -> None:
     }
 
 
-def test_a_run_that_finds_nothing_good_says_so() -> None:
+def test_summary_without_a_good_kernel() -> None:
     summary = run().summary(best_us=90.0)
     assert (summary["good_s"], summary["trials_until_good"]) == (None, None)
 
 
-def test_a_run_that_stopped_by_itself_says_so() -> None:
+def test_summary_of_a_run_that_stopped_by_itself() -> None:
     assert run({"what": "enough", "at_s": 4.6, "outlook": 0.001}).summary(100.0)["stopped"]
 
 
-def test_the_fastest_is_that_of_the_trials_that_ran() -> None:
+def test_fastest_ignores_failed_trials() -> None:
     assert run().fastest_us == 100.0
 
 
-def test_medians_are_of_all_runs() -> None:
+def test_medians_cover_all_runs() -> None:
     runs = [{**run().summary(100.0), "good_s": good} for good in (1.0, 5.0, 2.0)]
     found = live.medians(runs)
     assert (found["good_s"], found["trials"], found["late"]) == (2.0, 4, 0)
@@ -73,23 +73,23 @@ def test_medians_are_of_all_runs() -> None:
     ("good", "median", "late"),
     [((1.0, None, 2.0), 2.0, 1), ((1.0, None, None), None, 2)],
 )
-def test_what_was_never_found_took_forever(
+def test_never_found_counts_as_infinite(
     good: tuple[float | None, ...], median: float | None, late: int
 ) -> None:
     found = live.medians([{**run().summary(100.0), "good_s": one} for one in good])
     assert (found.get("good_s"), found["late"]) == (median, late)
 
 
-def test_the_fastest_recorded_is_known_where_there_is_a_recording(tmp_path: Path) -> None:
+def test_fastest_recorded_time_is_read(tmp_path: Path) -> None:
     recorded().save(tmp_path / f"{PROBLEM.slug}.json.gz")
     assert live.recorded_us(PROBLEM, tmp_path) == FASTEST_US
 
 
-def test_where_nothing_is_recorded_anything_is_faster(tmp_path: Path) -> None:
+def test_without_a_recording_it_is_infinite(tmp_path: Path) -> None:
     assert live.recorded_us(Problem(8, 8, 8), tmp_path) == float("inf")
 
 
-def test_a_row_is_shown_in_one_line() -> None:
+def test_row_is_one_line() -> None:
     summary = run().summary(100.0)
     row = {"best_known_us": 100.0, "cold": summary, "warm": {**summary, "good_s": None}}
     assert live.shown(row) == (
@@ -98,7 +98,7 @@ def test_a_row_is_shown_in_one_line() -> None:
     )
 
 
-def test_a_run_tells_what_its_tuning_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_reports_events_of_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = live.PROGRAM.replace("observer=", "device='replay:h100', observer=")
     monkeypatch.setattr(live, "PROGRAM", there)
     told = live.run(Problem(1024, 1024, 1024), 2.0, 0, tmp_path)

@@ -60,7 +60,7 @@ def config(number: int) -> Config:
 
 
 @pytest.mark.parametrize("name", ["space.csv", "space.csv.gz"])
-def test_a_table_has_a_row_a_configuration(tmp_path: Path, name: str) -> None:
+def test_table_has_one_row_a_configuration(tmp_path: Path, name: str) -> None:
     space = spaces.load(table(tmp_path / name), True)
     assert space.outcomes == {
         Config.of("table", {"bm": 16, "order": "rows"}): Measurement(400.0),
@@ -80,24 +80,24 @@ def test_a_table_without_times_is_refused(tmp_path: Path, text: str) -> None:
         spaces.load(table(tmp_path / "space.csv", text), True)
 
 
-def test_a_blind_space_has_all_that_was_recorded_and_no_guesses(recording: Path) -> None:
+def test_blind_space_is_complete_and_has_no_guesses(recording: Path) -> None:
     space = spaces.load(recording, True)
     assert set(space.configs) == {row.config for row in sample_recording.recorded().rows}
     assert not space.guesses
 
 
-def test_else_it_has_what_tuning_has(recording: Path) -> None:
+def test_space_has_the_guesses_of_tuning(recording: Path) -> None:
     space = spaces.load(recording, False)
     assert {one.family for one in space.configs} == {"simt"}
     assert space.guesses
 
 
-def test_shares_are_of_the_shortest_time_of_the_space() -> None:
+def test_shares_are_of_the_shortest_time() -> None:
     space = of_times({1: 10.0, 2: 8.0})
     assert [space.share(one) for one in space.configs] == [0.8, 1.0]
 
 
-def test_the_noise_of_a_seed_is_the_same_for_all_methods() -> None:
+def test_noise_depends_on_the_seed_alone() -> None:
     space = of_times({1: 10.0, 2: 8.0}, spread_us=0.1)
     first, second, other = (space.drawn(Random(seed)) for seed in (1, 1, 2))
     assert first == second != other
@@ -108,11 +108,11 @@ def a_run(*tried: float) -> Run:
     return Run("any", tried, tuple(chosen), 1.0)
 
 
-def test_a_search_that_is_at_its_end_keeps_its_choice() -> None:
+def test_ended_search_keeps_its_choice() -> None:
     assert [a_run(0.5, 0.9).after(count) for count in (1, 2, 50)] == [0.5, 0.9, 0.9]
 
 
-def test_it_counts_evaluations_until_a_share() -> None:
+def test_evaluations_until_a_share_are_counted() -> None:
     assert [a_run(0.5, 0.96, 0.0).until(share) for share in (0.95, 0.98)] == [2, math.inf]
 
 
@@ -124,25 +124,25 @@ def test_a_row_has_means_and_counts() -> None:
     assert row["until"]["98%"] == {"median": None, "p90": None, "runs": 1}
 
 
-def test_a_choice_is_right_if_nothing_much_better_was_tried() -> None:
+def test_choice_is_right_if_none_tried_is_much_better() -> None:
     chosen = [Run("any", (0.9, 1.0), (0.9, last), 1.0) for last in (0.9, 0.996, 1.0)]
     assert [one.right for one in chosen] == [False, True, True]
 
 
-def test_what_was_seen_to_be_fastest_is_chosen() -> None:
+def test_fastest_measured_is_chosen() -> None:
     space = of_times({1: 10.0, 2: 8.0, 3: 16.0})
     times = {3: 20.0, 1: 9.0, 2: 9.5}  # noise made the second of them look the better one
     trials = [Trial(config(number), Measurement(time)) for number, time in times.items()]
     assert [*replay.choices(space, trials, None)] == [0.5, 0.8, 0.8]
 
 
-def test_a_rematch_decides_by_other_times() -> None:
+def test_rematch_decides_by_new_times() -> None:
     space = of_times({1: 10.0, 2: 8.0})
     trials = [Trial(config(1), Measurement(7.0)), Trial(config(2), Measurement(8.0))]
     assert [*replay.choices(space, trials, Random(0))] == [0.8, 1.0]
 
 
-def test_of_tied_leaders_the_one_that_takes_less_is_chosen() -> None:
+def test_tied_leaders_are_decided_by_resources() -> None:
     space = of_times({1: 10.0, 2: 10.1}, spread_us=0.5)
     taken = {config(1): Resources(256, 128, 0), config(2): Resources(256, 64, 0)}
     space = replace(space, resources=taken)
@@ -155,7 +155,7 @@ def test_of_tied_leaders_the_one_that_takes_less_is_chosen() -> None:
     assert [*replay.choices(space, trials, Silent(0))][-1] == 10.0 / 10.1
 
 
-def test_nothing_is_chosen_before_something_runs() -> None:
+def test_no_choice_before_the_first_time() -> None:
     space = of_times({1: 10.0, 2: 8.0})
     trials = [Trial(config(1), Failure("launch", "-")), Trial(config(2), Measurement(8.0))]
     assert [*replay.choices(space, trials, None)] == [0.0, 1.0]
@@ -186,7 +186,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_it_prints_a_row_a_method_and_writes_what_it_is_of(recording: Path, tmp_path: Path) -> None:
+def test_prints_rows_and_writes_provenance(recording: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.json"
     ran = run(
         *(recording, "--sampler", "tpe", "--sampler", "random", "--seeds", 3, "--jobs", 1),
@@ -214,11 +214,11 @@ def test_an_unknown_method_is_a_usage_error(recording: Path, words: tuple[str, .
     assert ran.exit_code == 2
 
 
-def test_a_file_that_is_no_space_is_a_usage_error(tmp_path: Path) -> None:
+def test_invalid_file_is_a_usage_error(tmp_path: Path) -> None:
     assert run(table(tmp_path / "space.csv", "")).exit_code == 2
 
 
-def test_without_kernel_tuner_it_says_what_to_install(
+def test_missing_kernel_tuner_names_the_install(
     recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kernel_tuner", None)
@@ -236,7 +236,7 @@ def theirs() -> Any:
     return kernel_tuner_replay
 
 
-def test_a_grid_has_what_varies_and_a_number_for_what_is_absent(theirs: Any) -> None:
+def test_grid_has_varying_parameters_and_gaps(theirs: Any) -> None:
     configs = [
         Config.of("simt", {"bm": 64, "bn": 32, "order": "rows"}),
         Config.of("gemv", {"bn": 32, "depth": 4}),
@@ -273,7 +273,7 @@ def test_a_strategy_tries_configurations_of_the_space_once(
     assert set(asked) <= set(space.configs)
 
 
-def test_a_run_of_theirs_follows_from_its_seed(theirs: Any, recording: Path) -> None:
+def test_kernel_tuner_run_follows_from_its_seed(theirs: Any, recording: Path) -> None:
     space = spaces.load(recording, True)
     first, second, other = (
         theirs.search(space, "genetic_algorithm", seed, 15, space.outcomes).configs

@@ -1,4 +1,4 @@
-"""Whatever fails while a problem is tuned: no measured trial is lost, and the record is right."""
+"""Failures during tuning lose no measured trial and leave a correct record."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def go(
 
 
 def told(store: Store) -> list[Trial]:
-    """What the journal holds, which has to be readable as it is."""
+    """The trials of the journal, which must be readable as it is."""
     [path] = (store.root / "studies").rglob("*.log")
     backend = optuna.storages.journal.JournalFileBackend(str(path))
     [name] = optuna.get_all_study_names(optuna.storages.JournalStorage(backend))
@@ -72,7 +72,7 @@ def told(store: Store) -> list[Trial]:
 
 
 class Noting(GpuRunner):
-    """Keeps what came back, which is then not to be lost.
+    """Keeps the outcomes that came back; none of them may be lost.
 
     Attributes:
         came: the outcomes by configuration.
@@ -92,7 +92,7 @@ class Noting(GpuRunner):
 
 
 class Killer(threading.Thread):
-    """Kills the workers of a runner: one in five while it starts, the others while they measure."""
+    """Kills workers of a runner: one in five while it starts, the rest while they measure."""
 
     def __init__(self, runner: Noting, spawned: list[int]) -> None:
         super().__init__(daemon=True)
@@ -133,13 +133,13 @@ class Until(Silent):
 
 
 def away(directory: Path, seconds: float) -> None:
-    """Takes a directory away for a while, as a server does that is started anew."""
+    """Removes a directory for a while, as a restarting file server does."""
     directory.rename(directory.with_name("away"))
     time.sleep(seconds)
     directory.with_name("away").rename(directory)
 
 
-def test_a_hundred_kills_and_ten_seconds_without_storage_lose_nothing(
+def test_100_kills_and_an_outage_lose_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawned: list[int] = []
@@ -160,17 +160,18 @@ def test_a_hundred_kills_and_ten_seconds_without_storage_lose_nothing(
     outage.join()
     runner.close()
     assert {trial.config: trial.outcome for trial in told(store)} == runner.came
-    failed = [one for one in runner.came.values() if isinstance(one, Failure)]
-    times = [one.time_us for one in runner.came.values() if isinstance(one, Measurement)]
+    outcomes = runner.came.values()
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    times = [outcome.time_us for outcome in outcomes if isinstance(outcome, Measurement)]
     assert killer.kills == KILLS
     assert 0 < len(failed) <= KILLS < len(times)
-    assert all("SIGKILL" in one.reason for one in failed)
+    assert all("SIGKILL" in failure.reason for failure in failed)
     saved = store.load(runner.device, SQUARE)
     assert saved is not None
     assert saved.best.measurement.time_us == min(times)
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_started_again(
+def test_worker_killed_at_its_start_is_restarted(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
@@ -179,7 +180,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(
     runner.close()
 
 
-def test_who_kills_every_worker_is_to_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_killed_at_every_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STARTS", 2)
     runner = Noting("doomed")
     with pytest.raises(RunnerError, match=r"the worker did not start: .*SIGKILL"):
@@ -187,7 +188,7 @@ def test_who_kills_every_worker_is_to_be_looked_for(monkeypatch: pytest.MonkeyPa
     runner.close()
 
 
-def test_what_a_candidate_breaks_costs_it_alone(store: Store) -> None:
+def test_faulty_candidate_costs_only_itself(store: Store) -> None:
     runner = Noting("faulty", time_limit=0.5)
     record = go(runner, store)
     runner.close()
@@ -200,7 +201,7 @@ def test_what_a_candidate_breaks_costs_it_alone(store: Store) -> None:
     assert (record.best.config.integer("tile_width"), record.provenance.trials) == (23, SPACE)
 
 
-def test_a_compiler_that_dies_costs_its_candidate_alone(store: Store) -> None:
+def test_compiler_crash_costs_only_its_candidate(store: Store) -> None:
     def frail(template: Template, arch: str) -> Program:
         if template.expression.startswith("tiled<24"):
             subprocess.run([sys.executable, "-c", "import os; os.abort()"], check=True)
@@ -216,7 +217,7 @@ def test_a_compiler_that_dies_costs_its_candidate_alone(store: Store) -> None:
     assert record.best.config == tiled(23, specialized=0)
 
 
-def test_a_full_disk_is_an_error_that_leaves_what_was_there(
+def test_full_disk_is_an_error_and_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
@@ -230,7 +231,7 @@ def test_a_full_disk_is_an_error_that_leaves_what_was_there(
     assert (record.best.config, record.provenance.trials) == (tiled(23, specialized=0), SPACE)
 
 
-def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
+def test_trials_a_full_disk_refuses_are_rescued(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
@@ -241,7 +242,7 @@ def test_what_a_full_disk_does_not_take_is_kept_elsewhere(
     assert {trial.config for trial in told(store)} >= set(runner.measured)
 
 
-def test_the_device_does_not_wait_for_a_storage_that_is_gone(store: Store) -> None:
+def test_device_does_not_wait_for_a_missing_storage(store: Store) -> None:
     begun: list[float] = []
 
     def outcome(config: Config) -> Measurement:
@@ -257,7 +258,7 @@ def test_the_device_does_not_wait_for_a_storage_that_is_gone(store: Store) -> No
     assert {trial.config for trial in told(store)} == set(runner.measured)
 
 
-# What a process does that is not alone, or is interrupted: it notes what it measures.
+# A tuner that logs what it measures; it runs beside another one, or is interrupted.
 PROCESS = """
 import sys, time
 from pathlib import Path
@@ -293,7 +294,7 @@ def measured(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def test_two_tuners_of_one_problem_lose_nothing_of_each_other(store: Store, tmp_path: Path) -> None:
+def test_two_tuners_of_one_problem_lose_nothing(store: Store, tmp_path: Path) -> None:
     logs = [tmp_path / "one", tmp_path / "other"]
     for tuner in [started(store, log) for log in logs]:
         errors = tuner.communicate(timeout=60)[1]
@@ -306,7 +307,7 @@ def test_two_tuners_of_one_problem_lose_nothing_of_each_other(store: Store, tmp_
     assert saved.best.config == tiled(23, specialized=0)
 
 
-def test_two_tuners_of_one_problem_measure_nothing_twice(store: Store, tmp_path: Path) -> None:
+def test_two_tuners_of_one_problem_repeat_nothing(store: Store, tmp_path: Path) -> None:
     logs = [tmp_path / "one", tmp_path / "other"]
     for tuner in [started(store, log) for log in logs]:
         assert tuner.wait(timeout=60) == 0
@@ -330,9 +331,7 @@ def interrupted(store: Store, log: Path, pauses: list[float]) -> subprocess.Pope
 
 
 @pytest.mark.parametrize("pauses", [[], [0.002], [0.02, 0.02]])
-def test_ctrl_c_however_often_loses_nothing(
-    store: Store, tmp_path: Path, pauses: list[float]
-) -> None:
+def test_repeated_ctrl_c_loses_nothing(store: Store, tmp_path: Path, pauses: list[float]) -> None:
     log = tmp_path / "log"
     tuner = interrupted(store, log, pauses)
     assert tuner.returncode == -signal.SIGINT

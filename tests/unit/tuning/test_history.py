@@ -1,4 +1,4 @@
-"""What a search has given out, and which families are still worth it."""
+"""The trials of a search as indices, and the families worth more trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def history() -> History:
 
 
 def behind(by: float, trials: int = LEAST, value: float | None = None) -> History:
-    """The second family has had so many trials, and its best is so many times slower."""
+    """The second family has `trials` trials, and its best is `by` times as slow."""
     made = history()
     made.finish(0, math.log(100.0))
     for index in SECOND[:trials]:
@@ -33,20 +33,20 @@ def free(made: History) -> list[int]:
     return [int(index) for index in np.flatnonzero(made.left)]
 
 
-def test_what_was_given_out_is_not_left() -> None:
+def test_started_configuration_is_not_left() -> None:
     made = history()
     made.start(3)
     assert free(made) == [index for index in range(40) if index != 3]
 
 
-def test_what_is_taken_back_is_left_again() -> None:
+def test_released_configuration_is_left_again() -> None:
     made = history()
     made.start(3)
     made.release(3)
     assert (free(made), list(made.pending)) == ([*range(40)], [])
 
 
-def test_what_has_come_back_is_not_taken_back() -> None:
+def test_finished_configuration_is_not_released() -> None:
     made = history()
     made.start(3)
     made.finish(3, 1.0)
@@ -54,13 +54,13 @@ def test_what_has_come_back_is_not_taken_back() -> None:
     assert 3 not in free(made)
 
 
-def test_what_comes_back_unasked_is_not_left() -> None:
+def test_finished_but_never_started_is_not_left() -> None:
     made = history()
     made.finish(4, 1.0)
     assert 4 not in free(made)
 
 
-def test_what_is_pending_keeps_its_order() -> None:
+def test_pending_keeps_its_order() -> None:
     made = history()
     for index in (7, 2, 9):
         made.start(index)
@@ -68,14 +68,14 @@ def test_what_is_pending_keeps_its_order() -> None:
     assert list(made.pending) == [7, 9]
 
 
-def test_the_best_is_the_least_of_all_families() -> None:
+def test_best_is_the_least_of_all_families() -> None:
     made = history()
     for index, value in ((5, 3.0), (25, 2.0), (6, 4.0)):
         made.finish(index, value)
     assert made.best == 25
 
 
-def test_a_failure_is_never_the_best() -> None:
+def test_failure_is_never_the_best() -> None:
     made = history()
     made.finish(5, math.inf)
     assert (made.best, made.told, made.values) == (None, [5], [math.inf])
@@ -91,37 +91,37 @@ def test_a_failure_is_never_the_best() -> None:
     ],
     ids=["far behind", "near", "hardly tried", "all fail"],
 )
-def test_a_family_that_is_far_behind_gets_nothing(made: History, left: set[int]) -> None:
+def test_family_far_behind_is_not_left(made: History, left: set[int]) -> None:
     assert {index // 20 for index in free(made)} == left
 
 
-def test_a_family_that_is_far_behind_gets_something_once_the_others_are_used_up() -> None:
+def test_family_far_behind_is_left_if_no_other_is() -> None:
     made = behind(9.0)
     for index in FIRST:
         made.start(index)
     assert free(made) == [*SECOND[LEAST:]]
 
 
-def test_as_long_as_nothing_has_a_time_no_family_is_behind() -> None:
+def test_without_times_no_family_is_behind() -> None:
     made = history()
     for index in SECOND[:LEAST]:
         made.finish(index, math.inf)
     assert len(free(made)) == 40 - LEAST
 
 
-def test_a_family_that_led_falls_behind_when_another_overtakes_it() -> None:
+def test_overtaken_family_falls_behind() -> None:
     made = behind(0.99 * FAR)
     made.finish(1, math.log(50.0))
     assert {index // 20 for index in free(made)} == {0}
 
 
-def test_rivals_are_the_best_of_each_family_that_is_near() -> None:
+def test_rivals_are_the_best_of_close_families() -> None:
     assert sorted(behind(0.99 * FAR).rivals()) == [0, 20]
 
 
-def test_a_family_that_is_far_behind_has_no_rival() -> None:
+def test_family_far_behind_has_no_rival() -> None:
     assert behind(1.01 * FAR).rivals() == [0]
 
 
-def test_there_are_no_rivals_as_long_as_nothing_has_a_time() -> None:
+def test_no_rivals_without_times() -> None:
     assert history().rivals() == []

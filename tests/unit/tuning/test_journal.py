@@ -1,4 +1,4 @@
-"""The journal of a study: nothing that was finished is lost, whatever ends the process."""
+"""The journal of a study: no finished trial is lost, whatever ends the process."""
 
 from __future__ import annotations
 
@@ -63,35 +63,35 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_the_journal_gives_back_what_was_added(tmp_path: Path) -> None:
+def test_journal_returns_added_trials(tmp_path: Path) -> None:
     opened = journal(tmp_path / "a" / "study.log")
     add(opened, MEASURED)
     add(opened, FAILED)
     assert journal(tmp_path / "a" / "study.log").told == [MEASURED, FAILED]
 
 
-def test_a_trial_is_one_line(tmp_path: Path) -> None:
+def test_unclaimed_trial_is_one_line(tmp_path: Path) -> None:
     opened = journal(tmp_path / "study.log")
     before = (tmp_path / "study.log").read_bytes().count(b"\n")
     add(opened, MEASURED)
     assert (tmp_path / "study.log").read_bytes().count(b"\n") == before + 1
 
 
-def test_studies_of_one_file_are_apart(tmp_path: Path) -> None:
+def test_studies_of_one_file_are_separate(tmp_path: Path) -> None:
     add(journal(tmp_path / "study.log", "simt@old"), MEASURED)
     assert journal(tmp_path / "study.log", "simt@new").told == []
 
 
-def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
-    add(one, MEASURED)
-    add(other, FAILED)
-    add(one, MEASURED)
+def test_two_journals_of_one_file_keep_each_others_trials(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    add(first, MEASURED)
+    add(second, FAILED)
+    add(first, MEASURED)
     assert journal(tmp_path / "study.log").told == [MEASURED, FAILED, MEASURED]
 
 
 @pytest.mark.parametrize("left", [1, 40, -1])
-def test_a_torn_last_line_costs_that_line_alone(tmp_path: Path, left: int) -> None:
+def test_torn_last_line_costs_that_line_alone(tmp_path: Path, left: int) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)
     add(opened, MEASURED)
@@ -105,7 +105,7 @@ def test_a_torn_last_line_costs_that_line_alone(tmp_path: Path, left: int) -> No
     assert journal(path).told == [MEASURED, FAILED]
 
 
-def test_a_line_torn_by_another_process_is_mended_by_the_next_to_write(tmp_path: Path) -> None:
+def test_next_write_mends_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)
     with path.open("ab") as file:
@@ -118,7 +118,7 @@ def test_a_line_torn_by_another_process_is_mended_by_the_next_to_write(tmp_path:
     "garbage",
     [b"\x00\xff\n", b"{}\n", b"[1]\n", b"3\n", b'{"op_code": 99, "worker_id": "newer"}\n'],
 )
-def test_a_broken_journal_is_kept_aside_and_begun_anew(tmp_path: Path, garbage: bytes) -> None:
+def test_broken_journal_is_kept_aside(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "study.log"
     add(journal(path), MEASURED)
     path.write_bytes(garbage + path.read_bytes())
@@ -127,7 +127,7 @@ def test_a_broken_journal_is_kept_aside_and_begun_anew(tmp_path: Path, garbage: 
     assert (tmp_path / "study.log.broken-1").read_bytes().startswith(garbage)
 
 
-def test_a_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
+def test_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     add(journal(path), MEASURED)
     path.write_bytes(path.read_bytes().replace(b'"spread_us"', b'"spread_ns"'))
@@ -136,7 +136,7 @@ def test_a_trial_of_another_version_is_not_misread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("time", [b'"12"', b"-12.5", b"0", b"NaN", b"null"])
-def test_a_time_that_is_none_is_not_believed(tmp_path: Path, time: bytes) -> None:
+def test_invalid_time_is_refused(tmp_path: Path, time: bytes) -> None:
     path = tmp_path / "study.log"
     add(journal(path), MEASURED)
     path.write_bytes(path.read_bytes().replace(b'"time_us":12.5', b'"time_us":' + time))
@@ -144,24 +144,24 @@ def test_a_time_that_is_none_is_not_believed(tmp_path: Path, time: bytes) -> Non
         assert journal(path).told == []
 
 
-def test_a_directory_in_the_place_of_a_journal_is_refused(tmp_path: Path) -> None:
+def test_directory_as_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "study.log").mkdir()
     with pytest.raises(CacheError, match=r"study\.log: cannot be written: Is a directory"):
         journal(tmp_path / "study.log")
 
 
-def test_a_journal_on_a_full_disk_is_refused(tmp_path: Path) -> None:
+def test_new_journal_on_a_full_disk_is_refused(tmp_path: Path) -> None:
     with small_files(100), pytest.raises(CacheError, match=r"study\.log: cannot be written: File"):
         journal(tmp_path / "study.log")
 
 
-def test_a_journal_where_nothing_can_be_written_is_refused(tmp_path: Path) -> None:
+def test_unwritable_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError, match="file"):
         journal(tmp_path / "file" / "study.log")
 
 
-def test_a_full_disk_is_said_in_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
+def test_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path, patience_s=0.1)
     add(opened, MEASURED)
@@ -170,7 +170,7 @@ def test_a_full_disk_is_said_in_one_line_and_leaves_what_was_there(tmp_path: Pat
     assert journal(path).told == [MEASURED]
 
 
-def test_once_there_is_room_again_what_was_kept_is_written(tmp_path: Path) -> None:
+def test_kept_trials_are_written_once_there_is_room(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path, patience_s=0.1)
     with small_files(path.stat().st_size + 100):
@@ -182,7 +182,7 @@ def test_once_there_is_room_again_what_was_kept_is_written(tmp_path: Path) -> No
     assert journal(path).told == [FAILED, MEASURED]
 
 
-def test_the_journal_is_a_study_that_optuna_reads(tmp_path: Path) -> None:
+def test_optuna_loads_the_journal_as_a_study(tmp_path: Path) -> None:
     add(journal(tmp_path / "study.log"), MEASURED)
     backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
     study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
@@ -190,23 +190,21 @@ def test_the_journal_is_a_study_that_optuna_reads(tmp_path: Path) -> None:
     assert study.best_trial.params["bm"] == MEASURED.config.values["bm"]
 
 
-def test_the_journal_holds_no_pickle(tmp_path: Path) -> None:
+def test_journal_holds_no_pickle(tmp_path: Path) -> None:
     add(journal(tmp_path / "study.log"), MEASURED)
     assert all(json.loads(line) for line in (tmp_path / "study.log").read_bytes().splitlines())
 
 
-def test_a_journal_holds_trials_of_several_families(tmp_path: Path) -> None:
+def test_journal_holds_several_families(tmp_path: Path) -> None:
     axes = axes_of([*CONFIGS, *OTHERS])
-    trials = [Trial(one, Measurement(5.0)) for one in (CONFIGS[3], OTHERS[2])]
+    trials = [Trial(config, Measurement(5.0)) for config in (CONFIGS[3], OTHERS[2])]
     opened = Journal(tmp_path / "study.log", "both", axes)
     for trial in trials:
         add(opened, trial)
     assert Journal(tmp_path / "study.log", "both", axes).told == trials
 
 
-def test_optuna_is_neither_heard_nor_silenced(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_optuna_logging_is_left_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = optuna.logging.get_verbosity()
     add(journal(tmp_path / "study.log"), MEASURED)
     assert capfd.readouterr() == ("", "")
@@ -221,33 +219,33 @@ def measured(config: Config, time_us: float = 12.5) -> Trial:
 
 
 def states(path: Path) -> list[tuple[str, str | None]]:
-    """How Optuna sees each trial of the study, and why those ended that have no outcome."""
+    """The state of each trial as Optuna sees it, and why one without an outcome ended."""
     backend = optuna.storages.journal.JournalFileBackend(str(path))
     study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
-    return [(one.state.name, one.user_attrs.get("ended")) for one in study.trials]
+    return [(trial.state.name, trial.user_attrs.get("ended")) for trial in study.trials]
 
 
 def left_behind(
     monkeypatch: pytest.MonkeyPatch, path: Path, *, host: str | None = None, finish: bool = False
 ) -> None:
-    """A claim on the first configuration by a process that is no more, or of another host."""
+    """Leaves a claim on the first configuration by a process that has ended or of another host."""
     owner = trials.owner() | {"host": host or socket.gethostname(), "started": "long ago"}
     with monkeypatch.context() as patch:
         patch.setattr(trials, "owner", lambda: owner)
-        there = journal(path)
-    assert there.claim(CONFIGS[0])
+        opened = journal(path)
+    assert opened.claim(CONFIGS[0])
     if finish:
-        add(there, measured(CONFIGS[0]))
+        add(opened, measured(CONFIGS[0]))
 
 
-def test_what_is_claimed_is_no_one_elses_to_try(tmp_path: Path) -> None:
-    one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
-    assert one.claim(CONFIGS[0])
-    assert not other.claim(CONFIGS[0])
-    assert other.claim(CONFIGS[1])
+def test_claimed_configuration_is_refused_to_others(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    assert first.claim(CONFIGS[0])
+    assert not second.claim(CONFIGS[0])
+    assert second.claim(CONFIGS[1])
 
 
-def test_a_claim_is_a_running_trial_with_its_parameters_and_its_process(tmp_path: Path) -> None:
+def test_claim_is_a_running_trial_naming_its_process(tmp_path: Path) -> None:
     journal(tmp_path / "study.log").claim(CONFIGS[4])
     backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
     study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
@@ -257,7 +255,7 @@ def test_a_claim_is_a_running_trial_with_its_parameters_and_its_process(tmp_path
     assert claimer == (socket.gethostname(), os.getpid())
 
 
-def test_a_claim_is_completed_with_its_outcome(tmp_path: Path) -> None:
+def test_outcome_completes_the_claim(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)
     for trial in (MEASURED, FAILED):
@@ -268,44 +266,44 @@ def test_a_claim_is_completed_with_its_outcome(tmp_path: Path) -> None:
     assert journal(path).told == [MEASURED, FAILED]
 
 
-def test_what_another_has_finished_is_not_tried_again(tmp_path: Path) -> None:
-    one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
-    add(one, MEASURED)
-    assert not other.claim(MEASURED.config)
+def test_finished_configuration_is_refused_to_others(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    add(first, MEASURED)
+    assert not second.claim(MEASURED.config)
 
 
-def test_of_two_that_claim_at_once_the_first_in_the_storage_has_it(
+def test_first_of_two_simultaneous_claims_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "study.log"
-    one, other = journal(path), journal(path)
+    first, second = journal(path), journal(path)
     granted: list[bool] = []
     create = SharedStudy._create
 
-    def late(ledger: SharedStudy, trial: FrozenTrial) -> int:
-        """The other looks, and then the first writes before it does."""
+    def late(study: SharedStudy, trial: FrozenTrial) -> int:
+        """The first journal claims after the second has looked and before it writes."""
         monkeypatch.setattr(SharedStudy, "_create", create)
-        granted.append(one.claim(CONFIGS[0]))
-        return create(ledger, trial)
+        granted.append(first.claim(CONFIGS[0]))
+        return create(study, trial)
 
     monkeypatch.setattr(SharedStudy, "_create", late)
-    granted.append(other.claim(CONFIGS[0]))
+    granted.append(second.claim(CONFIGS[0]))
     assert granted == [True, False]
     assert states(path) == [("RUNNING", None), ("FAIL", "another process was faster")]
 
 
-def test_news_are_what_the_others_finished_and_what_they_try(tmp_path: Path) -> None:
-    one, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
-    other.claim(CONFIGS[5])
-    add(other, MEASURED)
-    one.claim(CONFIGS[6])
-    assert one.news() == News((MEASURED,), frozenset({CONFIGS[5]}))
-    add(other, FAILED)
-    one.flush()
-    assert one.news() == News((FAILED,), frozenset({CONFIGS[5]}))
+def test_news_are_the_others_results_and_claims(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    second.claim(CONFIGS[5])
+    add(second, MEASURED)
+    first.claim(CONFIGS[6])
+    assert first.news() == News((MEASURED,), frozenset({CONFIGS[5]}))
+    add(second, FAILED)
+    first.flush()
+    assert first.news() == News((FAILED,), frozenset({CONFIGS[5]}))
 
 
-def test_what_was_told_and_what_is_its_own_are_no_news(tmp_path: Path) -> None:
+def test_own_trials_and_told_ones_are_no_news(tmp_path: Path) -> None:
     add(journal(tmp_path / "study.log"), MEASURED)
     opened = journal(tmp_path / "study.log")
     opened.claim(CONFIGS[5])
@@ -313,7 +311,7 @@ def test_what_was_told_and_what_is_its_own_are_no_news(tmp_path: Path) -> None:
     assert opened.news() == News((), frozenset())
 
 
-def test_what_is_finished_after_closing_is_written_all_the_same(tmp_path: Path) -> None:
+def test_trial_finished_after_closing_is_written(tmp_path: Path) -> None:
     opened = journal(tmp_path / "study.log")
     opened.claim(MEASURED.config)
     opened.close()
@@ -321,7 +319,7 @@ def test_what_is_finished_after_closing_is_written_all_the_same(tmp_path: Path) 
     assert journal(tmp_path / "study.log").told == [MEASURED]
 
 
-def test_closing_gives_up_what_was_claimed_and_not_finished(tmp_path: Path) -> None:
+def test_closing_releases_unfinished_claims(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)
     opened.claim(CONFIGS[0])
@@ -331,7 +329,7 @@ def test_closing_gives_up_what_was_claimed_and_not_finished(tmp_path: Path) -> N
     assert journal(path).claim(CONFIGS[0])
 
 
-def test_the_claims_of_a_dead_process_are_failed_on_opening(
+def test_opening_fails_claims_of_dead_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "study.log"
@@ -341,9 +339,7 @@ def test_the_claims_of_a_dead_process_are_failed_on_opening(
     assert again.claim(CONFIGS[0])
 
 
-def test_a_result_without_its_state_is_a_finished_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_claim_with_a_result_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "study.log"
     left_behind(monkeypatch, path, finish=True)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
@@ -351,7 +347,7 @@ def test_a_result_without_its_state_is_a_finished_trial(
     assert states(path) == [("COMPLETE", None)]
 
 
-def test_a_process_that_dies_later_bars_nothing(
+def test_process_that_dies_later_blocks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = journal(tmp_path / "study.log")
@@ -362,7 +358,7 @@ def test_a_process_that_dies_later_bars_nothing(
 
 
 @pytest.mark.parametrize("later_s", [60.0, SILENT_S + 60.0])
-def test_a_process_of_another_host_is_gone_once_it_was_silent_for_long(
+def test_old_claim_of_another_host_is_abandoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: float
 ) -> None:
     path = tmp_path / "study.log"
@@ -372,9 +368,7 @@ def test_a_process_of_another_host_is_gone_once_it_was_silent_for_long(
     assert journal(path).claim(CONFIGS[0]) == (later_s > SILENT_S)
 
 
-def test_a_trial_of_a_process_that_was_taken_for_gone_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_of_a_failed_claim_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "study.log"
     opened = journal(path)
     opened.claim(MEASURED.config)
@@ -386,7 +380,7 @@ def test_a_trial_of_a_process_that_was_taken_for_gone_is_not_lost(
     assert journal(path).told == [MEASURED]
 
 
-# What each of several processes does: it claims all it can get, in the same order as the others.
+# Claims every configuration it can get, in the same order as other processes.
 PROCESS = """
 import sys, time
 from test_journal import CONFIGS, journal, measured
@@ -410,25 +404,25 @@ def process(where: str, then: str = "ends") -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("url", ["journal://{}/study.log", "sqlite:///{}/study.db"])
-def test_processes_at_once_try_everything_once_and_lose_nothing(tmp_path: Path, url: str) -> None:
+def test_concurrent_processes_try_all_once(tmp_path: Path, url: str) -> None:
     where = url.format(tmp_path)
-    processes = [process(where) for _ in range(3)]
-    tried = [line for one in processes for line in one.communicate(timeout=60)[0].splitlines()]
-    assert [one.returncode for one in processes] == [0, 0, 0]
+    running = [process(where) for _ in range(3)]
+    tried = [line for each in running for line in each.communicate(timeout=60)[0].splitlines()]
+    assert [each.returncode for each in running] == [0, 0, 0]
     assert set(tried) == set(map(str, CONFIGS))
-    assert sorted(str(one.config) for one in journal(where).told) == sorted(tried)
+    assert sorted(str(trial.config) for trial in journal(where).told) == sorted(tried)
     # A crowded database may answer late.
     assert len(tried) == len(CONFIGS) or where.startswith("sqlite")
 
 
-def test_a_claim_holds_as_long_as_its_process_lives(tmp_path: Path) -> None:
+def test_claim_lasts_as_long_as_its_process(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
-    other = process(f"journal://{path}", "dies")
-    assert other.stdout is not None
-    assert other.stdout.readline() == f"{CONFIGS[0]}\n"
+    claimer = process(f"journal://{path}", "dies")
+    assert claimer.stdout is not None
+    assert claimer.stdout.readline() == f"{CONFIGS[0]}\n"
     before = journal(path).claim(CONFIGS[0])
-    other.kill()
-    other.communicate()
+    claimer.kill()
+    claimer.communicate()
     assert (before, journal(path).claim(CONFIGS[0])) == (False, True)
 
 
@@ -451,10 +445,10 @@ def journal_lines(directory: Path) -> int:
     return (directory / "study.log").read_bytes().count(b"\n")
 
 
-def test_what_is_finished_while_the_storage_is_gone_is_written_once_it_is_back(
+def test_trials_of_an_outage_are_written_after_it(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "there" / "study.log"
+    path = tmp_path / "mounted" / "study.log"
     opened = journal(path)
     add(opened, measured(CONFIGS[0]))
     path.parent.rename(tmp_path / "away")
@@ -469,7 +463,7 @@ def test_what_is_finished_while_the_storage_is_gone_is_written_once_it_is_back(
     assert [trial.config for trial in journal(path).told] == CONFIGS[:5]
 
 
-def test_another_file_in_the_place_of_the_journal_is_not_written_to(tmp_path: Path) -> None:
+def test_file_that_replaced_the_journal_is_untouched(tmp_path: Path) -> None:
     path = tmp_path / "study.log"
     opened = journal(path, patience_s=0.1)
     path.unlink()
@@ -479,8 +473,8 @@ def test_another_file_in_the_place_of_the_journal_is_not_written_to(tmp_path: Pa
     assert path.read_bytes() == b""
 
 
-def test_what_a_storage_never_takes_is_kept_and_restored(tmp_path: Path, cache: Path) -> None:
-    path = tmp_path / "there" / "study.log"
+def test_unwritten_trials_are_rescued_and_restored(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
     opened = journal(path, patience_s=0.5)
     path.parent.rename(tmp_path / "away")
     opened.finish(MEASURED)
@@ -495,8 +489,8 @@ def test_what_a_storage_never_takes_is_kept_and_restored(tmp_path: Path, cache: 
     assert not kept.exists()
 
 
-def test_a_journal_that_was_closed_in_vain_bars_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "there" / "study.log"
+def test_claims_of_an_unwritable_journal_block_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
     opened = journal(path, patience_s=0.1)
     opened.claim(CONFIGS[0])
     path.parent.rename(tmp_path / "away")
@@ -507,7 +501,7 @@ def test_a_journal_that_was_closed_in_vain_bars_nothing(tmp_path: Path) -> None:
     assert journal(path).claim(CONFIGS[0])
 
 
-def test_what_does_not_fit_into_the_rescue_file_leaves_it_as_it_was() -> None:
+def test_full_disk_leaves_the_rescue_file_intact() -> None:
     path = rescue.keep("place", "simt", [MEASURED])
     assert path is not None
     with small_files(path.stat().st_size + 100):
@@ -517,8 +511,8 @@ def test_what_does_not_fit_into_the_rescue_file_leaves_it_as_it_was() -> None:
     assert restored == [MEASURED]
 
 
-def test_what_can_be_kept_nowhere_is_said(tmp_path: Path, cache: Path) -> None:
-    path = tmp_path / "there" / "study.log"
+def test_trials_that_fit_nowhere_are_reported_lost(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
     opened = journal(path, patience_s=0.5)
     path.parent.rename(tmp_path / "away")
     cache.write_text("a file")
@@ -527,7 +521,7 @@ def test_what_can_be_kept_nowhere_is_said(tmp_path: Path, cache: Path) -> None:
         opened.close()
 
 
-def test_a_broken_rescue_file_is_passed_over(tmp_path: Path) -> None:
+def test_broken_rescue_file_is_passed_over(tmp_path: Path) -> None:
     path = rescue.path_of(str(tmp_path / "study.log"), "simt")
     path.parent.mkdir(parents=True)
     path.write_text("{}\n")
@@ -536,8 +530,8 @@ def test_a_broken_rescue_file_is_passed_over(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_an_interrupt_ends_the_waiting(tmp_path: Path, cache: Path) -> None:
-    path = tmp_path / "there" / "study.log"
+def test_interrupt_ends_the_waiting(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
     opened = journal(path)
     path.parent.rename(tmp_path / "away")
     opened.finish(MEASURED)
@@ -551,7 +545,7 @@ def test_an_interrupt_ends_the_waiting(tmp_path: Path, cache: Path) -> None:
     signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_process_that_ends_without_closing_has_written_everything(tmp_path: Path) -> None:
+def test_process_without_close_writes_everything(tmp_path: Path) -> None:
     code = PROCESS.replace("opened.close()", "raise SystemExit(3)")
     paths = import_path(Path(__file__).parent)
     command = [sys.executable, "-c", code, f"journal://{tmp_path}/study.log", ""]
@@ -563,7 +557,7 @@ def test_a_process_that_ends_without_closing_has_written_everything(tmp_path: Pa
 # Where a study may be
 
 
-def test_a_study_may_be_in_a_database(tmp_path: Path) -> None:
+def test_study_in_a_database(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     opened = journal(url)
     opened.claim(MEASURED.config)
@@ -574,7 +568,7 @@ def test_a_study_may_be_in_a_database(tmp_path: Path) -> None:
     assert optuna.load_study(study_name="simt", storage=url).best_trial.value == 12.5
 
 
-def test_a_database_takes_trials_of_other_choices(tmp_path: Path) -> None:
+def test_database_accepts_words_new_to_the_study(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     add(Journal(url, "simt", axes_of(CONFIGS[:2])), measured(CONFIGS[0]))
     opened = journal(url, patience_s=0.0)
@@ -586,7 +580,7 @@ def test_a_database_takes_trials_of_other_choices(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["journal://{}/study.log", "{}/study.log"])
-def test_words_name_a_journal_file(tmp_path: Path, form: str) -> None:
+def test_url_or_path_names_a_journal_file(tmp_path: Path, form: str) -> None:
     add(journal(form.format(tmp_path)), MEASURED)
     assert journal(tmp_path / "study.log").told == [MEASURED]
 
@@ -598,26 +592,24 @@ def test_words_name_a_journal_file(tmp_path: Path, form: str) -> None:
         ("magic://somewhere", "no URL of a storage"),
     ],
 )
-def test_what_is_no_storage_is_refused(where: str, reason: str) -> None:
+def test_invalid_storage_is_a_usage_error(where: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         journal(where)
 
 
-def test_a_database_without_its_driver_says_what_is_missing() -> None:
+def test_missing_database_driver_is_named() -> None:
     with pytest.raises(MissingError, match="install the driver of that database") as caught:
         journal("postgresql+pg8000://someone:secret@nowhere/studies")
     assert "secret" not in str(caught.value)
 
 
-def test_a_database_that_cannot_be_reached_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_database_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PAUSES_S", (0.0, 0.0))
     with pytest.raises(CacheError, match=r"study\.db: cannot be written: .*unable to open"):
         journal(f"sqlite:///{tmp_path}/nowhere/study.db")
 
 
-def test_a_database_with_another_kind_of_study_is_refused(tmp_path: Path) -> None:
+def test_study_of_another_program_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     journal(url)
     optuna.load_study(study_name="simt", storage=url).optimize(lambda _: 1.0, n_trials=1)
@@ -625,7 +617,7 @@ def test_a_database_with_another_kind_of_study_is_refused(tmp_path: Path) -> Non
         journal(url)
 
 
-def test_locks_that_a_killed_process_has_left_are_removed(tmp_path: Path) -> None:
+def test_stale_locks_are_removed(tmp_path: Path) -> None:
     stale, fresh = tmp_path / "study.log.lock", tmp_path / "study.log.lock4f1c.rename"
     stale.symlink_to("study.log")
     fresh.touch()

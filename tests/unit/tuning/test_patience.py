@@ -1,4 +1,4 @@
-"""When a search ends because the rest is not worth it."""
+"""The stop rule: further trials are not worth it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOW = 0.9 * ENOUGH
 
 
 def patience(*outlooks: float | None) -> Patience:
-    """It has looked so often, each time when it was due."""
+    """It has looked at these outlooks, each time when a look was due."""
     made = Patience()
     for number, outlook in enumerate(outlooks, 1):
         made.look(number * EVERY, outlook)
@@ -32,26 +32,24 @@ def patience(*outlooks: float | None) -> Patience:
     ],
     ids=["low", "too few", "once worth it", "once unknown", "at last", "never known", "unlooked"],
 )
-def test_it_is_over_after_some_low_outlooks_in_a_row(
-    outlooks: Sequence[float | None], over: bool
-) -> None:
+def test_it_ends_after_low_outlooks_in_a_row(outlooks: Sequence[float | None], over: bool) -> None:
     assert patience(*outlooks).over is over
 
 
 @pytest.mark.parametrize(("trials", "due"), [(0, False), (EVERY - 1, False), (EVERY, True)])
-def test_it_looks_after_some_trials(trials: int, due: bool) -> None:
+def test_look_is_due_after_some_trials(trials: int, due: bool) -> None:
     assert Patience().due(trials) is due
 
 
-def test_it_looks_again_after_as_many() -> None:
+def test_next_look_is_due_after_as_many() -> None:
     made = Patience()
     made.look(EVERY + 3, 0.1)  # several trials came back at once
     assert [made.due(trials) for trials in (2 * EVERY, 2 * EVERY + 3)] == [False, True]
 
 
-def test_once_it_is_over_nothing_is_due() -> None:
+def test_nothing_is_due_once_it_is_over() -> None:
     assert not patience(*[LOW] * LOOKS).due(10**6)
 
 
-def test_it_says_what_was_expected_last() -> None:
+def test_it_keeps_the_last_outlook() -> None:
     assert patience(0.3, 0.2).outlook == 0.2

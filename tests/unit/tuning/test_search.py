@@ -123,14 +123,14 @@ def test_families_are_searched_together(sampler: Sampler) -> None:
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
-def test_a_small_family_that_is_better_is_found(sampler: Sampler) -> None:
+def test_small_but_better_family_is_found(sampler: Sampler) -> None:
     searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
     found = [min(map(of_either, asked(search, 60))) for search in searches]
     assert found == [min(map(thin_cost, thin()))] * 3
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
-def test_a_large_family_overtakes_a_small_one_that_is_soon_at_its_optimum(
+def test_large_family_overtakes_a_small_one(
     sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(THIN, "best_us", 1280.0)  # the other family's best takes 1000
@@ -139,7 +139,7 @@ def test_a_large_family_overtakes_a_small_one_that_is_soon_at_its_optimum(
     assert statistics.median(found) < 1100
 
 
-def test_a_family_is_an_axis_and_what_one_lacks_is_absent() -> None:
+def test_family_is_an_axis_and_gaps_are_none() -> None:
     axes = {axis.name: axis for axis in axes_of(both())}
     assert axes["family"].values == ("synthetic", "thin")
     assert axes["bk"].values == (8, 16, 32, 64, 128)
@@ -147,11 +147,11 @@ def test_a_family_is_an_axis_and_what_one_lacks_is_absent() -> None:
     assert axes["store"].values == (None, "far", "near")
 
 
-def test_a_single_family_has_no_axis_of_its_own() -> None:
+def test_single_family_has_no_family_axis() -> None:
     assert "family" not in {axis.name for axis in axes_of(thin())}
 
 
-def test_a_draw_of_a_family_is_taken_for_it() -> None:
+def test_draw_projects_onto_its_own_family() -> None:
     configs = both()
     axes = {axis.name: axis for axis in axes_of(configs)}
     away = axes["family"].distances("thin")
@@ -162,7 +162,7 @@ def test_a_draw_of_a_family_is_taken_for_it() -> None:
     assert away[~of_thin].min() > farthest
 
 
-def test_nothing_is_away_from_what_is_absent() -> None:
+def test_absent_value_is_at_distance_zero() -> None:
     configs = [*synthetic()[:1], *thin()[:1], *synthetic()[-1:]]
     bm = next(axis for axis in axes_of(configs) if axis.name == "bm")
     assert bm.distances(bm.param(0)).tolist() == [0, 0, 1]
@@ -170,7 +170,7 @@ def test_nothing_is_away_from_what_is_absent() -> None:
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
-def test_a_search_over_families_goes_on_from_what_was_told(sampler: Sampler) -> None:
+def test_search_over_families_continues_from_told(sampler: Sampler) -> None:
     configs = both()
     first = asked(Search(configs, sampler=sampler, seed=4), 40)
     told = [Trial(one, Measurement(of_either(one))) for one in first]
@@ -179,14 +179,14 @@ def test_a_search_over_families_goes_on_from_what_was_told(sampler: Sampler) -> 
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_every_configuration_is_given_out_once(sampler: Sampler) -> None:
+def test_every_configuration_is_proposed_once(sampler: Sampler) -> None:
     configs = synthetic()[::6]
     asked = [trial.config for trial in run(Search(configs, sampler=sampler), 1000)]
     assert sorted(asked) == sorted(configs)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_what_earlier_runs_tried_is_not_given_out_again(sampler: Sampler) -> None:
+def test_told_configurations_are_not_proposed(sampler: Sampler) -> None:
     configs = synthetic()[::6]
     told = run(Search(configs, sampler=sampler), 60)
     again = run(Search(configs, sampler=sampler, told=told), 1000)
@@ -195,18 +195,18 @@ def test_what_earlier_runs_tried_is_not_given_out_again(sampler: Sampler) -> Non
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_several_may_be_asked_for_before_one_is_told(sampler: Sampler) -> None:
+def test_several_may_be_asked_before_one_is_told(sampler: Sampler) -> None:
     search = Search(synthetic(), sampler=sampler)
     asked = [search.ask() for _ in range(12)]
     assert len(set(asked)) == 12
 
 
-def test_exhaustive_goes_in_order() -> None:
+def test_exhaustive_keeps_the_order() -> None:
     configs = synthetic()[:20]
     assert [one.config for one in run(Search(configs, sampler="exhaustive"), 20)] == configs
 
 
-def test_the_first_guesses_come_first() -> None:
+def test_guesses_come_first() -> None:
     configs = synthetic()
     guesses = [configs[700], configs[3], Config("synthetic", (("bm", 7),)), configs[500]]
     first = [trial.config for trial in run(Search(configs, guesses=guesses), 3)]
@@ -214,18 +214,18 @@ def test_the_first_guesses_come_first() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_same_seed_asks_for_the_same(sampler: Sampler) -> None:
+def test_same_seed_repeats_the_proposals(sampler: Sampler) -> None:
     first, second = (run(Search(synthetic(), sampler=sampler, seed=7), 50) for _ in range(2))
     assert first == second
 
 
-def test_another_seed_asks_for_something_else() -> None:
+def test_another_seed_changes_the_proposals() -> None:
     first, second = (run(Search(synthetic(), seed=seed), 50) for seed in (1, 2))
     assert first != second
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
-def test_what_learns_finds_more_in_50_trials_than_chance(sampler: Sampler) -> None:
+def test_learning_samplers_beat_random_in_50_trials(sampler: Sampler) -> None:
     def found(sampler: Sampler, seed: int) -> float:
         return share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
 
@@ -235,7 +235,7 @@ def test_what_learns_finds_more_in_50_trials_than_chance(sampler: Sampler) -> No
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
-def test_what_learns_turns_away_from_what_fails(sampler: Sampler) -> None:
+def test_learning_samplers_avoid_failures(sampler: Sampler) -> None:
     search = Search(synthetic(), sampler=sampler, seed=3)
     asked: list[Config] = []
     for _ in range(80):
@@ -249,7 +249,7 @@ def test_what_learns_turns_away_from_what_fails(sampler: Sampler) -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_search_in_which_all_fails_goes_on(sampler: Sampler) -> None:
+def test_search_continues_if_everything_fails(sampler: Sampler) -> None:
     search = Search(synthetic(), sampler=sampler)
     for _ in range(40):
         config = search.ask()
@@ -259,12 +259,12 @@ def test_a_search_in_which_all_fails_goes_on(sampler: Sampler) -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_single_configuration_can_be_searched(sampler: Sampler) -> None:
+def test_single_configuration_can_be_searched(sampler: Sampler) -> None:
     search = Search(synthetic()[:1], sampler=sampler)
     assert [search.ask(), search.ask()] == [synthetic()[0], None]
 
 
-def test_optuna_is_neither_heard_nor_silenced(capfd: pytest.CaptureFixture[str]) -> None:
+def test_optuna_logging_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:
     before = optuna.logging.get_verbosity()
     run(Search(synthetic()), 3)
     assert capfd.readouterr() == ("", "")

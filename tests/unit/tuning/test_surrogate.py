@@ -1,4 +1,4 @@
-"""The default search: what it does with what it is told, and with what is known beforehand."""
+"""The default search: how it uses results, features and predictions."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def proposed(search: Search, count: int) -> Iterator[Config]:
 
 
 def searched(configs: Sequence[Config], count: int) -> Search:
-    """A search that was told the times of the first so many."""
+    """A search that was told the times of the first `count`."""
     return Search(configs, told=map(result, configs[:count]))
 
 
 def hint(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
-    """A model that is right but for a twentieth."""
+    """A model that errs by a twentieth."""
     del known
     wrong = np.array(
         [0.05 * math.sin(50 * config.integer("a") + 9 * config.integer("d")) for config in configs]
@@ -77,12 +77,12 @@ def until_best(seed: int, describe: Describe | None) -> int:
     return next((place for place, one in enumerate(asked, 1) if time_us(one) == 100), 200)
 
 
-def test_a_model_of_the_times_shortens_the_search() -> None:
+def test_time_model_shortens_the_search() -> None:
     hinted, blind = (sum(until_best(seed, one) for seed in range(3)) for one in (hint, None))
     assert hinted < 0.9 * blind
 
 
-def test_a_model_that_is_wrong_is_overcome() -> None:
+def test_wrong_model_is_overcome() -> None:
     def misled(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
         del known
         return Description(np.empty((len(configs), 0)), 1e4 / np.array([*map(time_us, configs)]))
@@ -90,7 +90,7 @@ def test_a_model_that_is_wrong_is_overcome() -> None:
     assert until_best(0, misled) < 150
 
 
-def test_what_a_model_says_cannot_run_is_not_preferred() -> None:
+def test_unrunnable_predictions_are_not_preferred() -> None:
     def half(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
         given = hint(configs, known)
         assert given.predicted is not None
@@ -104,7 +104,7 @@ def test_what_a_model_says_cannot_run_is_not_preferred() -> None:
     assert first.integer("a") < 4
 
 
-def test_what_was_compiled_is_described_by_its_resources() -> None:
+def test_compiled_configs_are_described_by_resources() -> None:
     seen: dict[Config, Resources | None] = {}
 
     def noted(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
@@ -118,7 +118,7 @@ def test_what_was_compiled_is_described_by_its_resources() -> None:
     assert {config for config, known in seen.items() if known == TAKEN} == {*tried}
 
 
-def test_guesses_come_first_and_their_tail_only_while_nothing_is_known() -> None:
+def test_tail_of_guesses_ends_with_the_first_result() -> None:
     configs = space()
     guesses = configs[100 : 100 + 2 * SURE]
     given = [*proposed(Search(configs, guesses=guesses), 2 * SURE)]
@@ -126,21 +126,21 @@ def test_guesses_come_first_and_their_tail_only_while_nothing_is_known() -> None
     assert not {*given[SURE:]} >= {*guesses[SURE:]}
 
 
-def test_all_guesses_are_given_out_before_the_first_comes_back() -> None:
+def test_all_guesses_precede_the_first_result() -> None:
     configs = space()
     guesses = configs[100 : 100 + 2 * SURE]
     search = Search(configs, guesses=guesses)
     assert [search.ask() for _ in guesses] == guesses
 
 
-def test_a_family_far_behind_gets_no_more_trials() -> None:
+def test_slow_family_gets_no_more_trials() -> None:
     configs = [*space(), *space("two")]  # three times slower
     given = [*proposed(Search(configs, seed=1), 80)]
     late = [config.family for config in given].count("two")
     assert 0 < late <= LEAST + 2
 
 
-def test_what_fails_is_avoided() -> None:
+def test_failing_region_is_avoided() -> None:
     configs = space()
     search = Search(configs, seed=2)
     given: list[Config] = []
@@ -154,20 +154,20 @@ def test_what_fails_is_avoided() -> None:
 
 
 @pytest.mark.parametrize("fits", [0, 1])
-def test_a_spare_one_fits(fits: int) -> None:
+def test_spare_configuration_fits(fits: int) -> None:
     search = Search(space(), told=map(result, space()[::70]))
     spare = search.spare(lambda config: config.integer("d") % 2 == fits)
     assert spare is not None
     assert spare.integer("d") % 2 == fits
 
 
-def test_a_spare_one_is_given_out_once() -> None:
+def test_spare_configuration_is_proposed_once() -> None:
     search = searched(space(), 60)
     given = [search.spare(lambda _: True) for _ in range(10)]
     assert len({*given, *(search.ask() for _ in range(10))}) == 20
 
 
-def test_a_spare_one_is_told_like_any_other() -> None:
+def test_spare_configuration_is_told_as_usual() -> None:
     search = searched(space(), 60)
     spare = search.spare(lambda _: True)
     assert spare is not None
@@ -175,34 +175,34 @@ def test_a_spare_one_is_told_like_any_other() -> None:
     assert spare not in [*proposed(search, 20)]
 
 
-def test_there_is_no_spare_one_if_nothing_fits() -> None:
+def test_no_spare_if_nothing_fits() -> None:
     assert searched(space(), 60).spare(lambda _: False) is None
 
 
-def test_there_is_no_spare_one_as_long_as_nothing_has_a_time() -> None:
+def test_no_spare_before_the_first_time() -> None:
     assert Search(space()).spare(lambda _: True) is None
 
 
-def test_there_is_no_spare_one_at_the_end() -> None:
+def test_no_spare_at_the_end() -> None:
     configs = space()[:50]
     assert searched(configs, 50).spare(lambda _: True) is None
 
 
-def test_what_does_not_fit_is_not_used_up() -> None:
+def test_unfit_configurations_stay_available() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
     search.spare(lambda _: False)
     assert {*proposed(search, 60)} == {*configs[50:]}
 
 
-def test_what_another_process_holds_is_not_given_out() -> None:
+def test_excluded_configurations_are_not_proposed() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
     search.exclude(frozenset(configs[50:55]))
     assert {*proposed(search, 60)} == {*configs[55:]}
 
 
-def test_what_another_process_lets_go_of_is_given_out_again() -> None:
+def test_readmitted_configurations_are_proposed() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
     search.exclude(frozenset(configs[50:55]))
@@ -210,7 +210,7 @@ def test_what_another_process_lets_go_of_is_given_out_again() -> None:
     assert {*proposed(search, 60)} == {*configs[50:52], *configs[55:]}
 
 
-def test_what_is_given_up_is_not_given_out_again_until_the_other_lets_go() -> None:
+def test_given_up_config_waits_for_the_other_process() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
     claimed = search.ask()
@@ -222,7 +222,7 @@ def test_what_is_given_up_is_not_given_out_again_until_the_other_lets_go() -> No
     assert (claimed in others, len(others), search.ask()) == (False, 9, claimed)
 
 
-def test_what_is_asked_for_here_is_not_let_go_of_by_others() -> None:
+def test_exclusion_does_not_free_an_asked_config() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
     here = search.ask()
@@ -232,7 +232,7 @@ def test_what_is_asked_for_here_is_not_let_go_of_by_others() -> None:
     assert here not in [*proposed(search, 60)]
 
 
-def test_what_others_find_out_counts() -> None:
+def test_learned_trials_guide_the_search() -> None:
     configs = space()
     search = searched(configs, 50)
     optimum = next(config for config in configs if time_us(config) == 100)
@@ -245,7 +245,7 @@ def test_what_others_find_out_counts() -> None:
     assert min(off) == 1
 
 
-def test_what_is_unknown_or_told_already_is_not_learnt() -> None:
+def test_unknown_and_told_trials_are_not_learned() -> None:
     configs = space()[:60]
     search = searched(configs, 50)
     search.learn(Trial(Config("three", ()), Measurement(1.0)))
@@ -253,7 +253,7 @@ def test_what_is_unknown_or_told_already_is_not_learnt() -> None:
     assert {*proposed(search, 60)} == {*configs[50:]}
 
 
-def test_the_outlook_is_unknown_at_first() -> None:
+def test_outlook_is_unknown_at_first() -> None:
     assert searched(space(), OUTLOOK - 1).outlook() is None
 
 
@@ -263,20 +263,20 @@ def test_other_samplers_have_no_outlook() -> None:
     assert Search(configs, sampler="tpe", told=told).outlook() is None
 
 
-def test_nothing_that_has_a_time_leaves_all_to_hope_for() -> None:
+def test_outlook_without_times_is_infinite() -> None:
     configs = space()
     told = [Trial(config, Failure("launch", "no")) for config in configs[:OUTLOOK]]
     assert Search(configs, told=told).outlook() == math.inf
 
 
-def test_there_is_much_to_gain_far_from_the_optimum() -> None:
+def test_outlook_is_large_far_from_the_optimum() -> None:
     configs = sorted(space(), key=time_us)
     outlook = Search(configs, told=map(result, configs[-OUTLOOK * 20 :: 20])).outlook()
     assert outlook is not None
     assert outlook > 0.02
 
 
-def test_there_is_little_to_gain_once_all_good_ones_are_tried() -> None:
+def test_outlook_is_small_once_all_good_are_tried() -> None:
     configs = sorted(space(), key=time_us)
     outlook = Search(configs, told=map(result, [*configs[:100], *configs[100::40]])).outlook()
     assert outlook is not None
@@ -284,13 +284,13 @@ def test_there_is_little_to_gain_once_all_good_ones_are_tried() -> None:
 
 
 @pytest.mark.parametrize("told", [50, 49], ids=["all are told", "one is pending"])
-def test_there_is_nothing_to_gain_from_nothing(told: int) -> None:
+def test_outlook_of_an_exhausted_space_is_zero(told: int) -> None:
     search = searched(space()[:50], told)
     search.ask()
     assert search.outlook() == 0
 
 
-def test_nothing_is_asked_twice_by_several_at_once() -> None:
+def test_nothing_is_proposed_twice_in_flight() -> None:
     configs = space()[::16]
     search, under_way, given = Search(configs), list[Config](), list[Config]()
     while (config := search.ask()) is not None:
@@ -301,13 +301,13 @@ def test_nothing_is_asked_twice_by_several_at_once() -> None:
     assert sorted(given) == sorted(configs)
 
 
-def test_several_at_once_are_not_all_alike() -> None:
+def test_proposals_in_flight_differ() -> None:
     search = searched(space(), 200)
     given = [search.ask() for _ in range(16)]
     assert len({config.params[:2] for config in given if config is not None}) > 4
 
 
-def test_an_optimum_outside_of_the_sample_of_a_large_space_is_found(
+def test_optimum_outside_the_sample_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(surrogate, "SAMPLE", 400)
@@ -325,7 +325,7 @@ def test_an_optimum_outside_of_the_sample_of_a_large_space_is_found(
     assert found == [100.0] * 3
 
 
-def test_the_neighbours_in_a_large_space_are_those_in_all_of_it(
+def test_neighbours_are_searched_in_the_whole_space(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(surrogate, "SAMPLE", 400)
@@ -340,7 +340,7 @@ def test_the_neighbours_in_a_large_space_are_those_in_all_of_it(
     assert described < 0.25  # a tenth of the space is in the sample
 
 
-def test_only_the_sample_of_a_large_space_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_sample_of_a_large_space_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(surrogate, "SAMPLE", 400)
     monkeypatch.setattr(surrogate, "FIRST", 100)
     monkeypatch.setattr(surrogate, "AROUND", 60)
@@ -357,12 +357,12 @@ def test_only_the_sample_of_a_large_space_is_described(monkeypatch: pytest.Monke
     assert len(seen) <= 400 + 10 * 60
 
 
-def test_the_same_seed_asks_the_same_with_a_model_too() -> None:
+def test_same_seed_repeats_with_a_model() -> None:
     first, second = ([*proposed(Search(space(), seed=7, describe=hint), 30)] for _ in range(2))
     assert first == second
 
 
-def test_what_counts_can_be_another_time() -> None:
+def test_value_can_be_the_cold_time() -> None:
     def cold(config: Config) -> Trial:
         return Trial(config, Measurement(1e5 / time_us(config), cold_us=time_us(config)))
 
