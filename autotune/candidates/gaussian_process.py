@@ -166,10 +166,11 @@ def posterior_loss(logs: Floats, squares: Floats, values: Floats) -> tuple[float
     half = solve_lower(root, np.eye(len(values)))
     precision = half.T @ half
     weights = precision @ values
-    center = Covariance.prior(len(scales)).logs
-    spreads = np.array([LENGTH_SPREAD] * len(scales) + [SIGNAL_SPREAD, NOISE_SPREAD])
-    pull = (logs - center) / np.square(spreads)
-    loss = 0.5 * (values @ weights + pull @ (logs - center)) + np.log(np.diag(root)).sum()
+    off, spreads = logs - math.log(LENGTH), np.full(len(logs), LENGTH_SPREAD)
+    off[-2:] = logs[-2:] - np.log((SIGNAL, NOISE))
+    spreads[-2:] = SIGNAL_SPREAD, NOISE_SPREAD
+    pull = off / np.square(spreads)
+    loss = 0.5 * (values @ weights + pull @ off) + np.log(np.diag(root)).sum()
     outer = 0.5 * (precision - np.outer(weights, weights))
     gradient = pull
     gradient[:-2] += np.tensordot(outer * slopes, squares, 2) * scales
