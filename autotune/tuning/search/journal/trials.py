@@ -90,9 +90,11 @@ def decode(attributes: Attributes) -> Trial:
     # Before there were claims, the parts of the result were attributes by themselves.
     result = attributes.get(RESULT, attributes)
     outcome, resources = result["outcome"], result["resources"]
+    # A field that this version does not know is an error, so that no other version is misread.
+    fields = Failure(**outcome) if "stage" in outcome else Measurement(**outcome)
     return Trial(
         config=Config.parse(attributes["config"]),
-        outcome=Failure(**outcome) if "stage" in outcome else codec.measurement(outcome),
+        outcome=fields if isinstance(fields, Failure) else codec.measurement(asdict(fields)),
         resources=resources and Resources(**resources),
         occupancy=result["occupancy"],
         limiter=result["limiter"],
