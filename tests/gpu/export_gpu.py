@@ -44,10 +44,10 @@ def product_of(problem: Problem, **given: Any) -> Product:
         EPILOGUES.index(problem.epilogue),
         OUTPUTS.index(problem.output),
     )
-    one = Product(problem.m, problem.n, problem.k, problem.batch, *codes)
+    call = Product(problem.m, problem.n, problem.k, problem.batch, *codes)
     for name, value in ({"alpha": 1.0} | given).items():
-        setattr(one, name, value)
-    return one
+        setattr(call, name, value)
+    return call
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,12 @@ Draws = Callable[..., Runtime]
 def draws(driver: Driver, cache: Path) -> Draws:
     """Makes runtimes with configurations of a family."""
 
-    def one(family: str, **values: Value) -> Runtime:
+    def runtime_of_family(family: str, **values: Value) -> Runtime:
         if family == "wgmma" and driver.probe(0).compute_capability != (9, 0):
             pytest.skip("wgmma is of compute capability 9.0 alone")
         return drawn(driver, cache, family, values)
 
-    return one
+    return runtime_of_family
 
 
 def _random(torch: Any, compute: str, *shape: int) -> Any:
@@ -112,11 +112,11 @@ def test_out_is_allocated_in_the_type_of_the_kernel(torch: Any, draws: Draws, fa
 def test_batches_are_correct(torch: Any, draws: Draws, family: str, compute: str) -> None:
     product, (m, n, k) = Matmul(draws(family)), ODD
     a, b = _random(torch, compute, 5, m, k), _random(torch, compute, 5, k, n)
-    one = _random(torch, compute, k, n)
+    shared_b = _random(torch, compute, k, n)
     separate: Any = product(a, b, compute=compute)
-    shared: Any = product(a, one, compute=compute)
+    shared: Any = product(a, shared_b, compute=compute)
     assert excess_of(separate, a, b, compute=compute) <= 0
-    assert excess_of(shared, a, one, compute=compute) <= 0
+    assert excess_of(shared, a, shared_b, compute=compute) <= 0
 
 
 @pytest.mark.parametrize("shape", [ALIGNED, ODD])

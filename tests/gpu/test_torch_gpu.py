@@ -207,9 +207,11 @@ def test_linear_matches_pytorch(torch: Any, dtype: str) -> None:
         close(torch, layer(x), plain.relu(), 1e-5)
 
 
-def made_up(driver: Driver, problem: Problem, config: Config, ours: float, cublas: float) -> Record:
+def made_up(
+    driver: Driver, problem: Problem, config: Config, tuned_us: float, cublas: float
+) -> Record:
     """A record of a kernel that works, with invented times."""
-    entry = Entry(config, Measurement(ours), Resources(128, 64, 0), 0.5, "warps")
+    entry = Entry(config, Measurement(tuned_us), Resources(128, 64, 0), 0.5, "warps")
     made = Provenance("13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21T12:00:00Z", 1, 1, 1.0)
     return Record(driver.probe(0), "measured", (entry,), Measurement(cublas), made, problem)
 

@@ -40,17 +40,17 @@ LARGE = 1 << 40
 def tuned() -> dict[Problem, Config]:
     """The fastest configuration on an H100 for each problem of the suites, and for a third of them
     also as a batch with an epilogue."""
-    found: dict[Problem, Config] = {}
+    configs: dict[Problem, Config] = {}
     for suite in SUITES:
         rows = json.loads((RESULTS / f"{suite}.json").read_text())["rows"]
         for number, row in enumerate(rows):
             m, n, k = row["shape"]
             problem = Problem(m, n, k, row["compute"], row["layout"])
-            config = found[problem] = Config.parse(row["config"])
+            config = configs[problem] = Config.parse(row["config"])
             if number % 3 == 0:
                 epilogue = EPILOGUES[1 + number // 3 % 5]
-                found[replace(problem, batch=3, epilogue=epilogue, output="f32")] = config
-    return found
+                configs[replace(problem, batch=3, epilogue=epilogue, output="f32")] = config
+    return configs
 
 
 def fake_build(template: Template, arch: str) -> Program:
@@ -98,14 +98,14 @@ class Call:
 
     def line(self, verb: str = "matmul") -> str:
         """The line that `caller.c` reads; `changed` overrides fields of the call."""
-        one = self.problem
-        bias = (BIAS if one.has_bias else 0) if self.bias is None else self.bias
+        problem = self.problem
+        bias = (BIAS if problem.has_bias else 0) if self.bias is None else self.bias
         fields = {
-            **{"m": one.m, "n": one.n, "k": one.k, "batch": one.batch},
-            "compute": COMPUTES.index(one.compute),
-            "layout": LAYOUTS.index(one.layout),
-            "epilogue": EPILOGUES.index(one.epilogue),
-            "output": OUTPUTS.index(one.output),
+            **{"m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.batch},
+            "compute": COMPUTES.index(problem.compute),
+            "layout": LAYOUTS.index(problem.layout),
+            "epilogue": EPILOGUES.index(problem.epilogue),
+            "output": OUTPUTS.index(problem.output),
             **self.changed,
         }
         numbers = (*fields.values(), self.a, self.b, self.c, bias, *self.leading, *self.strides)

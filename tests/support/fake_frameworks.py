@@ -94,9 +94,9 @@ class FakeTorch(ModuleType):
     def addmm(self, added: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **scale: Any) -> None:
         self._multiplied("addmm", a, b, out, added, **scale)
 
-    def relu_(self, one: Tensor) -> None:
+    def relu_(self, tensor: Tensor) -> None:
         self.products.append(("relu_", {}))
-        np.maximum(one.host, 0, out=one.host)
+        np.maximum(tensor.host, 0, out=tensor.host)
 
     def _multiplied(
         self, name: str, a: Tensor, b: Tensor, out: Tensor, added: Any = None, **scale: Any

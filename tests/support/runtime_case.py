@@ -37,7 +37,7 @@ class Case:
     how: How = "exact"
     vendor: bool = False
     reason: str | None = None
-    found: list[Problem] = field(default_factory=list)
+    looked_up: list[Problem] = field(default_factory=list)
     built: list[str] = field(default_factory=list)
     plans: list[LaunchPlan] = field(default_factory=list)
     alignments: list[Alignment] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Case:
         return self.cuda.calls[before:]
 
     def _find(self, problem: Problem, device: Device) -> Answer | None:
-        self.found.append(problem)
+        self.looked_up.append(problem)
         if self.config is None:
             return None
         note = f"{problem} is not tuned; `autotune tune {problem}` finds its own"

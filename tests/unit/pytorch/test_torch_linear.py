@@ -74,17 +74,17 @@ def test_weight_gradient_is_stored_like_the_weight(gpu: StandIn) -> None:
 
 
 def test_state_dict_is_that_of_nn_linear() -> None:
-    theirs, ours, x = nn.Linear(4, 5), Linear(4, 5), torch.randn(3, 4)
-    ours.load_state_dict(theirs.state_dict())
-    theirs.load_state_dict(ours.state_dict())
-    torch.testing.assert_close(ours(x), theirs(x))
+    original, linear, x = nn.Linear(4, 5), Linear(4, 5), torch.randn(3, 4)
+    linear.load_state_dict(original.state_dict())
+    original.load_state_dict(linear.state_dict())
+    torch.testing.assert_close(linear(x), original(x))
 
 
 def test_layer_of_another_shares_its_parameters() -> None:
-    theirs = nn.Linear(4, 5, dtype=torch.bfloat16).eval()
-    ours = Linear.of(theirs, "relu", "bf16")
-    assert (ours.weight is theirs.weight, ours.bias is theirs.bias) == (True, True)
-    assert (ours.activation, ours.compute, ours.training) == ("relu", "bf16", False)
+    original = nn.Linear(4, 5, dtype=torch.bfloat16).eval()
+    linear = Linear.of(original, "relu", "bf16")
+    assert (linear.weight is original.weight, linear.bias is original.bias) == (True, True)
+    assert (linear.activation, linear.compute, linear.training) == ("relu", "bf16", False)
 
 
 def test_layer_of_another_may_have_no_bias() -> None:
@@ -146,8 +146,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path)
 
 
-def measured(problem: Problem, ours: float, cublas: float) -> Record:
-    best = replace(entry(16, ours), config=tiled(16))
+def measured(problem: Problem, tuned_us: float, cublas: float) -> Record:
+    best = replace(entry(16, tuned_us), config=tiled(16))
     return record(best, problem=problem, baseline_us=cublas)
 
 
@@ -204,8 +204,8 @@ def test_patch_keeps_parameters_hooks_and_names(store: Store) -> None:
     patched(model)
     model(torch.randn(3, 32))
     after = dict(model.named_parameters())
-    assert {name: id(one) for name, one in after.items()} == {
-        name: id(one) for name, one in before.items()
+    assert {name: id(module) for name, module in after.items()} == {
+        name: id(module) for name, module in before.items()
     }
     assert seen == ["called"]
 

@@ -140,8 +140,8 @@ def test_gradients_read_operands_without_copies(
 ) -> None:
     stored = [drawn(3, 4), drawn(4, 5)]
     a, b = (
-        (one if letter == "n" else one.t().contiguous().t()).requires_grad_()
-        for one, letter in zip(stored, forward, strict=True)
+        (operand if letter == "n" else operand.t().contiguous().t()).requires_grad_()
+        for operand, letter in zip(stored, forward, strict=True)
     )
     mm(a, b).backward(drawn(3, 5))
     assert gpu.layouts == [forward, *backward]
@@ -301,11 +301,11 @@ def test_unsupported_type_is_refused_while_tracing() -> None:
                                   "16 bits"])  # fmt: skip
 def test_messages_equal_those_of_the_runtime(case: str) -> None:
     a, b, *rest = operands(BAD[case][0])
-    with pytest.raises(ArrayError) as ours:
+    with pytest.raises(ArrayError) as by_operator:
         mm(a, b, *rest)
-    with pytest.raises(ArrayError) as its:
+    with pytest.raises(ArrayError) as by_runtime:
         arrays.problem_of(described(a, "A"), described(b, "B"), compute=rest[-1] if rest else None)
-    assert str(ours.value) == str(its.value)
+    assert str(by_operator.value) == str(by_runtime.value)
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def test_result_is_written_to_out_and_out_returned(case: Case) -> None:
 
 def test_alpha_scales_the_product_and_beta_the_old_out(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
-    held = out.host.copy()
+    before = out.host.copy()
     case.matmul(a, b, out, alpha=2.0, beta=-0.5)
-    assert _close(out.host, 2 * (a.host @ b.host) - 0.5 * held)
+    assert _close(out.host, 2 * (a.host @ b.host) - 0.5 * before)
 
 
 def test_beta_0_does_not_read_out(case: Case) -> None:
@@ -69,7 +69,7 @@ def test_transposed_views_are_read_without_a_copy(case: Case, layout: str) -> No
     out = case.array(5, 7)
     case.matmul(a, b, out)
     assert _close(out.host, a.host @ b.host)
-    assert case.found == [Problem(5, 7, 3, layout=layout)]
+    assert case.looked_up == [Problem(5, 7, 3, layout=layout)]
 
 
 def test_rows_may_have_gaps(case: Case) -> None:
@@ -173,10 +173,10 @@ def test_warm_call_with_a_workspace_also_checks_for_capture(case: Case) -> None:
 
 def test_new_arrays_of_a_known_signature_reuse_the_kernel(case: Case) -> None:
     case.matmul(*case.operands(4, 8, 16))
-    known = len(case.found), len(case.built), len(case.plans)
+    before = len(case.looked_up), len(case.built), len(case.plans)
     for _ in range(3):
         case.matmul(*case.operands(4, 8, 16))
-    assert (len(case.found), len(case.built)) == known[:2]
+    assert (len(case.looked_up), len(case.built)) == before[:2]
 
 
 def test_shapes_that_share_a_kernel_load_it_once(case: Case) -> None:
@@ -223,16 +223,16 @@ def test_untuned_shape_warns_once_with_the_command(case: Case, how: Any) -> None
         case.matmul(*case.operands(5, 7, 3))
         Kernel(case.runtime, Problem(5, 7, 3), 0)
 
-    with pytest.warns(UntunedWarning, match="autotune tune 5x7x3") as said:
+    with pytest.warns(UntunedWarning, match="autotune tune 5x7x3") as caught:
         act()
-    assert len(said) == 1
+    assert len(caught) == 1
 
 
 def test_warning_points_at_the_caller(case: Case) -> None:
     case.how = "nearest"
-    with pytest.warns(UntunedWarning) as said:
+    with pytest.warns(UntunedWarning) as caught:
         case.matmul(*case.operands(5, 7, 3))
-    assert said[0].filename == __file__
+    assert caught[0].filename == __file__
 
 
 def test_each_untuned_shape_warns(case: Case) -> None:

@@ -39,8 +39,8 @@ def test_unsupported_type_is_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     double = operands[name].host.astype(np.float64)
     operands[name] = Interface(case.cuda.hold(double))
-    said = f"{name} is <f8; the kernels take float32, float16 and bfloat16: convert it"
-    assert refused(case, *operands.values()) == said
+    expected = f"{name} is <f8; the kernels take float32, float16 and bfloat16: convert it"
+    assert refused(case, *operands.values()) == expected
 
 
 @pytest.mark.parametrize("name", ["A", "B", "out"])
@@ -114,8 +114,8 @@ def test_misaligned_address_is_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     address = operands[name].host.ctypes.data + 2
     operands[name] = Interface(operands[name].host, data=(address, False))
-    said = f"{name} is at {address:#x}, no multiple of its 4-byte elements: copy it"
-    assert refused(case, *operands.values()) == said
+    expected = f"{name} is at {address:#x}, no multiple of its 4-byte elements: copy it"
+    assert refused(case, *operands.values()) == expected
 
 
 def test_out_of_another_shape_is_refused(case: Case) -> None:
@@ -178,53 +178,53 @@ def test_out_may_be_other_columns_of_the_input_memory(case: Case) -> None:
     assert np.allclose(out, a @ b.host, atol=1e-5)
 
 
-windows = st.builds(
+memories = st.builds(
     lambda rows, columns, gap, *rest: MatrixMemory(rows, columns, columns + gap, *rest),
     st.integers(1, 5), st.integers(1, 5), st.integers(0, 6), st.integers(1, 3), st.integers(1, 40),
     st.sampled_from((2, 4)),
 )  # fmt: skip
 
 
-def occupied(address: int, window: MatrixMemory) -> list[int]:
+def occupied(address: int, memory: MatrixMemory) -> list[int]:
     """The addresses of every byte of every element."""
     return [
-        address + size * (matrix * window.stride + row * window.leading + column) + byte
-        for size in (window.element_bytes,)
-        for matrix in range(window.count)
-        for row in range(window.rows)
-        for column in range(window.columns)
+        address + size * (matrix * memory.stride + row * memory.leading + column) + byte
+        for size in (memory.element_bytes,)
+        for matrix in range(memory.count)
+        for row in range(memory.rows)
+        for column in range(memory.columns)
         for byte in range(size)
     ]
 
 
-@given(st.integers(0, 120), windows, st.integers(0, 120), windows)
+@given(st.integers(0, 120), memories, st.integers(0, 120), memories)
 def test_overlap_is_never_missed(
-    at: int, one: MatrixMemory, other_at: int, other: MatrixMemory
+    at: int, memory: MatrixMemory, other_at: int, other: MatrixMemory
 ) -> None:
-    shared = {*occupied(2 * at, one)} & {*occupied(2 * other_at, other)}
-    assert overlap(2 * at, one, 2 * other_at, other) or not shared
+    shared = {*occupied(2 * at, memory)} & {*occupied(2 * other_at, other)}
+    assert overlap(2 * at, memory, 2 * other_at, other) or not shared
 
 
-@given(windows)
-def test_extent_ends_behind_the_last_element(window: MatrixMemory) -> None:
-    assert window.extent == max(occupied(0, window)) + 1
+@given(memories)
+def test_extent_ends_behind_the_last_element(memory: MatrixMemory) -> None:
+    assert memory.extent == max(occupied(0, memory)) + 1
 
 
-@given(windows)
-def test_matrices_that_share_an_element_are_not_disjoint(window: MatrixMemory) -> None:
-    shared = occupied(0, window)
-    assert not window.disjoint or len(set(shared)) == len(shared)
+@given(memories)
+def test_matrices_that_share_an_element_are_not_disjoint(memory: MatrixMemory) -> None:
+    shared = occupied(0, memory)
+    assert not memory.disjoint or len(set(shared)) == len(shared)
 
 
 @pytest.mark.parametrize(
-    "window",
+    "memory",
     [
         pytest.param(MatrixMemory(5, 7, 8, 3, 39), id="one behind the other"),
         pytest.param(MatrixMemory(5, 7, 24, 3, 8), id="rows that take turns"),
     ],
 )
-def test_adjacent_matrices_are_disjoint(window: MatrixMemory) -> None:
-    assert window.disjoint
+def test_adjacent_matrices_are_disjoint(memory: MatrixMemory) -> None:
+    assert memory.disjoint
 
 
 @given(*[st.integers(1, 4)] * 4, st.sampled_from((2, 4)))

@@ -28,10 +28,10 @@ def _close(result: Matrix, expected: Matrix) -> bool:
     return result.shape == expected.shape and np.allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def _refused(case: Case, *operands: Any, **given: Any) -> str:
+def _refused(case: Case, *operands: Any, **keywords: Any) -> str:
     """The message of the refusal, which is one line; asserts that nothing was launched."""
     with pytest.raises(ArrayError) as error:
-        case.matmul(*operands, **given)
+        case.matmul(*operands, **keywords)
     assert case.cuda.launches == []
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -44,7 +44,7 @@ def test_batch_multiplies_matrices_pairwise(case: Case) -> None:
     a, b, out = case.array(4, 5, 3), case.array(4, 3, 7), case.array(4, 5, 7)
     assert case.matmul(a, b, out) is out
     assert _close(out.host, a.host @ b.host)
-    assert case.found == [Problem(5, 7, 3, batch=4)]
+    assert case.looked_up == [Problem(5, 7, 3, batch=4)]
 
 
 @pytest.mark.parametrize("shapes", [((4, 5, 3), (3, 7)), ((5, 3), (4, 3, 7))], ids=str)
@@ -66,7 +66,7 @@ def test_batch_of_one_keeps_its_axis(case: Case, torch: FakeTorch) -> None:
     a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((1, 5, 3), (3, 7)))
     out: Any = case.matmul(a, b)
     assert _close(out.host, a.host @ b.host)
-    assert case.found == [Problem(5, 7, 3)]
+    assert case.looked_up == [Problem(5, 7, 3)]
 
 
 def test_out_is_allocated_with_the_batch(case: Case, torch: FakeTorch) -> None:
@@ -82,15 +82,15 @@ def test_batches_of_transposed_views_need_no_copy(case: Case, layout: str) -> No
     out = case.array(4, 5, 7)
     case.matmul(Interface(a), Interface(b), out)
     assert _close(out.host, a @ b)
-    assert case.found == [Problem(5, 7, 3, layout=layout, batch=4)]
+    assert case.looked_up == [Problem(5, 7, 3, layout=layout, batch=4)]
 
 
 def test_matrices_may_have_gaps_between_them(case: Case) -> None:
     a, b, out = case.matrix(8, 6, 3)[::2, :5], case.matrix(4, 3, 7), case.matrix(4, 6, 9)
-    held = out.copy()
+    expected = out.copy()
     case.matmul(Interface(a), Interface(b), Interface(out[:, 1:, 2:]))
-    held[:, 1:, 2:] = a @ b
-    assert _close(out, held)
+    expected[:, 1:, 2:] = a @ b
+    assert _close(out, expected)
 
 
 def test_rows_of_matrices_may_interleave(case: Case) -> None:
@@ -182,14 +182,14 @@ def test_bias_is_shared_by_the_batch(case: Case) -> None:
     a, b, out, bias = case.array(4, 5, 3), case.array(3, 7), case.array(4, 5, 7), case.array(7)
     case.matmul(a, b, out, bias=bias, activation="relu")
     assert _close(out.host, np.maximum(a.host @ b.host + bias.host, 0))
-    assert case.found == [Problem(5, 7, 3, batch=4, epilogue="bias_relu")]
+    assert case.looked_up == [Problem(5, 7, 3, batch=4, epilogue="bias_relu")]
 
 
 def test_each_epilogue_is_its_own_problem(case: Case) -> None:
     a, b, out = case.operands(5, 7, 3)
     for activation in (None, "relu", None, "relu"):
         case.matmul(a, b, out, activation=activation)
-    assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, epilogue="relu")]
+    assert case.looked_up == [Problem(5, 7, 3), Problem(5, 7, 3, epilogue="relu")]
 
 
 def test_tuner_gets_the_epilogue(case: Case) -> None:
@@ -211,15 +211,15 @@ def test_unknown_activation_is_refused(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("shape", "message"),
     [
         ((6,), "bias is (6,); the product has 7 columns: give (7,)"),
         ((1, 7), "bias has 2 dimensions (1, 7); give a vector"),
         ((0,), "bias is empty (0,); every size must be at least 1"),
     ],
 )
-def test_bias_of_another_shape_is_refused(case: Case, shape: tuple[int, ...], said: str) -> None:
-    assert _refused(case, *case.operands(5, 7, 3), bias=case.array(*shape)) == said
+def test_bias_of_another_shape_is_refused(case: Case, shape: tuple[int, ...], message: str) -> None:
+    assert _refused(case, *case.operands(5, 7, 3), bias=case.array(*shape)) == message
 
 
 def test_bias_with_gaps_is_refused(case: Case) -> None:
@@ -250,12 +250,12 @@ def test_kernel_applies_its_activation(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epilogue", "given"), [("bias_relu", {}), ("bias", {"activation": "gelu"})]
+    ("epilogue", "keywords"), [("bias_relu", {}), ("bias", {"activation": "gelu"})]
 )
-def test_kernel_refuses_another_epilogue(case: Case, epilogue: str, given: Any) -> None:
+def test_kernel_refuses_another_epilogue(case: Case, epilogue: str, keywords: Any) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, epilogue=epilogue), 0)
     with pytest.raises(ArrayError, match=f"this kernel is for 5x7x3:f32:nn:{epilogue}"):
-        kernel(*case.operands(5, 7, 3), **given)
+        kernel(*case.operands(5, 7, 3), **keywords)
 
 
 def test_kernel_accepts_a_single_matrix_for_its_batch(case: Case) -> None:
@@ -281,7 +281,7 @@ def test_kernel_launches_on_addresses_of_a_batch(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epilogue", "bias", "said"),
+    ("epilogue", "bias", "message"),
     [
         ("bias", 0, "bias is at 0x0; .* takes an address that is a multiple of 4"),
         ("bias", 0x102, "bias is at 0x102; .* takes an address that is a multiple of 4"),
@@ -289,10 +289,10 @@ def test_kernel_launches_on_addresses_of_a_batch(case: Case) -> None:
     ],
 )
 def test_kernel_refuses_a_missing_or_unexpected_bias(
-    case: Case, epilogue: str, bias: int, said: str
+    case: Case, epilogue: str, bias: int, message: str
 ) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, epilogue=epilogue), 0)
-    with pytest.raises(ArrayError, match=said):
+    with pytest.raises(ArrayError, match=message):
         kernel.launch(0x100, 0x100, 0x100, bias=bias)
 
 

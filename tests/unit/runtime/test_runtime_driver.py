@@ -94,11 +94,11 @@ def test_each_context_has_its_own_workspace(case: Case) -> None:
 
 
 def test_each_threads_default_stream_has_its_own_workspace(case: Case) -> None:
-    found = [launched(case, 2)]
-    thread = threading.Thread(target=lambda: found.append(launched(case, 2)))
+    workspaces = [launched(case, 2)]
+    thread = threading.Thread(target=lambda: workspaces.append(launched(case, 2)))
     thread.start()
     thread.join()
-    assert len(set(found)) == 2
+    assert len(set(workspaces)) == 2
 
 
 def test_outgrown_workspace_stays_for_queued_work(case: Case) -> None:

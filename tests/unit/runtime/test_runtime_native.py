@@ -91,15 +91,15 @@ def test_machine_code_launches_the_same_as_python(case: Case, torch: FakeTorch) 
 def test_machine_code_uses_the_current_stream_of_the_library(
     case: Case, torch: FakeTorch, exchange: Exchange
 ) -> None:
-    given = operands(case, torch)
-    case.matmul(*given)
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
     exchange.stream = 33
-    case.matmul(*given)
+    case.matmul(*arrays)
     assert [launch.stream for launch in case.cuda.launches] == [0, 33]
 
 
 @pytest.mark.parametrize(
-    "other",
+    "change",
     [
         {"alpha": 2.0},
         {"beta": 1.0},
@@ -109,11 +109,11 @@ def test_machine_code_uses_the_current_stream_of_the_library(
     ],
 )
 def test_other_keyword_arguments_are_another_call(
-    case: Case, torch: FakeTorch, other: dict[str, Any]
+    case: Case, torch: FakeTorch, change: dict[str, Any]
 ) -> None:
-    given = operands(case, torch)
-    case.matmul(*given)
-    case.matmul(*given, **other)
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
+    case.matmul(*arrays, **change)
     assert len(prepared(case)) == 2
 
 
@@ -128,8 +128,8 @@ def test_another_address_is_another_call(case: Case, torch: FakeTorch) -> None:
 def test_other_strides_are_another_call(case: Case, torch: FakeTorch) -> None:
     a, b, out = (torch.on("cuda:0", operand.host) for operand in case.operands(4, 4, 4))
     case.matmul(a, b, out)
-    turned = torch.on("cuda:0", a.host.T)
-    case.matmul(turned, b, out)
+    transposed = torch.on("cuda:0", a.host.T)
+    case.matmul(transposed, b, out)
     assert close(out.host, a.host.T @ b.host)
 
 
@@ -141,13 +141,13 @@ def test_another_type_is_another_call(case: Case, torch: FakeTorch) -> None:
     case.matmul(*halves)
     floats: Any = [torch.on("cuda:0", half.view(np.float32)) for half in (a, b[:4], out)]
     case.matmul(*floats)
-    assert [str(problem) for problem in case.found] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
+    assert [str(problem) for problem in case.looked_up] == ["4x8x8:f16:nn", "4x4x4:f32:nn"]
 
 
 def test_bias_is_part_of_the_call(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
-    one, other = (torch.on("cuda:0", case.matrix(7)) for _ in "ab")
-    for bias in (one, None, other, one):
+    first, second = (torch.on("cuda:0", case.matrix(7)) for _ in "ab")
+    for bias in (first, None, second, first):
         case.matmul(a, b, out, bias=bias)
         added = 0 if bias is None else bias.host
         assert close(out.host, a.host @ b.host + added)
@@ -183,35 +183,35 @@ def test_python_enqueues_known_calls_with_scratch_memory(case: Case, torch: Fake
 
 
 def test_thread_of_another_context_enters_that_of_the_device(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
-    case.matmul(*given)
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
     case.cuda.make_context(1)
-    case.matmul(*given)
+    case.matmul(*arrays)
     assert [launch.context for launch in case.cuda.launches] == [1000, 100]
 
 
 def test_kernel_keeps_its_own_calls(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
+    arrays = operands(case, torch)
     kernel = Kernel(case.runtime, Problem(5, 7, 3), 0)
     for _ in range(2):
-        kernel(*given)
+        kernel(*arrays)
     assert (len(kernel._bound), prepared(case)) == (1, [])
 
 
 def test_refused_launch_is_reported(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
-    case.matmul(*given)
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
     case.cuda.refuse = Status.CUDA_ERROR_INVALID_VALUE
     with pytest.raises(RunnerError, match="cuLaunchKernelEx gave CUDA_ERROR_INVALID_VALUE"):
-        case.matmul(*given)
+        case.matmul(*arrays)
 
 
 def test_retuned_problem_is_looked_up_again(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
-    case.matmul(*given)
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
     case.matmul.forget(Problem(5, 7, 3))
-    case.matmul(*given)
-    assert len(case.found) == 2
+    case.matmul(*arrays)
+    assert len(case.looked_up) == 2
 
 
 def test_arrays_that_are_not_exported_are_read_in_python(
@@ -241,12 +241,12 @@ def test_full_table_is_replaced(case: Case, torch: FakeTorch) -> None:
 
 
 def test_forgotten_call_is_kept_again(case: Case, torch: FakeTorch) -> None:
-    given = operands(case, torch)
-    case.matmul(*given)
+    arrays = operands(case, torch)
+    case.matmul(*arrays)
     case.matmul._native.forget()
-    case.matmul(*given)
+    case.matmul(*arrays)
     case.matmul._bound.clear()
-    case.matmul(*given)
+    case.matmul(*arrays)
     assert prepared(case) == []
 
 

@@ -81,13 +81,13 @@ def executable(cuda: MapCuda, *maps: TensorMap) -> Executable:
     return Executable(Gpu(Driver(cuda), 0), plan, [program])
 
 
-def bound(product: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
+def bound(plan: Executable, a: int = ADDRESSES[0], stride: int = 4096) -> Enqueue:
     addresses = a, *ADDRESSES[1:]
-    return product.bind(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0).enqueue
+    return plan.bind(addresses, (64, 64, 64), (stride, 4096, 4096), 0.5, 0.0).enqueue
 
 
-def run(product: Executable, a: int = ADDRESSES[0]) -> None:
-    bound(product, a)(0)
+def run(plan: Executable, a: int = ADDRESSES[0]) -> None:
+    bound(plan, a)(0)
 
 
 def test_tensor_maps_precede_the_other_arguments(cuda: MapCuda) -> None:
@@ -106,8 +106,8 @@ def test_tensor_maps_describe_operands_and_workspace(cuda: MapCuda) -> None:
 
 
 def test_tensor_maps_are_encoded_once_for_each_bound_gemm(cuda: MapCuda) -> None:
-    product = executable(cuda, A, COPY)
-    first, second = bound(product), bound(product, 65536)
+    plan = executable(cuda, A, COPY)
+    first, second = bound(plan), bound(plan, 65536)
     for enqueue in (first, second, first, second):
         enqueue(0)
     assert len(cuda.encoder.calls) == 4
@@ -133,17 +133,17 @@ def test_misaligned_operand_is_refused(cuda: MapCuda) -> None:
 
 
 def test_tensor_maps_are_encoded_in_a_context_of_the_device(cuda: MapCuda) -> None:
-    product = executable(cuda, A)
+    plan = executable(cuda, A)
     contexts: list[int | None] = []
     encode = cuda.encoder._encode
 
-    def noted(*given: int) -> int:
+    def recording(*arguments: int) -> int:
         contexts.append(cuda._stack[-1] if cuda._stack else None)
-        return encode(*given)
+        return encode(*arguments)
 
-    cuda.encoder.answer(noted)
+    cuda.encoder.answer(recording)
     cuda._stack.clear()
-    run(product)
+    run(plan)
     assert contexts == [100]
 
 

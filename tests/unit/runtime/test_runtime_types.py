@@ -62,10 +62,10 @@ def _product(a: Any, b: Any) -> Any:
     return decoded(a.host) @ decoded(b.host)
 
 
-def _refused(case: Case, *operands: Any, **given: Any) -> str:
+def _refused(case: Case, *operands: Any, **keywords: Any) -> str:
     """The message of the refusal, which is one line; asserts that nothing was launched."""
     with pytest.raises(ArrayError) as error:
-        case.matmul(*operands, **given)
+        case.matmul(*operands, **keywords)
     assert case.cuda.launches == []
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -78,7 +78,7 @@ def _refused(case: Case, *operands: Any, **given: Any) -> str:
 def test_operand_type_decides_the_precision(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out = _tensors(case, torch, dtype, dtype, dtype)
     case.matmul(a, b, out)
-    assert case.found == [Problem(5, 7, 3, COMPUTES[dtype])]
+    assert case.looked_up == [Problem(5, 7, 3, COMPUTES[dtype])]
     assert _close(out.host, _product(a, b))
 
 
@@ -95,10 +95,10 @@ def test_allocated_output_has_the_type_of_the_operands(
 @pytest.mark.parametrize("dtype", HALVES)
 def test_fp32_output_is_not_rounded(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out, bias = _tensors(case, torch, dtype, dtype, "float32", "float32")
-    held = out.host.copy()
+    before = out.host.copy()
     case.matmul(a, b, out, 2.0, 0.5, bias)
-    assert _close(out.host, 2 * _product(a, b) + 0.5 * held + bias.host)
-    assert case.found == [Problem(5, 7, 3, COMPUTES[dtype], epilogue="bias", output="f32")]
+    assert _close(out.host, 2 * _product(a, b) + 0.5 * before + bias.host)
+    assert case.looked_up == [Problem(5, 7, 3, COMPUTES[dtype], epilogue="bias", output="f32")]
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -120,7 +120,7 @@ def test_fp32_operands_accept_tf32_computes(case: Case, compute: str) -> None:
     a, b, out = case.operands(5, 7, 3)
     case.matmul(a, b, out)
     case.matmul(a, b, out, compute=compute)
-    assert case.found == [Problem(5, 7, 3), Problem(5, 7, 3, compute)]
+    assert case.looked_up == [Problem(5, 7, 3), Problem(5, 7, 3, compute)]
 
 
 def test_plan_expects_16_byte_vectors_of_each_operand(case: Case, torch: FakeTorch) -> None:
@@ -129,9 +129,9 @@ def test_plan_expects_16_byte_vectors_of_each_operand(case: Case, torch: FakeTor
     first = -memory.ctypes.data // 4 % 4
     out = torch.on("cuda:0", memory[first : first + 64].reshape(8, 8))
     case.matmul(a, b, out)
-    found = case.alignments[0]
+    alignment = case.alignments[0]
     most = (min(8, (operand.data_ptr() & -operand.data_ptr()) // 2) for operand in (a, b))
-    assert (found.a, found.b, found.c) == (*most, 4)
+    assert (alignment.a, alignment.b, alignment.c) == (*most, 4)
 
 
 def test_tuner_gets_the_precision_and_the_output(case: Case, torch: FakeTorch) -> None:
@@ -155,10 +155,10 @@ def matmul(case: Case, monkeypatch: pytest.MonkeyPatch) -> Any:
     return public_matmul
 
 
-@pytest.mark.parametrize("given", [{}, {"compute": "f32"}, {"compute": "tf32x3"}])
-def test_near_accuracy_is_tf32x3(case: Case, matmul: Any, given: Any) -> None:
-    matmul(*case.operands(5, 7, 3), accuracy="near", **given)
-    assert case.found == [Problem(5, 7, 3, "tf32x3")]
+@pytest.mark.parametrize("keywords", [{}, {"compute": "f32"}, {"compute": "tf32x3"}])
+def test_near_accuracy_is_tf32x3(case: Case, matmul: Any, keywords: Any) -> None:
+    matmul(*case.operands(5, 7, 3), accuracy="near", **keywords)
+    assert case.looked_up == [Problem(5, 7, 3, "tf32x3")]
 
 
 def test_near_accuracy_of_fp16_is_refused(case: Case, matmul: Any) -> None:
@@ -168,16 +168,18 @@ def test_near_accuracy_of_fp16_is_refused(case: Case, matmul: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("keywords", "message"),
     [
         ({"accuracy": "close"}, "unknown accuracy 'close'; give one of exact, near"),
         ({"accuracy": "near", "compute": "tf32"}, "accuracy near is for compute f32, not tf32"),
         ({"compute": "f64"}, "unknown compute 'f64'; give one of f32, tf32, tf32x3, f16, bf16"),
     ],
 )
-def test_unknown_precisions_are_refused(case: Case, matmul: Any, given: Any, said: str) -> None:
-    with pytest.raises(ProblemError, match=said):
-        matmul(*case.operands(5, 7, 3), **given)
+def test_unknown_precisions_are_refused(
+    case: Case, matmul: Any, keywords: Any, message: str
+) -> None:
+    with pytest.raises(ProblemError, match=message):
+        matmul(*case.operands(5, 7, 3), **keywords)
 
 
 @pytest.mark.usefixtures("matmul")
@@ -191,7 +193,7 @@ def test_kernel_function_takes_a_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "said"),
+    ("dtypes", "message"),
     [
         (("float16", "float32"), "A is float16, B float32; convert one of them"),
         (("float16", "bfloat16"), "A is float16, B bfloat16; convert one of them"),
@@ -210,16 +212,16 @@ def test_kernel_function_takes_a_precision() -> None:
         ),
     ],
 )
-def test_mixed_types_are_refused(case: Case, torch: FakeTorch, dtypes: Any, said: str) -> None:
+def test_mixed_types_are_refused(case: Case, torch: FakeTorch, dtypes: Any, message: str) -> None:
     a, b, *rest = _tensors(case, torch, *dtypes)
     out, bias = (*rest, None, None)[:2]
-    assert _refused(case, a, b, out, bias=bias) == said
+    assert _refused(case, a, b, out, bias=bias) == message
 
 
 def test_compute_of_another_type_is_refused(case: Case, torch: FakeTorch) -> None:
     a, b = _tensors(case, torch, "bfloat16", "bfloat16")
-    said = "A and B are bfloat16; tf32 multiplies float32: convert them or give compute='bf16'"
-    assert _refused(case, a, b, compute="tf32") == said
+    message = "A and B are bfloat16; tf32 multiplies float32: convert them or give compute='bf16'"
+    assert _refused(case, a, b, compute="tf32") == message
 
 
 def test_overlap_counts_elements_of_different_sizes(case: Case, torch: FakeTorch) -> None:
@@ -227,8 +229,8 @@ def test_overlap_counts_elements_of_different_sizes(case: Case, torch: FakeTorch
     a, b = (torch.on("cuda:0", half) for half in (_halves(memory[:16]).reshape(4, 8), halves))
     case.matmul(a, b, torch.on("cuda:0", memory[16:48].reshape(4, 8)))
     case.cuda.launches.clear()
-    said = _refused(case, a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
-    assert "overlaps A at" in said
+    message = _refused(case, a, b, torch.on("cuda:0", memory[12:44].reshape(4, 8)))
+    assert "overlaps A at" in message
 
 
 def _halves(memory: Any) -> Any:
@@ -265,8 +267,8 @@ def test_pycuda_allocates_fp16(case: Case) -> None:
 def test_array_interface_cannot_express_bfloat16(case: Case) -> None:
     # The typestr of ml_dtypes' bfloat16, which only says that elements have two bytes.
     a = Interface(case.matrix(3, 3, dtype="bfloat16"), typestr="<V2")
-    said = "A is <V2; the kernels take float32, float16 and bfloat16: convert it"
-    assert _refused(case, a, case.array(3, 3), case.array(3, 3)) == said
+    message = "A is <V2; the kernels take float32, float16 and bfloat16: convert it"
+    assert _refused(case, a, case.array(3, 3), case.array(3, 3)) == message
 
 
 # Kernels of one problem.
@@ -283,7 +285,7 @@ def test_kernel_allocates_its_output(case: Case, torch: FakeTorch, dtype: str, o
 
 
 @pytest.mark.parametrize(
-    ("problem", "dtypes", "said"),
+    ("problem", "dtypes", "message"),
     [
         (
             Problem(5, 7, 3, "f16"),
@@ -298,11 +300,11 @@ def test_kernel_allocates_its_output(case: Case, torch: FakeTorch, dtype: str, o
     ],
 )
 def test_kernel_refuses_other_types(
-    case: Case, torch: FakeTorch, problem: Problem, dtypes: Any, said: str
+    case: Case, torch: FakeTorch, problem: Problem, dtypes: Any, message: str
 ) -> None:
     kernel = Kernel(case.runtime, problem, 0)
     a, b, out = _tensors(case, torch, *dtypes)
-    with pytest.raises(ArrayError, match=said):
+    with pytest.raises(ArrayError, match=message):
         kernel(a, b, out)
 
 
@@ -322,7 +324,7 @@ def test_kernel_launches_on_addresses_of_fp16_matrices(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "bias", "said"),
+    ("addresses", "bias", "message"),
     [
         ((0x101, 0x100, 0x100), 0x100, r"A at 0x101 .* an address that is a multiple of 2"),
         ((0x102, 0x102, 0x102), 0x100, r"C at 0x102 .* an address that is a multiple of 4"),
@@ -330,8 +332,8 @@ def test_kernel_launches_on_addresses_of_fp16_matrices(case: Case) -> None:
     ],
 )
 def test_kernel_refuses_misaligned_addresses(
-    case: Case, addresses: tuple[int, int, int], bias: int, said: str
+    case: Case, addresses: tuple[int, int, int], bias: int, message: str
 ) -> None:
     kernel = Kernel(case.runtime, Problem(5, 7, 3, "bf16", epilogue="bias", output="f32"), 0)
-    with pytest.raises(ArrayError, match=said):
+    with pytest.raises(ArrayError, match=message):
         kernel.launch(*addresses, bias=bias)

@@ -28,9 +28,9 @@ def case(monkeypatch: pytest.MonkeyPatch) -> Case:
 
 def test_first_call_after_warmup_compiles_and_loads_nothing(case: Case) -> None:
     warmup(SHAPES)
-    before = len(case.built), len(case.found)
+    before = len(case.built), len(case.looked_up)
     calls = case.calls(lambda: case.matmul(*case.operands(5, 7, 3)))
-    assert (len(case.built), len(case.found)) == before
+    assert (len(case.built), len(case.looked_up)) == before
     assert "cuLibraryLoadData" not in calls
 
 
@@ -45,12 +45,15 @@ def test_warmup_returns_the_answer_for_each_shape(case: Case) -> None:
 @pytest.mark.parametrize("shape", ["5x7x3:nt", (5, 7, 3), [5, 7, 3], Problem(5, 7, 3, layout="nt")])
 def test_shapes_are_texts_sizes_or_problems(case: Case, shape: Any) -> None:
     warmup([shape], layout="nt")
-    assert case.found == [Problem(5, 7, 3, layout="nt")]
+    assert case.looked_up == [Problem(5, 7, 3, layout="nt")]
 
 
 def test_shape_text_overrides_the_keywords(case: Case) -> None:
     warmup(["5x7x3:tn", (5, 7, 3)], layout="nt", epilogue="relu")
-    assert [str(problem) for problem in case.found] == ["5x7x3:f32:tn:relu", "5x7x3:f32:nt:relu"]
+    assert [str(problem) for problem in case.looked_up] == [
+        "5x7x3:f32:tn:relu",
+        "5x7x3:f32:nt:relu",
+    ]
 
 
 @pytest.mark.usefixtures("case")

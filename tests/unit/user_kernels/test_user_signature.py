@@ -29,15 +29,15 @@ TAKEN: list[Any] = [
 ]
 
 
-def check(given: list[Any], **changes: Any) -> None:
+def check(values: list[Any], **changes: Any) -> None:
     definition = kernel(**changes)
     config = next(definition.combinations())
     with source_folder(definition) as folder:
-        check_signature(definition, config, given, "sm_90", folder)
+        check_signature(definition, config, values, "sm_90", folder)
 
 
-def check_many(given: list[Any], name: str = "my::many<float, N>") -> None:
-    check(given, source=MANY, name=name, parameters={"N": (1,)})
+def check_many(values: list[Any], name: str = "my::many<float, N>") -> None:
+    check(values, source=MANY, name=name, parameters={"N": (1,)})
 
 
 def test_matching_arguments_are_accepted() -> None:
@@ -49,7 +49,7 @@ def test_pointers_to_structures_accept_any_array() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "given", "message"),
+    ("place", "value", "message"),
     [
         (0, np.zeros(4), r"argument 0 is an array of float64 \(8 bytes\); my::many takes a pointer "
          "to a floating-point number of 4 bytes there; give the NumPy type of that"),
@@ -64,9 +64,9 @@ def test_pointers_to_structures_accept_any_array() -> None:
         (8, np.int32(1), "argument 8 is int32 .4 bytes.; my::many takes a value of 8 bytes"),
     ],
 )  # fmt: skip
-def test_wrong_type_is_refused_naming_both_types(place: int, given: Any, message: str) -> None:
+def test_wrong_type_is_refused_naming_both_types(place: int, value: Any, message: str) -> None:
     wrong = [*TAKEN]
-    wrong[place] = given
+    wrong[place] = value
     with pytest.raises(UsageError, match=message):
         check_many(wrong)
 

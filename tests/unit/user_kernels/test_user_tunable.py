@@ -26,11 +26,11 @@ TUNABLE = tunable()
 def go(
     runner: KernelRunner,
     store: Store,
-    what: KernelTunable = TUNABLE,
+    tuned: KernelTunable = TUNABLE,
     compile: Compile = compiled,
     **options: Any,
 ) -> KernelRecord:
-    return tune(what, runner, store, Options(**options), compile=compile, origin=ORIGIN)
+    return tune(tuned, runner, store, Options(**options), compile=compile, origin=ORIGIN)
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_every_legal_configuration_is_tried_once(store: Store) -> None:
 
 
 def test_rejected_configurations_are_counted_by_reason() -> None:
-    there = TUNABLE.candidates(KernelRunner(), lambda _: False, survey=None)
-    assert there.rejected == {"threads": 3, "enough threads": 1}
+    candidates = TUNABLE.candidates(KernelRunner(), lambda _: False, survey=None)
+    assert candidates.rejected == {"threads": 3, "enough threads": 1}
 
 
 def test_second_run_continues_the_first(store: Store) -> None:
@@ -110,12 +110,12 @@ def test_too_many_registers_are_rejected_with_numbers(store: Store) -> None:
 
 
 def test_no_candidates_reports_reasons_with_an_example(store: Store) -> None:
-    what = tunable(block=(64, 32), constraints={"big": lambda p: p["EACH"] > 1})
+    impossible = tunable(block=(64, 32), constraints={"big": lambda p: p["EACH"] > 1})
     with pytest.raises(AutotuneError) as raised:
-        go(KernelRunner(), store, what)
+        go(KernelRunner(), store, impossible)
     assert str(raised.value) == (
-        f"no configuration of {what} can run on NVIDIA H100 80GB HBM3; rejected: big 5, such as "
-        "saxpy:THREADS=32,EACH=1: a constraint is not fulfilled; threads 10, such as "
+        f"no configuration of {impossible} can run on NVIDIA H100 80GB HBM3; rejected: big 5, such "
+        "as saxpy:THREADS=32,EACH=1: a constraint is not fulfilled; threads 10, such as "
         "saxpy:THREADS=32,EACH=2: 64 x 32 x 1 are 2048 threads a block, NVIDIA H100 80GB HBM3 "
         "allows 1024"
     )
@@ -149,10 +149,10 @@ def test_digest_covers_sources_call_and_geometry_only() -> None:
 
 
 def test_geometry_is_not_evaluated_for_rejected_values() -> None:
-    one = tunable(
+    constrained = tunable(
         constraints={"more": lambda p: p["EACH"] > 1}, shared=lambda p: 8 // (p["EACH"] - 1)
     )
-    assert len(one.combinations) == 15
+    assert len(constrained.combinations) == 15
 
 
 # The table
