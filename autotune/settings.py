@@ -1,4 +1,4 @@
-"""Where things lie on this machine. The only module that reads environment variables."""
+"""Directories and programs of this machine. Only this module reads environment variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.errors import CacheError, MissingError
 
 
 def cache_dir() -> Path:
-    """The directory of records and compiled programs; it may not exist yet.
+    """The cache directory, of records and compiled programs; it may not exist yet.
 
     `AUTOTUNE_CACHE_DIR`, else the user's cache directory (`$XDG_CACHE_HOME/autotune` on Linux).
     """
@@ -23,7 +23,7 @@ def cache_dir() -> Path:
 
 
 def shipped_dir() -> Path:
-    """The directory of the records that come with the package.
+    """The directory of the shipped records.
 
     `AUTOTUNE_SHIPPED_DIR` (or its former name, `AUTOTUNE_WISDOM_DIR`) names another one, for a site
     that ships its own records or none.
@@ -35,7 +35,7 @@ def shipped_dir() -> Path:
 
 
 def source_dir() -> Path:
-    """The CUDA sources: inside the package in a wheel, beside it in a checkout.
+    """The directory of the CUDA sources: inside the package in a wheel, else beside it.
 
     Raises:
         MissingError: if the installation has neither.
@@ -52,7 +52,7 @@ def source_dir() -> Path:
 
 
 def nvcc() -> Path | None:
-    """The CUDA compiler on PATH, of `CUDA_HOME`, or of the usual place; None if there is none."""
+    """The CUDA compiler from PATH, `CUDA_HOME` or `/usr/local/cuda`; None if there is none."""
     homes = (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
     places = [os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)]
     found = shutil.which("nvcc", path=os.pathsep.join(places))
@@ -60,7 +60,7 @@ def nvcc() -> Path | None:
 
 
 def c_compiler() -> Path | None:
-    """The C compiler: `CC`, else `cc` on PATH; None without one or with `AUTOTUNE_NATIVE=0`."""
+    """The C compiler: `CC`, else `cc` on PATH; None without one or if `AUTOTUNE_NATIVE=0`."""
     if os.environ.get("AUTOTUNE_NATIVE") == "0":
         return None
     found = shutil.which(os.environ.get("CC") or "cc")
@@ -68,12 +68,12 @@ def c_compiler() -> Path | None:
 
 
 def cupy_tf32() -> bool:
-    """Whether CuPy multiplies fp32 matrices in TF32, as its documentation of `CUPY_TF32` has it."""
+    """Whether CuPy multiplies fp32 matrices in TF32 (its variable `CUPY_TF32`)."""
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
 def ensure(directory: Path) -> Path:
-    """Creates a directory of the cache, and the ones above it, for this user alone (0700).
+    """Creates a directory of the cache and its parents, with access for this user only (0700).
 
     Raises:
         CacheError: if it cannot be created, is no directory, or cannot be written to.

@@ -1,16 +1,16 @@
-"""How good a configuration is for a shape that nobody tuned.
+"""Measures how good look-ups are for shapes that were never tuned.
 
     python scripts/left_out.py recorded docs/results/h100/trials --fit
     python scripts/left_out.py live left_out.json --count 24 --each 10
 
-`recorded` needs no GPU. Of each recording it looks up the problem by the records that the others
-would have made, those of the same sizes left out, and compares the time of what is chosen among the
-recorded configurations with the fastest. `--fit` writes the losses to
-`autotune/data/expected_loss.json`, which `lookup` takes as those that it expects.
+`recorded` needs no GPU. It looks each recorded problem up from the records of the other recordings,
+without those of the same sizes, and compares the time of the picked configuration with the fastest
+recorded one. `--fit` writes the losses to `autotune/data/expected_loss.json`, from which look-ups
+take their expected loss.
 
-`live` draws shapes by a seed, log-uniform in each size, over precisions and layouts, none of them
-among the records that this machine and the package have. Each is looked up, tuned for `--each`
-seconds into an empty store, and then what was picked and what was tuned are timed interleaved.
+`live` draws shapes by a seed, log-uniform in each size, over precisions and layouts, without those
+that this machine or the package has records of. Each shape is looked up and then tuned for `--each`
+seconds into an empty store; the picked and the tuned configuration are timed interleaved.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -50,11 +51,11 @@ from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 from autotune.tuning.loop import Options
 
-REGRET = Path("autotune/data/expected_loss.json")
+LOSSES = Path("autotune/data/expected_loss.json")
 FEWEST = 10
-"""A problem of which fewer configurations were recorded says nothing of a choice among them."""
+"""Problems with fewer recorded configurations are skipped: they cannot rank a choice."""
 BINS = 3
-"""Of doubts, each with as many of the choices."""
+"""Bins by standard deviation, with equally many look-ups each."""
 
 COMPUTES = ("f32", "tf32", "f16", "bf16")
 LAYOUTS = ("nn", "nt", "tn")
@@ -65,45 +66,50 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 @app.command()
 def recorded(
-    folder: Annotated[Path, typer.Argument(help="Of recordings.")],
-    fit: Annotated[bool, typer.Option("--fit", help="Write what is to be expected.")] = False,
-    regret: Annotated[Path, typer.Option(help="Where.")] = REGRET,
-    out: Annotated[Path | None, typer.Option(help="A file for the rows.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of recordings.")],
+    fit: Annotated[bool, typer.Option("--fit", help="Write the expected losses.")] = False,
+    losses: Annotated[Path, typer.Option(help="File for --fit.")] = LOSSES,
+    out: Annotated[Path | None, typer.Option(help="File for the rows.")] = None,
 ) -> None:
-    """Leaves each problem of a folder of recordings out in turn."""
-    every = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
-    records = {one.problem: record for one in every if (record := record_of(one)) is not None}
-    some = [one for one in every if len(times(one)) >= FEWEST]
-    rows = [row_of(one, records) for one in some]
-    models = [by_model(one) for one in some]
+    """Leave each recorded problem out in turn and look it up."""
+    recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
+    records = {
+        recording.problem: record
+        for recording in recordings
+        if (record := record_of(recording)) is not None
+    }
+    rich = [recording for recording in recordings if len(times(recording)) >= FEWEST]
+    rows = [row_of(recording, records) for recording in rich]
+    models = [by_model(recording) for recording in rich]
     show(rows)
     SHOWN.print(f"the cost model alone: geomean {geomean(models):.3f}, worst {min(models):.3f}")
     if out is not None:
-        write(out, some[0].device, rows)
+        write(out, rich[0].device, rows)
     if fit:
-        source = f"scripts/left_out.py, {len(rows)} problems recorded on {some[0].device.name}"
+        source = f"scripts/left_out.py, {len(rows)} problems recorded on {rich[0].device.name}"
         made = {"source": source, "losses": fitted(rows, models)}
-        regret.write_text(json.dumps(made, indent=1) + "\n")
+        losses.write_text(json.dumps(made, indent=1) + "\n")
 
 
 @app.command()
 def live(
-    out: Annotated[Path, typer.Argument(help="The file of the results.")],
-    count: Annotated[int, typer.Option(help="Of the shapes.")] = 24,
+    out: Annotated[Path, typer.Argument(help="File for the rows.")],
+    count: Annotated[int, typer.Option(help="Number of shapes.")] = 24,
     each: Annotated[float, typer.Option(help="Seconds of tuning a shape.")] = 10.0,
-    seconds: Annotated[float, typer.Option(help="In all.")] = 3600.0,
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
+    seconds: Annotated[float, typer.Option(help="Seconds for all shapes.")] = 3600.0,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
     seed: int = 0,
 ) -> None:
-    """Looks shapes up that nobody tuned, tunes them and compares."""
+    """Look untuned shapes up, tune them and compare."""
     began, where = monotonic(), targets.resolve(device)
     store = Store(settings.cache_dir())
-    there = {record.problem for record in Records(store).records(where)}
+    recorded_problems = {record.problem for record in Records(store).records(where)}
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
         places = Places(device, stack, seed)
         scratch = Store(Path(name))
-        for problem in [one for one in drawn(2 * count, seed) if one not in there][:count]:
+        new = (problem for problem in drawn(2 * count, seed) if problem not in recorded_problems)
+        for problem in islice(new, count):
             if monotonic() - began + each > seconds:
                 break
             try:
@@ -118,7 +124,7 @@ def live(
 
 
 def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
-    """The row of a recorded problem, by the records of problems of other sizes."""
+    """The row of a recorded problem, looked up from the records of other sizes."""
     problem, device, measured = recording.problem, recording.device, times(recording)
     others = [
         record
@@ -126,10 +132,10 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
         if (other.m, other.n, other.k) != (problem.m, problem.n, problem.k)
     ]
     began = monotonic()
-    taken = {row.config: row.resources for row in recording.rows}
+    resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
     judge = neighbours.learn_errors(problem, device, others).predict
-    belief = judge(configs, problem, [taken[config] for config in configs])
+    belief = judge(configs, problem, [resources[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.deviations[place])
     best = min(measured, key=lambda config: measured[config])
@@ -148,18 +154,18 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
 
 
 def by_model(recording: Recording) -> float:
-    """The ratio of the cost model's choice among what is recorded."""
+    """The ratio of the cost model's choice among the recorded configurations."""
     measured = times(recording)
-    taken = {row.config: row.resources for row in recording.rows}
+    resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
     belief = ModelError((), recording.device).predict(
-        configs, recording.problem, [taken[config] for config in configs]
+        configs, recording.problem, [resources[config] for config in configs]
     )
     return min(measured.values()) / measured[configs[int(belief.times.argmin())]]
 
 
 def times(recording: Recording) -> dict[Config, float]:
-    """Microseconds of each configuration that has a time."""
+    """The time in microseconds of each configuration that has one."""
     return {
         row.config: row.outcome.time_us
         for row in recording.rows
@@ -168,34 +174,34 @@ def times(recording: Recording) -> dict[Config, float]:
 
 
 def fitted(rows: Sequence[Row], models: Sequence[float]) -> dict[str, Any]:
-    """The mean loss of the choices by their doubts, which never falls, and that of the model."""
+    """The mean loss by standard deviation, made non-decreasing, and that of the cost model."""
     ordered = sorted((row.doubt or 0.0, row.ratio) for row in rows)
     size = math.ceil(len(ordered) / BINS)
     bins = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-    losses = [round(1 / geomean([ratio for _, ratio in one]) - 1, 3) for one in bins]
+    losses = [round(1 / geomean([ratio for _, ratio in pairs]) - 1, 3) for pairs in bins]
     rising = [max(losses[: place + 1]) for place in range(len(losses))]
     return {
-        "near": {"doubts": [round(one[0][0], 3) for one in bins[1:]], "losses": rising},
+        "near": {"doubts": [round(pairs[0][0], 3) for pairs in bins[1:]], "losses": rising},
         "model": {"doubts": [], "losses": [round(1 / geomean(models) - 1, 3)]},
     }
 
 
 def drawn(count: int, seed: int) -> list[Problem]:
-    """Problems of all kinds, the same for the same seed."""
+    """Random problems of all precisions and layouts; the seed fixes them."""
     random = Random(seed)
-    found: list[Problem] = []
-    while len(found) < count:
+    problems: list[Problem] = []
+    while len(problems) < count:
         sizes = [
             round(math.exp(random.uniform(math.log(low), math.log(high))))
             for low, high in zip(SMALLEST, LARGEST, strict=True)
         ]
         step = random.choice((1, 8, 64))
         m, n, k = (max(1, size // step) * step if size >= step else size for size in sizes)
-        compute = COMPUTES[len(found) % len(COMPUTES)]
+        compute = COMPUTES[len(problems) % len(COMPUTES)]
         problem = Problem(m, n, k, compute, random.choice(LAYOUTS))
         if problem.flops <= MOST_FLOPS:
-            found.append(problem)
-    return found
+            problems.append(problem)
+    return problems
 
 
 def against_tuned(
@@ -207,7 +213,7 @@ def against_tuned(
     each: float,
     seed: int,
 ) -> Row:
-    """Looks a problem up, tunes it and times both configurations by turns.
+    """Looks a problem up, tunes it and times both configurations interleaved.
 
     Raises:
         AutotuneError: if there is no answer, or the tuning fails.
@@ -234,7 +240,7 @@ def against_tuned(
 
 
 def timed(answer: Answer, record: Record, target: Target) -> tuple[float | None, float]:
-    """Microseconds of the answer, None if it fails, and of the record's best, interleaved."""
+    """Times in us of the answer, None if it fails, and of the record's best, interleaved."""
     best = record.best
     if answer.config == best.config:
         return best.measurement.time_us, best.measurement.time_us
@@ -244,9 +250,11 @@ def timed(answer: Answer, record: Record, target: Target) -> tuple[float | None,
         prepare(registry.plan(config, answer.problem), runner, build)
         for config in (answer.config, best.config)
     ]
-    candidates = [one for one in ready if isinstance(one, Candidate)]
-    raced = runner.rematch(candidates)
-    outcomes = {one.config: outcome for one, outcome in zip(candidates, raced, strict=True)}
+    candidates = [candidate for candidate in ready if isinstance(candidate, Candidate)]
+    outcomes = {
+        candidate.config: outcome
+        for candidate, outcome in zip(candidates, runner.rematch(candidates), strict=True)
+    }
     ours, theirs = outcomes.get(answer.config), outcomes.get(best.config)
     best_us = theirs.time_us if isinstance(theirs, Measurement) else best.measurement.time_us
     return ours.time_us if isinstance(ours, Measurement) else None, best_us

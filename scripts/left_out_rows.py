@@ -1,4 +1,4 @@
-"""What came of shapes that were left out: rows, their summary as a table and as a file."""
+"""Results of look-ups for shapes that were left out: rows, a table and a file."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SHOWN = Console(width=110, soft_wrap=True)
 
 @dataclass(frozen=True)
 class Row:
-    """A problem that was left out.
+    """The look-up of a problem that was left out.
 
     Attributes:
         problem: its text.
         how: as `lookup.Answer`.
-        ratio: the time of the best over that of what was picked, at most about 1; 0 if what was
-            picked failed.
-        expected: the loss that was expected, 0.05 for 5 %.
-        doubt: standard deviation that the choice was made with; None where it is not known.
+        ratio: the time of the best configuration over that of the picked one, at most about 1; 0 if
+            the picked one failed.
+        expected: the expected loss, 0.05 for 5 %.
+        doubt: the model's standard deviation for the picked configuration; None if unknown.
         picked, best: configurations.
         picked_us, best_us: their times.
-        lookup_s: seconds of the lookup.
+        lookup_s: seconds of the look-up.
     """
 
     problem: str
@@ -47,7 +47,7 @@ class Row:
 
 
 def geomean(ratios: Sequence[float]) -> float:
-    """Of ratios; one that failed counts as a hundredth."""
+    """Geometric mean of ratios; a failed look-up counts as 0.01."""
     return math.exp(sum(math.log(max(ratio, 0.01)) for ratio in ratios) / len(ratios))
 
 
@@ -58,23 +58,23 @@ def line(row: Row) -> str:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """The figures by kind of answer, and the worst ten."""
+    """Prints the worst ten rows, and a table by kind of answer."""
     for row in sorted(rows, key=lambda row: row.ratio)[:10]:
         SHOWN.print(line(row), markup=False, highlight=False)
     shown = Table("answers", "problems", "geomean", "worst", "below 0.9", "below 0.8", "expected")
     for how in [*dict.fromkeys(row.how for row in rows), "all"]:
-        some = [row for row in rows if how in (row.how, "all")]
-        ratios = [row.ratio for row in some]
-        expected = geomean([1 / (1 + (row.expected or 0.0)) for row in some]) if some else 1.0
-        if some:
+        group = [row for row in rows if how in (row.how, "all")]
+        ratios = [row.ratio for row in group]
+        expected = geomean([1 / (1 + (row.expected or 0.0)) for row in group]) if group else 1.0
+        if group:
             counts = (str(sum(ratio < limit for ratio in ratios)) for limit in (0.9, 0.8))
             numbers = f"{geomean(ratios):.3f}", f"{min(ratios):.3f}", *counts, f"{expected:.3f}"
-            shown.add_row(how, str(len(some)), *numbers)
+            shown.add_row(how, str(len(group)), *numbers)
     SHOWN.print(shown)
 
 
 def write(path: Path, device: Device, rows: Sequence[Row]) -> None:
-    """The rows with their summary."""
+    """Writes the rows with their summary."""
     ratios = [row.ratio for row in rows]
     made = {
         "device": device.name,

@@ -1,14 +1,14 @@
-"""Records what many configurations of a shape do on the GPU of this machine.
+"""Records the outcomes of many configurations of a shape on this machine's GPU.
 
     python scripts/record.py h100 4096x4096x4096 --programs 800 --configs 2400 --ladder
 
-writes `autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz`, which `--device replay:h100`
-then answers from; `4096x4096x4096:bf16` is recorded in that precision. Kernel families share the
-programs evenly, as far as they have so many. Half of the programs of a family are the model's first
-choices, half are drawn evenly from the others, so that a search meets good and bad ones alike.
+writes `autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz`, from which `--device
+replay:h100` answers; `4096x4096x4096:bf16` is recorded in that precision. Kernel families share the
+programs evenly, as far as they have enough. Half of a family's programs are the model's first
+choices, half are drawn evenly from the rest, so that a search meets good and bad programs.
 
-`--extend` goes on with a recording, or with what is left of a sweep that ended early: what is known
-already is not measured again, and counts among the configurations.
+`--extend` continues a recording, or the rest of a sweep that ended early: recorded configurations
+are not measured again, and count towards `--configs`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 from autotune.runners import recording
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow
@@ -45,25 +46,21 @@ from autotune.targets import targets
 from autotune.tuning import ladder
 from autotune.tuning.sweep import record
 
-# The model ranks so many configurations of a family, evenly spread.
+# Configurations of a family, evenly spread, that the model ranks.
 SURVEY = 30_000
 
 
 def main(
     name: str,
     shapes: list[str],
-    programs: Annotated[int, typer.Option(help="Different kernels to compile at most.")] = 600,
-    configs: Annotated[
-        int, typer.Option(help="Configurations to measure, if the programs have so many.")
-    ] = 600,
-    family: Annotated[str, typer.Option(help="Of the kernels; auto takes all there are.")] = AUTO,
+    programs: Annotated[int, typer.Option(help="Most programs to compile.")] = 600,
+    configs: Annotated[int, typer.Option(help="Most configurations to measure.")] = 600,
+    family: Annotated[str, typer.Option(help="Kernel family; auto takes all.")] = AUTO,
     with_ladder: Annotated[
-        bool, typer.Option("--ladder", help="The naive and tiled kernels too.")
+        bool, typer.Option("--ladder", help="Record the naive and tiled kernels too.")
     ] = False,
-    extend: Annotated[
-        bool, typer.Option("--extend", help="Keep what was recorded and add to it.")
-    ] = False,
-    root: Annotated[Path, typer.Option(help="Where recordings are kept.")] = recording.ROOT,
+    extend: Annotated[bool, typer.Option("--extend", help="Add to the recording.")] = False,
+    root: Annotated[Path, typer.Option(help="Directory of recordings.")] = recording.ROOT,
     seed: int = 0,
 ) -> None:
     """Records SHAPES under NAME."""
@@ -73,13 +70,13 @@ def main(
         with targets.opened(problem) as target, bar() as progress:
             where = target.runner.device
             path = recording.path_of(name, problem, root)
-            known = earlier(path, where, target.origin) if extend else ()
-            there = [row.config for row in known]
+            rows = earlier(path, where, target.origin) if extend else ()
+            recorded = [row.config for row in rows]
             chosen = choose(problem, where, serving(problem, family), programs, configs, seed)
-            chosen = added(chosen, there, configs, seed)
+            chosen = added(chosen, recorded, configs, seed)
             if with_ladder:
-                chosen += without(steps(problem), (*chosen, *there))
-            task = progress.add_task(text, completed=len(known), total=len(known) + len(chosen))
+                chosen += without(steps(problem), (*chosen, *recorded))
+            task = progress.add_task(text, completed=len(rows), total=len(rows) + len(chosen))
             made = record(
                 problem,
                 target.runner,
@@ -87,7 +84,7 @@ def main(
                 path,
                 compile=partial(compile, cache=cache),
                 origin=target.origin,
-                earlier=known,
+                earlier=rows,
                 progress=partial(advance, progress, task),
             )
             if extend:
@@ -96,7 +93,7 @@ def main(
 
 
 def serving(problem: Problem, family: str) -> tuple[str, ...]:
-    """The families that a name stands for: itself, or all that are tuned over for the problem.
+    """The families of a name: the one with that name, or all that are searched for the problem.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's precision.
@@ -107,7 +104,7 @@ def serving(problem: Problem, family: str) -> tuple[str, ...]:
 
 
 def steps(problem: Problem) -> list[Config]:
-    """The naive and tiled kernels of the ladder, which is climbed in fp32 first."""
+    """The naive and tiled kernels of the ladder, for fp32."""
     return [*ladder.STEPS.values()] if problem.compute == "f32" else []
 
 
@@ -119,14 +116,15 @@ def choose(
     configs: int,
     seed: int,
 ) -> list[Config]:
-    """Legal configurations of some families, with at most so many programs between them."""
+    """Legal configurations of some families, with at most `programs` programs in total."""
     draw = random.Random(seed)
     kinds = sorted((by_program(problem, device, name) for name in names), key=len)
     drawn: list[list[Config]] = []
-    for taken, groups in enumerate(kinds):  # what the smaller ones leave is for the larger ones
-        size = min(len(groups), (programs - len(drawn)) // (len(kinds) - taken))
-        best, others = groups[: size // 2], groups[size // 2 :]
-        drawn += best + draw.sample(others, size - len(best))
+    # Small families come first, so that larger ones get the programs these leave.
+    for place, groups in enumerate(kinds):
+        size = min(len(groups), (programs - len(drawn)) // (len(kinds) - place))
+        best, rest = groups[: size // 2], groups[size // 2 :]
+        drawn += best + draw.sample(rest, size - len(best))
     if sum(map(len, drawn)) < configs:
         drawn = whole(drawn, problem, device)
     return shared(drawn, configs, draw)
@@ -135,65 +133,65 @@ def choose(
 def whole(
     groups: Sequence[Sequence[Config]], problem: Problem, device: Device
 ) -> list[list[Config]]:
-    """All legal configurations of some programs, of which the survey has a few each."""
-    found: dict[Template, dict[Config, None]] = {
+    """All legal configurations of the programs; the survey has only a few of each."""
+    siblings_of: dict[Template, dict[Config, None]] = {
         registry.plan(group[0], problem).main.template: dict.fromkeys(group) for group in groups
     }
     for family in dict.fromkeys(group[0].family for group in groups):
         for config in space.feasible(problem, device, family).configs:
-            siblings = found.get(registry.plan(config, problem).main.template)
+            siblings = siblings_of.get(registry.plan(config, problem).main.template)
             if siblings is not None:
                 siblings[config] = None
-    return [[*siblings] for siblings in found.values()]
+    return [[*siblings] for siblings in siblings_of.values()]
 
 
 def shared(groups: Sequence[list[Config]], count: int, draw: random.Random) -> list[Config]:
-    """So many configurations, as evenly from all groups as their sizes allow.
+    """`count` configurations, as evenly from all groups as their sizes allow.
 
-    Shapes that split K have dozens of configurations a program, and other programs have one.
+    A program that splits K has dozens of configurations, others have one.
     """
     chosen: list[Config] = []
-    for taken, group in enumerate(sorted(groups, key=len)):
-        share = -(-(count - len(chosen)) // (len(groups) - taken))
+    for place, group in enumerate(sorted(groups, key=len)):
+        share = ceil_div(count - len(chosen), len(groups) - place)
         chosen += group if len(group) <= share else draw.sample(group, share)
     return chosen
 
 
 def added(
-    chosen: Sequence[Config], known: Sequence[Config], configs: int, seed: int
+    chosen: Sequence[Config], recorded: Sequence[Config], configs: int, seed: int
 ) -> list[Config]:
-    """What has to be measured of a choice so that there are so many configurations in the end."""
-    new = without(chosen, known)
-    return random.Random(seed).sample(new, max(0, min(len(new), configs - len(known))))
+    """The part of the chosen configurations that brings the recorded ones to `configs`."""
+    new = without(chosen, recorded)
+    return random.Random(seed).sample(new, max(0, min(len(new), configs - len(recorded))))
 
 
-def without(configs: Sequence[Config], known: Sequence[Config]) -> list[Config]:
-    """Those that are not known."""
-    there = frozenset(known)
-    return [config for config in configs if config not in there]
+def without(configs: Sequence[Config], recorded: Sequence[Config]) -> list[Config]:
+    """The configurations that are not recorded."""
+    excluded = frozenset(recorded)
+    return [config for config in configs if config not in excluded]
 
 
 def earlier(path: Path, device: Device, origin: Origin) -> tuple[SweepRow, ...]:
-    """What a recording has, and what a sweep that ended early has left beside it.
+    """The rows of a recording, and of a sweep beside it that ended early.
 
     Raises:
-        typer.BadParameter: if it is of another device, or of other kernels or compilers.
+        typer.BadParameter: if they are of another device, or of other kernels or compilers.
     """
     rows: dict[Config, SweepRow] = {}
     for file in (path, left_of(path)):
         if file.exists():
-            there = Recording.load(file)
-            if (there.device.name, there.origin) != (device.name, origin):
+            saved = Recording.load(file)
+            if (saved.device.name, saved.origin) != (device.name, origin):
                 raise typer.BadParameter(
-                    f"{file} is of {there.device.name}, {there.origin}; here are {device.name}, "
+                    f"{file} is of {saved.device.name}, {saved.origin}; here are {device.name}, "
                     f"{origin}; record it anew, without --extend"
                 )
-            rows = {row.config: row for row in there.rows} | rows
+            rows = {row.config: row for row in saved.rows} | rows
     return tuple(rows.values())
 
 
 def left_of(path: Path) -> Path:
-    """Where `sweep.record` leaves what it has if it ends early."""
+    """The file that `sweep.record` writes if it ends early."""
     return path.with_name(f"{path.name}.partial")
 
 

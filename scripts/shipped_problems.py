@@ -1,4 +1,4 @@
-"""What `shipped.py` tunes, in its order."""
+"""The problems that `shipped.py` tunes, in its order."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ MODELS = {
     "BERT large": ((1024, 1024), (4096, 1024), (1024, 4096)),
     "Llama 3 70B": ((8192, 8192), (28672, 8192), (8192, 28672), (1024, 8192)),
 }
-# Tokens at once: those that differ most come first.
+# Tokens a batch: the most different numbers come first.
 ROWS = (16, 2048, 1, 128, 8192, 64, 512, 8)
-# Also in the precisions of fp32 operands.
+# Models that are also tuned in the precisions of fp32 operands.
 IN_FULL = ("GPT-2", "BERT large")
 FULL_ROWS = (128, 2048)
 PRECISIONS = ("f32", "bf16", "tf32", "f16")
-"""Of the suite; `tf32x3` comes last."""
+"""Precisions of the suite; `tf32x3` comes last."""
 
 
 def problems(computes: Sequence[str] | None = None) -> list[Problem]:
-    """All problems, or those of some precisions, the most useful set in front."""
-    # By turns while both last: the models' bf16 and f16 together count as one.
+    """All problems, or those of some precisions; any prefix is a useful set."""
+    # Suite and layers alternate while both last; a layer's bf16 and f16 count as one.
     suites, layers = suite(), list(models())
     turns = max(len(suites), len(layers))
     ordered = chain.from_iterable(
         (*suites[turn : turn + 1], *(layers[turn] if turn < len(layers) else ()))
         for turn in range(turns)
     )
-    return [one for one in dict.fromkeys(ordered) if not computes or one.compute in computes]
+    return [
+        problem for problem in dict.fromkeys(ordered) if not computes or problem.compute in computes
+    ]
 
 
 def suite() -> list[Problem]:
-    """The suite's shapes, each in one precision before any is in two."""
+    """The suite's problems: each shape in one precision before any shape in two."""
     shapes = [Problem.parse(text) for text in SUITE]
     rounds = [
         replace(shape, compute=PRECISIONS[(place + turn) % len(PRECISIONS)])
@@ -52,7 +54,7 @@ def suite() -> list[Problem]:
 
 
 def models() -> Iterator[tuple[Problem, ...]]:
-    """The models' layers, a layer of each model by turns: bf16 with its twin, then the others."""
+    """The models' layers, alternating between models: bf16 with its f16 twin, then the others."""
     most = max(map(len, MODELS.values()))
     for rows, place in product(ROWS, range(most)):
         for sizes in MODELS.values():

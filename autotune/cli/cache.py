@@ -268,7 +268,7 @@ def _show_arrivals(results: Sequence[ImportResult], json: bool) -> None:
     if json:
         show_json({"arrivals": [asdict(result) for result in results]})
     else:
-        print(cache.arrivals(results))
+        print(cache.import_summary(results))
 
 
 def _retimed(

@@ -16,10 +16,11 @@ T = TypeVar("T")
 SHOWN = 60
 """Most characters of a value in an error message."""
 
-_MESSAGE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_EXPECTED = re.compile(r"Expected `([^`]+)`([^,]*)(?:, got .*)?", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_STEP = re.compile(r"(\w+)|\[(\d+)\]")
+# The parts of msgspec's messages; only errors need them, so they are compiled when used.
+_MESSAGE = r"(?s)(.*?)(?: - at `\$\.?(.*)`)?"
+_EXPECTED = r"(?s)Expected `([^`]+)`([^,]*)(?:, got .*)?"
+_MISSING = r"Object missing required field `(\w+)`"
+_STEP = r"(\w+)|\[(\d+)\]"
 _NOUNS = {
     "array": "a list",
     "bool": "true or false",
@@ -93,11 +94,11 @@ def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]
 
 def _reworded(message: str, data: object, name: str) -> str:
     """A message of msgspec with the field's value and in plain words."""
-    match = _MESSAGE.fullmatch(message)
+    match = re.fullmatch(_MESSAGE, message)
     text, path = (match[1], match[2] or "") if match else (message, "")
-    if missing := _MISSING.fullmatch(text):
+    if missing := re.fullmatch(_MISSING, text):
         return f"{path}.{missing[1]} is missing".lstrip(".")
-    if expected := _EXPECTED.fullmatch(text):
+    if expected := re.fullmatch(_EXPECTED, text):
         nouns = " or ".join(_NOUNS.get(word, word) for word in expected[1].split(" | "))
         text = f"it must be {nouns}{expected[2]}"
     elif path:
@@ -108,7 +109,7 @@ def _reworded(message: str, data: object, name: str) -> str:
 def _at(data: Any, path: str) -> str:
     """The value at a path such as `entries[0].config`, shortened."""
     try:
-        for key, place in _STEP.findall(path.replace("[...]", "")):
+        for key, place in re.findall(_STEP, path.partition("[...]")[0]):
             data = data[key] if key else data[int(place)]
     except (LookupError, TypeError):
         return "of another type"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from secrets import token_hex
 
 from autotune import settings
 from autotune.errors import CacheError
@@ -94,7 +93,7 @@ def write_whole(
     Raises:
         OSError: if the disk is full, read-only or broken.
     """
-    temporary = temporary or path.with_name(f"{path.name}.{token_hex(4)}.tmp")
+    temporary = temporary or path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)

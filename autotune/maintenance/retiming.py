@@ -1,8 +1,9 @@
-"""Records that were measured with another driver, compiler or other kernels, measured again.
+"""Measures records of another driver, compiler or other kernels again.
 
-They are neither trusted nor thrown away: the stored top few go through the same verification and
-the same final round as after a search. What was not timed again does not go into the new record:
-its times could not be compared. The old record stays beside it as `.superseded-<n>`.
+Such records are neither trusted nor thrown away: their best few entries go through the same
+verification and the same final round as after a search. Entries that are not timed again are not in
+the new record, because their times could not be compared. The old record stays beside it as
+`.superseded-<n>`.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ Opened = Callable[[Problem], AbstractContextManager[Target]]
 
 @dataclass(frozen=True)
 class Retimed:
-    """What became of a record.
+    """The result of measuring a record again.
 
     Attributes:
         old: the record.
-        new: what stands in its place; None if nothing of it works, or it could not be measured.
-        failed: configurations that fail now, and why.
-        trouble: why it could not be measured at all, and stays as it was; else empty.
+        new: the record that replaces it; None if no entry works, or it could not be measured.
+        failed: configurations that fail now, with the failure.
+        trouble: why it could not be measured at all and stays unchanged; else empty.
     """
 
     old: Record
@@ -56,22 +57,21 @@ class Retimed:
 def retime(
     records: Iterable[Record], opened: Opened, store: Store, compile: Compile, *, top: int = TOP
 ) -> Iterator[Retimed]:
-    """Measures the best `top` entries of each record again and saves what works.
+    """Measures the best `top` entries of each record again and saves those that work.
 
-    Of a record whose first entries fail the next ones are tried. A record of which nothing works
-    any more is set aside, so that nobody runs it; one that cannot be measured, as memory is short,
-    stays as it is.
+    If the first entries fail, the next ones are tried. A record with no working entry is set aside,
+    so that nobody runs it. A record that cannot be measured, for lack of memory, stays unchanged.
 
     Args:
-        records: measured ones of one device.
-        opened: opens what measures a problem there.
-        store: where they are.
-        compile: makes a program of a template for an architecture.
+        records: measured records of one device.
+        opened: opens the target that measures a problem there.
+        store: the store of the records.
+        compile: compiles a template for an architecture.
         top: how many entries.
 
     Raises:
         MissingError: without a GPU, a driver, PyCUDA or a compiler.
-        DeviceError: if what is opened does not measure, or is another device.
+        DeviceError: if the opened target does not measure, or is another device.
         CacheError: if the store cannot be written.
     """
     for record in records:
@@ -83,12 +83,12 @@ def _retimed(record: Record, opened: Opened, store: Store, compile: Compile, top
         with opened(record.problem) as target:
             _check(record, target.runner)
             return _Round(record, target.runner, target.origin, store, compile).retimed(top)
-    except (RunnerError, ProblemError) as error:  # such as too little memory for this one
+    except (RunnerError, ProblemError) as error:  # such as too little memory for this problem
         return Retimed(record, None, trouble=str(error))
 
 
 class _Round:
-    """One record on its device."""
+    """Measures one record again on its device."""
 
     def __init__(
         self, record: Record, runner: Runner, origin: Origin, store: Store, compile: Compile
@@ -101,7 +101,7 @@ class _Round:
 
     def retimed(self, top: int) -> Retimed:
         standing = self._standing(top)
-        baseline = self._runner.baseline()  # before the final round, which judges by it
+        baseline = self._runner.baseline()  # first, as the final round compares errors with it
         outcomes = self._runner.rematch(standing) if standing else []
         baseline = self._runner.baseline()
         vendor = baseline.relative_error if baseline else None
@@ -128,14 +128,14 @@ class _Round:
         return Retimed(self._record, self._store.save(new), failed)
 
     def _standing(self, top: int) -> list[Candidate]:
-        """The first `top` entries that work; the others are noted as failed."""
+        """The first `top` candidates that work; the others are noted as failed."""
         standing: list[Candidate] = []
         plan = partial(registry.plan, problem=self._record.problem)
         legal = self._legal()
-        # No more at once than are wanted: what compiles for nothing would disturb the final round.
-        while some := tuple(islice(legal, top - len(standing))):
+        # Compile no more than are needed: needless compilation would disturb the final round.
+        while batch := tuple(islice(legal, top - len(standing))):
             prepared = ahead(
-                some, plan, self._runner, self._compile, window=len(some), ordered=True
+                batch, plan, self._runner, self._compile, window=len(batch), ordered=True
             )
             with closing(prepared):
                 for config, candidate in prepared:
@@ -146,14 +146,14 @@ class _Round:
         return standing
 
     def _failure(self, candidate: Candidate | Failure) -> Failure | None:
-        """Why a candidate does not work; it is verified and timed to find out."""
+        """Why a candidate does not work, after verifying and timing it; None if it works."""
         if isinstance(candidate, Failure):
             return candidate
         outcome = self._runner.measure(candidate, None)
         return outcome if isinstance(outcome, Failure) else None
 
     def _legal(self) -> Iterator[Config]:
-        """The record's configurations, the best first, without those that cannot run today."""
+        """The record's configurations that can run today, the best first."""
         barred = self._quarantine.barred()
         entries = (self._record.best, *self._record.entries)
         for config in dict.fromkeys(entry.config for entry in entries):
@@ -196,7 +196,7 @@ def _check(record: Record, runner: Runner) -> None:
 
 
 def _illegal(config: Config, problem: Problem, runner: Runner) -> str | None:
-    """Why the families of this version cannot run a configuration; None if they can."""
+    """Why this version's families cannot run a configuration; None if they can."""
     try:
         rejection = space.rejection(config, problem, runner.device)
     except ConfigError as error:

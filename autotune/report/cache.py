@@ -1,4 +1,4 @@
-"""What lies in a cache, what was found out about it and what became of it, as tables and JSON."""
+"""The content of a cache, its faults and the results of maintenance, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.records.ranges import Range
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Files as the overview counts them.
+# Labels of the overview, by kind of file.
 _LABELS: dict[Kind, str] = {
     "program": "compiled programs",
     "journal": "journals of trials",
@@ -30,32 +30,32 @@ _LABELS: dict[Kind, str] = {
 def overview(root: Path, items: Sequence[Item]) -> Table:
     """A row for the records of each device and kind of evidence, and for each other kind of file.
 
-    `what` is a device with the evidence, or what the files hold; sizes are in bytes.
+    The column `what` is a device with the evidence, or the kind of file; sizes are in bytes.
     """
     table = _table(str(root), "what", "files", "bytes")
-    for (device, what), found in sorted(_recorded(items).items()):
-        _count(table, f"{device}, {what}", found)
+    for (device, evidence), group in sorted(_recorded(items).items()):
+        _count(table, f"{device}, {evidence}", group)
     for kind, label in _LABELS.items():
-        if found := [item for item in items if item.kind == kind]:
-            _count(table, label, found)
-    if found := [item for item in items if item.fault is not None]:
-        _count(table, "broken (`autotune cache verify` says why)", found)
+        if group := [item for item in items if item.kind == kind]:
+            _count(table, label, group)
+    if broken := [item for item in items if item.fault is not None]:
+        _count(table, "broken (`autotune cache verify` says why)", broken)
     _count(table, "together", items)
     return table
 
 
 def overview_json(root: Path, items: Sequence[Item]) -> dict[str, object]:
-    """What `overview` shows."""
+    """The overview as JSON data."""
     return {
         "cache": str(root),
         "records": [
-            {"device": device, "evidence": what, "files": len(found), "bytes": _bytes(found)}
-            for (device, what), found in sorted(_recorded(items).items())
+            {"device": device, "evidence": evidence, "files": len(group), "bytes": _bytes(group)}
+            for (device, evidence), group in sorted(_recorded(items).items())
         ],
         "others": {
-            kind: {"files": len(found), "bytes": _bytes(found)}
+            kind: {"files": len(group), "bytes": _bytes(group)}
             for kind in _LABELS
-            if (found := [item for item in items if item.kind == kind])
+            if (group := [item for item in items if item.kind == kind])
         },
         "broken": sum(item.fault is not None for item in items),
         "bytes": _bytes(items),
@@ -71,7 +71,7 @@ def faults(items: Iterable[Item]) -> Table:
 
 
 def stale(records: Iterable[tuple[TuningRecord, str]]) -> Table:
-    """A row for each record that was made with something else than there is today."""
+    """A row for each record whose driver, compiler or kernel sources have changed."""
     table = _table("stale; `autotune cache verify --retime` measures again", "record", "changed")
     for record, why in records:
         table.add_row(f"{record.title}, {record.device.name}", why)
@@ -81,7 +81,7 @@ def stale(records: Iterable[tuple[TuningRecord, str]]) -> Table:
 def verdict_json(
     items: Sequence[Item], records: Iterable[tuple[TuningRecord, str]], retimed: Iterable[Retimed]
 ) -> dict[str, object]:
-    """All that `verify` finds out."""
+    """The result of `cache verify` as JSON data."""
     return {
         "files": len(items),
         "broken": [
@@ -91,62 +91,64 @@ def verdict_json(
             {"record": record.title, "device": record.device.name, "changed": why}
             for record, why in records
         ],
-        "retimed": [_retimed_json(one) for one in retimed],
+        "retimed": [_retimed_json(result) for result in retimed],
     }
 
 
-def outcome(one: Retimed) -> str:
-    """What became of a record that was to be measured again, in one line."""
-    title = one.old.title
-    if one.trouble:
-        return f"{title}: stays as it is: {one.trouble}"
-    fell = "".join(
-        f"; {config} fell: {failure.stage}: {failure.reason}" for config, failure in one.failed
+def outcome(retimed: Retimed) -> str:
+    """The result of measuring a record again, in one line."""
+    title = retimed.old.title
+    if retimed.trouble:
+        return f"{title}: stays as it is: {retimed.trouble}"
+    failures = "".join(
+        f"; {config} fell: {failure.stage}: {failure.reason}" for config, failure in retimed.failed
     )
-    if one.new is None:
-        return f"{title}: nothing of it works any more, set aside; `autotune tune {title}`{fell}"
-    before, now = one.old.best.measurement.time_us, one.new.best.measurement.time_us
-    count = len(one.new.entries)
-    return f"{title}: {count} measured again, best {now:.2f} us (was {before:.2f} us){fell}"
+    if retimed.new is None:
+        return (
+            f"{title}: nothing of it works any more, set aside; `autotune tune {title}`{failures}"
+        )
+    before, now = retimed.old.best.measurement.time_us, retimed.new.best.measurement.time_us
+    count = len(retimed.new.entries)
+    return f"{title}: {count} measured again, best {now:.2f} us (was {before:.2f} us){failures}"
 
 
-def arrivals(found: Sequence[ImportResult]) -> str:
-    """How many were new, better, equal and passed over, and of the last ones which and why."""
-    counts = Counter(one.change for one in found)
-    shown = ", ".join(f"{counts[what]} {what}" for what in ("new", "better", "equal"))
-    over = [one for one in found if one.change == "passed over"]
-    lines = [f"{len(found)} records and ranges: {shown}, {len(over)} passed over"]
-    lines += [f"passed over: {one.subject} on {one.device}: {one.why}" for one in over]
+def import_summary(results: Sequence[ImportResult]) -> str:
+    """How many were new, better, equal and passed over, and why each of the last was."""
+    counts = Counter(result.change for result in results)
+    shown = ", ".join(f"{counts[change]} {change}" for change in ("new", "better", "equal"))
+    over = [result for result in results if result.change == "passed over"]
+    lines = [f"{len(results)} records and ranges: {shown}, {len(over)} passed over"]
+    lines += [f"passed over: {result.subject} on {result.device}: {result.why}" for result in over]
     return "\n".join(lines)
 
 
-def _retimed_json(one: Retimed) -> dict[str, object]:
+def _retimed_json(retimed: Retimed) -> dict[str, object]:
     return {
-        "record": one.old.title,
-        "device": one.old.device.name,
-        "time_us": one.new.best.measurement.time_us if one.new else None,
-        "before_us": one.old.best.measurement.time_us,
-        "entries": len(one.new.entries) if one.new else 0,
+        "record": retimed.old.title,
+        "device": retimed.old.device.name,
+        "time_us": retimed.new.best.measurement.time_us if retimed.new else None,
+        "before_us": retimed.old.best.measurement.time_us,
+        "entries": len(retimed.new.entries) if retimed.new else 0,
         "failed": [
             {"config": str(config), "stage": failure.stage, "reason": failure.reason}
-            for config, failure in one.failed
+            for config, failure in retimed.failed
         ],
-        "trouble": one.trouble or None,
+        "trouble": retimed.trouble or None,
     }
 
 
 def _recorded(items: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
-    """Files of records and ranges by device and what they rest on."""
-    found: dict[tuple[str, str], list[Item]] = defaultdict(list)
+    """Files of records and ranges by device and evidence."""
+    groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
     for item in items:
         content = item.content
         if isinstance(content, Range):
-            found[content.device.name, f"ranges, {content.evidence}"].append(item)
+            groups[content.device.name, f"ranges, {content.evidence}"].append(item)
         elif isinstance(content, KernelRecord):
-            found[content.device.name, "kernels of yours"].append(item)
+            groups[content.device.name, "kernels of yours"].append(item)
         elif content is not None:
-            found[content.device.name, content.evidence].append(item)
-    return found
+            groups[content.device.name, content.evidence].append(item)
+    return groups
 
 
 def _table(title: str, *columns: str) -> Table:

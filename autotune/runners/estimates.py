@@ -1,4 +1,4 @@
-"""Samples to an estimate with its spread, and the winner of those that it cannot tell apart."""
+"""Estimates from samples, ties between times, and the winner among tied candidates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Estimate:
     Attributes:
         median: the median.
         spread: half the distance between the quartiles; 0 for a single sample.
-        samples: how many there were.
+        samples: the number of samples.
     """
 
     median: float
@@ -44,7 +44,7 @@ class Estimate:
 
 
 class Timed(Protocol):
-    """A time and its spread in microseconds, such as a `runner.Measurement`."""
+    """Anything with a time and its spread in microseconds, such as a `Measurement`."""
 
     @property
     def time_us(self) -> float: ...
@@ -54,7 +54,7 @@ class Timed(Protocol):
 
 
 class Contender(Protocol):
-    """A measured configuration, such as a `store.Entry`."""
+    """A measured configuration, such as a record's `Entry`."""
 
     @property
     def config(self) -> Config: ...
@@ -78,30 +78,31 @@ class TimeEstimate:
 
 
 def tied(a: Timed, b: Timed) -> bool:
-    """Whether two times differ by no more than either's spread.
+    """Whether two times differ by no more than the smaller of their spreads.
 
-    The smaller spread decides, so one noisy measurement does not tie with everything, and
-    preferring either of two tied candidates costs at most the spread of the faster.
+    So one noisy measurement does not tie with everything, and choosing either of two tied
+    candidates costs at most the spread of the faster one.
     """
     return abs(a.time_us - b.time_us) <= min(a.spread_us, b.spread_us)
 
 
 def winner(contenders: Iterable[C], timed: Callable[[C], Timed] = attrgetter("measurement")) -> C:
-    """The fastest contender, or of those tied with it the one that takes least of an SM.
+    """The fastest contender, or the one tied with it that needs the fewest resources of an SM.
 
-    Fewer registers a block come first, then less shared memory, then the text of the
-    configuration: noise does not pick, nor does the order of the contenders.
+    Fewer registers a block come first, then less shared memory, then the configuration's text, so
+    neither noise nor the order of the contenders decides.
 
     Args:
         contenders: at least one.
-        timed: the time of one that counts.
+        timed: the time of a contender to compare by.
 
     Raises:
         ValueError: if there are no contenders.
     """
     pool = list(contenders)
-    fastest = min(pool, key=lambda one: (timed(one).time_us, *_demand(one)))
-    return min((one for one in pool if tied(timed(one), timed(fastest))), key=_demand)
+    fastest = min(pool, key=lambda contender: (timed(contender).time_us, *_demand(contender)))
+    rivals = [contender for contender in pool if tied(timed(contender), timed(fastest))]
+    return min(rivals, key=_demand)
 
 
 def _demand(contender: Contender) -> tuple[int, int, str]:

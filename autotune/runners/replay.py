@@ -14,18 +14,18 @@ from autotune.families.plan import Resources
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
 from autotune.runners.recording import Recording
 
-# Of a rematch on a GPU, unless the leaders take more than 80 ms together.
+# Rounds of a rematch on a GPU, unless the leaders take more than 80 ms together.
 ROUNDS = 25
 # The quartiles of a normal distribution lie this many standard deviations from its mean.
 _QUARTILE = 0.6745
 
 
 class ReplayRunner:
-    """Gives each recorded configuration its recorded outcome.
+    """Answers each recorded configuration with its recorded outcome.
 
-    A time is the recorded median with one sample's noise, drawn from the recorded spread: a
-    search meets about the noise that it would meet on the device. The noise follows from `seed`
-    and from the order of the calls alone.
+    A time is the recorded median with one sample's noise, drawn from the recorded spread, so a
+    search sees about the noise of the device. The noise depends only on `seed` and on the order of
+    the calls.
     """
 
     def __init__(self, recording: Recording, seed: int = 0) -> None:
@@ -35,7 +35,7 @@ class ReplayRunner:
 
     @property
     def device(self) -> Device:
-        """The device that was recorded."""
+        """The recorded device."""
         return self._recording.device
 
     @property
@@ -55,13 +55,12 @@ class ReplayRunner:
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """The recorded outcome; `best_us` and the objective make no difference. A cold time has no
-        noise."""
+        """The recorded outcome, whatever `best_us` and the objective; a cold time has no noise."""
         del best_us, objective
         return self._outcome(candidate, 1)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
-        """The recorded outcomes, with fresh noise: that of the rounds that a GPU makes."""
+        """The recorded outcomes with fresh noise, that of the median over a GPU's rounds."""
         return [self._outcome(candidate, ROUNDS) for candidate in candidates]
 
     def baseline(self) -> Measurement | None:
@@ -70,11 +69,11 @@ class ReplayRunner:
 
     @property
     def baseline_ready(self) -> bool:
-        """Always: there is nothing to wait for."""
+        """Always true: nothing has to be loaded."""
         return True
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: a replay holds no resources."""
 
     def _outcome(self, candidate: Candidate, samples: int) -> Measurement | Failure:
         row = self._rows.get(candidate.config)
@@ -86,8 +85,7 @@ class ReplayRunner:
 
 
 def noisy(recorded: Measurement, random: Random, samples: int = 1) -> Measurement:
-    """A recorded median with the noise of the median of so many samples, drawn from the recorded
-    spread."""
+    """A recorded measurement whose time has the noise of the median of so many samples."""
     deviation = recorded.spread_us / recorded.time_us / _QUARTILE
     factor = math.exp(statistics.median(random.gauss(0.0, deviation) for _ in range(samples)))
     return replace(recorded, time_us=recorded.time_us * factor)

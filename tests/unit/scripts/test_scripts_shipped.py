@@ -218,7 +218,7 @@ def test_each_recorded_problem_is_left_out(tmp_path: Path) -> None:
 
 def test_what_was_seen_becomes_what_is_expected(tmp_path: Path) -> None:
     regret = tmp_path / "regret.json"
-    left("recorded", recordings(tmp_path / "some"), "--fit", "--regret", regret)
+    left("recorded", recordings(tmp_path / "some"), "--fit", "--losses", regret)
     losses = json.loads(regret.read_text())["losses"]
     assert losses["near"]["losses"] == sorted(losses["near"]["losses"])
     assert len(losses["near"]["losses"]) == len(losses["near"]["doubts"]) + 1

@@ -1,0 +1,136 @@
+"""JSON to typed values: every error names the field, its value and what it must be."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from autotune.files.decoding import convert, parse, require_schema
+
+
+@dataclass(frozen=True)
+class Timing:
+    time_us: float
+    samples: int = 1
+    cold_us: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise ValueError(f"samples is {self.samples}; give at least 0")
+
+
+@dataclass(frozen=True)
+class Sample:
+    name: str
+    capability: tuple[int, int]
+    timings: tuple[Timing, ...]
+    params: dict[str, int | str]
+
+
+def fields(**changed: object) -> dict[str, object]:
+    given = {"name": "a", "capability": [9, 0], "timings": [{"time_us": 1.5}], "params": {"bm": 64}}
+    return given | changed
+
+
+def test_a_whole_value_is_converted() -> None:
+    assert convert(fields(), Sample, "sample") == Sample("a", (9, 0), (Timing(1.5),), {"bm": 64})
+
+
+def test_a_whole_number_may_stand_for_a_float() -> None:
+    timing = convert({"time_us": 3}, Timing, "timing")
+    assert isinstance(timing.time_us, float)
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert convert({"time_us": 3, "colour": "green"}, Timing, "timing") == Timing(3.0)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "sample is []; it must be an object"),
+        (None, "sample is None; it must be an object"),
+        (fields(name=7), "name is 7; it must be a text"),
+        (fields(name=None), "name is None; it must be a text"),
+        ({"capability": [9, 0]}, "name is missing"),
+        (fields(capability=[9]), "capability is [9]; it must be a list of length 2"),
+        (fields(capability=[9, "0"]), "capability[1] is '0'; it must be a whole number"),
+        (fields(timings={}), "timings is {}; it must be a list"),
+        (fields(timings=[{}]), "timings[0].time_us is missing"),
+        (
+            fields(timings=[{"time_us": "fast"}]),
+            "timings[0].time_us is 'fast'; it must be a number",
+        ),
+        (
+            fields(timings=[{"time_us": 1, "samples": True}]),
+            "timings[0].samples is True; it must be a whole number",
+        ),
+        (
+            fields(timings=[{"time_us": 1, "samples": 2.5}]),
+            "timings[0].samples is 2.5; it must be a whole number",
+        ),
+        (
+            fields(timings=[{"time_us": 1, "cold_us": "x"}]),
+            "timings[0].cold_us is 'x'; it must be a number or null",
+        ),
+        (
+            fields(timings=[{"time_us": 1, "samples": -1}]),
+            "timings[0]: samples is -1; give at least 0",
+        ),
+        (fields(timings=[{"time_us": 10**400}]), "timings[0].time_us: Number out of range"),
+        (
+            fields(params={"bm": [1]}),
+            "params[...] is {'bm': [1]}; it must be a whole number or a text",
+        ),
+    ],
+)
+def test_an_error_names_field_value_and_type(data: object, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        convert(data, Sample, "sample")
+    assert str(caught.value) == message
+
+
+def test_a_long_value_is_shortened() -> None:
+    with pytest.raises(ValueError, match=r"name is \[0, 0, .*\.\.\.; it must be a text"):
+        convert(fields(name=[0] * 1000), Sample, "sample")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "it is not JSON: Expecting value: line 1 column 1"),
+        (b'{"a": 1,\n "b"}', "it is not JSON: Expecting ':' delimiter: line 2 column 5"),
+        (b"\xff\xfe\x00", "it is not JSON"),
+        (b'"\xff"', "it is not JSON"),
+        (b'{"a": NaN}', "it is not JSON"),
+        (b"[1e999]", "it is not JSON: Number out of range"),
+        (b"9" * 5000, "it is not JSON"),
+        (b"[" * 100_000, "it nests too deeply"),
+    ],
+)
+def test_a_text_that_is_not_json_is_refused(text: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse(text)
+
+
+def test_numbers_are_parsed_exactly() -> None:
+    text = b"[0.1, 1e-320, 1.7976931348623157e308, 9007199254740993]"
+    assert parse(text) == [0.1, math.ulp(0.0) * 2024, 1.7976931348623157e308, 2**53 + 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], r"record is \[\]; it must be an object"),
+        ({}, "schema is None, this version reads 1 and 2"),
+        ({"schema": 3}, "schema is 3, this version reads 1 and 2"),
+        ({"schema": True}, "schema is True, this version reads 1 and 2"),
+        ({"schema": "2"}, "schema is '2', this version reads 1 and 2"),
+    ],
+)
+def test_another_schema_is_refused(data: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        require_schema(data, "record", 1, 2)
