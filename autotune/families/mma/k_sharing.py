@@ -14,7 +14,7 @@ from autotune.families.mma.parameters import (
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.rules import Rule
-from autotune.families.shared.k_sharing import fuller, last_block_fault
+from autotune.families.shared.k_sharing import last_block_fault, longest_split, split_waves_fault
 from autotune.families.shared.packing import Pack, Packing, packed_bytes
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
@@ -47,16 +47,13 @@ def _split_fault(
     count, sms = tile.count(problem), device.sms
     if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    if fuller(count, split_k, sms) and count * split_k <= WAVE_BLOCKS_A_SM * sms:
-        return None
-    return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
+    return split_waves_fault(count, split_k, sms, WAVE_BLOCKS_A_SM)
 
 
 def _divides(buffer: MmaBuffer, splits: int, problem: Problem) -> bool:
     """Whether K has so many splits that are long enough, and none of them empty."""
-    iterations = buffer.iterations(problem)
-    longest = ceil_div(iterations, splits)
-    return longest * buffer.row_bytes >= SPLIT_BYTES and ceil_div(iterations, longest) == splits
+    longest = longest_split(buffer.iterations(problem), splits)
+    return longest * buffer.row_bytes >= SPLIT_BYTES
 
 
 def _last_block_fault(tile: MmaTile, split_k: int) -> str | None:

@@ -13,10 +13,25 @@ def fill(blocks: int, sms: int) -> float:
     return blocks / (ceil_div(blocks, sms) * sms)
 
 
+def longest_split(iterations: int, splits: int) -> int:
+    """The k-iterations of the longest of so many splits, or 0 if a split would have none."""
+    longest = ceil_div(iterations, splits)
+    return longest if ceil_div(iterations, longest) == splits else 0
+
+
 def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
-    """Whether so many shares of each block fill waves better than any smaller number."""
+    """Whether so many splits of each block fill waves better than any smaller number."""
     reached = fill(blocks * splits, sms)
     return all(reached > margin * fill(blocks * less, sms) for less in range(1, splits))
+
+
+def split_waves_fault(
+    tiles: int, splits: int, sms: int, waves: int, margin: float = 1.0
+) -> str | None:
+    """What is wrong with so many splits of each tile only to fill waves better, if anything."""
+    if tiles * splits <= waves * sms and fuller(tiles, splits, sms, margin):
+        return None
+    return f"{tiles} tiles fill {sms} SMs as well with less than {splits} splits"
 
 
 def last_block_fault(read: int) -> str | None:

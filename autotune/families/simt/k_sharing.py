@@ -5,11 +5,17 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.cuda_enums import Reduction
-from autotune.families.shared.k_sharing import fill, fuller, last_block_fault
+from autotune.families.shared.k_sharing import (
+    fill,
+    last_block_fault,
+    longest_split,
+    split_waves_fault,
+)
 from autotune.families.shared.layout import along_k
+from autotune.families.shared.packing import Pack
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.simt.parameters import KSharing, Pack, Tile, packed_floats
+from autotune.families.simt.parameters import SimtKSharing, SimtTile, VectorPacking
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -26,19 +32,18 @@ FULL_WAVES = 0.98
 """Fill of the SMs above which stream-K gains nothing."""
 
 
-def _split_fault(tile: Tile, bk: int, split_k: int, problem: Problem, device: Device) -> str | None:
+def _split_fault(
+    tile: SimtTile, bk: int, split_k: int, problem: Problem, device: Device
+) -> str | None:
     if split_k == 1:
         return None
     iterations = ceil_div(problem.k, bk)
-    longest = ceil_div(iterations, split_k)
-    if longest < 2 or ceil_div(iterations, longest) != split_k:
-        return f"{iterations} tiles of bk={bk} do not go into {split_k} splits of 2 or more"
+    if longest_split(iterations, split_k) < 2:
+        return f"{iterations} k-iterations of {bk} do not go into {split_k} splits of 2 or more"
     count, sms = tile.count(problem), device.sms
     if count * (split_k - 1) < SPLIT_BLOCKS_A_SM * sms:
         return None
-    if fuller(count, split_k, sms) and count * split_k <= WAVE_BLOCKS_A_SM * sms:
-        return None
-    return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
+    return split_waves_fault(count, split_k, sms, WAVE_BLOCKS_A_SM)
 
 
 def _reduction_fault(split_k: int, reduction: Reduction) -> str | None:
@@ -47,7 +52,7 @@ def _reduction_fault(split_k: int, reduction: Reduction) -> str | None:
     return f"split_k={split_k} with reduction={reduction}"
 
 
-def _last_block_fault(tile: Tile, split_k: int, reduction: Reduction) -> str | None:
+def _last_block_fault(tile: SimtTile, split_k: int, reduction: Reduction) -> str | None:
     return last_block_fault(4 * split_k * tile.elements) if reduction == "fused" else None
 
 
@@ -60,7 +65,7 @@ def _workers_fault(reduction: Reduction, workers: int, problem: Problem) -> str 
 
 
 def _stream_fault(
-    tile: Tile, bk: int, workers: int, problem: Problem, device: Device
+    tile: SimtTile, bk: int, workers: int, problem: Problem, device: Device
 ) -> str | None:
     if workers == 0:
         return None
@@ -89,12 +94,14 @@ def _pack_fault(pack: Pack, problem: Problem) -> str | None:
     return None if pack in ("none", gains) else f"{gains or 'no operand'} would gain from a copy"
 
 
-def _workspace_fault(sharing: KSharing, pack: Pack, problem: Problem, device: Device) -> str | None:
-    floats = sharing.partial_floats(problem) + packed_floats(pack, problem)
+def _workspace_fault(
+    sharing: SimtKSharing, packing: VectorPacking, problem: Problem, device: Device
+) -> str | None:
+    floats = sharing.partial_floats(problem) + packing.packed_floats(problem)
     return workspace_fault(problem.element_bytes * floats, device)
 
 
-def _group_fault(tile: Tile, group: int, problem: Problem, device: Device) -> str | None:
+def _group_fault(tile: SimtTile, group: int, problem: Problem, device: Device) -> str | None:
     rows, columns = ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn)
     return order_fault(rows, columns, group, GROUPED_WAVES, device)
 

@@ -11,17 +11,16 @@ from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands
 from autotune.families.shared.cuda_enums import REDUCTION
 from autotune.families.shared.layout import along_k
-from autotune.families.simt.parameters import ORDERS, SimtParams, packs, pitch
+from autotune.families.simt.parameters import FLOAT_BYTES, ORDERS, SimtParams
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
 SUM_THREADS = 256
-FLOAT_BYTES = 4
 VECTOR = 4
 
 
 @dataclass(frozen=True)
-class _Operand:
+class _FloatOperand:
     """A or B as the GEMM reads it.
 
     Attributes:
@@ -73,23 +72,25 @@ def plan(config: Config, p: SimtParams, problem: Problem, alignment: Alignment) 
     )
 
 
-def _operand(name: str, p: SimtParams, problem: Problem, alignment: int, start: int) -> _Operand:
+def _operand(
+    name: str, p: SimtParams, problem: Problem, alignment: int, start: int
+) -> _FloatOperand:
     extent, transposed = problem.m if name == "a" else problem.n, along_k(problem, name)
-    if packs(p.pack, name):
-        # The kernel is fastest on rows that run along M or N.
+    if p.packs(name):
+        # The copy's rows run along M or N, so that vectors need no transposition.
         copy = packing.copy(problem, name, transposed=transposed, start=start)
-        return _Operand(name, False, VECTOR, copy)
+        return _FloatOperand(name, False, VECTOR, copy)
     # cp.async cannot transpose vectors: it copies a K-contiguous operand float by float.
     single = transposed and p.copy == "async"
     width = 1 if single else gcd(alignment, problem.k if transposed else extent)
-    return _Operand(name, transposed, width)
+    return _FloatOperand(name, transposed, width)
 
 
 def _gemm(
     p: SimtParams,
     problem: Problem,
     alignment: Alignment,
-    pair: tuple[_Operand, _Operand],
+    pair: tuple[_FloatOperand, _FloatOperand],
     start: int,
 ) -> Launch:
     """The GEMM, whose partial sums start `start` floats into the workspace."""
@@ -115,7 +116,7 @@ def _gemm(
 
 
 def _template(
-    p: SimtParams, problem: Problem, alignment: Alignment, pair: tuple[_Operand, _Operand]
+    p: SimtParams, problem: Problem, alignment: Alignment, pair: tuple[_FloatOperand, _FloatOperand]
 ) -> Template:
     a, b = pair
     whole = problem.m % p.bm == problem.n % p.bn == problem.k % p.bk == 0
@@ -169,7 +170,7 @@ def _reduction(p: SimtParams, problem: Problem, alignment: Alignment, start: int
             Argument("i64", "stride_c"),
             Argument("i32", problem.m),
             Argument("i32", problem.n),
-            Argument("i32", pitch(problem.n)),
+            Argument("i32", packing.pitch(problem.n, FLOAT_BYTES)),
             Argument("f32", "alpha"),
             Argument("f32", "beta"),
             Argument("pointer", "bias"),

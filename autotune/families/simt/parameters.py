@@ -10,18 +10,17 @@ from autotune.device import Device
 from autotune.families.parameters import values, values_from
 from autotune.families.shared import stream_k
 from autotune.families.shared.cuda_enums import REDUCTION, Reduction
+from autotune.families.shared.packing import PACKS, Pack, Packing, pitch
 from autotune.families.shared.tiles import tile_count
 from autotune.problem import Problem
-from autotune.problem.integers import round_up
 
 CopyPath = Literal["staged", "async"]
 """Operands reach shared memory through registers, or by cp.async."""
-Pack = Literal["none", "a", "b", "ab"]
-"""Operands that are packed."""
 Order = Literal["rows", "columns", "snake", "row-pairs", "column-pairs"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 """Paths of a thread over its accumulators, in the order of ORDER in `fragments.cuh`."""
 WARP = 32
+FLOAT_BYTES = 4
 PADDING = 4
 """Floats that a K-contiguous operand pads each buffer row with."""
 OTHER_REGISTERS = 26
@@ -29,7 +28,7 @@ OTHER_REGISTERS = 26
 
 
 @dataclass(frozen=True)
-class Tile:
+class SimtTile:
     """The bm x bn tile of C that a block computes."""
 
     bm: int
@@ -63,7 +62,7 @@ class ThreadTile:
 
 
 @dataclass(frozen=True)
-class Warps(Tile):
+class SimtWarps(SimtTile):
     """The warps of a block: one for each wm x wn part of the tile, in each of `slices` groups."""
 
     wm: int
@@ -72,7 +71,7 @@ class Warps(Tile):
 
     @property
     def warps(self) -> int:
-        """Warps a block."""
+        """SimtWarps a block."""
         return (self.bm // self.wm) * (self.bn // self.wn) * self.slices
 
     @property
@@ -82,7 +81,7 @@ class Warps(Tile):
 
 
 @dataclass(frozen=True)
-class MainLoop(Warps, ThreadTile):
+class MainLoop(SimtWarps, ThreadTile):
     """The main loop, which decides the registers of a thread."""
 
     bk: int
@@ -100,7 +99,7 @@ class MainLoop(Warps, ThreadTile):
 
 
 @dataclass(frozen=True)
-class Buffers(Tile):
+class SimtBuffers(SimtTile):
     """The shared memory of a block."""
 
     slices: int
@@ -121,7 +120,7 @@ class Buffers(Tile):
 
 
 @dataclass(frozen=True)
-class KSharing(Tile):
+class SimtKSharing(SimtTile):
     """How blocks share the K of tiles, and the workspace that it takes."""
 
     split_k: int
@@ -147,7 +146,7 @@ class KSharing(Tile):
         """Floats of workspace that hold partial sums until they are added up."""
         match self.reduction:
             case "separate":
-                return problem.batch * self.split_k * problem.m * pitch(problem.n)
+                return problem.batch * self.split_k * problem.m * pitch(problem.n, FLOAT_BYTES)
             case "fused":
                 return self.blocks(problem) * self.elements
             case "stream":
@@ -155,21 +154,15 @@ class KSharing(Tile):
         return 0
 
 
-def packs(pack: Pack, operand: str) -> bool:
-    """Whether `a` or `b` is packed."""
-    return pack != "none" and operand in pack
+@dataclass(frozen=True)
+class VectorPacking(Packing):
+    """The operands that are packed into rows along M or N, which start at whole vectors."""
 
-
-def packed_floats(pack: Pack, problem: Problem) -> int:
-    """Floats of workspace that packed operands take."""
-    extents = (("a", problem.m), ("b", problem.n))
-    rows = sum(pitch(extent) for operand, extent in extents if packs(pack, operand))
-    return problem.batch * problem.k * rows
-
-
-def pitch(extent: int) -> int:
-    """Floats of a row of `extent`, padded to whole vectors of 4."""
-    return round_up(extent, 4)
+    def packed_floats(self, problem: Problem) -> int:
+        """Floats of workspace that packed operands take."""
+        extents = (("a", problem.m), ("b", problem.n))
+        rows = sum(pitch(extent, FLOAT_BYTES) for name, extent in extents if self.packs(name))
+        return problem.batch * problem.k * rows
 
 
 def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
@@ -178,7 +171,7 @@ def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class SimtParams(MainLoop, Buffers, KSharing):
+class SimtParams(MainLoop, SimtBuffers, SimtKSharing, VectorPacking):
     """Parameters of the register-tiled kernel, in the order of a configuration.
 
     Attributes:
@@ -218,7 +211,7 @@ class SimtParams(MainLoop, Buffers, KSharing):
     reduction: Reduction = field(metadata=values(*REDUCTION))
     workers: int = field(metadata=values_from(_workers))
     chunks: int = field(metadata=values(1, 2))
-    pack: Pack = field(metadata=values(*get_args(Pack)))
+    pack: Pack = field(metadata=values(*PACKS))
     group: int = field(metadata=values(1, 8))
     fence: int = field(metadata=values(0, 1))
     order: Order = field(metadata=values(*ORDERS))

@@ -7,13 +7,13 @@ from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
 from autotune.families.simt import k_sharing
 from autotune.families.simt.parameters import (
-    Buffers,
     CopyPath,
     MainLoop,
     Order,
+    SimtBuffers,
+    SimtTile,
+    SimtWarps,
     ThreadTile,
-    Tile,
-    Warps,
 )
 from autotune.problem import Problem
 
@@ -24,7 +24,7 @@ SLICED_BLOCKS_A_SM = 4
 PLAIN_SUMS = 64
 """Accumulators a thread from which the order of multiplication and a fence make a difference."""
 STAGES = {8: (3, 4, 5), 16: (2, 3, 4), 32: (2, 3, 4), 64: (2, 3, 4)}
-"""Buffers of bk steps: with fewer, data comes too late; more only take shared memory."""
+"""SimtBuffers of bk steps: with fewer, data comes too late; more only take shared memory."""
 AHEAD, NARROW = 64, 96
 """Steps of K that copies run ahead at most, except for tiles whose rows and columns add up to 96 or
 less: those need the depth to keep memory busy."""
@@ -66,13 +66,13 @@ def _lanes_fault(wm: int, wn: int, thread: ThreadTile) -> str | None:
     return f"{wm}x{wn} is {rows:g}x{columns:g} threads of {thread.tm}x{thread.tn}, not 4x8"
 
 
-def _threads_fault(warps: Warps, device: Device) -> str | None:
+def _threads_fault(warps: SimtWarps, device: Device) -> str | None:
     (least, most), threads = THREADS, warps.threads
     most = min(most, device.threads_per_block)
     return None if least <= threads <= most else f"{threads} a block; {least} to {most} are tried"
 
 
-def _slices_fault(tile: Tile, slices: int, problem: Problem, device: Device) -> str | None:
+def _slices_fault(tile: SimtTile, slices: int, problem: Problem, device: Device) -> str | None:
     count = tile.count(problem)
     if slices == 1 or count <= SLICED_BLOCKS_A_SM * device.sms:
         return None
@@ -88,7 +88,7 @@ def _steps_fault(slices: int, bk: int) -> str | None:
     return None
 
 
-def _grid_fault(tile: Tile, problem: Problem) -> str | None:
+def _grid_fault(tile: SimtTile, problem: Problem) -> str | None:
     return launch_limits.grid_fault(tile.tiles(problem))
 
 
@@ -100,7 +100,7 @@ def _copy_fault(thread: ThreadTile, copy: CopyPath, device: Device) -> str | Non
     return f"{thread.tm}x{thread.tn} sums leave no time to go through registers"
 
 
-def _stages_fault(tile: Tile, bk: int, copy: CopyPath, stages: int) -> str | None:
+def _stages_fault(tile: SimtTile, bk: int, copy: CopyPath, stages: int) -> str | None:
     tried = STAGES[bk] if copy == "async" else (2,)
     if stages not in tried:
         return f"stages={stages} of bk={bk} steps, {copy}; {tried} are tried"
@@ -134,7 +134,7 @@ def _order_fault(thread: ThreadTile, order: Order) -> str | None:
     return None if along.get(order, True) else f"{order} of {tm}x{tn} sums go along the longer side"
 
 
-def _residency_fault(warps: Warps, min_blocks: int, device: Device) -> str | None:
+def _residency_fault(warps: SimtWarps, min_blocks: int, device: Device) -> str | None:
     return launch_limits.residency_fault(min_blocks * warps.threads, device)
 
 
@@ -176,7 +176,7 @@ def _resident_workers_fault(
     return f"{blocks} workers an SM need about {registers} registers of {device.registers_per_sm}"
 
 
-def _shared_fault(buffers: Buffers, min_blocks: int, device: Device) -> str | None:
+def _shared_fault(buffers: SimtBuffers, min_blocks: int, device: Device) -> str | None:
     return launch_limits.shared_fault(buffers.shared_bytes(), min_blocks, device)
 
 

@@ -8,7 +8,7 @@ from autotune.families.base import Work
 from autotune.families.plan import Alignment
 from autotune.families.shared import stream_k
 from autotune.families.shared.layout import along_k
-from autotune.families.simt.parameters import WARP, SimtParams, packed_floats, packs
+from autotune.families.simt.parameters import WARP, SimtParams
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -79,7 +79,7 @@ def _copies(p: SimtParams, problem: Problem) -> tuple[float, float]:
         ("b", problem.n, p.bn, dense.b),
     ):
         floats, transposed = p.bk * side, along_k(problem, operand)
-        if packs(p.pack, operand):
+        if p.packs(operand):
             width, transposed = VECTOR, False
         # Rows that do not start at a vector touch one more sector or line.
         touched = 1 if width == VECTOR else 2
@@ -106,7 +106,7 @@ def _shares(p: SimtParams, problem: Problem) -> tuple[int, float, float]:
 
 def _passes(p: SimtParams, problem: Problem) -> tuple[float, int, float]:
     """Partial sums of a tile that one block adds up; passes besides the GEMM; bytes they move."""
-    packed = problem.element_bytes * packed_floats(p.pack, problem)
+    packed = problem.element_bytes * p.packed_floats(problem)
     passes, moved = 0 if p.pack == "none" else len(p.pack), 2.0 * packed
     match p.reduction:
         case "separate":

@@ -5,14 +5,20 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.cuda_enums import WgmmaReduction
-from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES, fill, fuller, last_block_fault
+from autotune.families.shared.k_sharing import (
+    LAST_BLOCK_BYTES,
+    fill,
+    last_block_fault,
+    longest_split,
+    split_waves_fault,
+)
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, b_is_k_contiguous
 from autotune.families.wgmma.resources import Schedule
 from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS
-from autotune.families.wgmma.tiles import CLUSTERS, ClusterTile, KSharing, SplitTile, Tile
+from autotune.families.wgmma.tiles import CLUSTERS, ClusterTile, SplitTile, WgmmaKSharing, WgmmaTile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -77,23 +83,20 @@ def _split_length_fault(bk: int, split_k: int, problem: Problem) -> str | None:
         return None
     iterations = ceil_div(problem.k, bk)
     least = SPLIT_ITERATIONS if iterations >= FEW_ITERATIONS else SPLIT_ITERATIONS // 2
-    longest = ceil_div(iterations, split_k)
-    if longest >= least and ceil_div(iterations, longest) == split_k:
+    if longest_split(iterations, split_k) >= least:
         return None
     return f"{iterations} k-iterations do not go into {split_k} splits of {least} or more"
 
 
 def _split_gain_fault(
-    tile: Tile, min_blocks: int, split_k: int, problem: Problem, device: Device
+    tile: WgmmaTile, min_blocks: int, split_k: int, problem: Problem, device: Device
 ) -> str | None:
     if split_k == 1:
         return None
     count, sms = tile.count(problem), device.sms
     if count * (split_k - 1) < min_blocks * sms and count < sms:
         return None
-    if count * split_k <= FEW_WAVES * sms and fuller(count, split_k, sms, FULLER):
-        return None
-    return f"{count} tiles fill {sms} SMs as well with less than {split_k} splits"
+    return split_waves_fault(count, split_k, sms, FEW_WAVES, FULLER)
 
 
 def _reduction_fault(tile: SplitTile, reduction: WgmmaReduction) -> str | None:
@@ -117,7 +120,7 @@ def _stream_workers_fault(reduction: WgmmaReduction, workers: int) -> str | None
 
 
 def _units_fault(
-    sharing: KSharing, schedule: Schedule, min_blocks: int, problem: Problem, device: Device
+    sharing: WgmmaKSharing, schedule: Schedule, min_blocks: int, problem: Problem, device: Device
 ) -> str | None:
     """Workers pay if they take several work units each, other blocks if an SM has several."""
     workers = sharing.workers
@@ -138,7 +141,7 @@ def _units_fault(
 
 
 def _stream_fault(
-    sharing: KSharing, bk: int, schedule: Schedule, problem: Problem, device: Device
+    sharing: WgmmaKSharing, bk: int, schedule: Schedule, problem: Problem, device: Device
 ) -> str | None:
     if sharing.reduction != "stream":
         return None
@@ -154,7 +157,7 @@ def _stream_fault(
 
 
 def _waves_fault(
-    tile: Tile, split_k: int, reduction: WgmmaReduction, problem: Problem, device: Device
+    tile: WgmmaTile, split_k: int, reduction: WgmmaReduction, problem: Problem, device: Device
 ) -> str | None:
     """Other tiles or split-K can use the SMs that a tile's waves leave idle."""
     if reduction != "none" or split_k > 1:
@@ -184,13 +187,13 @@ def _idle_fault(
 
 
 def _workspace_fault(
-    sharing: KSharing, path: OperandPath, problem: Problem, device: Device
+    sharing: WgmmaKSharing, path: OperandPath, problem: Problem, device: Device
 ) -> str | None:
     needed = 4 * sharing.partial_floats(problem) + path.packed_bytes(problem)
     return workspace_fault(needed, device)
 
 
-def _group_fault(tile: Tile, group: int, problem: Problem, device: Device) -> str | None:
+def _group_fault(tile: WgmmaTile, group: int, problem: Problem, device: Device) -> str | None:
     rows, columns = ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn)
     (least, most), grouped = GROUPED_ROWS, group * tile.bm
     fault = order_fault(rows, columns, group, GROUPED_WAVES, device)

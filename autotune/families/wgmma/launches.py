@@ -28,7 +28,7 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class _Operand:
+class _TmaOperand:
     """The kernel's A or B as it reads it.
 
     Attributes:
@@ -119,14 +119,14 @@ def _gemm(
 
 def _operands(
     p: WgmmaParams, problem: Problem, copies: Sequence[packing.Copy]
-) -> tuple[_Operand, _Operand]:
+) -> tuple[_TmaOperand, _TmaOperand]:
     """The kernel's A and B."""
     by_name = {copy.operand: copy for copy in copies}
 
-    def operand(name: str, side: int, sharing: int) -> _Operand:
+    def operand(name: str, side: int, sharing: int) -> _TmaOperand:
         contiguous = p.k_contiguous(problem, name)
         box_rows = (side if contiguous else p.bk) // sharing
-        return _Operand(name, contiguous, box_rows, by_name.get(name))
+        return _TmaOperand(name, contiguous, box_rows, by_name.get(name))
 
     name_a, name_b = kernel_operands(p.swap)
     # The blocks of a cluster along N read the same A, those along M the same B.
@@ -173,7 +173,7 @@ def _template(
     p: WgmmaParams,
     problem: Problem,
     alignment: Alignment,
-    pair: tuple[_Operand, _Operand],
+    pair: tuple[_TmaOperand, _TmaOperand],
     store: Store,
 ) -> Template:
     """The instance of the kernel, which calls its operands P and Q and the tile's sides X and Y."""

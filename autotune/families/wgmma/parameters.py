@@ -17,7 +17,7 @@ from autotune.families.wgmma.resources import (
     Schedule,
     Staging,
 )
-from autotune.families.wgmma.tiles import CLUSTERS, KSharing
+from autotune.families.wgmma.tiles import CLUSTERS, WgmmaKSharing
 from autotune.problem import Problem
 
 
@@ -62,7 +62,7 @@ def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, KSharing, OperandPath):
+class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandPath):
     """Parameters of the warp-specialised Hopper kernel.
 
     Attributes:

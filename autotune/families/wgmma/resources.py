@@ -9,7 +9,7 @@ from typing import Literal
 from autotune.device import Device
 from autotune.families.shared.launch_limits import LARGEST_THREAD_REGISTERS
 from autotune.families.wgmma.operands import LINE_BYTES, Low, Source, b_is_k_contiguous
-from autotune.families.wgmma.tiles import ClusterTile, Tile
+from autotune.families.wgmma.tiles import ClusterTile, WgmmaTile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -54,7 +54,7 @@ def thread_count(consumers: int) -> int:
 
 
 @dataclass(frozen=True)
-class Warpgroups(Tile):
+class Warpgroups(WgmmaTile):
     """The consumers of a tile: each computes a part of it, or with pingpong a whole one."""
 
     consumers: int
@@ -138,7 +138,7 @@ def launch_registers(consumers: int, min_blocks: int, needed: int) -> int:
 
 
 @dataclass(frozen=True)
-class Stage(Tile):
+class Stage(WgmmaTile):
     """One stage of the ring in shared memory: bk elements of A, of B and of B's low part."""
 
     low: Low

@@ -20,7 +20,7 @@ from autotune.families.wgmma.resources import (
     entry_registers,
     instruction_registers,
 )
-from autotune.families.wgmma.tiles import ClusterTile, SplitTile, Tile
+from autotune.families.wgmma.tiles import ClusterTile, SplitTile, WgmmaTile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -44,21 +44,21 @@ def _architecture_fault(swap: int, device: Device) -> str | None:
     return f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
 
 
-def _tile_fault(tile: Tile, problem: Problem, device: Device) -> str | None:
+def _tile_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
     heights = tile_choice.tile_columns(problem, device, tile.swap)
     if tile.tile_m in tile_choice.TILE_ROWS and tile.tile_n in heights:
         return None
     return f"tile_m={tile.tile_m} with tile_n={tile.tile_n} is not tried; swap={tile.swap}"
 
 
-def _size_fault(tile: Tile, problem: Problem) -> str | None:
+def _size_fault(tile: WgmmaTile, problem: Problem) -> str | None:
     m, _ = tile.extents(problem)
     if tile.tile_m <= round_up(m, INSTRUCTION_ROWS):
         return None
     return f"{tile.tile_m} rows for {m}"
 
 
-def _small_fault(tile: Tile, problem: Problem, device: Device) -> str | None:
+def _small_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
     """Larger tiles reuse operands more."""
     (m, n), count = tile.extents(problem), tile.count(problem)
     plain = min(PLAIN_SIDE, round_up(m, INSTRUCTION_ROWS)) * min(PLAIN_SIDE, round_up(n, 8))

@@ -44,7 +44,7 @@ INSTRUCTION_COLUMNS = 8
 
 
 @dataclass(frozen=True)
-class Tile:
+class WgmmaTile:
     """The tile of a block: bm x bn of C, computed transposed if `swap` is 1."""
 
     swap: int
@@ -82,7 +82,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class ClusterTile(Tile):
+class ClusterTile(WgmmaTile):
     """A tile and the cluster whose blocks work together on neighbouring tiles or on one tile."""
 
     cluster: str
@@ -137,7 +137,7 @@ class SplitTile(ClusterTile):
 
 
 @dataclass(frozen=True)
-class KSharing(SplitTile):
+class WgmmaKSharing(SplitTile):
     """How blocks share the K of tiles, and the workspace that it takes."""
 
     reduction: WgmmaReduction

@@ -97,7 +97,7 @@ def test_tile_and_loop_rules_reject_with_numbers(values: Values, text: str, reas
         (
             {"split_k": 16, "reduction": "separate"},
             "256x512x600",
-            "split-K: 38 tiles of bk=16 do not go into 16 splits of 2 or more",
+            "split-K: 38 k-iterations of 16 do not go into 16 splits of 2 or more",
         ),
         (
             {"split_k": 2, "reduction": "fused"},
