@@ -16,7 +16,7 @@ Source = Literal["shared", "registers"]
 """Where the tensor cores read the kernel's A."""
 Low = Literal["none", "kernel", "pass"]
 """What makes the low part of the kernel's B: nothing, the kernel, or a packing pass before it."""
-Pack = Literal["needed", "lines"]
+PackPolicy = Literal["needed", "lines"]
 """Operands to pack: those TMA cannot read, or also those whose rows start within cache lines."""
 
 LINE_BYTES = 128
@@ -62,7 +62,7 @@ class OperandPath:
     swap: int
     source: Source
     low: Low
-    pack: Pack
+    pack: PackPolicy
 
     def transposes(self, problem: Problem, operand: str) -> bool:
         """Whether the kernel reads a transposed copy of the operand."""

@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.families.parameters import values, values_from
 from autotune.families.shared.cuda_enums import WGMMA_REDUCTION, WgmmaReduction
 from autotune.families.wgmma import tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES, Low, OperandPath, Pack, Source
+from autotune.families.wgmma.operands import LINE_BYTES, Low, OperandPath, PackPolicy, Source
 from autotune.families.wgmma.resources import (
     Accumulation,
     ClusterWarpgroups,
@@ -97,7 +97,7 @@ class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandP
     min_blocks: int = field(metadata=values(1, 2, 3))
     source: Source = field(metadata=values_from(_sources))
     low: Low = field(metadata=values_from(_lows))
-    pack: Pack = field(metadata=values(*get_args(Pack)))
+    pack: PackPolicy = field(metadata=values(*get_args(PackPolicy)))
     bk: int = field(metadata=values_from(_bk))
     promote: int = field(metadata=values_from(_promote))
     cluster: str = field(metadata=values(*CLUSTERS))

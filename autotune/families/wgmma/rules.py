@@ -45,8 +45,8 @@ def _architecture_fault(swap: int, device: Device) -> str | None:
 
 
 def _tile_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
-    heights = tile_choice.tile_columns(problem, device, tile.swap)
-    if tile.tile_m in tile_choice.TILE_ROWS and tile.tile_n in heights:
+    columns = tile_choice.tile_columns(problem, device, tile.swap)
+    if tile.tile_m in tile_choice.TILE_ROWS and tile.tile_n in columns:
         return None
     return f"tile_m={tile.tile_m} with tile_n={tile.tile_n} is not tried; swap={tile.swap}"
 

@@ -71,11 +71,11 @@ def _short(problem: Problem) -> tuple[int, ...]:
 
 def sides(problem: Problem, device: Device, *, of_m: bool) -> tuple[int, ...]:
     """Values of bm, or of bn, in order: of tile_m, of tile_n or of both."""
-    found = set[int]()
+    sizes = set[int]()
     for swap in swaps(problem):
         rows = of_m != bool(swap)
-        found.update(TILE_ROWS if rows else tile_columns(problem, device, swap))
-    return tuple(sorted(found))
+        sizes.update(TILE_ROWS if rows else tile_columns(problem, device, swap))
+    return tuple(sorted(sizes))
 
 
 @cache
