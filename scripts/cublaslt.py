@@ -1,10 +1,10 @@
-"""cuBLASLt's own candidates for a product: the results of its heuristic, as runs to be timed.
+"""cuBLASLt as a further baseline: each result of its heuristic as a run.
 
     autotune.gpu's bench calls `cublaslt:open_baselines` in its worker process (see `suite.py`).
 
-Through ctypes on the library that PyTorch brings: nvmath-python binds it too, but would have to be
-brought along, and loads only where there is a driver. The numbers and the structure are those of
-`cublasLt.h` of cuBLAS 13.
+It calls the library that PyTorch brings through ctypes: nvmath-python has bindings too, but is one
+more dependency and loads only with a driver. Constants and structure are those of `cublasLt.h` of
+cuBLAS 13.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.errors import MissingError, RunnerError
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 
-ASKED_FOR = 16
+REQUESTED = 16
 WORKSPACE = 64 * 2**20
 
 SUCCESS = 0
@@ -30,7 +30,7 @@ DESC_TRANSA, DESC_TRANSB = 3, 4
 PREF_MAX_WORKSPACE_BYTES = 1
 
 
-class Result(ctypes.Structure):
+class HeuristicResult(ctypes.Structure):
     """`cublasLtMatmulHeuristicResult_t`; the first member is the `cublasLtMatmulAlgo_t`."""
 
     _fields_ = (
@@ -49,13 +49,13 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "MatrixLayoutCreate": (POINTER(c_void_p), c_int, c_uint64, c_uint64, c_int64),
     "MatmulPreferenceCreate": (POINTER(c_void_p),),
     "MatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
-    "MatmulAlgoGetHeuristic": (*[c_void_p] * 7, c_int, POINTER(Result), POINTER(c_int)),
+    "MatmulAlgoGetHeuristic": (*[c_void_p] * 7, c_int, POINTER(HeuristicResult), POINTER(c_int)),
     "Matmul": (*[c_void_p] * 14, c_size_t, c_void_p),
 }
 
 
-class Library:
-    """libcublasLt; whatever it makes lives as long as the process, which is one problem's."""
+class CublasLt:
+    """libcublasLt; handles and descriptors live as long as the process."""
 
     def __init__(self, path: str) -> None:
         library = ctypes.CDLL(path)
@@ -86,7 +86,7 @@ class Library:
     def product(self, compute: str, layout: str) -> c_void_p:
         """The description of op(B)^T op(A)^T, whose column-major result is C, row-major.
 
-        The library has no three tf32 products: the rival of `tf32x3` is its IEEE fp32.
+        The library has no tf32x3: the baseline of `tf32x3` is its IEEE fp32.
         """
         precision = COMPUTE_32F_FAST_TF32 if compute == "tf32" else COMPUTE_32F
         made = self.made("MatmulDesc", precision, CUDA_R_32F)
@@ -95,34 +95,37 @@ class Library:
             self.call("MatmulDescSetAttribute", made, attribute, byref(value), 4)
         return made
 
-    def heuristic(self, handle: c_void_p, product: c_void_p, *layouts: c_void_p) -> list[Result]:
-        """What its heuristic proposes, the best guess first, for operands aligned to 256 bytes."""
+    def heuristic(
+        self, handle: c_void_p, product: c_void_p, *layouts: c_void_p
+    ) -> list[HeuristicResult]:
+        """The results of its heuristic, best first, for operands aligned to 256 bytes."""
         preference = self.made("MatmulPreference")
         limit = c_size_t(WORKSPACE)
         attribute = PREF_MAX_WORKSPACE_BYTES
         self.call("MatmulPreferenceSetAttribute", preference, attribute, byref(limit), 8)
-        results, count = (Result * ASKED_FOR)(), c_int()
-        proposed = (ASKED_FOR, results, byref(count))
+        results, count = (HeuristicResult * REQUESTED)(), c_int()
+        proposed = (REQUESTED, results, byref(count))
         self.call("MatmulAlgoGetHeuristic", handle, product, *layouts, preference, *proposed)
-        return [one for one in results[: count.value] if one.state == SUCCESS]
+        return [result for result in results[: count.value] if result.state == SUCCESS]
 
 
 def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]]:
-    """C = op(A) op(B) in the problem's precision on the session's stream, with alpha and beta in
-    fp32, by each result of the heuristic.
+    """Runs of C = op(A) op(B) in the problem's precision, one for each result of the heuristic.
+
+    Alpha and beta are fp32.
 
     Returns:
-        At most `ASKED_FOR` runs with their names, the library's first choice first; none for a
+        At most `REQUESTED` runs with their names, the library's first choice first; none for a
         batch or an epilogue. All of them share one workspace.
 
     Raises:
-        MissingError: if the library is not there.
+        MissingError: if the library is missing.
         RunnerError: if the library refuses.
     """
     problem = operands.problem
     if problem.batch > 1 or problem.epilogue != "none":
         return []
-    library = Library(library_path())
+    library = CublasLt(library_path())
     handle, product = library.made(""), library.product(problem.compute, problem.layout)
     layout_a, layout_b, layout_c = (
         library.layout(kind, rows, columns, leading_dimension)
@@ -133,13 +136,13 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
         )
     )
     results = library.heuristic(handle, product, layout_b, layout_a, layout_c, layout_c)
-    workspace, one, zero = session.allocate(WORKSPACE), c_float(1.0), c_float(0.0)
+    workspace, unit, zero = session.allocate(WORKSPACE), c_float(1.0), c_float(0.0)
 
-    def runner(result: Result) -> Run:
+    def runner(result: HeuristicResult) -> Run:
         def run() -> None:
             library.call(
                 "Matmul",
-                *(handle, product, byref(one)),
+                *(handle, product, byref(unit)),
                 *(operands.b.address, layout_b, operands.a.address, layout_a, byref(zero)),
                 *(operands.c.address, layout_c, operands.c.address, layout_c),
                 *(byref(result), int(workspace), WORKSPACE, session.stream.handle),
@@ -152,7 +155,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
 
 
 def _launches(run: Run) -> bool:
-    """Whether the library takes a result of its own; it finds out about some only then."""
+    """Whether the library accepts its own result, which it finds out only at launch."""
     try:
         run()
     except RunnerError:
@@ -161,7 +164,7 @@ def _launches(run: Run) -> bool:
 
 
 def library_path() -> str:
-    """Where libcublasLt is: the one that PyTorch has loaded, or else one that is installed.
+    """Path of libcublasLt: the one that PyTorch has loaded, else an installed one.
 
     Raises:
         MissingError: if there is none.
@@ -169,9 +172,9 @@ def library_path() -> str:
     from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
     try:
-        found = load_nvidia_dynamic_lib("cublasLt").abs_path
+        path = load_nvidia_dynamic_lib("cublasLt").abs_path
     except DynamicLibNotFoundError as error:
         raise MissingError(f"no libcublasLt ({error}); PyTorch brings it") from error
-    if found is None:
+    if path is None:
         raise MissingError("libcublasLt is loaded from an unknown place")
-    return str(found)
+    return str(path)

@@ -1,4 +1,4 @@
-"""What one call costs the host: this package's, PyTorch's and the bare launch, side by side.
+"""Host cost of one call: this package, PyTorch and a bare launch, side by side.
 
     python scripts/host_cost.py                        64 x 64 x 64 in f32
     python scripts/host_cost.py --shape 1x4096x4096:bf16 --json host.json
@@ -17,20 +17,22 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
 
 import numpy as np
 import typer
+from provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
 import autotune
+from autotune.compiler import compiler_version
 from autotune.driver.arguments import pack_arguments, resolve_arguments
 from autotune.problem import Problem
 from autotune.runtime import Kernel, UntunedWarning, current
+from autotune.targets import local
 
 CALLS, ROTATION = 100, 64
 QUANTILES = {"p5": 5, "median": 50, "p95": 95, "p99": 99}
@@ -39,12 +41,12 @@ Call = Callable[[], object]
 
 
 def main(
-    shape: Annotated[str, typer.Option(help="As the command line takes it.")] = "64x64x64",
+    shape: Annotated[str, typer.Option(help="Problem, as on the command line.")] = "64x64x64",
     rounds: Annotated[int, typer.Option(min=1)] = 300,
-    out: Annotated[Path | None, typer.Option("--json", help="Where to write the figures.")] = None,
-    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+    out: Annotated[Path | None, typer.Option("--json", help="File for the figures.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default the checkout's.")] = "",
 ) -> None:
-    """Print what one call costs the host."""
+    """Prints the host cost of one call."""
     warnings.simplefilter("ignore", UntunedWarning)
     problem = Problem.parse(shape)
     rows = measured(calls(problem), rounds)
@@ -53,10 +55,13 @@ def main(
         import torch
 
         made = {
-            "device": torch.cuda.get_device_name(),
+            **provenance(
+                torch.cuda.get_device_name(),
+                local.driver_version(),
+                compiler_version(),
+                commit=commit,
+            ),
             "torch": torch.__version__,
-            "commit": commit,
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "problem": str(problem),
             "rounds": rounds,
             "calls": CALLS,
@@ -66,7 +71,7 @@ def main(
 
 
 def calls(problem: Problem) -> dict[str, Call]:
-    """What is compared; all of it multiplies the same tensors."""
+    """The calls that are compared, all on the same tensors."""
     import torch
 
     dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -94,7 +99,7 @@ def calls(problem: Problem) -> dict[str, Call]:
 
 
 def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
-    """The kernel's one launch by `cuda.bindings`, with everything ready."""
+    """The kernel's single launch through `cuda.bindings`, with packed arguments."""
     from cuda.bindings import driver
 
     problem, plan = kernel.problem, kernel.plan
@@ -122,7 +127,7 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
 
 
 def measured(calls: Mapping[str, Call], rounds: int) -> dict[str, dict[str, float]]:
-    """Quantiles of microseconds a call over the rounds."""
+    """Quantiles over the rounds of microseconds per call."""
     import torch
 
     samples: dict[str, list[float]] = {name: [] for name in calls}

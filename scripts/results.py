@@ -1,4 +1,4 @@
-"""What a suite says of its shapes: the rows of its file, their summary, and a table."""
+"""Results of a suite: the rows of its file, their summary, and tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from provenance import provenance
 from rich.table import Table
 
 from autotune.device import Device
@@ -24,7 +25,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device does at most: FLOP/s in a precision, bytes/s of a copy."""
+    """Ceilings of a device: FLOP/s in a precision, bytes/s of a copy."""
 
     flops: float
     bytes: float
@@ -36,9 +37,11 @@ MEMORY = {"H100 80GB HBM3": 2996e9, "H200": 4.3e12}
 
 
 def ceilings(device: Device, compute: str = "f32") -> Ceilings:
-    """What was measured on cards of that name, or else the peaks that follow from its clocks."""
-    flops = (one for (name, of), one in ARITHMETIC.items() if name in device.name and of == compute)
-    copied = (one for name, one in MEMORY.items() if name in device.name)
+    """The measured ceilings of GPUs of that name, else the peaks that follow from the clocks."""
+    flops = (
+        value for (name, of), value in ARITHMETIC.items() if name in device.name and of == compute
+    )
+    copied = (value for name, value in MEMORY.items() if name in device.name)
     return Ceilings(next(flops, device.peak(compute)), next(copied, device.memory_bandwidth))
 
 
@@ -49,29 +52,32 @@ def of_vendor(compute: str) -> str:
 
 @dataclass(frozen=True)
 class Finals:
-    """The last round of a shape: all of it was timed interleaved, on the same operands.
+    """The last round of a shape, timed interleaved on the same operands.
 
-    `rivals` are the results of cuBLASLt's heuristic by name, its first choice first.
+    Attributes:
+        ours: the winner.
+        cublas: the vendor baseline; None if it was not timed.
+        cublaslt: the results of cuBLASLt's heuristic by name, its first choice first.
     """
 
     ours: Measurement
     cublas: Measurement | None = None
-    rivals: Mapping[str, Measurement] = field(default_factory=dict)
+    cublaslt: Mapping[str, Measurement] = field(default_factory=dict)
 
     @property
     def cublaslt_us(self) -> float | None:
-        """The fastest of the rivals."""
-        return min((one.time_us for one in self.rivals.values()), default=None)
+        """The fastest hot time of cuBLASLt."""
+        return min((item.time_us for item in self.cublaslt.values()), default=None)
 
     @property
     def cublaslt_cold_us(self) -> float | None:
-        """The fastest of the rivals when cold, which another may be than when hot."""
-        cold = (one.cold_us for one in self.rivals.values())
+        """The fastest cold time of cuBLASLt, perhaps of another result than the hot one."""
+        cold = (item.cold_us for item in self.cublaslt.values())
         return min((time for time in cold if time is not None), default=None)
 
 
 def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: Ceilings) -> Row:
-    """One shape; times in microseconds, ratios above 1 where we are faster."""
+    """The row of one shape; times in microseconds, ratios above 1 where ours is faster."""
     ours, cublas = finals.ours, finals.cublas
     roofline_us = 1e6 * max(problem.flops / most.flops, problem.bytes / most.bytes)
     cublas_us, cublas_cold_us = (cublas.time_us, cublas.cold_us) if cublas else (None, None)
@@ -96,12 +102,12 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
         "spread": {"ours_us": ours.spread_us, "cublas_us": cublas and cublas.spread_us},
         "cublaslt": {
             name: {
-                "us": one.time_us,
-                "spread_us": one.spread_us,
-                "cold_us": one.cold_us,
-                "error": one.relative_error,
+                "us": item.time_us,
+                "spread_us": item.spread_us,
+                "cold_us": item.cold_us,
+                "error": item.relative_error,
             }
-            for name, one in finals.rivals.items()
+            for name, item in finals.cublaslt.items()
         },
         "tflops": problem.speed(ours.time_us) / 1e12,
         "roofline_share": roofline_us / ours.time_us,
@@ -115,51 +121,50 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
 
 
 def problem_of(row: Row) -> Problem:
-    """What a row is of."""
+    """The problem of a row."""
     m, n, k = row["shape"]
     # The first suites were in fp32 alone.
     return Problem(m, n, k, row["compute"], row["layout"], output=row.get("output", "same"))
 
 
 def family_of(row: Row) -> str:
-    """The family that won."""
+    """The family of a row's winner."""
     return str(row["config"]).partition(":")[0]
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Geometric means and worst shapes against cuBLAS, hot and cold, and against cuBLASLt; on how
-    many shapes each family won."""
-    cold = [one["cold"] for one in rows]
-    errors = [_ratio(one["error"], one["reference_error"]) for one in rows]
+    """Geometric means and worst ratios, hot and cold; the number of wins of each family."""
+    cold = [row["cold"] for row in rows]
+    errors = [_ratio(row["error"], row["reference_error"]) for row in rows]
     return {
-        **_spanned(one["ratio"] for one in rows),
-        "cold": _spanned(one["ratio"] for one in cold),
+        **_spanned(row["ratio"] for row in rows),
+        "cold": _spanned(times["ratio"] for times in cold),
         "cublaslt": {
-            **_spanned(one["ratio_lt"] for one in rows),
-            "cold": _spanned(one["ratio_lt"] for one in cold),
+            **_spanned(row["ratio_lt"] for row in rows),
+            "cold": _spanned(times["ratio_lt"] for times in cold),
         },
         "worst_shape": worst_shape(rows),
         "families": dict(Counter(map(family_of, rows)).most_common()),
-        "largest_error_ratio": max((one for one in errors if one is not None), default=None),
+        "largest_error_ratio": max((ratio for ratio in errors if ratio is not None), default=None),
         "layouts": layouts(rows),
     }
 
 
 def worst_shape(rows: Sequence[Row]) -> str | None:
-    """The shape on which cuBLAS is furthest ahead, or least behind; None if it was not timed."""
-    known = [one for one in rows if one["ratio"] is not None]
-    return problem_of(min(known, key=lambda one: one["ratio"])).shape if known else None
+    """The shape with the lowest ratio to cuBLAS; None if cuBLAS was not timed."""
+    timed = [row for row in rows if row["ratio"] is not None]
+    return problem_of(min(timed, key=lambda row: row["ratio"])).shape if timed else None
 
 
 def layouts(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of each shape in several layouts, the speed of the others as a share of that of nn."""
+    """Speeds of the other layouts relative to nn, for each shape that has all layouts."""
     times: dict[tuple[int, ...], dict[str, float]] = {}
-    for one in rows:
-        times.setdefault(tuple(one["shape"]), {})[one["layout"]] = one["ours_us"]
+    for row in rows:
+        times.setdefault(tuple(row["shape"]), {})[row["layout"]] = row["ours_us"]
     return [
-        {"shape": list(shape), **{name: known["nn"] / known[name] for name in LAYOUTS[1:]}}
-        for shape, known in times.items()
-        if known.keys() >= set(LAYOUTS)
+        {"shape": list(shape), **{name: by_layout["nn"] / by_layout[name] for name in LAYOUTS[1:]}}
+        for shape, by_layout in times.items()
+        if by_layout.keys() >= set(LAYOUTS)
     ]
 
 
@@ -168,12 +173,12 @@ class Sheet:
     """The file of a suite, written whole after every row.
 
     Attributes:
-        path: of the file.
-        device: the name of the only device that it has rows of.
-        source: the hash of the only kernel sources.
-        commit: what the run was made from.
+        path: the file.
+        device: name of the device, the same for all rows.
+        source: hash of the kernel sources, the same for all rows.
+        commit: commit of the code.
         most: the ceilings of the roofline.
-        rows: by problem.
+        rows: rows by problem.
     """
 
     path: Path
@@ -184,36 +189,38 @@ class Sheet:
     rows: dict[Problem, Row] = field(default_factory=dict)
 
     def resume(self) -> None:
-        """Takes over the rows of the file if they are of this device and these sources."""
+        """Loads the rows of the file if they are of this device and these sources."""
         if not self.path.exists():
             return
-        made = json.loads(self.path.read_text())
-        if (made["device"], made["source"]) == (self.device, self.source):
-            self.rows = {problem_of(row): row for row in made["rows"]}
+        content = json.loads(self.path.read_text())
+        if (content["device"], content["source"]) == (self.device, self.source):
+            self.rows = {problem_of(row): row for row in content["rows"]}
 
     def add(self, problem: Problem, record: Record, row: Row) -> None:
-        """Puts a row, in the place of an older one, and writes the file."""
+        """Adds or replaces a row and writes the file."""
         self.rows[problem] = row
         rows = [*self.rows.values()]
-        made = {
-            "device": self.device,
+        content = {
+            **provenance(
+                self.device,
+                record.provenance.driver,
+                record.provenance.compiler,
+                commit=self.commit,
+                date=record.provenance.date,
+            ),
             "evidence": record.evidence,
-            "driver": record.provenance.driver,
-            "toolkit": record.provenance.compiler,
-            "commit": self.commit,
             "source": self.source,
-            "date": record.provenance.date,
             "ceilings": asdict(self.most),
             "rows": rows,
             **summary(rows),
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(made, indent=1, allow_nan=False) + "\n"
+        text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         write_whole(self.path, text.encode())
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows in 110 columns, with the geometric means and the worst of several."""
+    """The rows in 110 columns, with geometric mean and worst ratio if there are several."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     drawn.add_column("shape", no_wrap=True)
     for header in (
@@ -222,17 +229,17 @@ def table(rows: Sequence[Row]) -> Table:
     ):
         drawn.add_column(header, justify="right", no_wrap=True)
     drawn.add_column("won by", no_wrap=True)
-    for one in rows:
+    for row in rows:
         drawn.add_row(
-            problem_of(one).shape + ("" if one["layout"] == "nn" else f" {one['layout']}"),
-            f"{one['ours_us']:.2f}",
-            cell(one["cublas_us"], "{:.2f}"),
-            *(cell(ratio, "{:.2f}") for ratio in _ratios(one)),
-            f"{one['roofline_share']:.0%}",
-            cell(_ratio(one["error"], one["reference_error"]), "{:.2f}"),
-            str(one["trials"]),
-            f"{one['tune_s']:.0f}",
-            family_of(one),
+            problem_of(row).shape + ("" if row["layout"] == "nn" else f" {row['layout']}"),
+            f"{row['ours_us']:.2f}",
+            cell(row["cublas_us"], "{:.2f}"),
+            *(cell(ratio, "{:.2f}") for ratio in _ratios(row)),
+            f"{row['roofline_share']:.0%}",
+            cell(_ratio(row["error"], row["reference_error"]), "{:.2f}"),
+            str(row["trials"]),
+            f"{row['tune_s']:.0f}",
+            family_of(row),
         )
     if len(rows) > 1:
         drawn.add_section()
@@ -243,14 +250,14 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def layout_table(rows: Sequence[Row]) -> Table:
-    """How fast the layouts are beside nn."""
+    """Speeds of the layouts relative to nn."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     drawn.add_column("of the speed of nn")
     for name in LAYOUTS[1:]:
         drawn.add_column(name, justify="right")
-    for one in layouts(rows):
-        shares = (f"{one[name]:.1%}" for name in LAYOUTS[1:])
-        drawn.add_row("x".join(map(str, one["shape"])), *shares)
+    for speeds in layouts(rows):
+        shares = (f"{speeds[name]:.1%}" for name in LAYOUTS[1:])
+        drawn.add_row("x".join(map(str, speeds["shape"])), *shares)
     return drawn
 
 
@@ -259,9 +266,9 @@ def _ratios(row: Row) -> tuple[float | None, ...]:
 
 
 def _spanned(ratios: Iterable[float | None]) -> dict[str, float | None]:
-    known = [one for one in ratios if one is not None]
-    geomean = statistics.geometric_mean(known) if known else None
-    return {"geomean": geomean, "worst": min(known, default=None)}
+    timed = [ratio for ratio in ratios if ratio is not None]
+    geomean = statistics.geometric_mean(timed) if timed else None
+    return {"geomean": geomean, "worst": min(timed, default=None)}
 
 
 def _ratio(theirs: float | None, ours: float | None) -> float | None:

@@ -64,40 +64,42 @@ SUITE = (
     *("2048x512x8192", "37x53x71"),
 )
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
-RIVALS = "cublaslt:open_baselines"
+CUBLASLT = "cublaslt:open_baselines"
 
 SHOWN = Console(width=110, soft_wrap=True)
 
 
 def main(
-    out: Annotated[Path, typer.Argument(help="The folder of the results.")],
+    out: Annotated[Path, typer.Argument(help="Folder of the result files.")],
     computes: Annotated[
-        list[str] | None, typer.Option("--compute", help="Of each shape; f32 by default.")
+        list[str] | None, typer.Option("--compute", help="Precision of each shape; f32 by default.")
     ] = None,
-    shapes: Annotated[list[str] | None, typer.Option(help="Instead of the built-in ones.")] = None,
-    layouts: Annotated[bool, typer.Option("--layouts", help="Each in four layouts.")] = False,
-    name: Annotated[str, typer.Option(help="Of the files; `suite` or `layouts` by default.")] = "",
-    budget: Annotated[float, typer.Option(max=60, help="Seconds of tuning a shape.")] = 20.0,
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
-    trials: Annotated[Path | None, typer.Option(help="A folder to keep all trials in.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what is there already.")] = False,
-    flops: Annotated[float | None, typer.Option(help="Ceiling of the compute, FLOP/s.")] = None,
-    copy: Annotated[float | None, typer.Option(help="Ceiling of memory, bytes/s.")] = None,
-    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+    shapes: Annotated[list[str] | None, typer.Option(help="Shapes, not the suite's.")] = None,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Each shape in four layouts.")] = False,
+    name: Annotated[str, typer.Option(help="Name of the files.")] = "",
+    budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    trials: Annotated[Path | None, typer.Option(help="Folder that keeps all trials.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Replace rows of the files.")] = False,
+    flops: Annotated[float | None, typer.Option(help="Ceiling of the precision, FLOP/s.")] = None,
+    copy: Annotated[float | None, typer.Option(help="Ceiling of the memory, bytes/s.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default the checkout's.")] = "",
     seed: int = 0,
 ) -> None:
-    """Writes a file for each compute and prints it as a table; status 1 if a shape has no
-    result."""
+    """Writes a file for each precision and prints it as a table.
+
+    Exit status 1 if a shape has no result.
+    """
     problems = chosen(shapes, layouts, computes or ["f32"])
     kinds = dict.fromkeys(problem.compute for problem in problems)
     if flops and len(kinds) > 1:
-        raise typer.BadParameter("--flops is of one compute; give one --compute with it")
+        raise typer.BadParameter("--flops is for one precision; give one --compute with it")
     where, kept = targets.resolve(device), name or ("layouts" if layouts else "suite")
     sheets = {
         compute: sheet_of(out / f"{kept}-{compute}.json", where, commit, flops, copy, compute)
         for compute in kinds
     }
-    wanted = [one for one in problems if again or one not in sheets[one.compute].rows]
+    wanted = [item for item in problems if again or item not in sheets[item.compute].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
         shop = Shop(Path(empty), Options(budget_s=budget, seed=seed), trials)
@@ -107,7 +109,7 @@ def main(
             if not done(problem, place, shop, sheets[problem.compute])
         ]
     for compute, sheet in sheets.items():
-        show(compute, [row for one, row in sheet.rows.items() if one in problems], layouts)
+        show(compute, [row for problem, row in sheet.rows.items() if problem in problems], layouts)
     if failed:
         SHOWN.print("no result:", ", ".join(map(str, failed)), style="red")
         raise typer.Exit(1)
@@ -116,16 +118,16 @@ def main(
 def sheet_of(
     path: Path, device: Device, commit: str, flops: float | None, copy: float | None, compute: str
 ) -> Sheet:
-    """The sheet of a compute, with the rows that its file has of today's kernels on the device."""
-    known = results.ceilings(device, compute)
-    most = results.Ceilings(flops or known.flops, copy or known.bytes)
+    """The sheet of a precision, with the file's rows of the current kernels on the device."""
+    measured = results.ceilings(device, compute)
+    most = results.Ceilings(flops or measured.flops, copy or measured.bytes)
     sheet = Sheet(path, device.name, source_hash(*registry.kernel_sources()), commit, most)
     sheet.resume()
     return sheet
 
 
 def show(compute: str, rows: Sequence[Row], layouts: bool) -> None:
-    """The rows of one compute as tables."""
+    """Prints the rows of one precision as tables."""
     SHOWN.print(f"{compute} beside cuBLAS in {results.of_vendor(compute)}", style="bold")
     SHOWN.print(results.table(rows))
     if layouts:
@@ -133,8 +135,10 @@ def show(compute: str, rows: Sequence[Row], layouts: bool) -> None:
 
 
 def in_turn(problems: Sequence[Problem], device: str) -> Iterator[tuple[Problem, Future[Place]]]:
-    """Each problem with where it is measured, which is opened while the one before is tuned: a
-    worker process that imports PyTorch takes seconds to start."""
+    """Each problem with its target, which opens while the previous problem is tuned.
+
+    A worker process that imports PyTorch takes seconds to start.
+    """
 
     def opening(problem: Problem) -> Place:
         stack = ExitStack()
@@ -148,7 +152,7 @@ def in_turn(problems: Sequence[Problem], device: str) -> Iterator[tuple[Problem,
 
 
 def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bool:
-    """Makes the row of a problem; whether it worked."""
+    """Makes the row of a problem; returns whether it worked."""
     try:
         opened = place.result()
         with opened.stack:
@@ -164,7 +168,7 @@ def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bo
 def chosen(
     shapes: Sequence[str] | None, layouts: bool, computes: Sequence[str] = ("f32",)
 ) -> list[Problem]:
-    """The problems in the order in which they are tuned, one compute after the other."""
+    """The problems in the order in which they are tuned, precision by precision."""
     texts = shapes or (IN_EVERY_LAYOUT if layouts else SUITE)
     kinds = product(computes, texts, LAYOUTS if layouts else LAYOUTS[:1])
     problems = (
@@ -175,7 +179,7 @@ def chosen(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a problem is measured, and what closes it."""
+    """The target of a problem, and the stack that closes it."""
 
     target: Target
     stack: ExitStack
@@ -183,12 +187,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Shop:
-    """What all shapes of a run share.
+    """Shared by all shapes of a run.
 
     Attributes:
-        empty: the folder of programs and records, which was empty at the start.
-        options: of the tuning.
-        trials: where trials are kept, if they are.
+        empty: folder of programs and records, empty at the start.
+        options: the tuning options.
+        trials: folder for the trials; None keeps none.
     """
 
     empty: Path
@@ -196,7 +200,7 @@ class Shop:
     trials: Path | None
 
     def row(self, problem: Problem, target: Target, most: results.Ceilings) -> tuple[Record, Row]:
-        """One shape: tuned, then timed again beside the others, and `most` that it could reach.
+        """Tunes one shape and times the winner again beside the baselines.
 
         Raises:
             AutotuneError: if nothing could be measured.
@@ -219,24 +223,24 @@ class Shop:
 
 
 class Keeper(Silent):
-    """Keeps every trial of a run."""
+    """An observer that keeps every trial of a run."""
 
     def __init__(self) -> None:
         self._trials: list[Trial] = []
         self._leaders: set[Config] = set()
 
     def trial(self, trial: Trial, progress: Progress) -> None:  # noqa: ARG002
-        """Another one."""
+        """Keeps a trial."""
         self._trials.append(trial)
 
     def rematch(self, leaders: Sequence[Trial]) -> None:
-        """These are timed again."""
+        """Notes which trials are timed again."""
         self._leaders = {trial.config for trial in leaders}
 
     def recording(self, record: Record, origin: Origin) -> Recording:
-        """All trials but leaders that failed in the end, which were no winners after all.
+        """All trials, except leaders that failed in the rematch.
 
-        The other leaders have the times that they had against each other.
+        The other leaders have their times from the rematch.
         """
         again = {entry.config: entry.measurement for entry in record.entries}
         rows = tuple(
@@ -254,17 +258,17 @@ class Keeper(Silent):
 
 @runtime_checkable
 class Comparing(Protocol):
-    """A runner that times rivals too, as that of a GPU does."""
+    """A runner that also times further baselines, as the one of a GPU does."""
 
     def compare(
-        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> Mapping[str, Measurement | Failure]:
-        """By configuration, by the name of each rival, and the vendor's library as `BASELINE`."""
+        """Outcomes by configuration, the vendor baseline as `BASELINE`, and further baselines."""
         ...
 
 
 def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) -> Finals:
-    """Times the winner, cuBLAS and cuBLASLt's results interleaved, as far as they can be had.
+    """Times the winner, cuBLAS and cuBLASLt interleaved, as far as they are available.
 
     Raises:
         AutotuneError: if the winner fails.
@@ -276,18 +280,18 @@ def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) 
     ours = outcomes.pop(str(config))
     if isinstance(ours, Failure):
         raise AutotuneError(f"{config}: {ours.stage}: {ours.reason}")
-    timed = {name: one for name, one in outcomes.items() if isinstance(one, Measurement)}
+    timed = {name: item for name, item in outcomes.items() if isinstance(item, Measurement)}
     return Finals(ours, timed.pop(BASELINE, None), timed)
 
 
 def compared(candidate: Candidate, runner: Runner) -> dict[str, Measurement | Failure]:
-    """What the last round gives, by name as `Comparing` has it."""
+    """The outcomes of the last round, by name as in `Comparing`."""
     if not isinstance(runner, Comparing):
-        (ours,), vendor = runner.rematch([candidate]), runner.baseline()
-        return {str(candidate.config): ours, **({BASELINE: vendor} if vendor else {})}
+        (ours,), baseline = runner.rematch([candidate]), runner.baseline()
+        return {str(candidate.config): ours, **({BASELINE: baseline} if baseline else {})}
     try:
-        return {**runner.compare([candidate], [RIVALS])}
-    except RunnerError as error:  # a library that is missing or crashes costs its own times alone
+        return {**runner.compare([candidate], [CUBLASLT])}
+    except RunnerError as error:  # a missing or crashing library only costs its own times
         SHOWN.print(f"without cuBLASLt: {error}", style="red", markup=False)
         return {**runner.compare([candidate], [])}
 

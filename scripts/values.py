@@ -1,13 +1,13 @@
-"""Whether each value of each parameter earns its place, judged from the trials of many shapes.
+"""Judges whether each parameter value earns its place, from the trials of many shapes.
 
     python scripts/values.py trials/h100 --json values.json --markdown values.md
 
 reads the recordings in the given folders (`suite.py --trials`, `record.py`) and prints, for each
-value: on how many shapes it was tried, how often the winner has it, on how many shapes something
-with it is within 2 % of the best, and how much slower the best of what was tried would be without
-it. The last is an upper bound: a search that does not have the value would try other things
-instead. A value that is nowhere within 2 % is marked as one to go. A family is judged on the shapes
-of those precisions alone in which it ran on any.
+value: the number of shapes it was tried on, the number of winners that have it, the number of
+shapes where a configuration with it is within 2 % of the best, and how much slower the best trial
+would be without it. The last is an upper bound: a search without the value would try other
+configurations instead. A value that is nowhere within 2 % is marked to go. A family is judged only
+on shapes of the precisions that it ran in.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from provenance import of_recordings
 from rich.console import Console
 from rich.table import Table
 
@@ -31,16 +32,16 @@ from autotune.runners.recording import Recording
 NEAR = 1.02
 
 Trait = tuple[str, str, Value]
-"""What can be taken away: a family, a parameter of it and a value. The family itself counts as
-a parameter that is named `family`."""
+"""What a search could lack: a family, a parameter and a value. The family itself counts as a
+parameter named `family`."""
 
 Ranked = Sequence[tuple[float, frozenset[Trait]]]
-"""Microseconds of each configuration that ran on a shape, fastest first, and what it has."""
+"""Microseconds and traits of each configuration that ran on a shape, fastest first."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What one value of a parameter was good for.
+    """What one value of a parameter contributed.
 
     Attributes:
         family: the kernel family.
@@ -69,35 +70,40 @@ class Worth:
 
     @property
     def goes(self) -> bool:
-        """Whether it is near the best nowhere."""
+        """Whether no configuration with it is near the best."""
         return self.near == 0
 
 
 def main(
     folders: list[Path],
-    as_json: Annotated[Path | None, typer.Option("--json", help="Written too.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Written too.")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="JSON file of the values.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Markdown file of the values.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Judges all values in the recordings of FOLDERS."""
-    read = {name: (compute, ranked) for name, compute, ranked in _read(folders)}
-    shapes = {name: ranked for name, (_, ranked) in read.items()}
+    recordings = _recordings(folders)
+    shapes = {
+        name: ranked for name, recorded in recordings.items() if (ranked := _ranked(recorded))
+    }
     if not shapes:
         raise typer.BadParameter(f"no recording with a time in {', '.join(map(str, folders))}")
-    found = worths(shapes, {name: compute for name, (compute, _) in read.items()})
+    judged = worths(shapes, {name: recordings[name].problem.compute for name in shapes})
     if as_json is not None:
-        rows = [{**asdict(one), "goes": one.goes} for one in found]
-        as_json.write_text(json.dumps({"shapes": [*shapes], "values": rows}, indent=1) + "\n")
+        rows = [{**asdict(worth), "goes": worth.goes} for worth in judged]
+        origin = of_recordings([recordings[name] for name in shapes], commit)
+        content = {**origin, "shapes": [*shapes], "values": rows}
+        as_json.write_text(json.dumps(content, indent=1) + "\n")
     if markdown is not None:
-        markdown.write_text(to_markdown(found, len(shapes)))
-    Console(width=120).print(table(found, len(shapes)))
+        markdown.write_text(to_markdown(judged, len(shapes)))
+    Console(width=120).print(table(judged, len(shapes)))
 
 
 def worths(shapes: Mapping[str, Ranked], computes: Mapping[str, str] | None = None) -> list[Worth]:
-    """Every value that ran anywhere, by family and parameter.
+    """The worth of every value that ran, by family and parameter.
 
     Args:
-        shapes: what ran on each.
-        computes: the precision of each shape; by default it is the same of all.
+        shapes: the ranked configurations of each shape.
+        computes: the precision of each shape; by default all have the same.
     """
     of = computes or dict.fromkeys(shapes, "")
     served: dict[str, set[str]] = {}
@@ -106,7 +112,9 @@ def worths(shapes: Mapping[str, Ranked], computes: Mapping[str, str] | None = No
             served.setdefault(family, set()).add(of[shape])
     traits = {trait for ranked in shapes.values() for _, has in ranked for trait in has}
     return [
-        _worth(trait, {one: it for one, it in shapes.items() if of[one] in served[trait[0]]})
+        _worth(
+            trait, {name: ranked for name, ranked in shapes.items() if of[name] in served[trait[0]]}
+        )
         for trait in sorted(traits, key=_order)
     ]
 
@@ -115,7 +123,7 @@ def ranked(times: Mapping[Config, float]) -> Ranked:
     """The configurations of a shape in the order of their times."""
     return sorted(
         ((time_us, frozenset(_traits(config))) for config, time_us in times.items()),
-        key=lambda one: one[0],
+        key=lambda timed: timed[0],
     )
 
 
@@ -153,58 +161,63 @@ def _order(trait: Trait) -> tuple[object, ...]:
     return family, name != "family", name, isinstance(value, str), value
 
 
-def _read(folders: Sequence[Path]) -> Iterator[tuple[str, str, Ranked]]:
+def _recordings(folders: Sequence[Path]) -> dict[str, Recording]:
+    """The recordings by problem, with the folder in front if there are several folders."""
+    recordings = {}
     for folder in folders:
         for path in sorted(folder.glob("*.json.gz")):
             recorded = Recording.load(path)
-            outcomes = ((row.config, row.outcome) for row in recorded.rows)
-            times = {one: got.time_us for one, got in outcomes if isinstance(got, Measurement)}
             name = str(recorded.problem)
-            if times:
-                named = name if len(folders) == 1 else f"{folder.name} {name}"
-                yield named, recorded.problem.compute, ranked(times)
+            recordings[name if len(folders) == 1 else f"{folder.name} {name}"] = recorded
+    return recordings
+
+
+def _ranked(recorded: Recording) -> Ranked:
+    """The configurations of a recording that have a time, fastest first."""
+    outcomes = ((row.config, row.outcome) for row in recorded.rows)
+    return ranked({config: got.time_us for config, got in outcomes if isinstance(got, Measurement)})
 
 
 HEADERS = ("value", "tried", "wins", "near", "alone", "without", "worst", "on", "")
 
 
-def _cells(one: Worth) -> tuple[str, ...]:
+def _cells(worth: Worth) -> tuple[str, ...]:
     return (
-        str(one.value),
-        *(str(count) for count in (one.tried, one.wins, one.near, one.alone)),
-        cell(one.cost, "{:.3f}"),
-        cell(one.worst, "{:.2f}"),
-        one.shape,
-        "goes" if one.goes else "",
+        str(worth.value),
+        *(str(count) for count in (worth.tried, worth.wins, worth.near, worth.alone)),
+        cell(worth.cost, "{:.3f}"),
+        cell(worth.worst, "{:.2f}"),
+        worth.shape,
+        "goes" if worth.goes else "",
     )
 
 
-def table(found: Sequence[Worth], shapes: int) -> Table:
-    """All of it, for a terminal."""
+def table(judged: Sequence[Worth], shapes: int) -> Table:
+    """The values as a table for a terminal."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", title=f"{shapes} shapes")
     drawn.add_column("parameter", no_wrap=True)
     for place, header in enumerate(HEADERS):
         drawn.add_column(header, justify="right" if 1 <= place <= 6 else "left", no_wrap=True)
-    for one, name in zip(found, _names(found), strict=True):
-        drawn.add_row(name, *_cells(one), style="dim" if one.goes else None)
+    for worth, name in zip(judged, _names(judged), strict=True):
+        drawn.add_row(name, *_cells(worth), style="dim" if worth.goes else None)
     return drawn
 
 
-def to_markdown(found: Sequence[Worth], shapes: int) -> str:
-    """All of it, for a file."""
+def to_markdown(judged: Sequence[Worth], shapes: int) -> str:
+    """The values as a Markdown table."""
     lines = [
         f"{shapes} shapes\n",
         f"| parameter | {' | '.join(HEADERS)} |",
         "|---|---|" + "---:|" * 6 + "---|---|",
     ]
-    for one, name in zip(found, _names(found), strict=True):
-        lines.append(f"| {name} | {' | '.join(_cells(one))} |")
+    for worth, name in zip(judged, _names(judged), strict=True):
+        lines.append(f"| {name} | {' | '.join(_cells(worth))} |")
     return "\n".join(lines) + "\n"
 
 
-def _names(found: Sequence[Worth]) -> list[str]:
+def _names(judged: Sequence[Worth]) -> list[str]:
     """`family parameter` where it changes, else nothing."""
-    names = [f"{one.family} {one.parameter}" for one in found]
+    names = [f"{worth.family} {worth.parameter}" for worth in judged]
     return ["" if index and name == names[index - 1] else name for index, name in enumerate(names)]
 
 

@@ -93,7 +93,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def rivals(
+def baselines(
     stand_in: str, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
     monkeypatch.setattr(cublaslt, "library_path", lambda: stand_in)
@@ -103,14 +103,14 @@ def rivals(
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_each_rival_computes_the_row_major_product(
-    rivals: Callable[[Any], Any], layout: str, which: int
+    baselines: Callable[[Any], Any], layout: str, which: int
 ) -> None:
     operands = operands_of(replace(SHAPE, layout=layout))
     expected_a, expected_b = (
         one.matrix.T if letter == "t" else one.matrix
         for one, letter in zip((operands.a, operands.b), layout, strict=True)
     )
-    _, run = rivals(operands)[which]
+    _, run = baselines(operands)[which]
     run()
     np.testing.assert_allclose(operands.c.matrix, expected_a @ expected_b, rtol=1e-5, atol=1e-6)
 
@@ -120,9 +120,9 @@ def product_of(operands: Any) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("output", ["same", "f32"])
-def test_a_rival_in_16_bits_sums_in_fp32(rivals: Callable[[Any], Any], output: str) -> None:
+def test_a_rival_in_16_bits_sums_in_fp32(baselines: Callable[[Any], Any], output: str) -> None:
     operands = operands_of(replace(SHAPE, compute="bf16", output=output))
-    rivals(operands)[0][1]()
+    baselines(operands)[0][1]()
     rounding = 2**-8 if output == "same" else 1e-6
     np.testing.assert_allclose(
         operands.c.matrix, product_of(operands), rtol=rounding, atol=rounding / 100
@@ -130,42 +130,42 @@ def test_a_rival_in_16_bits_sums_in_fp32(rivals: Callable[[Any], Any], output: s
 
 
 def test_a_rival_in_tf32_rounds_its_operands_and_one_of_three_products_does_not(
-    rivals: Callable[[Any], Any],
+    baselines: Callable[[Any], Any],
 ) -> None:
     errors = {}
     for compute in ("tf32", "tf32x3"):
         operands = operands_of(replace(SHAPE, compute=compute))
-        rivals(operands)[0][1]()
+        baselines(operands)[0][1]()
         errors[compute] = np.abs(operands.c.matrix - product_of(operands)).max()
     assert errors["tf32x3"] < 1e-6 < 1e-5 < errors["tf32"] < 1e-2
 
 
-def test_it_writes_nothing_between_the_rows_of_c(rivals: Callable[[Any], Any]) -> None:
+def test_it_writes_nothing_between_the_rows_of_c(baselines: Callable[[Any], Any]) -> None:
     operands = operands_of(SHAPE)
     before = operands.c.words[:, -GAP:].copy()
-    rivals(operands)[0][1]()
+    baselines(operands)[0][1]()
     np.testing.assert_array_equal(operands.c.words[:, -GAP:], before)
 
 
-def test_rivals_are_named_by_rank_without_the_unusable(rivals: Callable[[Any], Any]) -> None:
-    assert [name for name, _ in rivals(operands_of(SHAPE))] == ["cuBLASLt 1", "cuBLASLt 2"]
+def test_rivals_are_named_by_rank_without_the_unusable(baselines: Callable[[Any], Any]) -> None:
+    assert [name for name, _ in baselines(operands_of(SHAPE))] == ["cuBLASLt 1", "cuBLASLt 2"]
 
 
 @pytest.mark.parametrize("changed", [{"batch": 2}, {"epilogue": "relu"}])
 def test_there_are_none_for_a_batch_or_an_epilogue(
-    rivals: Callable[[Any], Any], changed: dict[str, Any]
+    baselines: Callable[[Any], Any], changed: dict[str, Any]
 ) -> None:
-    assert rivals(operands_of(replace(SHAPE, **changed))) == []
+    assert baselines(operands_of(replace(SHAPE, **changed))) == []
 
 
 def test_a_refusal_says_which_call(stand_in: str) -> None:
-    library = cublaslt.Library(stand_in)
+    library = cublaslt.CublasLt(stand_in)
     with pytest.raises(RunnerError, match="cublasLtMatrixLayoutCreate returned status 7"):
         library.made("MatrixLayout", 1, 4, 4, 4)
 
 
 def test_the_result_is_as_large_as_the_header_has_it() -> None:
-    assert ctypes.sizeof(cublaslt.Result) == 64 + 8 + 4 + 4 + 4 * 4
+    assert ctypes.sizeof(cublaslt.HeuristicResult) == 64 + 8 + 4 + 4 + 4 * 4
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def real() -> str:
 
 
 def test_the_library_understands_the_product(real: str) -> None:
-    made = cublaslt.Library(real).product("bf16", "nt")
+    made = cublaslt.CublasLt(real).product("bf16", "nt")
     assert [
         _read(real, "MatmulDesc", made, attribute, c_int())
         for attribute in (cublaslt.DESC_TRANSA, cublaslt.DESC_TRANSB)
@@ -186,14 +186,14 @@ def test_the_library_understands_the_product(real: str) -> None:
 
 @pytest.mark.parametrize(("compute", "known"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
 def test_the_library_understands_the_precision(real: str, compute: str, known: int) -> None:
-    made = cublaslt.Library(real).product(compute, "nn")
+    made = cublaslt.CublasLt(real).product(compute, "nn")
     compute_type = 0  # of cublasLtMatmulDescAttributes_t
     assert _read(real, "MatmulDesc", made, compute_type, c_int()) == known
 
 
 @pytest.mark.parametrize(("kind", "known"), [("f32", 0), ("f16", 2), ("bf16", 14)])
 def test_the_library_understands_a_layout(real: str, kind: str, known: int) -> None:
-    made = cublaslt.Library(real).layout(kind, 5, 7, 7 + GAP)
+    made = cublaslt.CublasLt(real).layout(kind, 5, 7, 7 + GAP)
     rows, columns, leading_dimension = 2, 3, 4  # of cublasLtMatrixLayoutAttribute_t
     assert [
         _read(real, "MatrixLayout", made, attribute, c_uint64())

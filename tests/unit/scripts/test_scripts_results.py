@@ -20,14 +20,14 @@ from autotune.runners.base import Measurement
 MOST = Ceilings(66.0e12, 2996e9)
 OURS = Measurement(2000.0, 1.0, 20, cold_us=2100.0, relative_error=2e-7)
 CUBLAS = Measurement(2600.0, 2.0, 20, cold_us=2625.0, relative_error=1e-7)
-RIVALS = {
+CUBLASLT = {
     "cuBLASLt 1": Measurement(2500.0, cold_us=2520.0),
     "cuBLASLt 2": Measurement(2400.0, cold_us=2730.0),
 }
 
 
 def row(problem: Problem = SQUARE, finals: Finals | None = None) -> Row:
-    last = finals or Finals(OURS, CUBLAS, RIVALS)
+    last = finals or Finals(OURS, CUBLAS, CUBLASLT)
     return results.row(problem, record(problem=problem), last, 21.5, MOST)
 
 
@@ -178,7 +178,7 @@ def test_tables_show_every_row() -> None:
 
 
 def test_the_table_loses_nothing_on_110_columns() -> None:
-    slow = Finals(replace(OURS, time_us=123456.78), replace(CUBLAS, time_us=123456.78), RIVALS)
+    slow = Finals(replace(OURS, time_us=123456.78), replace(CUBLAS, time_us=123456.78), CUBLASLT)
     console = Console(file=StringIO(), width=110)
     console.print(results.table([row(Problem(100000, 32, 1000000, layout="tn"), slow)]))
     assert isinstance(console.file, StringIO)

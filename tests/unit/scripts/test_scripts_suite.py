@@ -173,39 +173,39 @@ def test_the_ceiling_can_be_given(tmp_path: Path) -> None:
     assert row["roofline_share"] == pytest.approx(PROBLEM.flops / 1e12 / row["ours_us"] * 1e6)
 
 
-class Rivalling(FakeRunner):
-    """Times rivals besides, unless there are no libraries for it."""
+class ComparingRunner(FakeRunner):
+    """Also times further baselines, unless it has no libraries."""
 
     libraries = True
 
     def compare(
-        self, candidates: Sequence[Candidate], rivals: Sequence[str]
+        self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, Measurement | Failure]:
-        if rivals and not self.libraries:
+        if baselines and not self.libraries:
             raise RunnerError("no libcublasLt")
         outcomes: dict[str, Measurement | Failure] = {BASELINE: Measurement(15.0)}
         for candidate, outcome in zip(candidates, self.rematch(candidates), strict=True):
             outcomes[str(candidate.config)] = outcome
-        if rivals == ["cublaslt:open_baselines"]:
+        if baselines == ["cublaslt:open_baselines"]:
             outcomes["cuBLASLt 1"] = Failure("verify", "wrong result")
             outcomes["cuBLASLt 2"] = Measurement(12.0)
         return outcomes
 
 
 def test_the_last_round_has_the_rivals_that_are_right() -> None:
-    runner = Rivalling(lambda _: Measurement(10.0))
+    runner = ComparingRunner(lambda _: Measurement(10.0))
     last = suite.finals(tiled(16), PROBLEM, runner, compiled)
     assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
-    assert [*last.rivals] == ["cuBLASLt 2"]
+    assert [*last.cublaslt] == ["cuBLASLt 2"]
 
 
 def test_a_winner_that_fails_in_the_last_round_has_no_row() -> None:
     with pytest.raises(AutotuneError, match="illegal access"):
-        suite.finals(tiled(16), PROBLEM, Rivalling(crash), compiled)
+        suite.finals(tiled(16), PROBLEM, ComparingRunner(crash), compiled)
 
 
 def test_without_the_library_the_last_round_is_against_cublas_alone() -> None:
-    runner = Rivalling(lambda _: Measurement(10.0))
+    runner = ComparingRunner(lambda _: Measurement(10.0))
     runner.libraries = False
     last = suite.finals(tiled(16), PROBLEM, runner, compiled)
     assert (last.cublas, last.cublaslt_us) == (Measurement(15.0), None)

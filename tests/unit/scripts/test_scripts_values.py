@@ -102,6 +102,8 @@ def test_it_reads_recordings_and_writes_both_files(tmp_path: Path) -> None:
     ran = run(tmp_path / "trials", "--json", json_file, "--markdown", markdown)
     assert ran.exit_code == 0, ran.output
     made = json.loads(json_file.read_text())
+    assert (made["device"], made["date"]) == (recorded().device.name, recorded().date)
+    assert all(made[name] for name in ("driver", "toolkit", "commit"))
     winners = {(one["parameter"], one["value"]) for one in made["values"] if one["wins"]}
     assert winners == {("family", "simt"), *FASTEST.params}
     assert len(markdown.read_text().splitlines()) == len(made["values"]) + 4
