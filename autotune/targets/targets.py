@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
-from autotune.families import registry
 from autotune.problem import Problem
 from autotune.runners import recording
 from autotune.runners.base import Runner
@@ -120,7 +119,7 @@ def here() -> Origin:
         compiler = compiler_version()
     except MissingError:
         compiler = ""
-    return Origin(local.driver_version(), compiler, source_hash(*registry.kernel_sources()))
+    return Origin(local.driver_version(), compiler, _kernel_hash())
 
 
 def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
@@ -254,7 +253,14 @@ def _target(problem: Problem, device: DeviceLike, seed: int, stack: ExitStack) -
 def _origin(problem: Problem, device: Device, driver: str) -> Origin:
     check_memory(problem, device)
     check_compilable(device)
-    return Origin(driver, compiler_version(), source_hash(*registry.kernel_sources()))
+    return Origin(driver, compiler_version(), _kernel_hash())
+
+
+def _kernel_hash() -> str:
+    # The families take long to import, and a measurement starts its workers first.
+    from autotune.families import registry
+
+    return source_hash(*registry.kernel_sources())
 
 
 def _dotted(compute_capability: tuple[int, int]) -> str:
