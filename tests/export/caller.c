@@ -1,8 +1,8 @@
-/* Makes the calls that standard input describes, one a line, and writes what came of each to
- * standard error, where the fake driver writes what it was asked for.
+/* Makes the calls that standard input describes, one a line, and writes the outcome of each to
+ * standard error, where the fake driver records its calls.
  *
- * A line has a verb, `choose`, `matmul`, `size`, `prepare` or `warm`, and 26 numbers: the fields of
- * the product in their order, the workspace's address and bytes, and the stream. */
+ * A line has a verb (`choose`, `matmul`, `size`, `prepare` or `warm`) and 26 numbers: the fields of
+ * lib_product in order, the address and bytes of the workspace, and the stream. */
 #include "lib.h"
 
 #include <inttypes.h>
@@ -72,7 +72,7 @@ static void *repeated(void *call) {
     return (void *)wrong;
 }
 
-/* Eight threads that make the first call at once, from the start. */
+/* Eight threads that start together and all make the first call. */
 static int raced(const Call *call) {
     pthread_t threads[8];
     void *wrong;

@@ -1,12 +1,11 @@
-/* A CUDA driver that writes down what it is asked for, on standard error, and computes nothing but
- * products in fp32.
+/* A fake CUDA driver, which records its calls on standard error and computes only fp32 kernels.
  *
  * FAKE_CUDA_DEVICE   name;major;minor;multiprocessors of every device, an H100 by default
- * FAKE_CUDA_CONTEXT  the number of the device whose context is current; none if it is empty
- * FAKE_CUDA_FAIL     function=status: what that function returns
+ * FAKE_CUDA_CONTEXT  number of the device whose context is current; empty for none
+ * FAKE_CUDA_FAIL     function=status: that function returns that status
  * FAKE_CUDA_KERNELS  a file with a line for each kernel: its symbol, whether A and B are stored
- *                    transposed, its epilogue (-1: it computes nothing) and its arguments' bytes
- * FAKE_CUDA_QUIET    set: nothing is written down, addresses are memory, products are computed
+ *                    transposed, its epilogue (-1: it computes nothing), bytes of each argument
+ * FAKE_CUDA_QUIET    if set, nothing is recorded, addresses are real memory and kernels compute
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -35,29 +34,29 @@ static void note(const char *format, ...) {
     va_end(rest);
 }
 
-static int told(const char *function) {
+static int injected_status(const char *function) {
     const char *text = getenv("FAKE_CUDA_FAIL");
     size_t length = strlen(function);
     if (text && strncmp(text, function, length) == 0 && text[length] == '=')
         return atoi(text + length + 1);
     return 0;
 }
-#define ENTER(name) do { int status_ = told(#name); if (status_) return status_; } while (0)
+#define ENTER(name) do { int status_ = injected_status(#name); if (status_) return status_; } while (0)
 
 static void read_kernels(void) {
     const char *path = getenv("FAKE_CUDA_KERNELS");
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[4096], *rest;
     while (file && fgets(line, sizeof line, file) && kernel_count < KERNELS) {
-        Kernel *one = &kernels[kernel_count++];
+        Kernel *kernel = &kernels[kernel_count++];
         int used = 0;
-        if (sscanf(line, "%1023s %d %d %d%n", one->symbol, &one->transposed[0], &one->transposed[1],
-                   &one->epilogue, &used) != 4)
+        if (sscanf(line, "%1023s %d %d %d%n", kernel->symbol, &kernel->transposed[0],
+                   &kernel->transposed[1], &kernel->epilogue, &used) != 4)
             abort();
-        for (rest = line + used; one->count < ARGUMENTS; ++one->count) {
+        for (rest = line + used; kernel->count < ARGUMENTS; ++kernel->count) {
             long size = strtol(rest, &rest, 10);
             if (size == 0) break;
-            one->size[one->count] = (int)size;
+            kernel->size[kernel->count] = (int)size;
         }
     }
     if (file) fclose(file);
@@ -183,7 +182,7 @@ int cuMemsetD32Async(uint64_t address, unsigned value, size_t words, void *strea
     return 0;
 }
 
-/* What it was given, in order, in 8-byte words; the second is all ones, as no driver writes it. */
+/* Its arguments in order, in 8-byte words; the second word is all ones, which no driver writes. */
 int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *address,
                            const uint64_t *extents, const uint64_t *strides, const uint32_t *box,
                            const uint32_t *steps, int interleave, int swizzle, int promotion,
@@ -201,7 +200,7 @@ int cuTensorMapEncodeTiled(void *to, int type, uint32_t rank, void *address,
     return 0;
 }
 
-/* The first 15 arguments of every kernel that computes C from A and B as they are. */
+/* The first 15 arguments of every kernel that reads A and B in place and writes C. */
 static void compute(const Kernel *kernel, void **given, unsigned batch) {
     const float *a = *(const float **)given[0], *b = *(const float **)given[2];
     const float *bias = *(const float **)given[11];
@@ -225,19 +224,19 @@ static void compute(const Kernel *kernel, void **given, unsigned batch) {
 
 int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                    unsigned bz, unsigned shared, void *stream, void **given, void **extra) {
-    const Kernel *one = (const Kernel *)kernel;
+    const Kernel *launched = (const Kernel *)kernel;
     char text[2 * 128 * ARGUMENTS + ARGUMENTS + 1], *to = text;
     int i, j;
     ENTER(cuLaunchKernel);
     if (extra) return 1;
-    for (i = 0; i < one->count; ++i) {
-        if ((uintptr_t)given[i] % (one->size[i] == 128 ? 64 : (uintptr_t)one->size[i])) return 716;
-        for (j = 0; j < one->size[i]; ++j) to += sprintf(to, "%02x", ((unsigned char *)given[i])[j]);
+    for (i = 0; i < launched->count; ++i) {
+        if ((uintptr_t)given[i] % (launched->size[i] == 128 ? 64 : (uintptr_t)launched->size[i])) return 716;
+        for (j = 0; j < launched->size[i]; ++j) to += sprintf(to, "%02x", ((unsigned char *)given[i])[j]);
         *to++ = ',';
     }
     *to = 0;
-    note("launch %s %u %u %u %u %u %u %u %llu %s\n", one->symbol, gx, gy, gz, bx, by, bz, shared,
+    note("launch %s %u %u %u %u %u %u %u %llu %s\n", launched->symbol, gx, gy, gz, bx, by, bz, shared,
          (unsigned long long)(uintptr_t)stream, text);
-    if (one->epilogue >= 0 && getenv("FAKE_CUDA_QUIET")) compute(one, given, gz);
+    if (launched->epilogue >= 0 && getenv("FAKE_CUDA_QUIET")) compute(launched, given, gz);
     return 0;
 }

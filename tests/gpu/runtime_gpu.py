@@ -69,8 +69,8 @@ _PRODUCTS = {"tf32": 2.0**-9, "tf32x3": 48 * 2.0**-24}
 _RESULTS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 _LEAST_HALF = 2.0**-25
 TRUNCATED = 8.0
-"""Tensor cores truncate: each product and the sum it is added to lose up to 2 units in the last
-place, twice as much as rounding."""
+"""Tensor cores truncate: each product, and the sum it is added to, loses up to 2 units in the last
+place. That is more often than they add, and twice as much as rounding."""
 
 
 def excess_of(

@@ -79,24 +79,24 @@ def test_pytorch_allocates_out_and_beta_0_reads_nothing(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
     a, b = _random(torch, 65, 33), _random(torch, 33, 70)
-    product = Matmul(runs(SIMT))
-    assert excess_of(product(a, b), a, b) <= 0
+    matmul = Matmul(runs(SIMT))
+    assert excess_of(matmul(a, b), a, b) <= 0
     poisoned = torch.full((65, 70), float("nan"), device="cuda")
-    assert excess_of(product(a, b, poisoned), a, b) <= 0
+    assert excess_of(matmul(a, b, poisoned), a, b) <= 0
 
 
 @pytest.mark.parametrize("config", [SIMT, SPLIT], ids=str)
 def test_matmul_waits_for_the_current_stream(
     torch: Any, runs: Callable[[Config], Runtime], config: Config
 ) -> None:
-    product = Matmul(runs(config))
+    matmul = Matmul(runs(config))
     a, b, out = (_random(torch, 256, 256) for _ in range(3))
-    product(a, b, out)
+    matmul(a, b, out)
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda._sleep(50_000_000)
         a.fill_(2.0)
-        product(a, b, out)
+        matmul(a, b, out)
     torch.cuda.synchronize()
     assert excess_of(out, a, b) <= 0
 
@@ -105,14 +105,14 @@ def test_matmul_waits_for_the_current_stream(
 def test_threads_with_their_own_streams_do_not_interfere(
     torch: Any, runs: Callable[[Config], Runtime], config: Config
 ) -> None:
-    product = Matmul(runs(config))
+    matmul = Matmul(runs(config))
     excesses = []
 
     def work() -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             a, b, out = (_random(torch, 200, 200) for _ in range(3))
             for _ in range(50):
-                product(a, b, out)
+                matmul(a, b, out)
             excesses.append(excess_of(out, a, b))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -181,12 +181,12 @@ def test_other_types_are_refused(torch: Any, runs: Callable[[Config], Runtime]) 
 def test_gradients_are_refused_but_not_parameters(
     torch: Any, runs: Callable[[Config], Runtime]
 ) -> None:
-    product, a = Matmul(runs(SIMT)), _random(torch, 64, 64)
+    matmul, a = Matmul(runs(SIMT)), _random(torch, 64, 64)
     weight = torch.nn.Parameter(_random(torch, 64, 64))
     with torch.no_grad():
-        assert excess_of(product(a, weight), a, weight) <= 0
+        assert excess_of(matmul(a, weight), a, weight) <= 0
     with pytest.raises(ArrayError, match="B requires a gradient"):
-        product(a, weight)
+        matmul(a, weight)
 
 
 def test_host_cost_of_a_launch(
@@ -227,9 +227,9 @@ from pycuda import gpuarray
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
 from runtime_gpu import SPLIT, runtime_of
-product = Matmul(runtime_of(Driver.load(), None, SPLIT))
+matmul = Matmul(runtime_of(Driver.load(), None, SPLIT))
 a, b = (np.random.standard_normal((130, 130)).astype(np.float32) for _ in "ab")
-out = product(gpuarray.to_gpu(a), gpuarray.to_gpu(b))
+out = matmul(gpuarray.to_gpu(a), gpuarray.to_gpu(b))
 assert isinstance(out, gpuarray.GPUArray)
 print(abs(out.get() - a.astype("f8") @ b.astype("f8")).max() < 1e-3)
 """

@@ -110,11 +110,11 @@ def test_out_is_allocated_in_the_type_of_the_kernel(torch: Any, draws: Draws, fa
 @pytest.mark.parametrize("compute", ["bf16", "tf32"])
 @pytest.mark.parametrize("family", TENSOR_CORES)
 def test_batches_are_correct(torch: Any, draws: Draws, family: str, compute: str) -> None:
-    product, (m, n, k) = Matmul(draws(family)), ODD
+    matmul, (m, n, k) = Matmul(draws(family)), ODD
     a, b = _random(torch, compute, 5, m, k), _random(torch, compute, 5, k, n)
     shared_b = _random(torch, compute, k, n)
-    separate: Any = product(a, b, compute=compute)
-    shared: Any = product(a, shared_b, compute=compute)
+    separate: Any = matmul(a, b, compute=compute)
+    shared: Any = matmul(a, shared_b, compute=compute)
     assert excess_of(separate, a, b, compute=compute) <= 0
     assert excess_of(shared, a, shared_b, compute=compute) <= 0
 
@@ -140,10 +140,10 @@ def test_new_addresses_of_the_same_shape_are_used(
 
 @pytest.mark.parametrize("family", TENSOR_CORES)
 def test_address_may_be_reused_with_another_shape(torch: Any, draws: Draws, family: str) -> None:
-    product, memory = Matmul(draws(family)), _random(torch, "bf16", 256 * 128)
+    matmul, memory = Matmul(draws(family)), _random(torch, "bf16", 256 * 128)
     for rows, columns in ((256, 128), (128, 256), (64, 512), (256, 128)):
         a, b = memory.view(rows, columns), _random(torch, "bf16", columns, 72)
-        out: Any = product(a, b)
+        out: Any = matmul(a, b)
         assert excess_of(out, a, b, compute="bf16") <= 0
 
 
@@ -182,7 +182,7 @@ def test_graph_captures_matmul(
 def test_threads_with_their_own_streams_do_not_interfere(
     torch: Any, draws: Draws, family: str, values: dict[str, Value]
 ) -> None:
-    product = Matmul(draws(family, **values))
+    matmul = Matmul(draws(family, **values))
     excesses = []
 
     def work() -> None:
@@ -190,7 +190,7 @@ def test_threads_with_their_own_streams_do_not_interfere(
             shapes = (200, 2050), (2050, 190), (200, 190)
             a, b, out = (_random(torch, "bf16", *shape) for shape in shapes)
             for _ in range(50):
-                product(a, b, out)
+                matmul(a, b, out)
             excesses.append(excess_of(out, a, b, compute="bf16"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -229,11 +229,11 @@ def test_operands_of_two_types_are_refused(torch: Any, draws: Draws) -> None:
 @pytest.mark.parametrize("family", TENSOR_CORES)
 def test_cupy_arrays_run_on_the_cupy_stream(draws: Draws, family: str, compute: str) -> None:
     cupy = pytest.importorskip("cupy")
-    product, dtype = Matmul(draws(family)), STORED[compute]
+    matmul, dtype = Matmul(draws(family)), STORED[compute]
     a, b = (cupy.random.standard_normal((130, 131), dtype=cupy.float32) for _ in range(2))
     with cupy.cuda.Stream(non_blocking=True):
         a, b = (a * 2).astype(dtype), b.astype(dtype)
-        out: Any = product(a, b.T, compute=compute)
+        out: Any = matmul(a, b.T, compute=compute)
         error = cupy.abs(out.astype("f8") - a.astype("f8") @ b.T.astype("f8")).max()
         # Elements of C are about 2 sqrt(131) = 23 large, the largest 5 times that.
         assert float(error) < 0.1
@@ -249,13 +249,13 @@ from pycuda import gpuarray
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
 from runtime_gpu import drawn
-product = Matmul(drawn(Driver.load(), Path({cache!r}), {family!r}, {{}}))
+matmul = Matmul(drawn(Driver.load(), Path({cache!r}), {family!r}, {{}}))
 a, b = (np.random.standard_normal((131, 131)).astype(np.float16) for _ in "ab")
-out = product(gpuarray.to_gpu(a), gpuarray.to_gpu(b))
+out = matmul(gpuarray.to_gpu(a), gpuarray.to_gpu(b))
 assert isinstance(out, gpuarray.GPUArray)
 assert out.dtype == np.float16
 wide = gpuarray.empty((131, 131), np.float32)
-product(gpuarray.to_gpu(a), gpuarray.to_gpu(b), wide)
+matmul(gpuarray.to_gpu(a), gpuarray.to_gpu(b), wide)
 expected = a.astype("f8") @ b.astype("f8")
 print(abs(out.get() - expected).max() < 0.05, abs(wide.get() - expected).max() < 1e-3)
 """

@@ -121,9 +121,9 @@ def test_gradient_of_a_sum_matches_pytorch(torch: Any, mm: Any) -> None:
 def test_operator_is_twice_differentiable(torch: Any, mm: Any) -> None:
     x, w = drawn(torch, ROWS, IN, grad=True), drawn(torch, OUT, IN, grad=True)
     penalties = []
-    products: list[Callable[[], Any]] = [lambda: mm(x, w.t()), lambda: x @ w.t()]
-    for product in products:
-        first = torch.autograd.grad(product().square().sum(), x, create_graph=True)[0]
+    matmuls: list[Callable[[], Any]] = [lambda: mm(x, w.t()), lambda: x @ w.t()]
+    for matmul in matmuls:
+        first = torch.autograd.grad(matmul().square().sum(), x, create_graph=True)[0]
         penalties.append(torch.autograd.grad(first.square().sum(), w)[0])
     close(torch, penalties[0], penalties[1], 1e-4)
 
@@ -179,11 +179,11 @@ def test_fp32_follows_the_pytorch_setting(
     torch: Any, mm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
-    product = runtime.current()
+    matmul = runtime.current()
 
     def spy(a: Any, b: Any, *, compute: str | None, **rest: Any) -> Any:
         asked.append(compute)
-        return product(a, b, compute=compute, **rest)
+        return matmul(a, b, compute=compute, **rest)
 
     monkeypatch.setattr(runtime, "current", lambda: spy)
     a, b = drawn(torch, ROWS, IN), drawn(torch, IN, OUT)
