@@ -1,4 +1,4 @@
-"""Records and a range, as a cache holds them after tuning with older kernels."""
+"""Records and a range of a cache tuned with older kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNED = Range(H100, SMALL, "m", (Segment(1, 64, 64),), 0.04)
 
 
 def entries_of(*widths: int) -> Record:
-    """What was recorded of these, with older kernels and by another clock."""
+    """A record of these tile widths, made with older kernels."""
     trials = [
         Trial.of(
             tiled(width),

@@ -1,4 +1,4 @@
-"""A small recording with made-up times, for the tests of what replays one."""
+"""A small recording with made-up times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FASTEST_US = 8.0
 
 
 def recorded() -> Recording:
-    """Every step of the ladder, and 24 `simt` kernels of which one is wrong."""
+    """Every step of the ladder, and 25 `simt` kernels, one of them wrong."""
     rows = [_row(config, 100.0 / number) for number, config in enumerate(STEPS.values(), start=1)]
     choices = product((8, 16), (1, 2), (1, 2), ("columns", "snake", "column-pairs"))
     for number, (bk, fragments, blocks, order) in enumerate(choices):
@@ -52,5 +52,5 @@ def ship(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _row(config: Config, time_us: float) -> SweepRow:
-    taken = registry.find(config.family).estimate(config)
-    return SweepRow(config, taken, Measurement(time_us, 0.01, 20, error=1e-5, tolerance=1e-3))
+    resources = registry.find(config.family).estimate(config)
+    return SweepRow(config, resources, Measurement(time_us, 0.01, 20, error=1e-5, tolerance=1e-3))

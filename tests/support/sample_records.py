@@ -1,4 +1,4 @@
-"""Records for the tests of what stores, looks up and shows them."""
+"""Sample records, fixed and random."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def record(
     source: str = "5e1f",
     baseline_us: float | None = None,
 ) -> Record:
-    """A record of `entries`, or of one entry."""
+    """A record of the entries, by default of a single one."""
     baseline = None if baseline_us is None else Measurement(baseline_us)
     provenance = Provenance(
         "13.0", "NVRTC 13.0", source, "0.1.0", "2026-11-21T12:00:00Z", 1, 9, 6.5

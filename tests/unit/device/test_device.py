@@ -53,7 +53,7 @@ BUS_BITS = {
 
 
 @pytest.mark.parametrize("key", PEAKS)
-def test_the_catalogues_peak_is_the_datasheets(key: str) -> None:
+def test_catalogue_peaks_match_the_datasheets(key: str) -> None:
     assert catalogue()[key].peak_fp32 == pytest.approx(PEAKS[key] * 1e12, rel=0.01)
 
 
@@ -111,7 +111,7 @@ def test_the_h100_is_the_measured_one() -> None:
         ("Device D", "textbook-d"),
     ],
 )
-def test_find_forgives_case_spaces_dashes_and_prefixes(text: str, key: str) -> None:
+def test_find_ignores_case_spaces_dashes_and_prefixes(text: str, key: str) -> None:
     assert find(text) == catalogue()[key]
 
 
@@ -122,13 +122,13 @@ def test_every_device_is_found_by_key_and_by_driver_name(key: str) -> None:
     assert find(key) == find(device.name) == device
 
 
-def test_an_unknown_device_lists_near_matches_and_what_to_do() -> None:
+def test_an_unknown_device_lists_near_matches() -> None:
     with pytest.raises(DeviceError, match=r"'h1000'; did you mean .*h100-sxm.* JSON file"):
         find("h1000")
 
 
 @pytest.mark.parametrize("text", ["", "rtx", "nvidia"])
-def test_a_name_that_says_nothing_is_unknown(text: str) -> None:
+def test_a_bare_prefix_is_unknown(text: str) -> None:
     with pytest.raises(DeviceError, match="unknown device"):
         find(text)
 
@@ -188,7 +188,7 @@ def test_load_takes_a_catalogue_name() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"{}", b""])
-def test_a_file_that_is_no_device_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_broken_device_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(content)
 
@@ -222,7 +222,7 @@ def test_a_missing_file_is_named() -> None:
         ("rtx-5090", "f16", 209.5, 2407),
     ],
 )
-def test_the_tensor_cores_do_what_the_whitepapers_say(
+def test_tensor_core_rates_match_the_whitepapers(
     key: str, compute: str, tflops: float, clock: float
 ) -> None:
     rate = catalogue()[key].tensor_rate(compute)
@@ -235,24 +235,22 @@ def test_the_tensor_cores_do_what_the_whitepapers_say(
     ("capability", "compute"),
     [((6, 1), "f16"), ((7, 5), "bf16"), ((7, 0), "tf32"), ((7, 5), "tf32x3"), ((9, 0), "f32")],
 )
-def test_there_are_precisions_without_tensor_cores(
-    capability: tuple[int, int], compute: str
-) -> None:
+def test_some_precisions_have_no_tensor_cores(capability: tuple[int, int], compute: str) -> None:
     assert tensor_rate(capability, compute) is None
 
 
-def test_an_unlisted_architecture_has_the_rate_of_the_one_before_it() -> None:
+def test_an_unlisted_architecture_has_the_previous_rate() -> None:
     assert tensor_rate((12, 1), "bf16") == tensor_rate((12, 0), "bf16")
 
 
-def test_three_products_take_three_times_as_long_as_one() -> None:
+def test_tf32x3_has_a_third_of_the_tf32_peak() -> None:
     assert H100.peak("tf32x3") == pytest.approx(H100.peak("tf32") / 3)
 
 
 @pytest.mark.parametrize(("key", "compute"), [("rtx-3090", "tf32x3"), ("t4", "tf32")])
-def test_where_fp32_units_are_as_fast_the_peak_is_theirs(key: str, compute: str) -> None:
+def test_the_peak_is_at_least_that_of_fp32_units(key: str, compute: str) -> None:
     assert catalogue()[key].peak(compute) == catalogue()[key].peak_fp32
 
 
-def test_the_peak_of_16_bits_is_at_the_boost_clock() -> None:
+def test_the_16_bit_peak_is_at_the_boost_clock() -> None:
     assert H100.peak("bf16") == 132 * 2048 * 2 * 1.98e9

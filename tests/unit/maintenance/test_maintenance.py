@@ -1,4 +1,4 @@
-"""What lies in a cache, what is measured again of it, and what of it is deleted."""
+"""Inventory, retiming and pruning of a cache."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _kinds(items: list[Item]) -> dict[str, str]:
     return {item.path.name: item.kind for item in items}
 
 
-def test_every_file_of_the_cache_is_told_by_what_it_holds(store: Store) -> None:
+def test_every_file_of_the_cache_has_its_kind(store: Store) -> None:
     store.save(record(source="0ld"))
     store.save(record())
     store.quarantine(H100, "a", "timeout")
@@ -120,7 +120,7 @@ def test_a_torn_last_line_is_no_fault(store: Store) -> None:
     assert [item.fault for item in inspect(store.root)] == [None]
 
 
-def test_a_list_reads_no_programs(store: Store) -> None:
+def test_listing_reads_no_programs(store: Store) -> None:
     (store.root / "programs").mkdir(parents=True)
     (store.root / "programs" / "abc.program").write_text("broken")
     assert [item.fault for item in listed(store.root)] == [None]
@@ -134,7 +134,7 @@ def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:
     store.save(record(problem=SMALL))
     store.save(record(problem=SMALL, source="0ld", evidence="predicted"))
     today = Origin("13.0", "NVRTC 13.0", "5e1f")
-    assert [(one.title, why) for one, why in stale_records(inspect(store.root), today)] == [
+    assert [(record.title, why) for record, why in stale_records(inspect(store.root), today)] == [
         (str(SQUARE), "kernel sources 0ld, now 5e1f")
     ]
 
@@ -165,25 +165,25 @@ def _again(
     compile: Compile = compiled,
     top: int = 3,
 ) -> Retimed:
-    (one,) = retime([old], bench or Bench(), store, compile, top=top)
-    return one
+    (retimed,) = retime([old], bench or Bench(), store, compile, top=top)
+    return retimed
 
 
-def _configs(found: Record | None) -> list[Config]:
-    assert found is not None
-    return [entry.config for entry in found.entries]
+def _configs(record: Record | None) -> list[Config]:
+    assert record is not None
+    return [entry.config for entry in record.entries]
 
 
-def test_the_top_few_are_measured_again_and_the_rest_dropped(store: Store) -> None:
+def test_the_best_few_are_retimed_and_the_rest_dropped(store: Store) -> None:
     old = store.save(entries_of(*WIDTHS))
     new = _again(store, old).new
     assert new == store.load(H100, SMALL)
     # `by_width`: 101 us at 23, 10 more for each step from there.
     assert new is not None
-    assert [one.measurement.time_us for one in new.entries] == [101.0, 171.0, 251.0]
+    assert [entry.measurement.time_us for entry in new.entries] == [101.0, 171.0, 251.0]
 
 
-def test_the_new_record_says_what_it_was_made_with_and_against(store: Store) -> None:
+def test_the_new_record_states_origin_and_baseline(store: Store) -> None:
     new = _again(store, store.save(entries_of(*WIDTHS))).new
     assert new is not None
     made = new.provenance
@@ -203,7 +203,7 @@ def test_the_old_record_is_kept_beside(store: Store) -> None:
     assert loads(path.with_name(f"{path.name}.superseded-1").read_bytes()) == old
 
 
-def test_what_is_measured_again_goes_through_the_final_round(store: Store) -> None:
+def test_retimed_entries_go_through_the_final_round(store: Store) -> None:
     bench = Bench()
     _again(store, store.save(entries_of(*WIDTHS)), bench, top=2)
     (runner,) = bench.runners
@@ -218,45 +218,45 @@ def _wrong_at(*widths: int) -> Callable[[Config], Measurement | Failure]:
     return outcome
 
 
-def test_one_that_is_wrong_now_drops_out_and_the_next_takes_its_place(store: Store) -> None:
+def test_an_entry_wrong_now_gives_way_to_the_next(store: Store) -> None:
     bench = Bench(lambda: FakeRunner(_wrong_at(23)))
-    one = _again(store, store.save(entries_of(*WIDTHS)), bench)
-    assert _configs(one.new) == [tiled(16), tiled(32), tiled(8)]
-    assert one.failed == ((tiled(23), Failure("verify", "error 3 of 0.1")),)
+    retimed = _again(store, store.save(entries_of(*WIDTHS)), bench)
+    assert _configs(retimed.new) == [tiled(16), tiled(32), tiled(8)]
+    assert retimed.failed == ((tiled(23), Failure("verify", "error 3 of 0.1")),)
 
 
-def test_one_that_falls_in_the_final_round_drops_out(store: Store) -> None:
+def test_an_entry_failing_in_the_final_round_drops_out(store: Store) -> None:
     bench = Bench(lambda: FakeRunner(again=_wrong_at(16)))
-    one = _again(store, store.save(entries_of(*WIDTHS)), bench, top=2)
-    assert _configs(one.new) == [tiled(23)]
-    assert [config for config, _ in one.failed] == [tiled(16)]
+    retimed = _again(store, store.save(entries_of(*WIDTHS)), bench, top=2)
+    assert _configs(retimed.new) == [tiled(23)]
+    assert [config for config, _ in retimed.failed] == [tiled(16)]
 
 
-def test_one_that_does_not_compile_any_more_drops_out(store: Store) -> None:
+def test_an_entry_that_no_longer_compiles_drops_out(store: Store) -> None:
     def broken(template: Template, arch: str) -> Program | CompileFailure:
         if dict(template.arguments)["TILE_WIDTH"] == 23:
             return CompileFailure(template, arch, "error: no such header", "")
         return compiled(template, arch)
 
-    one = _again(store, store.save(entries_of(*WIDTHS)), compile=broken)
-    assert one.failed == ((tiled(23), Failure("compile", "error: no such header")),)
+    retimed = _again(store, store.save(entries_of(*WIDTHS)), compile=broken)
+    assert retimed.failed == ((tiled(23), Failure("compile", "error: no such header")),)
 
 
-def test_one_that_is_illegal_today_is_not_even_compiled(store: Store) -> None:
+def test_an_entry_illegal_today_is_not_compiled(store: Store) -> None:
     old = entries_of(23)
     gone = replace(old.best, config=Config.of("tiled", {"tile_width": 999, "specialized": 1}))
-    one = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
-    assert [failure.reason[:5] for _, failure in one.failed] == ["value"]
+    retimed = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
+    assert [failure.reason[:5] for _, failure in retimed.failed] == ["value"]
 
 
-def test_a_family_that_there_is_no_more_is_no_crash(store: Store) -> None:
+def test_an_unknown_family_is_a_failure_not_a_crash(store: Store) -> None:
     old = entries_of(23)
     gone = replace(old.best, config=Config.of("vanished", {"a": 1}))
-    one = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
-    assert "vanished" in one.failed[0][1].reason
+    retimed = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
+    assert "vanished" in retimed.failed[0][1].reason
 
 
-def test_one_that_crashes_is_quarantined_and_not_tried_again(store: Store) -> None:
+def test_a_crashing_entry_is_quarantined(store: Store) -> None:
     def crash(config: Config) -> Measurement | Failure:
         return Failure("crash", "illegal access") if config == tiled(23) else by_width(config)
 
@@ -268,17 +268,17 @@ def test_one_that_crashes_is_quarantined_and_not_tried_again(store: Store) -> No
     assert tiled(23) not in bench.runners[0].measured
 
 
-def test_a_record_of_which_nothing_works_is_set_aside(store: Store) -> None:
+def test_a_record_without_working_entries_is_set_aside(store: Store) -> None:
     old = store.save(entries_of(*WIDTHS))
-    one = _again(store, old, Bench(lambda: FakeRunner(_wrong_at(*WIDTHS))))
-    assert one.new is None
-    assert len(one.failed) == len(WIDTHS)
+    retimed = _again(store, old, Bench(lambda: FakeRunner(_wrong_at(*WIDTHS))))
+    assert retimed.new is None
+    assert len(retimed.failed) == len(WIDTHS)
     assert store.load(H100, SMALL) is None
     path = store.path(H100, SMALL)
     assert loads(path.with_name(f"{path.name}.superseded-1").read_bytes()) == old
 
 
-def test_an_inaccurate_result_is_no_better_than_a_wrong_one(store: Store) -> None:
+def test_an_inaccurate_result_is_a_failure(store: Store) -> None:
     class Exact(FakeRunner):
         def baseline(self) -> Measurement | None:
             return Measurement(90.0, relative_error=1e-7)
@@ -287,23 +287,25 @@ def test_an_inaccurate_result_is_no_better_than_a_wrong_one(store: Store) -> Non
         error = 1e-2 if config == tiled(23) else 1e-7
         return Measurement(100.0, relative_error=error)
 
-    one = _again(store, store.save(entries_of(*WIDTHS)), Bench(lambda: Exact(coarse)))
-    assert [(config, failure.stage) for config, failure in one.failed] == [(tiled(23), "accuracy")]
+    retimed = _again(store, store.save(entries_of(*WIDTHS)), Bench(lambda: Exact(coarse)))
+    assert [(config, failure.stage) for config, failure in retimed.failed] == [
+        (tiled(23), "accuracy")
+    ]
 
 
-def test_a_record_that_cannot_be_measured_stays_as_it_was(store: Store) -> None:
+def test_a_record_that_cannot_be_measured_is_unchanged(store: Store) -> None:
     @contextmanager
     def cramped(problem: Problem) -> Iterator[Target]:
         raise RunnerError(f"{problem}: verification needs 90 GiB")
         yield
 
     old = store.save(entries_of(*WIDTHS))
-    (one,) = retime([old], cramped, store, compiled)
-    assert (one.new, one.trouble) == (None, f"{SMALL}: verification needs 90 GiB")
+    (retimed,) = retime([old], cramped, store, compiled)
+    assert (retimed.new, retimed.trouble) == (None, f"{SMALL}: verification needs 90 GiB")
     assert store.load(H100, SMALL) == old
 
 
-def test_without_a_gpu_nothing_goes_on(store: Store) -> None:
+def test_without_a_gpu_retiming_raises(store: Store) -> None:
     @contextmanager
     def missing(problem: Problem) -> Iterator[Target]:
         raise MissingError(f"no GPU for {problem}")
@@ -321,7 +323,7 @@ def test_without_a_gpu_nothing_goes_on(store: Store) -> None:
     ],
     ids=["predictions", "another device"],
 )
-def test_only_a_gpu_of_the_model_measures_again(
+def test_retiming_needs_a_gpu_of_the_same_model(
     store: Store, make: Callable[[], FakeRunner], message: str
 ) -> None:
     old = store.save(entries_of(23))
@@ -333,7 +335,7 @@ def test_only_a_gpu_of_the_model_measures_again(
 # Deleting
 
 
-def test_programs_of_records_are_used(store: Store) -> None:
+def test_programs_of_records_count_as_used(store: Store) -> None:
     old = entries_of(16)
     plan = registry.plan(old.best.config, SMALL)
     for template in [plan.main.template, Template("tiled.cu", "other")]:
@@ -341,33 +343,33 @@ def test_programs_of_records_are_used(store: Store) -> None:
         program = replace(_program(template), key=key)
         program_cache.cached(store.root, key, template, "sm_90", lambda made=program: made)  # type: ignore[misc]
     store.save(old)
-    other = compiler.keys([Template("tiled.cu", "other")], "sm_90")
-    assert {one.path.stem for one in pruning.unused_programs(listed(store.root))} == other
+    unused = compiler.keys([Template("tiled.cu", "other")], "sm_90")
+    assert {item.path.stem for item in pruning.unused_programs(listed(store.root))} == unused
 
 
-def test_what_is_not_legal_today_uses_no_program() -> None:
+def test_illegal_configurations_use_no_program() -> None:
     old = entries_of(23)
     gone = replace(old.best, config=Config.of("vanished", {"a": 1}))
     assert pruning.used([replace(old, entries=(gone,))]) == frozenset()
 
 
-def test_what_a_living_writer_may_be_at_is_not_deleted(store: Store) -> None:
+def test_recent_temporary_files_are_not_deleted(store: Store) -> None:
     (store.root / "programs").mkdir(parents=True)
     young, old = (store.root / "programs" / name for name in ("young.tmp", "old.tmp"))
     for path in (young, old):
         path.write_text("half")
     os.utime(old, (0, time.time() - 2 * pruning.BUSY_S))
-    assert [one.path for one in pruning.leftovers(listed(store.root))] == [old]
+    assert [item.path for item in pruning.leftovers(listed(store.root))] == [old]
 
 
-def test_files_aside_are_told_by_why(store: Store) -> None:
+def test_copies_aside_are_selected_by_reason(store: Store) -> None:
     store.save(record(source="0ld"))
     store.save(record())
     store.path(H100, SQUARE).write_text("{")
     with pytest.warns(UserWarning, match="kept as"):
         store.save(record())
-    found = {why: pruning.aside(listed(store.root), why) for why in ("broken", "superseded")}
-    assert {why: [one.path.suffix for one in some] for why, some in found.items()} == {
+    selected = {why: pruning.aside(listed(store.root), why) for why in ("broken", "superseded")}
+    assert {why: [item.path.suffix for item in items] for why, items in selected.items()} == {
         "broken": [".broken-1"],
         "superseded": [".superseded-1"],
     }
@@ -382,7 +384,7 @@ def test_deleting_counts_the_bytes_and_leaves_the_rest(store: Store) -> None:
     assert [item.content for item in listed(store.root)] == [kept]
 
 
-def test_older_ones_are_told_by_when_they_were_written(store: Store) -> None:
+def test_older_items_are_selected_by_write_time(store: Store) -> None:
     store.save(record())
     store.save(record(problem=SMALL))
     os.utime(store.path(H100, SMALL), (0, time.time() - 86400))

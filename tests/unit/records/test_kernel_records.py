@@ -1,4 +1,4 @@
-"""Records of kernels of the user's on disk."""
+"""Records of user kernels on disk."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ CALL = Call("my::transpose", ("float32[64,32]", "float32[32,64]", "int32=64", "f
 
 
 def kernel_record(call: Call = CALL, time_us: float = 10.0) -> KernelRecord:
-    one = replace(entry(16, time_us), config=Config.of("transpose", {"TILE": 32, "ROWS": 8}))
-    given = record()
-    return KernelRecord(H100, "measured", (one,), None, given.provenance, call)
+    own = replace(entry(16, time_us), config=Config.of("transpose", {"TILE": 32, "ROWS": 8}))
+    return KernelRecord(H100, "measured", (own,), None, record().provenance, call)
 
 
 @pytest.fixture
@@ -28,11 +27,11 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_a_record_comes_back_as_it_was() -> None:
+def test_a_kernel_record_survives_its_file() -> None:
     assert codec.loads(codec.dumps(kernel_record())) == kernel_record()
 
 
-def test_the_file_says_the_kernel_and_its_arguments() -> None:
+def test_the_file_states_the_kernel_and_its_arguments() -> None:
     data = codec.encode(kernel_record())
     assert data["kernel"] == {"name": "my::transpose", "arguments": list(CALL.arguments)}
     assert "problem" not in data
@@ -46,21 +45,21 @@ def test_a_saved_record_is_found_by_its_call(store: Store) -> None:
 
 def test_records_of_one_call_are_merged(store: Store) -> None:
     store.save(kernel_record(time_us=10.0))
-    other = replace(kernel_record().entries[0], config=Config.of("transpose", {"TILE": 8}))
-    merged = store.save(replace(kernel_record(), entries=(other,)))
-    assert {str(one.config) for one in merged.entries} == {
+    second = replace(kernel_record().entries[0], config=Config.of("transpose", {"TILE": 8}))
+    merged = store.save(replace(kernel_record(), entries=(second,)))
+    assert {str(kept.config) for kept in merged.entries} == {
         "transpose:TILE=32,ROWS=8",
         "transpose:TILE=8",
     }
 
 
-def test_records_of_problems_are_apart(store: Store) -> None:
+def test_kernel_records_are_kept_apart_from_problems(store: Store) -> None:
     store.save(kernel_record())
     store.save(record(problem=SQUARE))
-    assert [one.problem for one in store.records(H100)] == [SQUARE]
+    assert [found.problem for found in store.records(H100)] == [SQUARE]
 
 
-def test_a_problems_record_in_a_kernels_place_is_passed_over(store: Store) -> None:
+def test_a_problem_record_in_a_kernels_file_is_skipped(store: Store) -> None:
     store.save(kernel_record())
     (path,) = (store.root / "kernels").rglob("*.json")
     path.write_bytes(codec.dumps(record(problem=SQUARE)))
@@ -68,7 +67,7 @@ def test_a_problems_record_in_a_kernels_place_is_passed_over(store: Store) -> No
         assert store.kernel(H100, CALL) is None
 
 
-def test_a_kernels_record_in_a_problems_place_is_passed_over(store: Store) -> None:
+def test_a_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
     store.save(record(problem=SQUARE))
     store.path(H100, SQUARE).write_bytes(codec.dumps(kernel_record()))
     with pytest.warns(UserWarning, match=r"passed over: holds measured my::transpose\(float32"):
@@ -85,7 +84,7 @@ def test_a_kernels_record_in_a_problems_place_is_passed_over(store: Store) -> No
         ({"arguments": []}, r"kernel\.name is missing"),
     ],
 )
-def test_a_kernel_that_is_none_is_an_error(kernel: object, message: str) -> None:
+def test_a_malformed_kernel_is_refused(kernel: object, message: str) -> None:
     data = json.loads(codec.dumps(kernel_record())) | {"kernel": kernel}
     with pytest.raises(ValueError, match=message):
         codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})

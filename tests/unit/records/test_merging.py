@@ -1,4 +1,4 @@
-"""Which of two records stands, what it takes from the other, and when it is out of date."""
+"""Merging two records, and stale records."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _timed(width: int, time_us: float, spread_us: float = 1.0, samples: int = 20
 
 
 def _made(*entries: Entry, date: str = "2026-11-21T12:00:00Z", **changed: Any) -> Record:
-    """A record of entries that was made with what `changed` says, else as `TODAY`."""
-    one = record(*entries)
-    return replace(one, provenance=replace(one.provenance, date=date, **changed))
+    """A record with the origin `TODAY`, changed by `changed`."""
+    made = record(*entries)
+    return replace(made, provenance=replace(made.provenance, date=date, **changed))
 
 
 def _times(merged: Record) -> list[float]:
@@ -38,7 +38,7 @@ def _times(merged: Record) -> list[float]:
 # Of two stores
 
 
-def test_entries_that_were_made_alike_come_together() -> None:
+def test_entries_of_the_same_origin_are_merged() -> None:
     merged = reconcile(_made(_timed(8, 100.0)), _made(_timed(16, 90.0)), TODAY)
     assert _times(merged) == [90.0, 100.0]
 
@@ -54,24 +54,24 @@ def test_entries_that_were_made_alike_come_together() -> None:
     ids=["more samples", "a smaller spread", "a smaller share"],
 )
 def test_the_better_measurement_of_a_configuration_stands(better: Entry, worse: Entry) -> None:
-    for one, other in ((better, worse), (worse, better)):
-        assert reconcile(_made(one), _made(other), TODAY).entries == (better,)
+    for a, b in ((better, worse), (worse, better)):
+        assert reconcile(_made(a), _made(b), TODAY).entries == (better,)
 
 
 def test_the_better_baseline_stands() -> None:
-    one, other = _made(), _made()
+    a, b = _made(), _made()
     few, many = Measurement(80.0, samples=3), Measurement(82.0, samples=25)
-    merged = reconcile(replace(one, baseline=few), replace(other, baseline=many), TODAY)
+    merged = reconcile(replace(a, baseline=few), replace(b, baseline=many), TODAY)
     assert merged.baseline == many
 
 
-def test_the_provenance_is_that_of_the_later() -> None:
+def test_the_later_provenance_stands() -> None:
     old, new = _made(date="2026-11-21T12:00:00Z"), _made(date="2026-11-22T12:00:00+00:00")
     assert reconcile(new, old, TODAY).provenance == new.provenance
 
 
 @pytest.mark.parametrize("older", [{"source": "0ld"}, {"compiler": "NVRTC 12.8"}, {"driver": "12"}])
-def test_what_was_made_with_what_is_here_stands_though_it_is_the_older(
+def test_an_older_record_of_todays_origin_stands(
     older: dict[str, str],
 ) -> None:
     ours = _made(_timed(8, 100.0), date="2026-01-01T12:00:00Z")
@@ -79,18 +79,18 @@ def test_what_was_made_with_what_is_here_stands_though_it_is_the_older(
     assert reconcile(ours, theirs, TODAY) == reconcile(theirs, ours, TODAY) == ours
 
 
-def test_todays_sources_count_for_more_than_driver_and_compiler() -> None:
+def test_sources_outweigh_driver_and_compiler() -> None:
     ours = _made(driver="12.8", compiler="NVRTC 12.8")
     assert reconcile(ours, _made(source="0ld"), TODAY) == ours
 
 
 @pytest.mark.parametrize("today", [None, Origin("12.4", "NVRTC 12.4", "another")])
-def test_where_neither_fits_this_machine_the_later_stands(today: Origin | None) -> None:
+def test_without_a_matching_origin_the_later_stands(today: Origin | None) -> None:
     old, new = _made(date="2026-01-01T12:00:00Z"), _made(driver="12.8", date="2026-02-01T12:00:00Z")
     assert reconcile(new, old, today) == new
 
 
-def test_a_driver_that_is_not_known_decides_nothing() -> None:
+def test_an_unknown_driver_decides_nothing() -> None:
     today = replace(TODAY, driver="")
     old, new = _made(date="2026-01-01T12:00:00Z"), _made(driver="12.8", date="2026-02-01T12:00:00Z")
     assert reconcile(new, old, today) == new
@@ -105,7 +105,7 @@ _entries = st.builds(
 )
 _records = st.builds(
     lambda entries, date, driver: _made(*entries, date=date, driver=driver),
-    st.lists(_entries, min_size=1, max_size=3, unique_by=lambda one: one.config),
+    st.lists(_entries, min_size=1, max_size=3, unique_by=lambda entry: entry.config),
     st.sampled_from(["2026-01-01T12:00:00Z", "2026-02-01T12:00:00Z"]),
     st.sampled_from(["13.0", "12.8"]),
 )
@@ -113,15 +113,15 @@ _records = st.builds(
 
 @settings(deadline=None)
 @given(_records, _records)
-def test_the_order_of_two_stores_does_not_matter(one: Record, other: Record) -> None:
-    assert reconcile(one, other, TODAY) == reconcile(other, one, TODAY)
+def test_the_order_of_two_stores_does_not_matter(a: Record, b: Record) -> None:
+    assert reconcile(a, b, TODAY) == reconcile(b, a, TODAY)
 
 
 @settings(deadline=None)
 @given(_records, _records)
-def test_merging_again_changes_nothing(one: Record, other: Record) -> None:
-    merged = reconcile(one, other, TODAY)
-    assert reconcile(merged, other, TODAY) == merged
+def test_merging_again_changes_nothing(a: Record, b: Record) -> None:
+    merged = reconcile(a, b, TODAY)
+    assert reconcile(merged, b, TODAY) == merged
 
 
 # In the store
@@ -132,12 +132,12 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "cache")
 
 
-def test_a_record_that_was_not_there_is_new(store: Store) -> None:
+def test_adopting_an_unknown_record_is_new(store: Store) -> None:
     assert store.adopt(_made(), TODAY) == "new"
     assert store.load(H100, SQUARE) == _made()
 
 
-def test_a_record_with_more_in_it_is_better(store: Store) -> None:
+def test_adopting_more_entries_is_better(store: Store) -> None:
     store.save(_made(_timed(8, 100.0)))
     assert store.adopt(_made(_timed(16, 90.0)), TODAY) == "better"
     merged = store.load(H100, SQUARE)
@@ -145,7 +145,7 @@ def test_a_record_with_more_in_it_is_better(store: Store) -> None:
     assert _times(merged) == [90.0, 100.0]
 
 
-def test_the_same_record_again_is_equal(store: Store) -> None:
+def test_adopting_the_same_record_is_equal(store: Store) -> None:
     saved = store.save(_made())
     before = store.path(H100, SQUARE).stat().st_mtime_ns
     assert store.adopt(saved, TODAY) == "equal"
@@ -158,7 +158,7 @@ def test_a_record_of_older_kernels_is_passed_over(store: Store) -> None:
     assert store.load(H100, SQUARE) == saved
 
 
-def test_the_record_that_gives_way_is_kept_beside(store: Store) -> None:
+def test_a_replaced_record_is_kept_beside(store: Store) -> None:
     old = store.save(_made(source="0ld"))
     assert store.adopt(_made(), TODAY) == "better"
     beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.superseded-1")
@@ -166,9 +166,7 @@ def test_the_record_that_gives_way_is_kept_beside(store: Store) -> None:
 
 
 @pytest.mark.parametrize("older", [{"source": "0ld"}, {"compiler": "NVRTC 12.8"}, {"driver": "12"}])
-def test_tuning_mixes_in_no_times_of_another_machine_state(
-    store: Store, older: dict[str, str]
-) -> None:
+def test_tuning_merges_no_times_of_another_origin(store: Store, older: dict[str, str]) -> None:
     store.save(_made(_timed(8, 1.0), **older))
     assert _times(store.save(_made(_timed(16, 90.0)))) == [90.0]
 
@@ -178,7 +176,7 @@ def test_a_baseline_of_another_driver_is_not_kept(store: Store) -> None:
     assert store.save(_made()).baseline is None
 
 
-def test_a_record_that_is_withdrawn_is_kept_beside(store: Store) -> None:
+def test_a_withdrawn_record_is_kept_beside(store: Store) -> None:
     saved = store.save(_made())
     aside = store.withdraw(saved)
     assert loads(aside.read_bytes()) == saved
@@ -188,7 +186,7 @@ def test_a_record_that_is_withdrawn_is_kept_beside(store: Store) -> None:
 # Out of date
 
 
-def test_what_was_made_with_what_is_here_is_not_stale() -> None:
+def test_a_record_of_todays_origin_is_not_stale() -> None:
     assert stale(_made(), TODAY) is None
 
 
@@ -205,14 +203,14 @@ def test_a_change_makes_a_record_stale(older: dict[str, str], message: str) -> N
     assert str(stale(_made(**older), TODAY)).startswith(message)
 
 
-def test_what_is_not_known_makes_nothing_stale() -> None:
+def test_unknown_fields_make_nothing_stale() -> None:
     assert stale(_made(driver="12.8"), replace(TODAY, driver="")) is None
 
 
 @pytest.mark.parametrize("evidence", ["replayed", "predicted"])
-def test_only_measurements_get_stale(evidence: Evidence) -> None:
+def test_only_measured_records_become_stale(evidence: Evidence) -> None:
     assert stale(replace(_made(source="0ld"), evidence=evidence), TODAY) is None
 
 
-def test_a_record_and_an_origin_are_compared_alike() -> None:
+def test_provenance_and_origin_compare_the_same() -> None:
     assert comparable(_made().provenance, TODAY)

@@ -26,9 +26,9 @@ TOP = Problem(512, 1024, 1024)
 TWO = (Segment(1, 16, 16), Segment(17, 512, 512))
 
 
-def found(**changed: Any) -> Range:
-    given: dict[str, Any] = {"dimension": "m", "segments": TWO, "loss": 0.03}
-    return Range(H100, TOP, **(given | changed))
+def tuned_range(**changed: Any) -> Range:
+    fields: dict[str, Any] = {"dimension": "m", "segments": TWO, "loss": 0.03}
+    return Range(H100, TOP, **(fields | changed))
 
 
 # What a range is
@@ -36,7 +36,7 @@ def found(**changed: Any) -> Range:
 
 @pytest.mark.parametrize(("size", "point"), [(1, 16), (16, 16), (17, 512), (512, 512)])
 def test_each_size_has_its_point(size: int, point: int) -> None:
-    assert found().point(replace(TOP, m=size)) == replace(TOP, m=point)
+    assert tuned_range().point(replace(TOP, m=size)) == replace(TOP, m=point)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_each_size_has_its_point(size: int, point: int) -> None:
     [replace(TOP, m=513), replace(TOP, n=512), replace(TOP, layout="nt"), replace(TOP, batch=2)],
     ids=str,
 )
-def test_another_problem_has_none(other: Problem) -> None:
-    assert found().point(other) is None
+def test_another_problem_has_no_point(other: Problem) -> None:
+    assert tuned_range().point(other) is None
 
 
-def test_the_text_says_what_varies() -> None:
+def test_the_text_states_the_varying_dimension() -> None:
     short = replace(TOP, compute="bf16", epilogue="relu")
-    assert str(replace(found(), problem=short)) == "1..512x1024x1024:bf16:nn:relu"
+    assert str(replace(tuned_range(), problem=short)) == "1..512x1024x1024:bf16:nn:relu"
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_the_text_says_what_varies() -> None:
         ({"evidence": "guessed"}, "evidence is 'guessed'"),
     ],
 )
-def test_what_is_no_range_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_an_impossible_range_is_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        found(**changed)
+        tuned_range(**changed)
 
 
 @pytest.mark.parametrize("sizes", [(0, 4, 4), (5, 4, 4), (1, 4, 0)])
-def test_what_is_no_segment_is_refused(sizes: tuple[int, int, int]) -> None:
+def test_an_impossible_segment_is_refused(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="segment"):
         Segment(*sizes)
 
@@ -78,21 +78,21 @@ def test_what_is_no_segment_is_refused(sizes: tuple[int, int, int]) -> None:
 # On disk
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
-    stored.save(tmp_path, found())
-    assert stored.load(tmp_path, H100) == (found(),)
+def test_a_saved_range_is_loaded(tmp_path: Path) -> None:
+    stored.save(tmp_path, tuned_range())
+    assert stored.load(tmp_path, H100) == (tuned_range(),)
 
 
-def test_a_later_range_takes_the_place_of_one_of_the_same_sizes(tmp_path: Path) -> None:
-    stored.save(tmp_path, found())
-    stored.save(tmp_path, found(loss=0.01))
-    assert [one.loss for one in stored.load(tmp_path, H100)] == [0.01]
+def test_a_later_range_replaces_one_of_the_same_sizes(tmp_path: Path) -> None:
+    stored.save(tmp_path, tuned_range())
+    stored.save(tmp_path, tuned_range(loss=0.01))
+    assert [tuned.loss for tuned in stored.load(tmp_path, H100)] == [0.01]
 
 
-def test_a_predicted_range_does_not_take_the_place_of_a_measured_one(tmp_path: Path) -> None:
-    stored.save(tmp_path, found())
-    stored.save(tmp_path, found(evidence="predicted"))
-    assert {one.evidence for one in stored.load(tmp_path, H100)} == {"measured", "predicted"}
+def test_a_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> None:
+    stored.save(tmp_path, tuned_range())
+    stored.save(tmp_path, tuned_range(evidence="predicted"))
+    assert {tuned.evidence for tuned in stored.load(tmp_path, H100)} == {"measured", "predicted"}
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_a_predicted_range_does_not_take_the_place_of_a_measured_one(tmp_path: P
     ],
     ids=str,
 )
-def test_a_broken_file_is_named_and_passed_over(tmp_path: Path, broken: dict[str, object]) -> None:
-    stored.save(tmp_path, found())
-    path = stored.path_of(tmp_path, found())
+def test_a_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[str, object]) -> None:
+    stored.save(tmp_path, tuned_range())
+    path = stored.path_of(tmp_path, tuned_range())
     path.write_text(json.dumps(json.loads(path.read_text()) | broken))
     with pytest.warns(UserWarning, match=f"{path.name}: passed over"):
         assert stored.load(tmp_path, H100) == ()
@@ -191,7 +191,7 @@ def test_the_ends_are_tuned_first(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_points_are_added_until_little_is_lost(store: Store) -> None:
+def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
     search = Tuned(store)
     covered = cover(SPAN, H100, store, search, loss=0.05)
     assert covered.loss <= 0.05
@@ -207,7 +207,7 @@ def test_the_range_is_recorded(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_what_is_tuned_already_is_not_tuned_again(store: Store) -> None:
+def test_recorded_points_are_not_tuned_again(store: Store) -> None:
     cover(SPAN, H100, store, Tuned(store), loss=0.05)
     again = Tuned(store)
     cover(SPAN, H100, store, again, loss=0.05)
@@ -240,7 +240,7 @@ def test_an_impossible_loss_is_refused(loss: float) -> None:
         ranges.tune(SPAN, Options(), device="h100", loss=loss)
 
 
-def test_a_recording_without_the_sizes_says_which(
+def test_a_recording_names_the_missing_sizes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))

@@ -45,12 +45,12 @@ def test_a_record_survives_its_file(any_record: Record) -> None:
     assert loads(dumps(any_record)) == any_record
 
 
-def test_what_was_saved_is_loaded(store: Store) -> None:
+def test_a_saved_record_is_loaded(store: Store) -> None:
     saved = store.save(record(entry(16, 900.0), baseline_us=800.0))
     assert store.load(H100, SQUARE) == saved
 
 
-def test_nothing_saved_is_nothing_loaded(store: Store) -> None:
+def test_an_empty_store_loads_nothing(store: Store) -> None:
     assert store.load(H100, SQUARE) is None
 
 
@@ -59,28 +59,28 @@ def test_a_record_serves_every_card_of_its_model(store: Store) -> None:
     assert store.load(replace(H100, memory_bytes=1, name="NVIDIA H100 80GB-HBM3"), SQUARE)
 
 
-def test_a_record_of_the_schema_without_checksums_is_read(store: Store) -> None:
+def test_schema_1_without_checksums_is_read(store: Store) -> None:
     saved, path = store.save(record()), store.path(H100, SQUARE)
     path.write_bytes(_change(("schema",), 1)(_without_checksum(path.read_bytes())))
     assert store.load(H100, SQUARE) == saved
 
 
-def test_a_reader_finds_the_configuration_in_text_and_in_parts(store: Store) -> None:
+def test_a_file_states_configurations_as_text_and_parameters(store: Store) -> None:
     store.save(record(entry(16, 900.0)))
     (kept,) = json.loads(store.path(H100, SQUARE).read_text())["entries"]
     assert (kept["config"], kept["params"]) == ("tiled:tile_width=16", {"tile_width": 16})
 
 
-def test_a_record_names_what_is_unusual_of_its_problem_only_where_it_is(store: Store) -> None:
-    saved = [store.save(record(problem=one)) for one in (SQUARE, BATCHED, WIDENED)]
-    paths = [store.path(H100, one.problem) for one in saved]
+def test_a_file_omits_usual_fields_of_the_problem(store: Store) -> None:
+    saved = [store.save(record(problem=problem)) for problem in (SQUARE, BATCHED, WIDENED)]
+    paths = [store.path(H100, kept.problem) for kept in saved]
     assert [json.loads(path.read_text())["problem"] for path in paths] == [
         {"m": 4096, "n": 4096, "k": 4096, "compute": "f32", "layout": "nn"},
         {"m": 64, "n": 64, "k": 64, "compute": "f32", "layout": "nn", "batch": 8,
          "epilogue": "bias"},
         {"m": 64, "n": 64, "k": 64, "compute": "bf16", "layout": "nn", "output": "f32"},
     ]  # fmt: skip
-    assert [store.load(H100, one.problem) for one in saved] == saved
+    assert [store.load(H100, kept.problem) for kept in saved] == saved
 
 
 def test_a_record_without_entries_is_refused() -> None:
@@ -108,20 +108,20 @@ def test_the_best_evidence_is_loaded(store: Store, saved: list[Evidence], best: 
     assert loaded.evidence == best
 
 
-def test_one_kind_of_evidence_can_be_asked_for(store: Store) -> None:
+def test_one_kind_of_evidence_can_be_loaded(store: Store) -> None:
     store.save(record(entry(16, 900.0)))
     predicted = store.save(record(entry(8, 1.0), evidence="predicted"))
     assert store.load(H100, SQUARE, "predicted") == predicted
 
 
-def test_records_are_the_best_of_each_problem_in_order(store: Store) -> None:
+def test_records_has_the_best_evidence_of_each_problem(store: Store) -> None:
     small = store.save(record(problem=Problem(64, 64, 64), evidence="replayed"))
     store.save(record(evidence="predicted"))
     large = store.save(record())
     assert store.records(H100) == [small, large]
 
 
-def test_records_of_other_devices_stay_out(store: Store) -> None:
+def test_records_of_other_devices_are_excluded(store: Store) -> None:
     store.save(record(device=replace(H100, name="Other")))
     assert store.records(H100) == []
 
@@ -138,30 +138,30 @@ def _cold(width: int, time_us: float, cold_us: float) -> Entry:
 COLD = [_cold(width, 900.0 + width, 999.0 - width) for width in range(4, 4 + KEPT + 1)]
 
 
-def test_the_coldest_is_the_fastest_with_a_flushed_l2() -> None:
+def test_best_cold_is_the_fastest_with_a_flushed_l2() -> None:
     assert record(entry(16, 900.0), *COLD[:3]).best_cold == COLD[2]
 
 
-def test_what_was_never_flushed_has_no_coldest() -> None:
+def test_entries_without_cold_times_have_no_best_cold() -> None:
     assert record(entry(16, 900.0)).best_cold is None
 
 
-def test_of_cold_ties_the_leanest_counts() -> None:
+def test_best_cold_is_the_leanest_of_the_tied() -> None:
     spread = 2.0
     tied = [
-        replace(one, measurement=replace(one.measurement, cold_spread_us=spread))
-        for one in COLD[:2]
+        replace(cold, measurement=replace(cold.measurement, cold_spread_us=spread))
+        for cold in COLD[:2]
     ]
     assert record(*tied).best_cold == tied[0]
 
 
-def test_merging_keeps_the_coldest_with_the_ten_fastest(store: Store) -> None:
+def test_merging_keeps_the_best_cold_with_the_ten_fastest(store: Store) -> None:
     store.save(record(*COLD[-1:]))
     merged = store.save(record(*COLD[:-1]))
     assert merged.entries == (*COLD[: KEPT - 1], COLD[-1])
 
 
-def test_a_coldest_that_is_among_the_fastest_takes_no_other_place(store: Store) -> None:
+def test_a_best_cold_among_the_fastest_displaces_nothing(store: Store) -> None:
     merged = store.save(record(*COLD[:KEPT]))
     assert merged.entries == tuple(COLD[:KEPT])
 
@@ -202,7 +202,7 @@ def test_the_provenance_is_that_of_the_last_run(store: Store) -> None:
     assert store.save(replace(record(), provenance=later)).provenance == later
 
 
-def test_entries_of_other_sources_are_not_mixed_in(store: Store) -> None:
+def test_entries_of_other_sources_are_not_merged(store: Store) -> None:
     store.save(record(entry(16, 100.0), source="old"))
     assert _times(store.save(record(entry(32, 900.0), source="new"))) == [900.0]
 
@@ -226,7 +226,7 @@ def _beside(baseline: Measurement | None, **changed: Any) -> bool:
     return replace(record(entry(16, 100.0, 2.0)), baseline=baseline, **changed).vendor_wins
 
 
-def test_the_vendors_library_wins_where_it_is_faster_by_more_than_the_spreads() -> None:
+def test_a_faster_vendor_library_wins() -> None:
     assert _beside(Measurement(95.0, 3.0))
 
 
@@ -235,12 +235,12 @@ def test_the_vendors_library_wins_where_it_is_faster_by_more_than_the_spreads() 
     [None, Measurement(99.0, 1.0), Measurement(105.0, 1.0)],
     ids=["not timed", "tied", "slower"],
 )
-def test_the_vendors_library_does_not_win_otherwise(baseline: Measurement | None) -> None:
+def test_a_tied_slower_or_untimed_vendor_library_loses(baseline: Measurement | None) -> None:
     assert not _beside(baseline)
 
 
 @pytest.mark.parametrize("evidence", ["replayed", "predicted"])
-def test_the_vendors_library_wins_by_measurement_alone(evidence: Evidence) -> None:
+def test_the_vendor_library_wins_only_by_measurement(evidence: Evidence) -> None:
     assert not _beside(Measurement(50.0), evidence=evidence)
 
 
@@ -312,16 +312,14 @@ def broken(request: pytest.FixtureRequest, store: Store) -> bytes:
     return path.read_bytes()
 
 
-def test_a_broken_file_is_a_miss_with_a_warning_that_names_it(store: Store, broken: bytes) -> None:
+def test_a_broken_file_counts_as_absent_with_a_warning(store: Store, broken: bytes) -> None:
     path = store.path(H100, SQUARE)
     with pytest.warns(UserWarning, match=str(path)):
         assert store.load(H100, SQUARE) is None
     assert path.read_bytes() == broken
 
 
-def test_a_broken_file_is_kept_beside_the_record_that_replaces_it(
-    store: Store, broken: bytes
-) -> None:
+def test_a_broken_file_is_kept_beside_its_replacement(store: Store, broken: bytes) -> None:
     with pytest.warns(UserWarning, match=r"kept as 4096x4096x4096-f32-nn\.json\.broken-1"):
         store.save(record())
     beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.broken-1")
@@ -356,7 +354,7 @@ def test_a_broken_neighbour_does_not_hide_the_others(store: Store) -> None:
         assert store.records(H100) == [good]
 
 
-def test_a_file_that_cannot_be_read_is_neither_loaded_nor_replaced(store: Store) -> None:
+def test_an_unreadable_file_is_neither_loaded_nor_replaced(store: Store) -> None:
     store.path(H100, SQUARE).mkdir(parents=True)
     with pytest.warns(UserWarning, match="Is a directory"):
         assert store.load(H100, SQUARE) is None
@@ -367,7 +365,7 @@ def test_a_file_that_cannot_be_read_is_neither_loaded_nor_replaced(store: Store)
 # Full and read-only disks, kills, and many processes at once
 
 
-def test_a_full_disk_is_named_with_what_is_needed(store: Store) -> None:
+def test_a_full_disk_is_reported_with_the_bytes_needed(store: Store) -> None:
     path = store.path(H100, SQUARE)
     path.parent.mkdir(parents=True)
     # The kernel's own full disk stands where the temporary file goes.
@@ -379,7 +377,7 @@ def test_a_full_disk_is_named_with_what_is_needed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_a_write_that_fails_leaves_the_record_as_it_was(store: Store, size: int) -> None:
+def test_a_failed_write_leaves_the_record_unchanged(store: Store, size: int) -> None:
     saved = store.save(record())
     with small_files(size), pytest.raises(CacheError, match="cannot be written"):
         store.save(record(entry(8, 1.0)))
@@ -413,9 +411,7 @@ def test_a_read_only_cache_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         store.save(record())
 
 
-def test_a_cache_that_another_process_holds_is_not_waited_for_for_ever(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_locked_cache_ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "LOCK_SECONDS", 0.01)
     with (
         writing.locked(store.path(H100, SQUARE).parent),
@@ -449,7 +445,7 @@ def _save_each(store: Store, times: list[float]) -> None:
         store.save(record(entry(int(number), number)))
 
 
-def test_processes_that_save_at_once_lose_nothing_of_each_others_best(store: Store) -> None:
+def test_concurrent_saves_keep_the_best_of_all(store: Store) -> None:
     shares = [[float(number) for number in range(first, 40, 4)] for first in (1, 2, 3, 4)]
     processes = [FORK.Process(target=_save_each, args=(store, share)) for share in shares]
     for process in processes:
@@ -462,7 +458,7 @@ def test_processes_that_save_at_once_lose_nothing_of_each_others_best(store: Sto
 # Quarantine
 
 
-def test_a_candidate_in_quarantine_is_known_with_its_reason(store: Store) -> None:
+def test_quarantine_keeps_the_reason(store: Store) -> None:
     store.quarantine(H100, "tiled:tile_width=16 4096x4096x4096", "crash: illegal address")
     assert store.quarantined(H100) == {
         "tiled:tile_width=16 4096x4096x4096": "crash: illegal address"
@@ -487,13 +483,13 @@ def quarantine_file(store: Store) -> Path:
     return path
 
 
-def test_a_torn_last_line_is_passed_over(store: Store, quarantine_file: Path) -> None:
+def test_a_torn_last_line_is_skipped(store: Store, quarantine_file: Path) -> None:
     with quarantine_file.open("a") as file:
         file.write('{"key": "b", "rea')
     assert store.quarantined(H100) == {"a": "timeout"}
 
 
-def test_a_torn_last_line_is_repaired_by_the_next(store: Store, quarantine_file: Path) -> None:
+def test_the_next_line_repairs_a_torn_one(store: Store, quarantine_file: Path) -> None:
     with quarantine_file.open("a") as file:
         file.write('{"key": "b", "rea')
     store.quarantine(H100, "c", "crash")
@@ -501,7 +497,7 @@ def test_a_torn_last_line_is_repaired_by_the_next(store: Store, quarantine_file:
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "null", '{"key": "b"}', "\xff"])
-def test_a_broken_line_is_passed_over_with_a_warning(
+def test_a_broken_line_is_skipped_with_a_warning(
     store: Store, quarantine_file: Path, line: str
 ) -> None:
     quarantine_file.write_text(f'{line}\n{{"key": "a", "reason": "timeout"}}\n', "latin-1")
@@ -509,7 +505,7 @@ def test_a_broken_line_is_passed_over_with_a_warning(
         assert store.quarantined(H100) == {"a": "timeout"}
 
 
-def test_a_full_disk_leaves_the_quarantine_as_it_was(store: Store, quarantine_file: Path) -> None:
+def test_a_full_disk_leaves_the_quarantine_unchanged(store: Store, quarantine_file: Path) -> None:
     with (
         small_files(quarantine_file.stat().st_size + 5),
         pytest.raises(CacheError, match=str(quarantine_file)),
@@ -523,7 +519,7 @@ def _quarantine_each(store: Store, keys: list[str]) -> None:
         store.quarantine(H100, key, "crash")
 
 
-def test_processes_that_quarantine_at_once_lose_nothing(store: Store) -> None:
+def test_concurrent_quarantines_lose_nothing(store: Store) -> None:
     shares = [[f"{letter}{number}" for number in range(10)] for letter in "abcd"]
     processes = [FORK.Process(target=_quarantine_each, args=(store, keys)) for keys in shares]
     for process in processes:
@@ -547,7 +543,7 @@ def range_file(tmp_path: Path) -> Path:
     return ranges.path_of(tmp_path, TUNED)
 
 
-def test_a_range_that_was_saved_is_read(range_file: Path) -> None:
+def test_a_saved_range_is_read(range_file: Path) -> None:
     assert ranges.read(range_file) == TUNED
 
 
@@ -564,7 +560,7 @@ def test_a_range_that_was_saved_is_read(range_file: Path) -> None:
         (_change(("device", "name"), "NVIDIA A100"), "holds 1..512x4096x4096:bf16:nn of NVIDIA A1"),
     ],
 )
-def test_a_broken_range_is_passed_over_with_the_reason(
+def test_a_broken_range_is_skipped_with_the_reason(
     tmp_path: Path, range_file: Path, change: Callable[[bytes], bytes], message: str
 ) -> None:
     range_file.write_bytes(change(range_file.read_bytes()))

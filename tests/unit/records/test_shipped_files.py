@@ -29,37 +29,38 @@ def device(request: pytest.FixtureRequest) -> Device:
     return find(name)
 
 
-def test_each_device_has_a_hundred_problems_and_more(device: Device) -> None:
+def test_each_device_has_more_than_a_hundred_problems(device: Device) -> None:
     assert len(shipped.records(device)) > 100
 
 
-def test_they_are_of_all_precisions_with_a_library_beside(device: Device) -> None:
-    computes = Counter(one.problem.compute for one in shipped.records(device))
+def test_all_precisions_are_shipped(device: Device) -> None:
+    computes = Counter(record.problem.compute for record in shipped.records(device))
     assert {"f32", "tf32", "f16", "bf16"} <= set(computes)
 
 
-def test_all_were_measured_beside_the_vendors_library(device: Device) -> None:
-    found = shipped.records(device)
-    assert {one.evidence for one in found} == {"measured"}
-    assert all(one.baseline is not None for one in found)
+def test_all_were_measured_with_a_vendor_baseline(device: Device) -> None:
+    records = shipped.records(device)
+    assert {record.evidence for record in records} == {"measured"}
+    assert all(record.baseline is not None for record in records)
 
 
-def test_their_best_are_legal_today(device: Device) -> None:
-    for one in shipped.records(device):
-        check_memory(one.problem, device)
-        assert space.rejection(one.best.config, one.problem, device) is None, one.title
+def test_the_best_configurations_are_legal(device: Device) -> None:
+    for record in shipped.records(device):
+        check_memory(record.problem, device)
+        rejection = space.rejection(record.best.config, record.problem, device)
+        assert rejection is None, record.title
 
 
-def test_a_product_of_theirs_is_exact(device: Device, tmp_path: Path) -> None:
+def test_a_shipped_problem_is_looked_up_exactly(device: Device, tmp_path: Path) -> None:
     answer = lookup(Problem(16, 4096, 4096, "bf16", "nt"), device, Store(tmp_path))
     assert answer is not None
     assert (answer.how, answer.evidence) == ("exact", "measured")
 
 
 def test_no_two_bundles_hold_the_same_problem() -> None:
-    held = [
+    problems = [
         (record.device.slug, record.problem)
         for path in shipped.paths(settings.shipped_dir())
         for record in bundle.loads(path.read_bytes()).records
     ]
-    assert max(Counter(held).values()) == 1
+    assert max(Counter(problems).values()) == 1

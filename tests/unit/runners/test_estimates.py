@@ -40,7 +40,7 @@ def test_times_within_either_spread_are_tied() -> None:
     assert tied(Measurement(100.0, 2.0), Measurement(101.0, 1.0))
 
 
-def test_times_further_apart_than_the_smaller_spread_are_not_tied() -> None:
+def test_times_beyond_the_smaller_spread_are_not_tied() -> None:
     assert not tied(Measurement(100.0, 0.5), Measurement(101.0, 50.0))
 
 
@@ -56,7 +56,7 @@ def test_the_leanest_of_the_tied_wins() -> None:
     assert winner([entry(32, 100.0, 1.0), entry(8, 100.9, 1.0)]) == entry(8, 100.9, 1.0)
 
 
-def test_a_tie_is_with_the_fastest_and_does_not_chain() -> None:
+def test_ties_with_the_fastest_do_not_chain() -> None:
     chain = [entry(32, 100.0, 1.0), entry(16, 100.9, 1.0), entry(8, 101.8, 1.0)]
     assert winner(chain) == entry(16, 100.9, 1.0)
 
@@ -67,27 +67,27 @@ def test_the_text_decides_between_equal_resources() -> None:
     assert winner([second, first]) == first
 
 
-def test_samples_that_are_next_to_each_other_have_no_negative_spread() -> None:
+def test_neighbouring_floats_have_no_negative_spread() -> None:
     assert Estimate.of([0.1, 0.10000000000000002]).spread == 0
 
 
 @given(st.lists(st.tuples(st.integers(4, 32), _samples), min_size=1, unique_by=lambda c: c[0]))
-def test_the_order_of_the_contenders_does_not_pick(cases: list[tuple[int, list[float]]]) -> None:
+def test_the_order_of_contenders_does_not_matter(cases: list[tuple[int, list[float]]]) -> None:
     estimates = [(width, Estimate.of(samples)) for width, samples in cases]
-    contenders = [entry(width, found.median, found.spread) for width, found in estimates]
+    contenders = [entry(width, estimate.median, estimate.spread) for width, estimate in estimates]
     assert winner(contenders) == winner(contenders[::-1])
 
 
-def test_another_time_can_decide() -> None:
+def test_a_chosen_time_can_decide() -> None:
     hot, cold = entry(8, 100.0), entry(32, 200.0)
     times = {hot.config: TimeEstimate(9.0, 0.1), cold.config: TimeEstimate(5.0, 0.1)}
-    assert winner([hot, cold], timed=lambda one: times[one.config]) == cold
+    assert winner([hot, cold], timed=lambda contender: times[contender.config]) == cold
 
 
-def test_ties_are_of_the_time_that_decides() -> None:
+def test_ties_use_the_chosen_time() -> None:
     lean, heavy = entry(8, 200.0), entry(32, 100.0)
     times = {lean.config: TimeEstimate(5.05, 0.1), heavy.config: TimeEstimate(5.0, 0.1)}
-    assert winner([lean, heavy], timed=lambda one: times[one.config]) == lean
+    assert winner([lean, heavy], timed=lambda contender: times[contender.config]) == lean
 
 
 def test_no_contenders_are_refused() -> None:

@@ -42,7 +42,7 @@ from autotune.tuning.sweep import record
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 
 
-def taken(width: int) -> Resources:
+def resources_of(width: int) -> Resources:
     return Resources(width**2, 32, 8 * width**2)
 
 
@@ -50,11 +50,13 @@ def recorded() -> Recording:
     """Two families; half of the tiled widths are slow, one crashed."""
     rows = [
         SweepRow(
-            tiled(width), taken(width), Measurement(100.125 + width % 7, 0.5, 20, 120.5, 1e-4, 1e-3)
+            tiled(width),
+            resources_of(width),
+            Measurement(100.125 + width % 7, 0.5, 20, 120.5, 1e-4, 1e-3),
         )
         for width in range(4, 32)
     ]
-    rows.append(SweepRow(tiled(32), taken(32), crash(tiled(32))))
+    rows.append(SweepRow(tiled(32), resources_of(32), crash(tiled(32))))
     rows.append(SweepRow(NAIVE, Resources(256, 30, 0), Measurement(900.0)))
     baseline = Measurement(90.5, 0.1, 30, 95.0)
     return Recording(SQUARE, H100, ORIGIN, "2026-11-21T12:00:00+00:00", baseline, tuple(rows))
@@ -94,7 +96,7 @@ def test_a_recording_replaces_the_file_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_recording_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"none\.json\.gz"):
         Recording.load(tmp_path / "none.json.gz")
 
@@ -160,37 +162,37 @@ def test_recordings_are_listed_with_their_problems(tmp_path: Path) -> None:
     assert recording.names(tmp_path) == {"h100": (small, SQUARE)}
 
 
-def test_a_problem_that_was_not_recorded_is_told_what_was(tmp_path: Path) -> None:
+def test_a_missing_problem_lists_the_recorded_ones(tmp_path: Path) -> None:
     recorded().save(recording.path_of("h100", SQUARE, tmp_path))
     with pytest.raises(NotFoundError, match="it holds 4096x4096x4096:f32:nn"):
         recording.find("h100", Problem(1, 2, 3), tmp_path)
 
 
-def test_an_unknown_recording_is_told_which_there_are(tmp_path: Path) -> None:
+def test_a_missing_name_lists_the_recordings(tmp_path: Path) -> None:
     recorded().save(recording.path_of("h100", SQUARE, tmp_path))
     with pytest.raises(NotFoundError, match="'b200'; there is h100"):
         recording.find("b200", SQUARE, tmp_path)
 
 
-def test_without_any_recording_that_is_said(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_recordings(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is none"):
         recording.find("h100", SQUARE, tmp_path / "nowhere")
 
 
-def test_a_found_recording_is_the_one_that_was_saved(tmp_path: Path) -> None:
+def test_a_saved_recording_is_found(tmp_path: Path) -> None:
     recorded().save(recording.path_of("h100", SQUARE, tmp_path))
     assert recording.find("h100", SQUARE, tmp_path) == recorded()
 
 
 def test_times_scatter_as_recorded() -> None:
     runner = ReplayRunner(recorded())
-    times = [time_of(one) for one in outcomes(runner, [tiled(10)] * 4000)]
+    times = [time_of(outcome) for outcome in outcomes(runner, [tiled(10)] * 4000)]
     drawn = Estimate.of(times)
     assert drawn.median == pytest.approx(103.125, abs=0.05)
     assert drawn.spread == pytest.approx(0.5, rel=0.06)
 
 
-def test_the_rest_of_a_measurement_is_as_recorded() -> None:
+def test_only_the_time_of_a_measurement_varies() -> None:
     outcome = outcomes(ReplayRunner(recorded()), [tiled(10)])[0]
     assert isinstance(outcome, Measurement)
     assert replace(outcome, time_us=0.0) == Measurement(0.0, 0.5, 20, 120.5, 1e-4, 1e-3)
@@ -198,22 +200,24 @@ def test_the_rest_of_a_measurement_is_as_recorded() -> None:
 
 def test_the_noise_follows_from_the_seed() -> None:
     configs = [tiled(width) for width in range(4, 33)]
-    first, same, other = (outcomes(ReplayRunner(recorded(), seed), configs) for seed in (1, 1, 2))
+    first, same, different = (
+        outcomes(ReplayRunner(recorded(), seed), configs) for seed in (1, 1, 2)
+    )
     assert first == same
-    assert first != other
+    assert first != different
 
 
 def test_a_recorded_failure_fails_again() -> None:
     assert outcomes(ReplayRunner(recorded()), [tiled(32)]) == [crash(tiled(32))]
 
 
-def test_what_was_not_recorded_fails() -> None:
-    known = ReplayRunner(recorded())
-    other = replace(ready(tiled(8), known), config=tiled(8, specialized=0))
-    assert isinstance(known.measure(other, None), Failure)
+def test_an_unrecorded_configuration_fails() -> None:
+    runner = ReplayRunner(recorded())
+    unrecorded = replace(ready(tiled(8), runner), config=tiled(8, specialized=0))
+    assert isinstance(runner.measure(unrecorded, None), Failure)
 
 
-def test_a_replay_is_marked_so_everywhere(tmp_path: Path) -> None:
+def test_a_replay_is_marked_as_replayed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     saved = tune(
         GemmTunable(SQUARE, "tiled"),
@@ -250,10 +254,10 @@ def test_a_sweep_records_every_configuration(tmp_path: Path) -> None:
     configs = [NAIVE, *(tiled(width, kind) for width in range(4, 33) for kind in (0, 1))]
     record(SQUARE, FakeRunner(live), configs, path, compile=compiled, origin=ORIGIN)
     rows = Recording.load(path).rows
-    assert {row.config: row.outcome for row in rows} == {one: live(one) for one in configs}
+    assert {row.config: row.outcome for row in rows} == {config: live(config) for config in configs}
 
 
-def test_a_sweep_keeps_what_does_not_compile(tmp_path: Path) -> None:
+def test_a_sweep_keeps_compile_failures(tmp_path: Path) -> None:
     def spilling(template: Template, arch: str) -> Program:
         return program(template, arch, spills=48)
 
@@ -264,7 +268,7 @@ def test_a_sweep_keeps_what_does_not_compile(tmp_path: Path) -> None:
     assert isinstance(replayed[0], Failure)
 
 
-def test_a_sweep_that_ends_early_keeps_what_it_has_and_what_there_was(tmp_path: Path) -> None:
+def test_an_interrupted_sweep_keeps_both_recordings(tmp_path: Path) -> None:
     left = iter(range(7))
 
     def outcome(config: Config) -> Measurement:

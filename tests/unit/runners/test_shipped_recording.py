@@ -45,8 +45,10 @@ def test_it_holds_enough_simt_configurations(problem: Problem, least: int) -> No
 def test_every_time_is_of_a_verified_kernel(square: Recording) -> None:
     measured = [row.outcome for row in square.rows if isinstance(row.outcome, Measurement)]
     assert all(
-        one.error is not None and one.tolerance is not None and one.error <= one.tolerance
-        for one in measured
+        outcome.error is not None
+        and outcome.tolerance is not None
+        and outcome.error <= outcome.tolerance
+        for outcome in measured
     )
 
 
@@ -63,12 +65,12 @@ def test_every_step_of_the_ladder_was_recorded(square: Recording) -> None:
     assert [*ladder.recorded(square).steps] == [*STEPS, BEST]
 
 
-def test_the_best_kernel_of_the_ladder_is_far_above_the_textbooks(square: Recording) -> None:
-    *texts, best, _cublas = [one.gflops or 0.0 for one in rungs(ladder.recorded(square))]
+def test_the_best_kernel_far_exceeds_the_textbook_ones(square: Recording) -> None:
+    *texts, best, _cublas = [rung.gflops or 0.0 for rung in rungs(ladder.recorded(square))]
     assert best > 4 * max(texts)
 
 
-def test_200_trials_find_a_kernel_within_2_percent_of_the_best(
+def test_200_trials_come_within_2_percent_of_the_best(
     square: Recording, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))

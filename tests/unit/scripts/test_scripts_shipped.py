@@ -1,4 +1,4 @@
-"""The script that makes the shipped records, and the one that leaves shapes out."""
+"""The scripts that make shipped records, and the one that leaves shapes out."""
 
 from __future__ import annotations
 
@@ -50,55 +50,55 @@ def run(out: Path, *options: object) -> Result:
 # What is tuned
 
 
-def test_the_problems_are_those_of_the_suite_and_of_models() -> None:
+def test_problems_are_those_of_the_suite_and_of_models() -> None:
     problems = shipped_problems.problems()
-    kinds = Counter((one.compute, one.layout) for one in problems)
+    kinds = Counter((problem.compute, problem.layout) for problem in problems)
     assert all(kinds[compute, "nn"] == 27 for compute in ("f32", "tf32", "f16", "bf16", "tf32x3"))
     assert kinds["bf16", "nt"] == kinds["f16", "nt"] >= 100
     assert len(problems) == len({*problems})
 
 
-def test_an_early_end_leaves_all_precisions_and_sizes() -> None:
+def test_the_first_problems_span_precisions_and_sizes() -> None:
     first = shipped_problems.problems()[:100]
-    assert {one.compute for one in first} == {"f32", "tf32", "f16", "bf16"}
-    assert len({one.m for one in first if one.layout == "nt"}) >= 2
+    assert {problem.compute for problem in first} == {"f32", "tf32", "f16", "bf16"}
+    assert len({problem.m for problem in first if problem.layout == "nt"}) >= 2
 
 
 def test_a_twin_follows_its_problem() -> None:
-    layers = [one for one in shipped_problems.problems() if one.layout == "nt"]
+    layers = [layer for layer in shipped_problems.problems() if layer.layout == "nt"]
     assert layers[1] == replace(layers[0], compute="f16")
 
 
-def test_only_some_precisions() -> None:
-    assert {one.compute for one in shipped_problems.problems(["tf32"])} == {"tf32"}
+def test_precisions_can_be_selected() -> None:
+    assert {problem.compute for problem in shipped_problems.problems(["tf32"])} == {"tf32"}
 
 
 # What is made of it
 
 
-def test_the_file_holds_what_was_tuned(tmp_path: Path) -> None:
+def test_the_file_holds_the_tuned_records(tmp_path: Path) -> None:
     done = run(tmp_path / "made.jsonl.gz")
     (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
     assert (done.exit_code, record.problem, record.best.config) == (0, PROBLEM, FASTEST)
 
 
-def test_what_is_there_is_passed_over(tmp_path: Path) -> None:
+def test_recorded_problems_are_skipped(tmp_path: Path) -> None:
     run(tmp_path / "made.jsonl.gz")
     made = (tmp_path / "made.jsonl.gz").read_bytes()
     assert "1 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
     assert (tmp_path / "made.jsonl.gz").read_bytes() == made
 
 
-def test_what_other_kernels_made_is_tuned_again(
+def test_records_of_other_kernels_are_tuned_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "made.jsonl.gz")
-    other = replace(sample_recording.recorded().origin, source="other")
-    monkeypatch.setattr(targets, "here", lambda: other)
+    newer = replace(sample_recording.recorded().origin, source="other")
+    monkeypatch.setattr(targets, "here", lambda: newer)
     assert "0 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
 
 
-def test_no_problem_begins_that_would_end_too_late(tmp_path: Path) -> None:
+def test_no_problem_starts_that_would_end_too_late(tmp_path: Path) -> None:
     done = run(tmp_path / "made.jsonl.gz", "--seconds", 0.5)
     assert "0 s are over: 1 problems are left" in done.output
     assert not (tmp_path / "made.jsonl.gz").exists()
@@ -117,13 +117,13 @@ def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
     assert run(tmp_path / "made.jsonl.gz", "--compute", "f64").exit_code == 2
 
 
-def test_recorded_trials_are_guesses_and_no_records(tmp_path: Path) -> None:
+def test_recorded_trials_are_only_guesses(tmp_path: Path) -> None:
     (tmp_path / "trials").mkdir()
-    other = replace(sample_recording.recorded(), problem=Problem(512, 256, 256))
-    other.save(path_of("trials", other.problem, tmp_path))
+    guess = replace(sample_recording.recorded(), problem=Problem(512, 256, 256))
+    guess.save(path_of("trials", guess.problem, tmp_path))
     run(tmp_path / "made.jsonl.gz", "--trials", tmp_path / "trials")
-    held = [one.problem for one in bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records]
-    assert held == [PROBLEM]
+    records = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
+    assert [record.problem for record in records] == [PROBLEM]
 
 
 def test_a_recording_gives_its_ten_fastest() -> None:
@@ -158,7 +158,7 @@ class Turner(FakeRunner):
         self.turned.append(problem)
 
 
-def test_the_next_problem_is_measured_by_the_same_processes(
+def test_the_next_problem_reuses_the_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[Turner] = []
@@ -176,7 +176,7 @@ def test_the_next_problem_is_measured_by_the_same_processes(
         assert places.target(Problem(8, 8, 8)) is not first
 
 
-def test_nothing_is_current_before_a_problem_is_opened() -> None:
+def test_no_target_is_current_at_first() -> None:
     with ExitStack() as stack, pytest.raises(RunnerError, match="nothing is open"):
         _ = shipped.Places("gpu", stack).current
 
@@ -184,12 +184,12 @@ def test_nothing_is_current_before_a_problem_is_opened() -> None:
 # Shapes that are left out
 
 
-def test_shapes_are_the_same_for_the_same_seed() -> None:
+def test_the_seed_fixes_the_shapes() -> None:
     shapes = left_out.drawn(24, 3)
     assert shapes == left_out.drawn(24, 3)
     assert shapes != left_out.drawn(24, 4)
-    assert {one.compute for one in shapes} == {"f32", "tf32", "f16", "bf16"}
-    assert all(one.flops <= left_out.MOST_FLOPS for one in shapes)
+    assert {shape.compute for shape in shapes} == {"f32", "tf32", "f16", "bf16"}
+    assert all(shape.flops <= left_out.MOST_FLOPS for shape in shapes)
 
 
 def recordings(folder: Path) -> Path:
@@ -216,21 +216,21 @@ def test_each_recorded_problem_is_left_out(tmp_path: Path) -> None:
     assert all(0 < row["ratio"] <= 1 for row in rows)
 
 
-def test_what_was_seen_becomes_what_is_expected(tmp_path: Path) -> None:
-    regret = tmp_path / "regret.json"
-    left("recorded", recordings(tmp_path / "some"), "--fit", "--losses", regret)
-    losses = json.loads(regret.read_text())["losses"]
+def test_fit_writes_rising_expected_losses(tmp_path: Path) -> None:
+    fitted = tmp_path / "losses.json"
+    left("recorded", recordings(tmp_path / "some"), "--fit", "--losses", fitted)
+    losses = json.loads(fitted.read_text())["losses"]
     assert losses["near"]["losses"] == sorted(losses["near"]["losses"])
     assert len(losses["near"]["losses"]) == len(losses["near"]["doubts"]) + 1
     assert losses["model"]["losses"][0] >= 0
 
 
-def test_its_own_record_is_not_among_those_a_problem_is_looked_up_by(tmp_path: Path) -> None:
-    one = Recording.load(next(recordings(tmp_path / "some").glob("128*")))
-    own = shipped_files.record_of(one)
+def test_a_left_out_problem_does_not_use_its_own_record(tmp_path: Path) -> None:
+    recording = Recording.load(next(recordings(tmp_path / "some").glob("128*")))
+    own = shipped_files.record_of(recording)
     assert own is not None
-    alone = left_out.row_of(one, {})
-    assert left_out.row_of(one, {one.problem: own}).picked == alone.picked
+    alone = left_out.row_of(recording, {})
+    assert left_out.row_of(recording, {recording.problem: own}).picked == alone.picked
 
 
 def test_drawn_shapes_are_tuned_and_compared(
@@ -244,25 +244,27 @@ def test_drawn_shapes_are_tuned_and_compared(
     assert 0.5 < row["ratio"] <= 1.5
 
 
-def test_a_failure_weighs_in_the_mean() -> None:
+def test_a_failure_counts_in_the_mean() -> None:
     assert geomean([1.0, 0.0]) == pytest.approx(0.1)
 
 
-def test_the_device_of_the_file_is_that_of_its_records(tmp_path: Path) -> None:
+def test_the_file_has_the_device_of_its_records(tmp_path: Path) -> None:
     run(tmp_path / "made.jsonl.gz")
     (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
     assert record.device == H100
 
 
-def test_recordings_are_bundled_with_what_they_were_made_with(tmp_path: Path) -> None:
+def test_bundled_recordings_keep_their_origin(tmp_path: Path) -> None:
     out = tmp_path / "suites.jsonl.gz"
     bundle_recordings.main(recordings(tmp_path / "some"), out)
     made = bundle.loads(out.read_bytes()).records
-    assert [one.problem.m for one in made] == [128, 256, 512]
-    assert {one.provenance.source for one in made} == {sample_recording.recorded().origin.source}
+    assert [record.problem.m for record in made] == [128, 256, 512]
+    assert {record.provenance.source for record in made} == {
+        sample_recording.recorded().origin.source
+    }
 
 
-def test_recordings_of_what_another_bundle_holds_are_left_out(tmp_path: Path) -> None:
+def test_problems_of_other_bundles_are_left_out(tmp_path: Path) -> None:
     first, second = tmp_path / "first.jsonl.gz", tmp_path / "second.jsonl.gz"
     bundle_recordings.main(recordings(tmp_path / "some"), first)
     bundle_recordings.main(recordings(tmp_path / "some"), second)
