@@ -1,4 +1,4 @@
-"""The two tuners of `kernel_tuner_live.py`, and what each found when."""
+"""The two tuners that `kernel_tuner_live.py` compares, and a trace of each run."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ WITHIN = 0.05, 0.02
 
 @dataclass(frozen=True)
 class Contest:
-    """What both do.
+    """The task of both tuners.
 
     Attributes:
-        problem: what is computed.
-        configs: all that they may choose from.
-        device: where, as of `autotune tune`.
-        budget_s: seconds for each.
-        strategy: Kernel Tuner's.
-        backend: Kernel Tuner's.
-        sampler: ours.
+        problem: the problem.
+        configs: the configurations to choose from.
+        device: the device, as for `autotune tune`.
+        budget_s: seconds for each tuner.
+        strategy: strategy of Kernel Tuner.
+        backend: backend of Kernel Tuner.
+        sampler: sampler of autotune.
     """
 
     problem: Problem
@@ -58,11 +58,11 @@ class Contest:
 
 @dataclass(frozen=True)
 class Step:
-    """A configuration that was the best so far.
+    """A configuration that was the best when it was tried.
 
     Attributes:
-        seconds: after the tuner was called.
-        evaluations: how many it had made by then, this one included.
+        seconds: time since the tuner was called.
+        evaluations: number of evaluations by then, this one included.
         config: the configuration.
         seen_us: the time that the tuner measured.
     """
@@ -78,14 +78,14 @@ class Trace:
     """One run of a tuner.
 
     Attributes:
-        tuner: whose it is.
-        seed: of the search.
-        seconds: that it took in all.
-        evaluations: how many it made.
-        failures: how many of them failed.
-        steps: each that was the best so far.
-        chosen: what it settled on; None if nothing ran.
-        broken: what ended it early.
+        tuner: name of the tuner.
+        seed: random seed.
+        seconds: total time.
+        evaluations: number of evaluations.
+        failures: number of failed evaluations.
+        steps: the successive best configurations.
+        chosen: the final choice; None if nothing ran.
+        broken: error that ended it early; empty if none.
     """
 
     tuner: str
@@ -99,31 +99,31 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Part(GemmTunable):
-    """A problem with some configurations to choose from."""
+class RestrictedGemm(GemmTunable):
+    """A GEMM restricted to some configurations."""
 
     configs: tuple[Config, ...] = ()
 
     def candidates(
         self, runner: Runner, unsafe: Callable[[Config], bool], *, survey: int | None
     ) -> Candidates:
-        """These, ranked by the cost model."""
+        """The configurations, ranked by the cost model."""
         safe = [config for config in self.configs if not unsafe(config)]
-        some = space.spread(safe, survey or len(safe))
-        first = frozenset(some)
-        ranked = tuple(config for _, config in cost.rank(some, self.problem, runner.device))
+        surveyed = space.spread(safe, survey or len(safe))
+        first = frozenset(surveyed)
+        ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
         others = tuple(config for config in safe if config not in first)
         return Candidates(ranked, others, {})
 
 
 def ours(how: Contest, seed: int, folder: Path) -> Trace:
-    """Our tuning."""
+    """Runs autotune."""
     began = time()
     clock = Clock(began)
     named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
     with targets.opened(how.problem, how.device) as target:
         record = tune(
-            Part(how.problem, FAMILY, how.configs),
+            RestrictedGemm(how.problem, FAMILY, how.configs),
             target.runner,
             Store(folder),
             Options(budget_s=how.budget_s, seed=seed, sampler=named[how.sampler]),
@@ -143,7 +143,7 @@ def ours(how: Contest, seed: int, folder: Path) -> Trace:
 
 
 class Clock(Silent):
-    """Keeps what was the best when."""
+    """An observer that records when each best configuration was found."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -151,7 +151,7 @@ class Clock(Silent):
         self.steps: list[Step] = []
 
     def trial(self, trial: Trial, progress: Progress) -> None:
-        """A configuration was evaluated."""
+        """Records a trial."""
         self.evaluations, self.failures = progress.trials, progress.failures
         if isinstance(trial.outcome, Measurement) and improves(self.steps, trial.time_us):
             seconds = time() - self._began
@@ -159,13 +159,13 @@ class Clock(Silent):
 
 
 def theirs(how: Contest, seed: int, folder: Path) -> Trace:
-    """Kernel Tuner; what ends it early is kept with what it had found."""
+    """Runs Kernel Tuner; an error that ends it early is kept with the results so far."""
     import kernel_tuner_gpu as gpu
     from kernel_tuner_replay import feasible
 
     kernel, cache = gpu.Kernel(how.problem, how.configs), folder / "cache.json"
     arguments = kernel.arguments(gpu.operands(how.problem, seed))
-    feasible(kernel.configs)  # is kept
+    feasible(kernel.configs)  # cached
     broken, began = "", time()
     try:
         gpu.tune(
@@ -187,7 +187,7 @@ def theirs(how: Contest, seed: int, folder: Path) -> Trace:
         seed=seed,
         seconds=seconds,
         evaluations=len(results),
-        failures=sum("__error__" in one for one in results),
+        failures=sum("__error__" in result for result in results),
         steps=tuple(steps),
         chosen=steps[-1].config if steps else None,
         broken=broken,
@@ -199,12 +199,12 @@ def steps_of(
     config: Callable[[Mapping[str, Any]], Config],
     began: float,
 ) -> list[Step]:
-    """The best so far in what Kernel Tuner wrote down: milliseconds, and UTC in ISO 8601."""
+    """The successive best results in Kernel Tuner's cache: milliseconds, and UTC in ISO 8601."""
     steps: list[Step] = []
-    for number, one in enumerate(results, 1):
-        if "__error__" not in one and improves(steps, 1e3 * one["time"]):
-            at = datetime.fromisoformat(one["timestamp"]).timestamp()
-            steps.append(Step(at - began, number, config(one), 1e3 * one["time"]))
+    for number, result in enumerate(results, 1):
+        if "__error__" not in result and improves(steps, 1e3 * result["time"]):
+            at = datetime.fromisoformat(result["timestamp"]).timestamp()
+            steps.append(Step(at - began, number, config(result), 1e3 * result["time"]))
     return steps
 
 
@@ -214,7 +214,7 @@ def improves(steps: Sequence[Step], time_us: float) -> bool:
 
 
 def row(trace: Trace, judged: Mapping[Config, float]) -> dict[str, Any]:
-    """A run in numbers; a configuration without a time in the last round is worth nothing."""
+    """The figures of a run; a configuration without a time in the last round counts as 0."""
     best_us = min(judged.values())
 
     def share(config: Config | None) -> float:
@@ -256,17 +256,17 @@ def table(made: Mapping[str, Any]) -> Table:
         "of the\nbest",
     ):
         drawn.add_column(header, justify="right", no_wrap=True)
-    for one in made["rows"]:
-        reached = [one["within"][span] or {} for span in spans]
+    for run in made["rows"]:
+        reached = [run["within"][span] or {} for span in spans]
         drawn.add_row(
-            one["tuner"],
-            *(str(one[name]) for name in ("seed", "evaluations", "failures")),
-            f"{one['seconds']:.1f}",
+            run["tuner"],
+            *(str(run[name]) for name in ("seed", "evaluations", "failures")),
+            f"{run['seconds']:.1f}",
             *(
                 cell(each.get(name), form)
                 for each in reached
                 for name, form in (("seconds", "{:.1f}"), ("evaluations", "{}"))
             ),
-            f"{one['share']:.1%}",
+            f"{run['share']:.1%}",
         )
     return drawn

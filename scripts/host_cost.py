@@ -107,9 +107,9 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
         raise SystemExit(f"{kernel.config} takes more than one launch or a workspace; give another")
     launch = plan.main
     names = ("a", "b", "c", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
-    given = (*at, *problem.leading_dimensions, 0, 0, 0)
+    numbers = (*at, *problem.leading_dimensions, 0, 0, 0)
     values = {
-        **dict(zip(names, given, strict=True)),
+        **dict(zip(names, numbers, strict=True)),
         **{"alpha": 1.0, "beta": 0.0, "bias": 0, "workspace": 0, "counters": 0},
     }
     runtime = current().runtime

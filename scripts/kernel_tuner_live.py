@@ -42,7 +42,7 @@ from contenders import (
     OURS,
     THEIRS,
     Contest,
-    Part,
+    RestrictedGemm,
     Trace,
     ours,
     row,
@@ -245,7 +245,7 @@ def rehearse(how: Contest, device: Device) -> None:
         AutotuneError: if a kernel of Kernel Tuner's is not what we would launch.
     """
     with targets.opened(how.problem, how.device) as target:
-        there = Part(how.problem, FAMILY, how.configs).candidates(
+        there = RestrictedGemm(how.problem, FAMILY, how.configs).candidates(
             target.runner, lambda _: False, survey=None
         )
     first = there.ranked[0]

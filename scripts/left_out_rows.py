@@ -6,9 +6,9 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
+from provenance import provenance
 from rich.console import Console
 from rich.table import Table
 
@@ -75,11 +75,10 @@ def show(rows: Sequence[Row]) -> None:
 
 def write(path: Path, device: Device, rows: Sequence[Row]) -> None:
     """Writes the rows with their summary."""
-    ratios = [row.ratio for row in rows]
+    ratios, origin = [row.ratio for row in rows], targets.here()
     made = {
-        "device": device.name,
-        **{name: asdict(targets.here())[name] for name in ("driver", "compiler", "source")},
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        **provenance(device.name, origin.driver, origin.compiler),
+        "source": origin.source,
         "rows": [asdict(row) for row in rows],
         "geomean": geomean(ratios),
         "worst": min(ratios),

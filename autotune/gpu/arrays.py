@@ -74,20 +74,20 @@ class GuardedArray:
         size = self.buffer.before.itemsize
         changed = (content != self._image[GUARD:-GUARD]).reshape(-1, size).any(axis=1)
         if count := int(changed.sum()):
-            what = f"changed {count} elements of {where}, which the reference leaves as it is"
-            return Failure("verify", f"stray writes: {what}")
+            changes = f"changed {count} elements of {where}, which the reference leaves as it is"
+            return Failure("verify", f"stray writes: {changes}")
         return None
 
     def _difference(self, comparison: Comparison) -> str:
         place = comparison.place if len(comparison.place) != 1 else comparison.place[0]
         size = self.buffer.before.size
-        what = (
+        text = (
             f"{comparison.wrong} of {size} elements, such as {comparison.actual:.6g} "
             f"instead of {comparison.desired:.6g} at {place}, tolerance {comparison.allowed:.3g}"
         )
         if comparison.actual == comparison.actual or not self.buffer.written:
-            return what
-        return f"{what}; it held NaN before, as the reference does not read it"
+            return text
+        return f"{text}; it held NaN before, as the reference does not read it"
 
 
 class GuardedArrays:

@@ -1,4 +1,4 @@
-"""cuBLASLt's candidates: called on host memory, in a stand-in that is declared as the library."""
+"""cuBLASLt as a further baseline, on host memory and a fake library."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from support.paths import TESTS
 from autotune.errors import MissingError, RunnerError
 from autotune.problem import LAYOUTS, Problem
 
-STREAM = 0x5EED  # the only one that the stand-in takes
+STREAM = 0x5EED  # the only stream that the fake accepts
 SHAPE = Problem(5, 7, 3)
 GAP = 2
 
 
 @dataclass(frozen=True)
 class Block:
-    """Host memory in the place of an allocation: its int is its address."""
+    """Host memory as an allocation, convertible to its address."""
 
     words: NDArray[np.float32]
 
@@ -68,7 +68,7 @@ def operands_of(problem: Problem) -> Any:
     kind = problem.operand_type
     a, b = stored(kind, problem.m, problem.k, left), stored(kind, problem.k, problem.n, right)
     c = stored(problem.output_type, problem.m, problem.n)
-    lengths = tuple(one.words.shape[1] for one in (a, b, c))
+    lengths = tuple(matrix.words.shape[1] for matrix in (a, b, c))
     return SimpleNamespace(problem=problem, a=a, b=b, c=c, leading_dimensions=lengths)
 
 
@@ -84,7 +84,7 @@ def session() -> Any:
 
 
 @pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> str:
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("cublaslt") / "libcublasLt.so"
     source = TESTS / "host" / "cublaslt.cpp"
     compiler = os.environ.get("CXX", "g++")
@@ -94,21 +94,21 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def baselines(
-    stand_in: str, session: Any, monkeypatch: pytest.MonkeyPatch
+    fake_library: str, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Any], list[tuple[str, Callable[[], None]]]]:
-    monkeypatch.setattr(cublaslt, "library_path", lambda: stand_in)
+    monkeypatch.setattr(cublaslt, "library_path", lambda: fake_library)
     return lambda operands: cublaslt.open_baselines(session, operands)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("which", [0, 1])
-def test_each_rival_computes_the_row_major_product(
+def test_each_result_computes_the_row_major_gemm(
     baselines: Callable[[Any], Any], layout: str, which: int
 ) -> None:
     operands = operands_of(replace(SHAPE, layout=layout))
     expected_a, expected_b = (
-        one.matrix.T if letter == "t" else one.matrix
-        for one, letter in zip((operands.a, operands.b), layout, strict=True)
+        operand.matrix.T if letter == "t" else operand.matrix
+        for operand, letter in zip((operands.a, operands.b), layout, strict=True)
     )
     _, run = baselines(operands)[which]
     run()
@@ -120,7 +120,7 @@ def product_of(operands: Any) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("output", ["same", "f32"])
-def test_a_rival_in_16_bits_sums_in_fp32(baselines: Callable[[Any], Any], output: str) -> None:
+def test_16_bit_baseline_sums_in_fp32(baselines: Callable[[Any], Any], output: str) -> None:
     operands = operands_of(replace(SHAPE, compute="bf16", output=output))
     baselines(operands)[0][1]()
     rounding = 2**-8 if output == "same" else 1e-6
@@ -129,7 +129,7 @@ def test_a_rival_in_16_bits_sums_in_fp32(baselines: Callable[[Any], Any], output
     )
 
 
-def test_a_rival_in_tf32_rounds_its_operands_and_one_of_three_products_does_not(
+def test_only_tf32_rounds_its_operands(
     baselines: Callable[[Any], Any],
 ) -> None:
     errors = {}
@@ -140,31 +140,31 @@ def test_a_rival_in_tf32_rounds_its_operands_and_one_of_three_products_does_not(
     assert errors["tf32x3"] < 1e-6 < 1e-5 < errors["tf32"] < 1e-2
 
 
-def test_it_writes_nothing_between_the_rows_of_c(baselines: Callable[[Any], Any]) -> None:
+def test_gaps_between_rows_of_c_are_untouched(baselines: Callable[[Any], Any]) -> None:
     operands = operands_of(SHAPE)
     before = operands.c.words[:, -GAP:].copy()
     baselines(operands)[0][1]()
     np.testing.assert_array_equal(operands.c.words[:, -GAP:], before)
 
 
-def test_rivals_are_named_by_rank_without_the_unusable(baselines: Callable[[Any], Any]) -> None:
+def test_results_are_named_by_rank_without_unusable_ones(baselines: Callable[[Any], Any]) -> None:
     assert [name for name, _ in baselines(operands_of(SHAPE))] == ["cuBLASLt 1", "cuBLASLt 2"]
 
 
 @pytest.mark.parametrize("changed", [{"batch": 2}, {"epilogue": "relu"}])
-def test_there_are_none_for_a_batch_or_an_epilogue(
+def test_batches_and_epilogues_have_no_baselines(
     baselines: Callable[[Any], Any], changed: dict[str, Any]
 ) -> None:
     assert baselines(operands_of(replace(SHAPE, **changed))) == []
 
 
-def test_a_refusal_says_which_call(stand_in: str) -> None:
-    library = cublaslt.CublasLt(stand_in)
+def test_refusal_names_the_call(fake_library: str) -> None:
+    library = cublaslt.CublasLt(fake_library)
     with pytest.raises(RunnerError, match="cublasLtMatrixLayoutCreate returned status 7"):
         library.made("MatrixLayout", 1, 4, 4, 4)
 
 
-def test_the_result_is_as_large_as_the_header_has_it() -> None:
+def test_result_structure_has_the_headers_size() -> None:
     assert ctypes.sizeof(cublaslt.HeuristicResult) == 64 + 8 + 4 + 4 + 4 * 4
 
 
@@ -176,7 +176,7 @@ def real() -> str:
         pytest.skip("no libcublasLt")
 
 
-def test_the_library_understands_the_product(real: str) -> None:
+def test_library_accepts_the_descriptor(real: str) -> None:
     made = cublaslt.CublasLt(real).product("bf16", "nt")
     assert [
         _read(real, "MatmulDesc", made, attribute, c_int())
@@ -185,14 +185,14 @@ def test_the_library_understands_the_product(real: str) -> None:
 
 
 @pytest.mark.parametrize(("compute", "known"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
-def test_the_library_understands_the_precision(real: str, compute: str, known: int) -> None:
+def test_library_accepts_the_precision(real: str, compute: str, known: int) -> None:
     made = cublaslt.CublasLt(real).product(compute, "nn")
     compute_type = 0  # of cublasLtMatmulDescAttributes_t
     assert _read(real, "MatmulDesc", made, compute_type, c_int()) == known
 
 
 @pytest.mark.parametrize(("kind", "known"), [("f32", 0), ("f16", 2), ("bf16", 14)])
-def test_the_library_understands_a_layout(real: str, kind: str, known: int) -> None:
+def test_library_accepts_the_layout(real: str, kind: str, known: int) -> None:
     made = cublaslt.CublasLt(real).layout(kind, 5, 7, 7 + GAP)
     rows, columns, leading_dimension = 2, 3, 4  # of cublasLtMatrixLayoutAttribute_t
     assert [

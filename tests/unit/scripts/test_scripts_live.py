@@ -14,7 +14,7 @@ from typing import Any
 import contenders
 import kernel_tuner_live as live
 import pytest
-from contenders import Contest, Part, Step, Trace
+from contenders import Contest, RestrictedGemm, Step, Trace
 from support.fake_runner import ORIGIN, FakeRunner, compiled, crash
 from support.sample_recording import FASTEST, PROBLEM, recorded
 from support.sample_records import H100
@@ -72,7 +72,7 @@ def test_number_of_configurations_can_be_limited() -> None:
 
 def test_our_tuning_searches_the_contest() -> None:
     configs = kept()
-    part = Part(PROBLEM, "simt", configs)
+    part = RestrictedGemm(PROBLEM, "simt", configs)
     there = part.candidates(FakeRunner(time_of), lambda one: one == configs[3], survey=5)
     assert len(there.ranked) <= 5
     assert {*there.configs} == {*configs} - {configs[3]}

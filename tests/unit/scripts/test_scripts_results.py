@@ -53,36 +53,36 @@ def test_errors_are_the_relative_ones() -> None:
     assert (row()["error"], row()["reference_error"]) == (2e-7, 1e-7)
 
 
-def test_the_roofline_is_of_multiply_adds_in_a_square() -> None:
+def test_square_roofline_is_compute_bound() -> None:
     assert row()["roofline_share"] == pytest.approx(2 * 4096**3 / 66.0e12 / 2000e-6)
 
 
-def test_the_roofline_is_of_memory_where_one_side_is_thin() -> None:
+def test_thin_roofline_is_memory_bound() -> None:
     thin = row(Problem(1, 4096, 4096), Finals(Measurement(40.0)))
     assert thin["roofline_share"] == pytest.approx(4 * (4096**2 + 2 * 4096) / 2996e9 / 40e-6)
 
 
-def test_the_roofline_of_16_bits_counts_their_bytes() -> None:
+def test_16_bit_roofline_counts_two_bytes() -> None:
     thin = row(Problem(1, 4096, 4096, "bf16"), Finals(Measurement(40.0)))
     assert thin["roofline_share"] == pytest.approx(2 * (4096**2 + 2 * 4096) / 2996e9 / 40e-6)
 
 
-def test_three_products_stand_beside_fp32() -> None:
+def test_baseline_of_tf32x3_is_fp32() -> None:
     vendors = [row(replace(SQUARE, compute=one))["vendor"] for one in ("tf32", "tf32x3", "f16")]
     assert vendors == ["tf32", "f32", "f16"]
 
 
-def test_what_was_not_timed_is_null() -> None:
+def test_untimed_values_are_null() -> None:
     made = row(finals=Finals(OURS))
     assert (made["ratio"], made["ratio_lt"], made["reference_error"]) == (None, None, None)
 
 
-def test_a_row_can_be_written_and_names_its_problem() -> None:
+def test_row_survives_json_and_names_its_problem() -> None:
     problem = Problem(3, 4, 5, layout="tn")
     assert results.problem_of(json.loads(json.dumps(row(problem)))) == problem
 
 
-def test_a_row_names_the_type_of_c() -> None:
+def test_row_names_the_type_of_c() -> None:
     problem = Problem(3, 4, 5, "bf16", output="f32")
     assert results.problem_of(row(problem)) == problem
 
@@ -95,21 +95,21 @@ def test_a_row_names_the_type_of_c() -> None:
         ("NVIDIA H100 PCIe", Ceilings(H100.peak_fp32, H100.memory_bandwidth)),
     ],
 )
-def test_ceilings_are_measured_ones_where_there_are_such(name: str, expected: Ceilings) -> None:
+def test_measured_ceilings_are_preferred(name: str, expected: Ceilings) -> None:
     assert results.ceilings(replace(H100, name=name)) == expected
 
 
 @pytest.mark.parametrize("compute", ["tf32", "tf32x3", "bf16"])
-def test_ceilings_of_tensor_cores_are_the_peaks_and_a_measured_copy(compute: str) -> None:
+def test_tensor_core_ceilings_are_peak_and_measured_copy(compute: str) -> None:
     assert results.ceilings(H100, compute) == Ceilings(H100.peak(compute), 2996e9)
 
 
-def test_the_summary_has_the_worst_shape_and_who_won() -> None:
+def test_summary_has_the_worst_shape_and_wins() -> None:
     made = results.summary([fast(2.0), fast(1.5, m=65)])
     assert (made["worst_shape"], made["families"]) == ("65x64x64", {"tiled": 2})
 
 
-def test_a_suite_of_before_there_were_other_precisions_is_read() -> None:
+def test_early_suite_without_precisions_is_read() -> None:
     path = ROOT / "docs" / "results" / "h100" / "suite-f32.json"
     rows = json.loads(path.read_text())["rows"]
     assert {results.problem_of(one).compute for one in rows} == {"f32"}
@@ -117,14 +117,14 @@ def test_a_suite_of_before_there_were_other_precisions_is_read() -> None:
     assert results.table(rows).row_count == len(rows) + 2
 
 
-def test_the_summary_has_the_geometric_mean_and_the_worst() -> None:
+def test_summary_has_geometric_mean_and_worst() -> None:
     made = results.summary([fast(1.0), fast(4.0)])
     assert (made["geomean"], made["worst"]) == (pytest.approx(2.0), pytest.approx(1.0))
     assert made["cold"] == {"geomean": pytest.approx(2.0), "worst": 2.0}
     assert made["cublaslt"]["geomean"] is None
 
 
-def test_the_summary_has_the_largest_error_beside_cublas() -> None:
+def test_summary_has_the_largest_error_ratio() -> None:
     worse = row(finals=Finals(replace(OURS, relative_error=5e-7), CUBLAS))
     assert results.summary([row(), worse])["largest_error_ratio"] == pytest.approx(5.0)
 
@@ -138,7 +138,7 @@ def sheet(path: Path, *, device: str = "H100", source: str = "5e1f") -> Sheet:
     return Sheet(path, device, source, "abc", MOST)
 
 
-def test_a_sheet_goes_on_from_its_file(tmp_path: Path) -> None:
+def test_sheet_resumes_from_its_file(tmp_path: Path) -> None:
     first = sheet(tmp_path / "new" / "out.json")
     first.add(SQUARE, record(entry(16, 900.0)), row())
     again = sheet(first.path)
@@ -147,9 +147,7 @@ def test_a_sheet_goes_on_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [{"device": "H200"}, {"source": "1234"}])
-def test_a_sheet_takes_nothing_of_other_devices_or_sources(
-    tmp_path: Path, other: dict[str, str]
-) -> None:
+def test_sheet_ignores_rows_of_another_origin(tmp_path: Path, other: dict[str, str]) -> None:
     first = sheet(tmp_path / "out.json")
     first.add(SQUARE, record(), row())
     again = sheet(first.path, **other)
@@ -157,7 +155,7 @@ def test_a_sheet_takes_nothing_of_other_devices_or_sources(
     assert not again.rows
 
 
-def test_the_file_says_what_it_was_measured_with(tmp_path: Path) -> None:
+def test_file_has_its_provenance(tmp_path: Path) -> None:
     made = sheet(tmp_path / "out.json")
     made.add(SQUARE, record(), row())
     written = json.loads(made.path.read_text())
@@ -177,7 +175,7 @@ def test_tables_show_every_row() -> None:
     assert results.layout_table(rows).row_count == 1
 
 
-def test_the_table_loses_nothing_on_110_columns() -> None:
+def test_table_fits_110_columns() -> None:
     slow = Finals(replace(OURS, time_us=123456.78), replace(CUBLAS, time_us=123456.78), CUBLASLT)
     console = Console(file=StringIO(), width=110)
     console.print(results.table([row(Problem(100000, 32, 1000000, layout="tn"), slow)]))

@@ -60,7 +60,7 @@ def rows(out: Path, name: str = "suite-f32") -> list[dict[str, Any]]:
     return list(made["rows"])
 
 
-def test_the_suite_is_the_27_shapes() -> None:
+def test_suite_has_27_shapes() -> None:
     problems = suite.chosen(None, False)
     assert len({*problems}) == 27
     assert {problem.layout for problem in problems} == {"nn"}
@@ -72,12 +72,12 @@ def test_layouts_are_three_shapes_in_four_layouts() -> None:
     assert len({problem.shape for problem in problems}) == 3
 
 
-def test_each_compute_has_all_shapes() -> None:
+def test_each_precision_has_all_shapes() -> None:
     problems = suite.chosen(None, False, ["bf16", "tf32x3"])
     assert [problem.compute for problem in problems] == ["bf16"] * 27 + ["tf32x3"] * 27
 
 
-def test_a_shape_that_names_its_compute_is_there_once() -> None:
+def test_shape_that_names_its_precision_appears_once() -> None:
     problems = suite.chosen(["8x8x8:f16", "8x8x4"], False, ["f32", "f16"])
     assert [str(problem) for problem in problems] == [
         "8x8x8:f16:nn",
@@ -86,7 +86,7 @@ def test_a_shape_that_names_its_compute_is_there_once() -> None:
     ]
 
 
-def test_every_compute_has_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_precision_has_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # tf32x3 is served by IEEE fp32 kernels too, and the recording of fp32 stands in for its own.
     near = replace(sample_recording.recorded(), problem=replace(PROBLEM, compute="tf32x3"))
     both = {one.problem: one for one in (sample_recording.recorded(), near)}
@@ -100,17 +100,17 @@ def test_every_compute_has_its_own_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert json.loads((out / "suite-tf32x3.json").read_text())["ceilings"]["flops"] == peak
 
 
-def test_a_file_can_have_another_name(tmp_path: Path) -> None:
+def test_file_name_can_be_given(tmp_path: Path) -> None:
     run(tmp_path, "--name", "other")
     assert len(rows(tmp_path, "other-f32")) == 1
 
 
-def test_one_ceiling_is_of_one_compute(tmp_path: Path) -> None:
+def test_ceiling_is_for_one_precision(tmp_path: Path) -> None:
     ran = run(tmp_path, "--compute", "f32", "--compute", "tf32", "--flops", 1e12)
     assert ran.exit_code == 2
 
 
-def test_a_row_has_the_winner_beside_cublas(tmp_path: Path) -> None:
+def test_row_has_the_winner_and_cublas(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(out).exit_code == 0
     (row,) = rows(out)
@@ -118,7 +118,7 @@ def test_a_row_has_the_winner_beside_cublas(tmp_path: Path) -> None:
     assert row["ratio"] == pytest.approx(VENDOR_US / FASTEST_US, rel=0.02)
 
 
-def test_what_is_there_already_is_not_tuned_again(tmp_path: Path) -> None:
+def test_existing_rows_are_not_tuned_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out)
     before = (out / "suite-f32.json").read_bytes()
@@ -126,7 +126,7 @@ def test_what_is_there_already_is_not_tuned_again(tmp_path: Path) -> None:
     assert (out / "suite-f32.json").read_bytes() == before
 
 
-def test_again_tunes_it_again(tmp_path: Path) -> None:
+def test_again_tunes_existing_rows_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out)
     made = json.loads((out / "suite-f32.json").read_text())
@@ -136,7 +136,7 @@ def test_again_tunes_it_again(tmp_path: Path) -> None:
     assert [row["config"] for row in rows(out)] == [str(FASTEST)]
 
 
-def test_a_shape_that_fails_costs_itself_alone(tmp_path: Path) -> None:
+def test_failing_shape_costs_only_itself(tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran = run(out, shapes=("5x5x5", SHAPE))
     assert (ran.exit_code, len(rows(out))) == (1, 1)
@@ -153,7 +153,7 @@ def test_every_trial_is_kept(tmp_path: Path) -> None:
     assert kept.baseline is not None
 
 
-def test_trials_of_leaders_have_their_last_times_and_no_failed_ones() -> None:
+def test_trials_of_leaders_have_their_rematch_times() -> None:
     fallen, slow = tiled(8), tiled(32)
     keeper = suite.Keeper()
     for config in (tiled(16), fallen, slow):
@@ -166,7 +166,7 @@ def test_trials_of_leaders_have_their_last_times_and_no_failed_ones() -> None:
     }
 
 
-def test_the_ceiling_can_be_given(tmp_path: Path) -> None:
+def test_ceiling_can_be_given(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out, "--flops", 1e12)
     (row,) = rows(out)
@@ -192,19 +192,19 @@ class ComparingRunner(FakeRunner):
         return outcomes
 
 
-def test_the_last_round_has_the_rivals_that_are_right() -> None:
+def test_last_round_has_the_correct_cublaslt_results() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     last = suite.finals(tiled(16), PROBLEM, runner, compiled)
     assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
     assert [*last.cublaslt] == ["cuBLASLt 2"]
 
 
-def test_a_winner_that_fails_in_the_last_round_has_no_row() -> None:
+def test_winner_that_fails_in_the_last_round_has_no_row() -> None:
     with pytest.raises(AutotuneError, match="illegal access"):
         suite.finals(tiled(16), PROBLEM, ComparingRunner(crash), compiled)
 
 
-def test_without_the_library_the_last_round_is_against_cublas_alone() -> None:
+def test_missing_cublaslt_leaves_cublas_in_the_last_round() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     runner.libraries = False
     last = suite.finals(tiled(16), PROBLEM, runner, compiled)

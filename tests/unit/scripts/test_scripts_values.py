@@ -33,52 +33,52 @@ def worths() -> dict[tuple[str, str, object], Worth]:
     return {(one.family, one.parameter, one.value): one for one in found}
 
 
-def test_a_value_wins_where_the_fastest_has_it(worths: dict[object, Worth]) -> None:
+def test_value_wins_where_the_fastest_has_it(worths: dict[object, Worth]) -> None:
     assert [worths["simt", "bm", bm].wins for bm in (32, 64, 128)] == [0, 1, 1]
 
 
-def test_a_value_is_near_where_it_costs_2_percent_at_most(worths: dict[object, Worth]) -> None:
+def test_value_is_near_within_2_percent(worths: dict[object, Worth]) -> None:
     assert [worths["simt", "bm", bm].near for bm in (32, 64, 128)] == [0, 2, 1]
 
 
-def test_only_values_that_are_nowhere_near_go(worths: dict[object, Worth]) -> None:
+def test_only_values_that_are_never_near_go(worths: dict[object, Worth]) -> None:
     assert [trait for trait, one in worths.items() if one.goes] == [("simt", "bm", 32)]
 
 
-def test_it_counts_the_shapes_on_which_a_value_ran(worths: dict[object, Worth]) -> None:
+def test_tried_counts_the_shapes_a_value_ran_on(worths: dict[object, Worth]) -> None:
     assert [worths["simt", "bm", bm].tried for bm in (32, 64, 128)] == [1, 2, 2]
 
 
-def test_the_cost_is_of_the_best_without_it(worths: dict[object, Worth]) -> None:
+def test_cost_compares_with_the_best_without_it(worths: dict[object, Worth]) -> None:
     without_64 = worths["simt", "bm", 64]
     assert without_64.cost == pytest.approx((1.0 * 2.0) ** 0.5)  # nothing on large, 20 us on small
     assert (without_64.worst, without_64.shape) == (2.0, "small")
 
 
-def test_what_costs_nothing_has_no_worst_shape(worths: dict[object, Worth]) -> None:
+def test_value_without_cost_has_no_worst_shape(worths: dict[object, Worth]) -> None:
     without_32 = worths["simt", "bm", 32]
     assert (without_32.cost, without_32.worst, without_32.shape) == (1.0, 1.0, "")
 
 
-def test_what_nothing_ran_without_has_no_cost(worths: dict[object, Worth]) -> None:
+def test_indispensable_value_has_no_cost(worths: dict[object, Worth]) -> None:
     simt = worths["simt", "family", "simt"]
     assert (simt.alone, simt.cost, simt.worst) == (2, None, None)
 
 
-def test_families_with_the_same_parameter_are_told_apart() -> None:
+def test_equal_parameters_of_families_are_separate() -> None:
     times = {config(64): 10.0, config(64, family="gemv"): 5.0}
     found = values.worths({"thin": values.ranked(times)})
     costs = {(one.family, one.parameter): one.cost for one in found}
     assert (costs["gemv", "bm"], costs["simt", "bm"], costs["gemv", "family"]) == (2.0, 1.0, 2.0)
 
 
-def test_values_are_in_the_order_of_numbers_and_the_family_first() -> None:
+def test_values_are_sorted_with_the_family_first() -> None:
     times = {config(bm): 1.0 for bm in (128, 16, 64)}
     found = values.worths({"any": values.ranked(times)})
     assert [one.value for one in found] == ["simt", 16, 64, 128, "rows"]
 
 
-def test_a_family_is_judged_in_the_precisions_that_it_serves() -> None:
+def test_family_is_judged_in_its_precisions() -> None:
     times = {
         "exact": {config(64): 10.0},
         "half": {config(64, family="mma"): 5.0, config(32, family="mma"): 20.0},
@@ -96,7 +96,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_it_reads_recordings_and_writes_both_files(tmp_path: Path) -> None:
+def test_main_reads_recordings_and_writes_both_files(tmp_path: Path) -> None:
     recorded().save(path_of("trials", PROBLEM, tmp_path))
     json_file, markdown = tmp_path / "out.json", tmp_path / "out.md"
     ran = run(tmp_path / "trials", "--json", json_file, "--markdown", markdown)
@@ -109,5 +109,5 @@ def test_it_reads_recordings_and_writes_both_files(tmp_path: Path) -> None:
     assert len(markdown.read_text().splitlines()) == len(made["values"]) + 4
 
 
-def test_a_folder_without_recordings_is_a_usage_error(tmp_path: Path) -> None:
+def test_folder_without_recordings_is_a_usage_error(tmp_path: Path) -> None:
     assert run(tmp_path).exit_code == 2
