@@ -49,7 +49,7 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
         if result is not None:
             gradient = torch.ops.aten.threshold_backward(gradient, result, 0)
         if 0 in gradient.stride():
-            # The gradient of a sum, say, is one number expanded. Copy it once for both uses.
+            # An expanded gradient, such as that of a sum, would be copied for each use.
             gradient = gradient.contiguous()
         return (
             _gradient_of_a(gradient, a, b, ctx.compute) if for_a else None,
@@ -60,10 +60,12 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _gradient_of_a(gradient: Any, a: Any, b: Any, compute: str | None) -> Any:
+    """The gradient of A: that of the result times B transposed."""
     return _mm_stored_like(a, gradient, b.mT, compute).sum_to_size(a.shape)
 
 
 def _gradient_of_b(gradient: Any, a: Any, b: Any, compute: str | None) -> Any:
+    """The gradient of B: A transposed times that of the result."""
     if a.dim() > b.dim():
         # B is one matrix for the whole batch: a single matmul sums over all rows.
         a, gradient = a.flatten(0, 1), gradient.flatten(0, 1)

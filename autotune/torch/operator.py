@@ -109,4 +109,5 @@ def by_torch(
 def _fake(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
 ) -> Any:
+    """An empty result for fake tensors, which have sizes but no memory."""
     return a.new_empty(result_shape(a, b, bias, activation, compute))
