@@ -29,9 +29,7 @@ def compile(
     """Compiles one instance of a kernel template for an architecture.
 
     Performance losses that ptxas reports count as failures, because the timed kernel would not be
-    the one that was written: wgmma instructions serialised by inserted waits, and register counts
-    that `setmaxnreg` could not change.
-
+    the one that was written: wgmma serialised by inserted waits, `setmaxnreg` without effect.
     Thread-safe; NVRTC releases the interpreter lock, so that threads compile in parallel.
 
     Args:
