@@ -140,8 +140,9 @@ def occupancy(
     """
     if threads < 1 or min(registers, shared, barriers) < 0:
         raise UsageError(
-            f"no kernel has {threads} threads a block, {registers} registers a thread, {shared} bytes"
-            f" of shared memory and {barriers} barriers; give at least 1 thread and nothing negative"
+            f"no kernel has {threads} threads a block, {registers} registers a thread, {shared} "
+            f"bytes of shared memory and {barriers} barriers; give at least 1 thread and nothing "
+            "negative"
         )
     if carve_out is not None and not 0 <= carve_out <= 100:
         raise UsageError(f"the carve-out is {carve_out}; give 0 to 100 per cent of shared memory")
