@@ -63,7 +63,7 @@ __all__ = [
     "warmup",
 ]
 
-# The module that each name is taken from.
+# The module of each name.
 _HOMES = {
     "Config": "families.config",
     "Device": "device",

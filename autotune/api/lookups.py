@@ -22,7 +22,7 @@ def best(
     device: DeviceLike = DEFAULT,
     **arguments: Unpack[ProblemArguments],
 ) -> Record:
-    """The record of a problem on a device, of the best evidence there is; the record names it.
+    """The record of a problem on a device, with the best evidence recorded; the record names it.
 
     The arguments are those of `tune`.
 

@@ -38,7 +38,7 @@ DeviceNumbers = Annotated[
     typer.Option(
         "--devices",
         metavar="N,...|all",
-        help="Several GPUs of one model, which share the work, in place of --device.",
+        help="Several GPUs of one model in place of --device; they share the work.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -99,8 +99,10 @@ def _replaced(parameters: Iterable[inspect.Parameter]) -> Iterable[inspect.Param
 
 
 class VerbCommand(TyperCommand):
-    """A verb whose help lists what the package has, such as its precisions. The lists are made
-    when the help is shown: they take imports that no other verb needs."""
+    """A verb whose help texts list names from tables, such as the precisions.
+
+    The lists are filled in when the help is shown, as the tables take long to import.
+    """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         for parameter in self.params:

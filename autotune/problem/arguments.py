@@ -1,9 +1,11 @@
-"""The one way in which public functions take problems.
+"""How public functions take a problem.
 
-problem_of(4096, 4096, 4096, compute="bf16")
-problem_of((4096, 4096, 4096), compute="bf16")
-problem_of("4096x4096x4096:bf16")
-problem_of(Problem(4096, 4096, 4096, "bf16"))
+These are the same problem:
+
+    problem_of(4096, 4096, 4096, compute="bf16")
+    problem_of((4096, 4096, 4096), compute="bf16")
+    problem_of("4096x4096x4096:bf16")
+    problem_of(Problem(4096, 4096, 4096, "bf16"))
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class ProblemArguments(ProblemDefaults, total=False):
     """The keywords of functions that take one problem.
 
     Attributes:
-        m: rows of A and C, where the sizes are no positional arguments.
+        m: rows of A and C, if the sizes are not positional.
         n: columns of B and C.
         k: columns of A, rows of B.
     """
@@ -59,7 +61,7 @@ def problem_of(
 
     Args:
         problem: the problem as text, as a `Problem` or as (m, n, k), or its three sizes.
-        m, n, k: the sizes, where they are no positional arguments.
+        m, n, k: the sizes, if they are not positional.
         accuracy: `near` computes `f32` as `tf32x3`; else `exact`.
         fields: the fields that the problem does not state itself.
 
@@ -97,7 +99,7 @@ def _stated(
     keywords: tuple[int | None, int | None, int | None],
     fields: ProblemFields,
 ) -> Problem:
-    """The problem with what it states itself, and the fields for the rest."""
+    """The problem as it states itself; the fields complete it."""
     named = [size is not None for size in keywords]
     if len(problem) == 1 and not any(named):
         (shape,) = problem

@@ -1,4 +1,4 @@
-"""Problems of which one size varies, as `1..512x4096x4096:bf16`."""
+"""Spans of problems: one size varies, as in `1..512x4096x4096:bf16`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """What `device=` and `--device` mean.
 
-gpu, gpu:1, 1       the first or another GPU of this machine: measured
-replay:h100         a recording that the package ships: replayed
-h100, file.json     a device of the catalogue or of a file: measured if this machine has one,
-                    else predicted; a `Device` likewise
+The text, or the value in Python, decides how times are obtained:
+
+    gpu, gpu:1, 1       measured on the first or another GPU of this machine
+    replay:h100         replayed from a recording that the package ships
+    h100, file.json     measured if this machine has that GPU, else predicted; a device of the
+                        catalogue, a file or a `Device`
 """
 
 from __future__ import annotations

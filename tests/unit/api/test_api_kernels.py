@@ -83,13 +83,13 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenedRunner]:
 
 
 def tune(**changes: Any) -> autotune.KernelRecord:
-    given: dict[str, Any] = {
+    definition: dict[str, Any] = {
         **DEFINITION,
         **{"arguments": arguments(), "reference": reference, "device": "gpu:1"},
         "grid": lambda p: -(-N // (p["THREADS"] * p["EACH"])),
         **changes,
     }
-    return autotune.tune_kernel(**given)
+    return autotune.tune_kernel(**definition)
 
 
 def test_tune_kernel_finds_the_fastest_configuration(runner: OpenedRunner) -> None:
@@ -189,10 +189,10 @@ def test_invalid_input_is_refused(
 
 
 def test_storage_may_be_elsewhere(runner: OpenedRunner, tmp_path: Path, cache: Path) -> None:
-    given = {"storage": str(tmp_path / "trials.log"), "objective": "cold"}
-    tune(**given)
+    options = {"storage": str(tmp_path / "trials.log"), "objective": "cold"}
+    tune(**options)
     assert not list(cache.rglob("*.log"))
-    tune(**given)
+    tune(**options)
     assert len(runner.measured) == LEGAL
 
 
@@ -249,12 +249,12 @@ def test_tuning_without_a_gpu_is_refused(device: str, message: str) -> None:
 def test_occupancy_needs_no_gpu() -> None:
     table = autotune.kernel_occupancy(**DEFINITION, device="h100", jobs=2)
     assert len(table.rows) == len(THREADS) * len(EACH)
-    found = {
+    resources = {
         (row.config.integer("THREADS"), row.resources.threads, row.resources.shared)
         for row in table.rows
         if row.resources
     }
-    assert found == {(threads, threads, 0) for threads in THREADS[:-1]}
+    assert resources == {(threads, threads, 0) for threads in THREADS[:-1]}
     assert all(row.rejection or (row.occupancy and row.occupancy.limiter) for row in table.rows)
 
 
