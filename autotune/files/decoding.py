@@ -1,4 +1,4 @@
-"""JSON to typed values: the whole value, or an error that names the field and what it must be.
+"""Bytes to typed values: the whole value, or an error that names the field and what it must be.
 
 `convert` fills dataclasses by their annotations with `msgspec`. A whole number may stand for a
 float. A field with a default may be absent. Fields that the dataclass does not have are ignored.
@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+LARGEST = 2**30
+"""Most bytes that a compressed file may expand to."""
 
 SHOWN = 60
 """Most characters of a value in an error message."""
@@ -54,6 +57,26 @@ def parse(text: bytes) -> Any:
         except ValueError as located:
             raise ValueError(f"it is not JSON: {located}") from located
         raise ValueError(f"it is not JSON: {error}") from error
+
+
+def gunzip(data: bytes) -> bytes:
+    """The content of a gzip file.
+
+    Raises:
+        ValueError: if it is not gzip, is cut short or damaged, or expands to more than 1 GiB.
+    """
+    import zlib
+
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        content = stream.decompress(data, LARGEST)
+    except zlib.error as error:
+        raise ValueError(f"it is not gzip: {error}") from error
+    if stream.eof and not stream.unused_data:
+        return content
+    if len(content) >= LARGEST:
+        raise ValueError(f"it is not gzip of at most {LARGEST} bytes")
+    raise ValueError("it is gzip that was cut short or appended to")
 
 
 def convert(data: object, kind: type[T], name: str) -> T:

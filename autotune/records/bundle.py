@@ -25,7 +25,7 @@ import msgspec
 
 from autotune.device import Device
 from autotune.files import checksum
-from autotune.files.decoding import convert, parse, require_schema
+from autotune.files.decoding import convert, gunzip, parse, require_schema
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
 from autotune.records.ranges import Range
@@ -148,7 +148,7 @@ class BundleReader:
     @cached_property
     def _lines(self) -> list[bytes]:
         """The lines after the header."""
-        _, _, body = _decompressed(self._data).partition(b"\n")
+        _, _, body = gunzip(self._data).partition(b"\n")
         if (actual := sha256(body).hexdigest()) != self._header.sha256:
             stated = self._header.sha256[:12]
             raise ValueError(f"checksum is {stated}, its content has {actual[:12]}; it was changed")
@@ -208,10 +208,3 @@ def _read_header(data: bytes) -> _Header:
     fields = require_schema(parse(line), "bundle", SCHEMA)
     checksum.check(fields, line)
     return convert(fields, _Header, "header")
-
-
-def _decompressed(data: bytes) -> bytes:
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"it is not gzip, or was cut short: {error}") from error

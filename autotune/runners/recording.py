@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -21,7 +20,7 @@ from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
 from autotune.files import write_whole
-from autotune.files.decoding import convert, parse, require_schema
+from autotune.files.decoding import convert, gunzip, parse, require_schema
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
 
@@ -110,11 +109,7 @@ class Recording:
         Raises:
             ValueError: if they are anything but a recording of this schema.
         """
-        try:
-            text = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"it is not gzip, or was cut short: {error}") from error
-        document = require_schema(parse(text), "recording", SCHEMA)
+        document = require_schema(parse(gunzip(data)), "recording", SCHEMA)
         written = convert(document, _RecordingFields, "recording")
         return cls(
             problem=Problem.parse(written.problem),

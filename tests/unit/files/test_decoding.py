@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import re
 from dataclasses import dataclass
 
 import pytest
 
-from autotune.files.decoding import convert, parse, require_schema
+from autotune.files import decoding
+from autotune.files.decoding import convert, gunzip, parse, require_schema
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,35 @@ def test_a_text_that_is_not_json_is_refused(text: bytes, message: str) -> None:
 def test_numbers_are_parsed_exactly() -> None:
     text = b"[0.1, 1e-320, 1.7976931348623157e308, 9007199254740993]"
     assert parse(text) == [0.1, math.ulp(0.0) * 2024, 1.7976931348623157e308, 2**53 + 1]
+
+
+PACKED = gzip.compress(b"content")
+
+
+def test_gzip_is_expanded() -> None:
+    assert gunzip(PACKED) == b"content"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "cut short"),
+        (b"plain", "it is not gzip"),
+        (PACKED[:-3], "cut short"),
+        (PACKED + b"more", "appended to"),
+        (PACKED[:-8] + b"\0" * 8, "it is not gzip"),
+    ],
+)
+def test_broken_gzip_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gunzip(data)
+
+
+def test_gzip_that_expands_too_far_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "LARGEST", 1000)
+    assert gunzip(gzip.compress(bytes(999))) == bytes(999)
+    with pytest.raises(ValueError, match="at most 1000 bytes"):
+        gunzip(gzip.compress(bytes(100_000)))
 
 
 @pytest.mark.parametrize(
