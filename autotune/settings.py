@@ -91,8 +91,10 @@ def ensure(directory: Path) -> Path:
 
 def unwritable(directory: Path, error: OSError) -> CacheError:
     """The error to raise when writing below a directory of the cache failed with `error`."""
-    taken = isinstance(error, FileExistsError | NotADirectoryError)
-    return CacheError(_message(directory, "not a directory" if taken else error.strerror or error))
+    blocked = isinstance(error, FileExistsError | NotADirectoryError)
+    return CacheError(
+        _message(directory, "not a directory" if blocked else error.strerror or error)
+    )
 
 
 def _message(directory: Path, reason: object) -> str:

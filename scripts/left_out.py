@@ -128,8 +128,8 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     problem, device, measured = recording.problem, recording.device, times(recording)
     others = [
         record
-        for other, record in records.items()
-        if (other.m, other.n, other.k) != (problem.m, problem.n, problem.k)
+        for neighbour, record in records.items()
+        if (neighbour.m, neighbour.n, neighbour.k) != (problem.m, problem.n, problem.k)
     ]
     began = monotonic()
     resources = {row.config: row.resources for row in recording.rows}

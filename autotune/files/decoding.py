@@ -110,8 +110,8 @@ def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]
         raise ValueError(f"{name} is {_shown(data)}; it must be an object")
     schema = data.get("schema")
     if type(schema) is not int or schema not in versions:
-        known = " and ".join(map(str, versions))
-        raise ValueError(f"schema is {_shown(schema)}, this version reads {known}")
+        readable = " and ".join(map(str, versions))
+        raise ValueError(f"schema is {_shown(schema)}, this version reads {readable}")
     return data
 
 

@@ -55,10 +55,16 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     wanted = _matching(problems)
     readable = (item.content for item in listed(store.root) if item.content is not None)
     contents = [content for content in readable if slug in (None, content.device.slug)]
-    records = [held for held in contents if isinstance(held, Record) and wanted(held.problem)]
+    records = [
+        content for content in contents if isinstance(content, Record) and wanted(content.problem)
+    ]
     records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
     best = {(record.device.slug, record.problem): record for record in records}
-    tuned = [held for held in contents if isinstance(held, Range) and all(map(wanted, held.points))]
+    tuned = [
+        content
+        for content in contents
+        if isinstance(content, Range) and all(map(wanted, content.points))
+    ]
     return Bundle(tuple(best[key] for key in sorted(best)), tuple(tuned))
 
 

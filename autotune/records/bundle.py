@@ -124,10 +124,6 @@ class BundleReader:
         """The ranges."""
         return map(ranges.loads, self._lines[self._header.records :])
 
-    def verify(self) -> None:
-        """Reads all lines without decoding them whole, so that damage shows here."""
-        self._places  # noqa: B018
-
     def _record(self, place: int) -> Record:
         if place not in self._decoded:
             record = codec.loads(self._lines[place])

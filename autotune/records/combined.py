@@ -31,8 +31,8 @@ class Records:
         own = self.store.load(device, problem)
         if own is not None and own.evidence != "predicted":
             return own
-        better = (found for found in self._elsewhere(device, problem) if found)
-        return next((found for found in better if found.evidence != "predicted"), own)
+        elsewhere = filter(None, self._elsewhere(device, problem))
+        return next((record for record in elsewhere if record.evidence != "predicted"), own)
 
     def records(self, device: Device) -> list[Record]:
         """A record of every recorded problem on the device's model, by problem."""
@@ -49,7 +49,7 @@ class Records:
             return same_architecture(candidate, device) and not same_model(candidate, device)
 
         return _first_of_each_problem(
-            *(self.store.records(found) for found in self._devices() if is_related(found)),
+            *(self.store.records(kin) for kin in self._devices() if is_related(kin)),
             shipped.records_where(is_related),
         )
 

@@ -19,7 +19,7 @@ from autotune.errors import NotFoundError
 from autotune.files import checksum
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
-from autotune.records import Record, Records, Store, bundle, shipped
+from autotune.records import Record, Records, Store, bundle, codec, shipped
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range, Segment
 from autotune.runners.predicted import PredictedRunner
@@ -107,6 +107,17 @@ def test_a_tampered_file_is_skipped_with_a_warning(shipped_folder: Path) -> None
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.warns(UserWarning, match=f"{FILE}: passed over"):
         assert shipped.records(H100) == ()
+
+
+def test_a_malformed_record_is_skipped_with_a_warning(
+    shipped_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = json.dumps(codec.encode(tuned(16, 9.0)) | {"schema": 9}).encode()
+    with monkeypatch.context() as patch:
+        patch.setattr(codec, "line", lambda _: line)
+        ship(shipped_folder, [tuned(16, 9.0)])
+    with pytest.warns(UserWarning, match=f"{FILE}: passed over: schema is 9"):
+        assert shipped.record(H100, SQUARE) is None
 
 
 def test_a_tampered_file_without_the_device_stays_closed(shipped_folder: Path) -> None:
