@@ -9,18 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, program, tiled
 from support.full_disk import small_files
-from support.paths import import_path
-from support.sample_records import H100, SQUARE
+from support.sample_records import SQUARE
+from support.sample_study import store as store
+from support.sample_study import told
 
 from autotune.compiler import Program
 from autotune.errors import CacheError, RunnerError
@@ -42,12 +41,6 @@ KILLS = 100
 GONE_S = 10.0
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
-    return Store(tmp_path)
-
-
 def go(
     runner: Runner,
     store: Store,
@@ -59,16 +52,6 @@ def go(
 ) -> Record:
     subject = GemmTunable(SQUARE, family)
     return tune(subject, runner, store, options, compile=compile, origin=ORIGIN, observer=observer)
-
-
-def told(store: Store) -> list[Trial]:
-    """The trials of the journal, which must be readable as it is."""
-    [path] = (store.root / "studies").rglob("*.log")
-    backend = optuna.storages.journal.JournalFileBackend(str(path))
-    [name] = optuna.get_all_study_names(optuna.storages.JournalStorage(backend))
-    opened = Journal(path, name, ())
-    opened.close()
-    return opened.told
 
 
 class Noting(GpuRunner):
@@ -256,90 +239,3 @@ def test_device_does_not_wait_for_a_missing_storage(store: Store) -> None:
     go(runner, store)
     assert max(after - before for before, after in pairwise(begun)) < 1.5
     assert {trial.config for trial in told(store)} == set(runner.measured)
-
-
-# A tuner that logs what it measures; it runs beside another one, or is interrupted.
-PROCESS = """
-import sys, time
-from pathlib import Path
-from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
-from support.sample_records import SQUARE
-from autotune.records import Store
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
-
-def outcome(config):
-    time.sleep(0.02)
-    with open(sys.argv[2], "a") as file:
-        file.write(f"{config}\\n")
-    return by_width(config)
-
-runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
-tiles = GemmTunable(SQUARE, "tiled")
-tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
-"""
-
-
-def started(store: Store, log: Path) -> subprocess.Popen[str]:
-    paths = import_path(Path(__file__).parent)
-    return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, str(store.root), str(log)],
-        env=os.environ | {"PYTHONPATH": paths},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def measured(log: Path) -> list[str]:
-    return log.read_text().splitlines() if log.exists() else []
-
-
-def test_two_tuners_of_one_problem_lose_nothing(store: Store, tmp_path: Path) -> None:
-    logs = [tmp_path / "one", tmp_path / "other"]
-    for tuner in [started(store, log) for log in logs]:
-        errors = tuner.communicate(timeout=60)[1]
-        assert (tuner.returncode, errors) == (0, "")
-    kept = [str(trial.config) for trial in told(store)]
-    assert Counter(kept) == Counter(measured(logs[0]) + measured(logs[1]))
-    assert len(set(kept)) == SPACE
-    saved = store.load(H100, SQUARE)
-    assert saved is not None
-    assert saved.best.config == tiled(23, specialized=0)
-
-
-def test_two_tuners_of_one_problem_repeat_nothing(store: Store, tmp_path: Path) -> None:
-    logs = [tmp_path / "one", tmp_path / "other"]
-    for tuner in [started(store, log) for log in logs]:
-        assert tuner.wait(timeout=60) == 0
-    assert Counter(measured(logs[0]) + measured(logs[1])).most_common(1)[0][1] == 1
-
-
-def interrupted(store: Store, log: Path, pauses: list[float]) -> subprocess.Popen[str]:
-    """A tuner that got Ctrl-C after 12 measurements, and again after each of the pauses."""
-    tuner = started(store, log)
-    while len(measured(log)) < 12:
-        assert tuner.poll() is None
-        time.sleep(0.001)
-    tuner.send_signal(signal.SIGINT)
-    for pause in pauses:
-        time.sleep(pause)
-        tuner.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    tuner.communicate(timeout=60)
-    assert time.monotonic() - began < 5
-    return tuner
-
-
-@pytest.mark.parametrize("pauses", [[], [0.002], [0.02, 0.02]])
-def test_repeated_ctrl_c_loses_nothing(store: Store, tmp_path: Path, pauses: list[float]) -> None:
-    log = tmp_path / "log"
-    tuner = interrupted(store, log, pauses)
-    assert tuner.returncode == -signal.SIGINT
-    first = measured(log)
-    kept = {str(trial.config) for trial in told(store)}
-    assert kept >= set(first)
-    saved = store.load(H100, SQUARE)
-    assert pauses or (saved is not None and saved.provenance.trials >= 11)
-    assert started(store, log).wait(timeout=60) == 0
-    assert Counter(measured(log)).most_common(1)[0][1] == 1
-    assert len(measured(log)) == SPACE

@@ -2,73 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.blas_threads import one_thread as one_thread
+from support.sample_search import (
+    TAKEN,
+    hint,
+    proposed,
+    result,
+    searched,
+    space,
+    time_us,
+)
 
 from autotune.candidates.features import Describe, Description
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
-from autotune.tuning.search import OUTLOOK, Search, surrogate
+from autotune.tuning.search import Search, surrogate
 from autotune.tuning.search.history import LEAST
 from autotune.tuning.search.sampler import SURE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-NAMES = ("a", "b", "c", "d")
-BEST = (6, 2, 5, 1)
-TAKEN = Resources(threads=128, registers=32, shared=0)
-
-
-def space(family: str = "one", sizes: Sequence[int] = (8, 8, 8, 8)) -> list[Config]:
-    """All combinations of four whole numbers."""
-    choices = itertools.product(*map(range, sizes))
-    return [Config(family, tuple(zip(NAMES, choice, strict=True))) for choice in choices]
-
-
-def time_us(config: Config) -> float:
-    """At least 100; two of the parameters depend on each other."""
-    off = [config.integer(name) - best for name, best in zip(NAMES, BEST, strict=True)]
-    slow = 3.0 if config.family == "two" else 1.0
-    smooth = 0.03 * abs(off[0]) + 0.08 * abs(off[1]) + 0.05 * off[2] ** 2
-    return 100 * slow * (1 + smooth + 0.1 * abs(off[0] + off[3]))
-
-
-def result(config: Config) -> Trial:
-    return Trial(config, Measurement(time_us(config)), TAKEN)
-
-
-def proposed(search: Search, count: int) -> Iterator[Config]:
-    """Asks, and tells each before the next."""
-    for _ in range(count):
-        config = search.ask()
-        if config is None:
-            return
-        yield config
-        search.tell(result(config))
-
-
-def searched(configs: Sequence[Config], count: int) -> Search:
-    """A search that was told the times of the first `count`."""
-    return Search(configs, told=map(result, configs[:count]))
-
-
-def hint(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
-    """A model that errs by a twentieth."""
-    del known
-    wrong = np.array(
-        [0.05 * math.sin(50 * config.integer("a") + 9 * config.integer("d")) for config in configs]
-    )
-    columns = np.array([[config.integer(name) for name in NAMES[:2]] for config in configs], float)
-    times = np.array([time_us(config) for config in configs])
-    return Description(columns, times * np.exp(wrong))
 
 
 def until_best(seed: int, describe: Describe | None) -> int:
@@ -193,101 +152,6 @@ def test_unfit_configurations_stay_available() -> None:
     search = searched(configs, 50)
     search.spare(lambda _: False)
     assert {*proposed(search, 60)} == {*configs[50:]}
-
-
-def test_excluded_configurations_are_not_proposed() -> None:
-    configs = space()[:60]
-    search = searched(configs, 50)
-    search.exclude(frozenset(configs[50:55]))
-    assert {*proposed(search, 60)} == {*configs[55:]}
-
-
-def test_readmitted_configurations_are_proposed() -> None:
-    configs = space()[:60]
-    search = searched(configs, 50)
-    search.exclude(frozenset(configs[50:55]))
-    search.exclude(frozenset(configs[52:55]))
-    assert {*proposed(search, 60)} == {*configs[50:52], *configs[55:]}
-
-
-def test_given_up_config_waits_for_the_other_process() -> None:
-    configs = space()[:60]
-    search = searched(configs, 50)
-    claimed = search.ask()
-    assert claimed is not None
-    search.give_up(claimed)
-    search.exclude(frozenset([claimed]))
-    others = [*proposed(search, 60)]
-    search.exclude(frozenset())
-    assert (claimed in others, len(others), search.ask()) == (False, 9, claimed)
-
-
-def test_exclusion_does_not_free_an_asked_config() -> None:
-    configs = space()[:60]
-    search = searched(configs, 50)
-    here = search.ask()
-    assert here is not None
-    search.exclude(frozenset([here]))
-    search.exclude(frozenset())
-    assert here not in [*proposed(search, 60)]
-
-
-def test_learned_trials_guide_the_search() -> None:
-    configs = space()
-    search = searched(configs, 50)
-    optimum = next(config for config in configs if time_us(config) == 100)
-    search.learn(result(optimum))
-    near = [*proposed(search, 20)]
-    off = [
-        sum(a[1] != b[1] for a, b in zip(one.params, optimum.params, strict=True)) for one in near
-    ]
-    assert optimum not in near
-    assert min(off) == 1
-
-
-def test_unknown_and_told_trials_are_not_learned() -> None:
-    configs = space()[:60]
-    search = searched(configs, 50)
-    search.learn(Trial(Config("three", ()), Measurement(1.0)))
-    search.learn(Trial(configs[0], Measurement(1.0)))
-    assert {*proposed(search, 60)} == {*configs[50:]}
-
-
-def test_outlook_is_unknown_at_first() -> None:
-    assert searched(space(), OUTLOOK - 1).outlook() is None
-
-
-def test_other_samplers_have_no_outlook() -> None:
-    configs = space()
-    told = map(result, configs[: 2 * OUTLOOK])
-    assert Search(configs, sampler="tpe", told=told).outlook() is None
-
-
-def test_outlook_without_times_is_infinite() -> None:
-    configs = space()
-    told = [Trial(config, Failure("launch", "no")) for config in configs[:OUTLOOK]]
-    assert Search(configs, told=told).outlook() == math.inf
-
-
-def test_outlook_is_large_far_from_the_optimum() -> None:
-    configs = sorted(space(), key=time_us)
-    outlook = Search(configs, told=map(result, configs[-OUTLOOK * 20 :: 20])).outlook()
-    assert outlook is not None
-    assert outlook > 0.02
-
-
-def test_outlook_is_small_once_all_good_are_tried() -> None:
-    configs = sorted(space(), key=time_us)
-    outlook = Search(configs, told=map(result, [*configs[:100], *configs[100::40]])).outlook()
-    assert outlook is not None
-    assert outlook < 0.005
-
-
-@pytest.mark.parametrize("told", [50, 49], ids=["all are told", "one is pending"])
-def test_outlook_of_an_exhausted_space_is_zero(told: int) -> None:
-    search = searched(space()[:50], told)
-    search.ask()
-    assert search.outlook() == 0
 
 
 def test_nothing_is_proposed_twice_in_flight() -> None:

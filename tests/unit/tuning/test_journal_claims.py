@@ -1,0 +1,195 @@
+"""Claims on configurations, by several processes and by ones that are gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial
+from support.sample_journals import (
+    CONFIGS,
+    FAILED,
+    MEASURED,
+    add,
+    journal,
+    left_behind,
+    measured,
+    process,
+    states,
+)
+from support.sample_journals import cache as cache
+
+from autotune.tuning.search.journal import News, trials
+from autotune.tuning.search.journal.shared_study import SharedStudy
+from autotune.tuning.search.journal.trials import SILENT_S
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def test_claimed_configuration_is_refused_to_others(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    assert first.claim(CONFIGS[0])
+    assert not second.claim(CONFIGS[0])
+    assert second.claim(CONFIGS[1])
+
+
+def test_claim_is_a_running_trial_naming_its_process(tmp_path: Path) -> None:
+    journal(tmp_path / "study.log").claim(CONFIGS[4])
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    study = optuna.load_study(study_name="simt", storage=optuna.storages.JournalStorage(backend))
+    [trial] = study.trials
+    assert (trial.state.name, trial.params) == ("RUNNING", CONFIGS[4].values)
+    claimer = (trial.user_attrs["host"], trial.user_attrs["pid"])
+    assert claimer == (socket.gethostname(), os.getpid())
+
+
+def test_outcome_completes_the_claim(tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    for trial in (MEASURED, FAILED):
+        opened.claim(trial.config)
+        opened.finish(trial)
+    opened.close()
+    assert states(path) == [("COMPLETE", None), ("PRUNED", None)]
+    assert journal(path).told == [MEASURED, FAILED]
+
+
+def test_finished_configuration_is_refused_to_others(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    add(first, MEASURED)
+    assert not second.claim(MEASURED.config)
+
+
+def test_first_of_two_simultaneous_claims_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "study.log"
+    first, second = journal(path), journal(path)
+    granted: list[bool] = []
+    create = SharedStudy._create
+
+    def late(study: SharedStudy, trial: FrozenTrial) -> int:
+        """The first journal claims after the second has looked and before it writes."""
+        monkeypatch.setattr(SharedStudy, "_create", create)
+        granted.append(first.claim(CONFIGS[0]))
+        return create(study, trial)
+
+    monkeypatch.setattr(SharedStudy, "_create", late)
+    granted.append(second.claim(CONFIGS[0]))
+    assert granted == [True, False]
+    assert states(path) == [("RUNNING", None), ("FAIL", "another process was faster")]
+
+
+def test_news_are_the_others_results_and_claims(tmp_path: Path) -> None:
+    first, second = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    second.claim(CONFIGS[5])
+    add(second, MEASURED)
+    first.claim(CONFIGS[6])
+    assert first.news() == News((MEASURED,), frozenset({CONFIGS[5]}))
+    add(second, FAILED)
+    first.flush()
+    assert first.news() == News((FAILED,), frozenset({CONFIGS[5]}))
+
+
+def test_own_trials_and_told_ones_are_no_news(tmp_path: Path) -> None:
+    add(journal(tmp_path / "study.log"), MEASURED)
+    opened = journal(tmp_path / "study.log")
+    opened.claim(CONFIGS[5])
+    add(opened, FAILED)
+    assert opened.news() == News((), frozenset())
+
+
+def test_trial_finished_after_closing_is_written(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "study.log")
+    opened.claim(MEASURED.config)
+    opened.close()
+    opened.finish(MEASURED)
+    assert journal(tmp_path / "study.log").told == [MEASURED]
+
+
+def test_closing_releases_unfinished_claims(tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    opened.claim(CONFIGS[0])
+    opened.close()
+    opened.close()
+    assert states(path) == [("FAIL", "released")]
+    assert journal(path).claim(CONFIGS[0])
+
+
+def test_opening_fails_claims_of_dead_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "study.log"
+    left_behind(monkeypatch, path)
+    again = journal(path)
+    assert states(path) == [("FAIL", "orphaned")]
+    assert again.claim(CONFIGS[0])
+
+
+def test_claim_with_a_result_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "study.log"
+    left_behind(monkeypatch, path, finish=True)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    assert journal(path).told == [measured(CONFIGS[0])]
+    assert states(path) == [("COMPLETE", None)]
+
+
+def test_process_that_dies_later_blocks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = journal(tmp_path / "study.log")
+    left_behind(monkeypatch, tmp_path / "study.log")
+    opened.flush()
+    assert opened.news().claimed == frozenset()
+    assert opened.claim(CONFIGS[0])
+
+
+@pytest.mark.parametrize("later_s", [60.0, SILENT_S + 60.0])
+def test_old_claim_of_another_host_is_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: float
+) -> None:
+    path = tmp_path / "study.log"
+    left_behind(monkeypatch, path, host="elsewhere")
+    now = time.time() + later_s
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert journal(path).claim(CONFIGS[0]) == (later_s > SILENT_S)
+
+
+def test_result_of_a_failed_claim_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    opened.claim(MEASURED.config)
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "abandoned", lambda _: True)
+        journal(path)
+    add(opened, MEASURED)
+    assert states(path) == [("FAIL", "orphaned"), ("COMPLETE", None)]
+    assert journal(path).told == [MEASURED]
+
+
+@pytest.mark.parametrize("url", ["journal://{}/study.log", "sqlite:///{}/study.db"])
+def test_concurrent_processes_try_all_once(tmp_path: Path, url: str) -> None:
+    where = url.format(tmp_path)
+    running = [process(where) for _ in range(3)]
+    tried = [line for each in running for line in each.communicate(timeout=60)[0].splitlines()]
+    assert [each.returncode for each in running] == [0, 0, 0]
+    assert set(tried) == set(map(str, CONFIGS))
+    assert sorted(str(trial.config) for trial in journal(where).told) == sorted(tried)
+    # A crowded database may answer late.
+    assert len(tried) == len(CONFIGS) or where.startswith("sqlite")
+
+
+def test_claim_lasts_as_long_as_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    claimer = process(f"journal://{path}", "dies")
+    assert claimer.stdout is not None
+    assert claimer.stdout.readline() == f"{CONFIGS[0]}\n"
+    before = journal(path).claim(CONFIGS[0])
+    claimer.kill()
+    claimer.communicate()
+    assert (before, journal(path).claim(CONFIGS[0])) == (False, True)

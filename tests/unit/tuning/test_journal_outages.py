@@ -1,0 +1,156 @@
+"""The journal while its storage is gone, and trials that it never accepts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.full_disk import small_files
+from support.paths import import_path
+from support.sample_journals import (
+    CONFIGS,
+    FAILED,
+    MEASURED,
+    PROCESS,
+    add,
+    journal,
+    measured,
+)
+from support.sample_journals import cache as cache
+
+from autotune import files
+from autotune.errors import CacheError
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.journal import rescue
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def test_finishing_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    opened = journal(tmp_path / "study.log")
+    opened.claim(MEASURED.config)
+    with files.locked(tmp_path):
+        began = time.monotonic()
+        opened.finish(MEASURED)
+        assert time.monotonic() - began < 0.1
+        assert journal_lines(tmp_path) == 2
+    opened.close()
+    assert journal(tmp_path / "study.log").told == [MEASURED]
+
+
+def journal_lines(directory: Path) -> int:
+    return (directory / "study.log").read_bytes().count(b"\n")
+
+
+def test_trials_of_an_outage_are_written_after_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    opened = journal(path)
+    add(opened, measured(CONFIGS[0]))
+    path.parent.rename(tmp_path / "away")
+    for config in CONFIGS[1:5]:
+        began = time.monotonic()
+        assert opened.claim(config)
+        opened.finish(measured(config))
+        assert time.monotonic() - began < 0.5
+    assert not path.parent.exists()
+    (tmp_path / "away").rename(path.parent)
+    opened.close()
+    assert [trial.config for trial in journal(path).told] == CONFIGS[:5]
+
+
+def test_file_that_replaced_the_journal_is_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path, patience_s=0.1)
+    path.unlink()
+    path.touch()
+    with pytest.raises(CacheError, match="another file has taken its place"):
+        add(opened, MEASURED)
+    assert path.read_bytes() == b""
+
+
+def test_unwritten_trials_are_rescued_and_restored(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    opened = journal(path, patience_s=0.5)
+    path.parent.rename(tmp_path / "away")
+    opened.finish(MEASURED)
+    opened.finish(FAILED)
+    with pytest.raises(CacheError, match=r"study\.log.*2 measured trials are kept in") as caught:
+        opened.close()
+    [kept] = (cache / "rescued").glob("*.jsonl")
+    assert str(kept) in str(caught.value)
+    (tmp_path / "away").rename(path.parent)
+    assert journal(path).told == [MEASURED, FAILED]
+    assert journal(path).told == [MEASURED, FAILED]
+    assert not kept.exists()
+
+
+def test_claims_of_an_unwritable_journal_block_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    opened = journal(path, patience_s=0.1)
+    opened.claim(CONFIGS[0])
+    path.parent.rename(tmp_path / "away")
+    opened.finish(measured(CONFIGS[1]))
+    with pytest.raises(CacheError):
+        opened.close()
+    (tmp_path / "away").rename(path.parent)
+    assert journal(path).claim(CONFIGS[0])
+
+
+def test_full_disk_leaves_the_rescue_file_intact() -> None:
+    path = rescue.keep("place", "simt", [MEASURED])
+    assert path is not None
+    with small_files(path.stat().st_size + 100):
+        assert rescue.keep("place", "simt", [FAILED]) is None
+    restored: list[Trial] = []
+    rescue.restore("place", "simt", restored.append)
+    assert restored == [MEASURED]
+
+
+def test_trials_that_fit_nowhere_are_reported_lost(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    opened = journal(path, patience_s=0.5)
+    path.parent.rename(tmp_path / "away")
+    cache.write_text("a file")
+    opened.finish(MEASURED)
+    with pytest.raises(CacheError, match="1 measured trials are lost: nor can the cache"):
+        opened.close()
+
+
+def test_broken_rescue_file_is_passed_over(tmp_path: Path) -> None:
+    path = rescue.path_of(str(tmp_path / "study.log"), "simt")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}\n")
+    with pytest.warns(UserWarning, match="passed over"):
+        assert journal(tmp_path / "study.log").told == []
+    assert path.exists()
+
+
+def test_interrupt_ends_the_waiting(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    opened = journal(path)
+    path.parent.rename(tmp_path / "away")
+    opened.finish(MEASURED)
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        pytest.warns(UserWarning, match=f"1 measured trials are kept in {cache}"),
+    ):
+        opened.close()
+    signal.signal(signal.SIGALRM, previous)
+
+
+def test_process_without_close_writes_everything(tmp_path: Path) -> None:
+    code = PROCESS.replace("opened.close()", "raise SystemExit(3)")
+    paths = import_path()
+    command = [sys.executable, "-c", code, f"journal://{tmp_path}/study.log", ""]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=False)
+    assert done.returncode == 3
+    assert len(journal(tmp_path / "study.log").told) == len(CONFIGS)
