@@ -1,4 +1,4 @@
-"""How soon searches found what: runs on a recorded space, their means, and a table."""
+"""Runs of searches on a recorded space, their means over seeds, and a table."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from autotune.report import cell
 
 AFTER = (20, 50, 100, 200)
 REACHED = (0.95, 0.98)
-# A choice is right if it is at most so much slower than the best of those that were tried.
+# A choice is right if it takes at most this times as long as the best configuration tried.
 RIGHT = 1.005
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a run found, as shares of the optimum.
+    """The results of a run, as shares of the optimum.
 
     Attributes:
-        method: what chose.
-        tried: what each evaluation tried, in order; 0 for what failed.
-        chosen: what would be chosen after each of them.
-        ask_ms: what a choice took on average, telling included.
+        method: the searching method.
+        tried: of the configuration of each evaluation; 0 for a failure.
+        chosen: of the choice after each evaluation.
+        ask_ms: mean milliseconds of a proposal, telling included.
     """
 
     method: str
@@ -35,24 +35,26 @@ class Run:
     ask_ms: float
 
     def after(self, evaluations: int) -> float:
-        """What is chosen after so many; a search that had come to its end keeps its choice."""
+        """The choice after that many evaluations; a search that had ended keeps its last."""
         return self.chosen[min(evaluations, len(self.chosen)) - 1]
 
     def until(self, share: float) -> float:
-        """Evaluations until one was that good; infinite if none was."""
-        return next((place for place, one in enumerate(self.tried, 1) if one >= share), math.inf)
+        """Evaluations until one reached the share; infinite if none did."""
+        return next(
+            (count for count, reached in enumerate(self.tried, 1) if reached >= share), math.inf
+        )
 
     @property
     def right(self) -> bool:
-        """Whether noise did not pick: the last choice is as good as any that was tried."""
+        """Whether the last choice is as good as any tried, so that noise did not pick it."""
         return self.chosen[-1] * RIGHT >= max(self.tried)
 
 
 def row(method: str, runs: Sequence[Run]) -> dict[str, Any]:
-    """The runs of a method in numbers; None where a share was not reached."""
-    until = {share: sorted(one.until(share) for one in runs) for share in REACHED}
-    longest = max(len(one.chosen) for one in runs)
-    curve = [statistics.fmean(one.after(count) for one in runs) for count in range(1, longest + 1)]
+    """The statistics of a method's runs; None where a share was not reached."""
+    until = {share: sorted(run.until(share) for run in runs) for share in REACHED}
+    longest = max(len(run.chosen) for run in runs)
+    curve = [statistics.fmean(run.after(count) for run in runs) for count in range(1, longest + 1)]
     return {
         "method": method,
         "runs": len(runs),
@@ -65,20 +67,20 @@ def row(method: str, runs: Sequence[Run]) -> dict[str, Any]:
             }
             for share, counts in until.items()
         },
-        "right": statistics.fmean(one.right for one in runs),
-        "ask_ms": statistics.fmean(one.ask_ms for one in runs),
+        "right": statistics.fmean(run.right for run in runs),
+        "ask_ms": statistics.fmean(run.ask_ms for run in runs),
         "curve": [round(share, 5) for share in curve],
     }
 
 
 def quantile(counts: Sequence[float], share: float) -> int | None:
-    """The smallest of sorted counts that so many are no larger than; None if it is infinite."""
-    found = counts[math.ceil(share * len(counts)) - 1]
-    return None if found == math.inf else int(found)
+    """The smallest sorted count that `share` of them do not exceed; None if it is infinite."""
+    count = counts[math.ceil(share * len(counts)) - 1]
+    return None if count == math.inf else int(count)
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The rows in 120 columns. Shares of the optimum are means, counts are of evaluations."""
+    """The rows as a table of 120 columns: mean shares of the optimum, counts of evaluations."""
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     drawn.add_column("method", no_wrap=True)
     shares = [f"{share:.0%}" for share in REACHED]
@@ -91,16 +93,16 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
         "ms an\nask",
     ):
         drawn.add_column(header, justify="right", no_wrap=True)
-    for one in rows:
-        reached = [one["until"][share] for share in shares]
-        beyond = f">{len(one['curve'])}"
+    for row in rows:
+        reached = [row["until"][share] for share in shares]
+        beyond = f">{len(row['curve'])}"
         drawn.add_row(
-            one["method"],
-            *(cell(one["after"].get(str(count)), "{:.1%}") for count in AFTER),
+            row["method"],
+            *(cell(row["after"].get(str(count)), "{:.1%}") for count in AFTER),
             *(cell(each["median"], "{}") or beyond for each in reached),
             cell(reached[0]["p90"], "{}") or beyond,
-            *(f"{each['runs']}/{one['runs']}" for each in reached),
-            f"{one['right']:.0%}",
-            f"{one['ask_ms']:.2f}",
+            *(f"{each['runs']}/{row['runs']}" for each in reached),
+            f"{row['right']:.0%}",
+            f"{row['ask_ms']:.2f}",
         )
     return drawn

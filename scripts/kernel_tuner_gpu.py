@@ -1,19 +1,19 @@
-"""Kernel Tuner on a kernel of ours: the same source, the same launches, on the GPU.
+"""Kernel Tuner on one of this package's kernels: same source, same launches, on the GPU.
 
-`kernel_tuner` is in the dependency group `compare`, and its CuPy backend takes CuPy; only what
-needs them imports this module.
+`kernel_tuner` is in the dependency group `compare`, and its CuPy backend needs CuPy; import this
+module only where both are needed.
 
-Kernel Tuner is given what a user of it would write who knows it well:
+Kernel Tuner gets what an experienced user would write:
 
-- a code generator, which puts the template's arguments before the source as constants. So words and
-  what follows from other parameters need no parameters of their own;
+- a code generator that puts the template's arguments before the source as constants, so that words
+  and derived values need no parameters of their own;
 - functions of the parameters for the grid, for dynamic shared memory and for arguments that vary;
 - an observer that allows the kernel more than 48 KB of dynamic shared memory, which Kernel Tuner
-  does not ask for by itself;
-- the number of threads as a function of the parameters. It would have to be a parameter, which
-  changes whenever others do, and hardly any neighbours would be left: its lookup is replaced.
+  does not request itself;
+- the number of threads as a function of the parameters. As a parameter it would change whenever
+  others do and leave hardly any neighbours, so its lookup is replaced.
 
-Results are not verified, which takes less time than verifying them.
+Results are not verified, which favours Kernel Tuner's time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Params = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Kernel:
-    """The configurations of one kernel, one launch each, as Kernel Tuner takes them."""
+    """The single-launch configurations of one kernel, in Kernel Tuner's terms."""
 
     problem: Problem
     configs: tuple[Config, ...]
@@ -68,16 +68,16 @@ class Kernel:
         return {point: config for config, point in self.grid.points.items()}
 
     def config(self, params: Params) -> Config:
-        """The configuration that has these parameters, whatever else is with them."""
+        """The configuration with these parameters; further keys are ignored."""
         return self._configs[tuple(params[name] for name in self.grid.values)]
 
     def launch(self, params: Params) -> Launch:
-        """Its only launch."""
+        """The only launch of a configuration."""
         (launch,) = registry.plan(self.config(params), self.problem).launches
         return launch
 
     def blocks(self, params: Params) -> tuple[int, int, int]:
-        """Blocks of its grid."""
+        """Blocks of the grid."""
         return self.launch(params).grid
 
     def shared(self, params: Params) -> int:
@@ -86,12 +86,12 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The instance of the template, in the constants that `source` begins with."""
+        """The template instance, in terms of the constants that `source` begins with."""
         template = self.launch(self._first).template
         return f"{template.kernel}<{', '.join(map(_constant, dict(template.arguments)))}>"
 
     def source(self, params: Params) -> str:
-        """The source of the kernel behind the constants of a configuration."""
+        """The kernel's source, after the constants of a configuration."""
         template = self.launch(params).template
         constants = (
             f"constexpr int {_constant(name)} = {value};\n" for name, value in template.arguments
@@ -100,7 +100,7 @@ class Kernel:
         return "".join(constants) + text
 
     def arguments(self, arrays: Mapping[str, Any]) -> list[Any]:
-        """The arguments of the kernel, of which `arrays` gives `a`, `b` and `c`."""
+        """The kernel's arguments; `arrays` holds `a`, `b` and `c`."""
         supplied = _supplied(self.problem) | dict(arrays)
         each = [self.launch(params).arguments for params in self._all]
         return [
@@ -109,7 +109,7 @@ class Kernel:
         ]
 
     def _argument(self, place: int, column: Sequence[Argument], supplied: Mapping[str, Any]) -> Any:
-        values = {one: _value(one, supplied) for one in dict.fromkeys(column)}
+        values = {argument: _value(argument, supplied) for argument in dict.fromkeys(column)}
         if len(values) == 1:
             return values[column[0]]
         return Tunable(lambda params: self.launch(params).arguments[place], values)
@@ -134,16 +134,16 @@ def tune(
     seed: int,
     cache: Path,
 ) -> None:
-    """Lets Kernel Tuner search for so long.
+    """Runs Kernel Tuner with a time limit.
 
     Args:
-        kernel: what it tunes.
-        arguments: those of the kernel.
-        language: which backend it takes.
-        strategy: which it searches with.
-        seconds: its time limit.
-        seed: of the search.
-        cache: the file in which it writes down what it measures.
+        kernel: the kernel to tune.
+        arguments: the arguments of the kernel.
+        language: the backend.
+        strategy: the search strategy.
+        seconds: the time limit.
+        seed: random seed.
+        cache: the file for its measurements.
     """
     seed_all(seed)
     with threads_of(kernel):
@@ -172,7 +172,7 @@ def tune(
 
 @dataclass(frozen=True)
 class Instance:
-    """What Kernel Tuner makes of a configuration before it compiles it."""
+    """A configuration as Kernel Tuner hands it to the compiler."""
 
     name: str
     source: str
@@ -181,7 +181,7 @@ class Instance:
     shared: int
 
     def compile(self, arch: str) -> bytes:
-        """The cubin, through NVRTC as the backends do; what is wrong comes as an exception."""
+        """The cubin, compiled by NVRTC as the backends do; an error is an exception."""
         from cuda.core import Program, ProgramOptions
 
         include = str(settings.source_dir() / "include")
@@ -191,7 +191,7 @@ class Instance:
 
 
 def instance(kernel: Kernel, config: Config) -> Instance:
-    """Goes through Kernel Tuner's own steps up to the compiler."""
+    """Follows Kernel Tuner's own steps up to the compiler."""
     params = dict(zip(kernel.grid.values, kernel.grid.points[config], strict=True))
     names = kernel_tuner.util.default_block_size_names
     with threads_of(kernel):
@@ -205,13 +205,13 @@ def instance(kernel: Kernel, config: Config) -> Instance:
 
 
 class OptIn(BenchmarkObserver):  # type: ignore[misc]
-    """Allows the kernel that is about to be timed the dynamic shared memory that it is given."""
+    """Allows the kernel to be timed its dynamic shared memory."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def register_configuration(self, params: Params) -> None:
-        """Comes before the first launch of a configuration."""
+        """Called before the first launch of a configuration."""
         size = self._kernel.shared(params)
         function = self.dev.func
         if hasattr(function, "max_dynamic_shared_size_bytes"):
@@ -225,13 +225,13 @@ class OptIn(BenchmarkObserver):  # type: ignore[misc]
             raise RuntimeError(f"{size} bytes of dynamic shared memory: {status}")
 
     def get_results(self) -> dict[str, Any]:
-        """Nothing but the times of Kernel Tuner's own observer."""
+        """Adds nothing to the times of Kernel Tuner's own observer."""
         return {}
 
 
 @contextmanager
 def threads_of(kernel: Kernel) -> Iterator[None]:
-    """Kernel Tuner takes a block's size from the launch instead of from parameters."""
+    """Makes Kernel Tuner take the block size from the launch, not from parameters."""
 
     def threads(params: Params, _names: object = None) -> tuple[int, int, int]:
         return kernel.launch(params).block
@@ -251,13 +251,13 @@ def operands(problem: Problem, seed: int) -> dict[str, Any]:
 
 
 def size_of(kernel: Kernel) -> int:
-    """How many configurations Kernel Tuner finds in the space that it is given."""
+    """The number of configurations in Kernel Tuner's search space."""
     restrictions = [feasible(kernel.configs)]
     return int(Searchspace(dict(kernel.grid.values), restrictions, 1024).size)
 
 
 def measured(cache: Path) -> list[dict[str, Any]]:
-    """What Kernel Tuner has written down, in order, also if it was broken off."""
+    """Kernel Tuner's measurements in order, also of an interrupted run."""
     if not cache.exists():
         return []
     made = kernel_tuner.util.read_cache(str(cache), open_cache=False)
@@ -271,15 +271,15 @@ def _constant(name: str) -> str:
 
 def _supplied(problem: Problem) -> dict[str, Any]:
     of = zip("abc", problem.leading_dimensions, problem.strides, strict=True)
-    given: dict[str, Any] = {"alpha": 1.0, "beta": 0.0}
+    scalars: dict[str, Any] = {"alpha": 1.0, "beta": 0.0}
     for name, leading, stride in of:
-        given |= {f"ld{name}": leading, f"stride_{name}": stride}
-    return given
+        scalars |= {f"ld{name}": leading, f"stride_{name}": stride}
+    return scalars
 
 
 def _value(argument: Argument, supplied: Mapping[str, Any]) -> Any:
     if argument.value in ("a", "b", "c"):
         return supplied[str(argument.value)]
-    # The bias and what would be in the workspace are null pointers here.
-    given = argument.value
-    return SCALARS[argument.type](supplied.get(given, 0) if isinstance(given, str) else given)
+    # The bias and pointers into the workspace are null here.
+    value = argument.value
+    return SCALARS[argument.type](supplied.get(value, 0) if isinstance(value, str) else value)

@@ -1,21 +1,21 @@
-"""Kernel Tuner and our tuning side by side on the GPU of this machine: who is fast sooner?
+"""Kernel Tuner and this package side by side on the GPU of this machine.
 
     pip install --group compare  # and CuPy for the GPU's CUDA
     python scripts/kernel_tuner_live.py results/live 4096x4096x4096 --budget 60 --runs 3
 
 writes `live-4096x4096x4096-f32-nn.json` into the folder and prints a table.
 
-Both search the same configurations of `simt`: those that are a single launch and need no workspace,
-which leaves out shares of K and packed operands. `--only copy=async --only stages=2,3` keeps some
-values of a parameter, `--configs` an even draw of so many. Each begins with empty caches, in a
-process of its own, and ends after `--budget` seconds. The clock starts when the tuner is called:
-imports, and for Kernel Tuner all that `kernel_tuner_gpu.py` prepares, are not counted; starting the
-process that measures and timing cuBLAS are, as they are part of `autotune tune`.
+Both search the same configurations of `simt`: single launches without a workspace, so neither
+split-K nor packed operands. `--only copy=async --only stages=2,3` restricts the values of a
+parameter, `--configs` draws at most that many evenly. Each starts with empty caches in its own
+process and ends after `--budget` seconds. The clock starts when the tuner is called. Imports and,
+for Kernel Tuner, the preparations of `kernel_tuner_gpu.py` are not counted; starting the measuring
+process and timing cuBLAS are, as parts of `autotune tune`.
 
-At the end our runner verifies and times, interleaved, whatever was the best of one of the two at
-some time, so that one clock judges both. The shortest of these times is the best known of the
-space; `--recording` adds the fastest configurations of a sweep. The table says when each tuner
-first held a configuration within 2 and 5 % of it, and where it was in the end.
+At the end our runner verifies and times, interleaved, every configuration that was ever the best of
+either, so that one clock judges both. The shortest of these times is the best known of the space;
+`--recording` adds the fastest configurations of a sweep. The table says when each tuner first had a
+configuration within 2 and 5 % of it, and where it ended.
 
 `--dry-run` needs no GPU: it does everything up to the first launch for `--device`, such as `h100`.
 """
@@ -65,7 +65,7 @@ from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 
-# The fastest of a recording that are timed with the others.
+# How many of the fastest configurations of a recording are timed too.
 RECORDED = 10
 
 SHOWN = Console(width=110, soft_wrap=True)
@@ -88,7 +88,7 @@ def main(
     commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Up to the first launch.")] = False,
 ) -> None:
-    """Tunes SHAPE with both and writes what each found when."""
+    """Tunes SHAPE with both and writes when each found what."""
     replay.chosen([sampler], [strategy])
     if backend not in BACKENDS:
         raise typer.BadParameter(f"no backend {backend!r}; there is {', '.join(BACKENDS)}")
@@ -171,25 +171,25 @@ def apart(contend: Callable[[Contest, int, Path], Trace], how: Contest, seed: in
 def finalists(
     traces: Sequence[Trace], recordings: Sequence[Path], configs: Sequence[Config]
 ) -> list[Config]:
-    """All that was ever the best of a tuner, and the fastest of recordings that both could have."""
-    found = dict.fromkeys(step.config for trace in traces for step in trace.steps)
-    found |= dict.fromkeys(trace.chosen for trace in traces if trace.chosen)
-    there = frozenset(configs)
+    """Every best of either tuner, and the fastest of the recordings that both could have found."""
+    bests = dict.fromkeys(step.config for trace in traces for step in trace.steps)
+    bests |= dict.fromkeys(trace.chosen for trace in traces if trace.chosen)
+    common = frozenset(configs)
     for path in recordings:
         rows = Recording.load(path).rows
         times = {
             row.config: row.outcome.time_us
             for row in rows
-            if isinstance(row.outcome, Measurement) and row.config in there
+            if isinstance(row.outcome, Measurement) and row.config in common
         }
-        found |= dict.fromkeys(sorted(times, key=times.__getitem__)[:RECORDED])
-    return [*found]
+        bests |= dict.fromkeys(sorted(times, key=times.__getitem__)[:RECORDED])
+    return [*bests]
 
 
 def judge(
     how: Contest, runner: Runner, configs: Sequence[Config], folder: Path
 ) -> dict[Config, float]:
-    """The time of each that is right, in microseconds, all timed interleaved by our runner."""
+    """The time of each correct configuration, in microseconds, interleaved by our runner."""
     compiled = partial(compile, cache=folder)
     ready = [
         candidate
@@ -213,7 +213,7 @@ def results(
     judged: Mapping[Config, float],
     commit: str,
 ) -> dict[str, Any]:
-    """What the file holds."""
+    """The content of the file."""
     best = min(judged, key=judged.__getitem__)
     return {
         "device": target.runner.device.name,
@@ -239,16 +239,16 @@ def results(
 
 
 def rehearse(how: Contest, device: Device) -> None:
-    """Everything up to the first launch of both.
+    """Does everything up to the first launch of both.
 
     Raises:
-        AutotuneError: if a kernel of Kernel Tuner's is not what we would launch.
+        AutotuneError: if Kernel Tuner would launch a kernel differently.
     """
     with targets.opened(how.problem, how.device) as target:
-        there = RestrictedGemm(how.problem, FAMILY, how.configs).candidates(
+        candidates = RestrictedGemm(how.problem, FAMILY, how.configs).candidates(
             target.runner, lambda _: False, survey=None
         )
-    first = there.ranked[0]
+    first = candidates.ranked[0]
     launch = registry.plan(first, how.problem).main
     made = compile(launch.template, device.arch, cache=None)
     SHOWN.print(f"{OURS} would begin with {first}", markup=False)

@@ -1,6 +1,6 @@
 """Kernel Tuner's strategies on a recorded space, in its simulation mode.
 
-`kernel_tuner` is in the dependency group `compare`; only what needs it imports this module.
+`kernel_tuner` is in the dependency group `compare`; import this module only where it is needed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STRATEGIES: tuple[str, ...] = tuple(strategy_map)
 
 KERNEL, SIZE = "space", 1
 FAMILY = "family"
-# What a configuration whose family lacks a parameter has there: a number below all others where the
-# parameter is one, as Kernel Tuner takes differences of numbers.
+# The value of a parameter that a configuration's family lacks; for a numeric parameter a number
+# below all others, since Kernel Tuner computes differences.
 ABSENT, NO_NUMBER = "absent", -1
 
 Point = tuple[Value, ...]
@@ -37,7 +37,7 @@ Point = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """The configurations as points of one grid, as Kernel Tuner takes them.
+    """The configurations as points of one grid, in Kernel Tuner's terms.
 
     Attributes:
         values: of each parameter that varies, in rising order; the family is one if there are
@@ -51,7 +51,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a strategy tried, each once, in its order, and how many seconds it took to choose."""
+    """The configurations a strategy tried, each once, and the seconds it took to choose."""
 
     configs: tuple[Config, ...]
     seconds: float
@@ -60,15 +60,15 @@ class Asked:
 def search(
     space: Space, strategy: str, seed: int, evaluations: int, seen: Mapping[Config, Outcome]
 ) -> Asked:
-    """Runs a strategy until it has tried so many different configurations, or gives up.
+    """Runs a strategy until it has tried `evaluations` different configurations or gives up.
 
-    Kernel Tuner is given the feasible configurations, failures among them as it marks them itself,
-    and its defaults for everything.
+    Kernel Tuner gets the feasible configurations, failures marked as it marks them itself, and its
+    defaults for everything else.
     """
     grid = grid_of(space.configs)
     seed_all(seed)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as that no parameter is a block's size
+        warnings.simplefilter("ignore")  # for example, no parameter is a block size
         cache = Path(folder) / "cache.json"
         cache.write_text(json.dumps(cache_of(grid, seen)))
         results, _ = kernel_tuner.tune_kernel(
@@ -83,33 +83,35 @@ def search(
             quiet=True,
         )
     configs = {point: config for config, point in grid.points.items()}
-    tried = dict.fromkeys(configs[tuple(one[name] for name in grid.values)] for one in results)
-    milliseconds = sum(one["strategy_time"] for one in results)
+    tried = dict.fromkeys(
+        configs[tuple(result[name] for name in grid.values)] for result in results
+    )
+    milliseconds = sum(result["strategy_time"] for result in results)
     return Asked(tuple(tried), milliseconds / 1e3)
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the global generators: strategies draw from them, and Kernel Tuner leaves them be."""
+    """Seeds the global generators, which strategies use and Kernel Tuner does not seed."""
     random.seed(seed)
     np.random.seed(seed)
 
 
 def grid_of(configs: Sequence[Config]) -> Grid:
-    """The grid of configurations of any families, without what all of them agree on."""
-    held = [{FAMILY: config.family, **config.values} for config in configs]
-    names = dict.fromkeys(name for values in held for name in values)
-    columns = {name: _column(name, held) for name in names}
+    """The grid of configurations of any families, without parameters of a single value."""
+    rows = [{FAMILY: config.family, **config.values} for config in configs]
+    names = dict.fromkeys(name for values in rows for name in values)
+    columns = {name: _column(name, rows) for name in names}
     varying = {name: column for name, column in columns.items() if len(set(column)) > 1}
-    kept = varying or dict([*columns.items()][-1:])
-    points = zip(*kept.values(), strict=True)
+    chosen = varying or dict([*columns.items()][-1:])
+    points = zip(*chosen.values(), strict=True)
     return Grid(
-        values={name: sorted(set(column), key=_rank) for name, column in kept.items()},
+        values={name: sorted(set(column), key=_rank) for name, column in chosen.items()},
         points=dict(zip(configs, points, strict=True)),
     )
 
 
 def cache_of(grid: Grid, seen: Mapping[Config, Outcome]) -> dict[str, Any]:
-    """The space as a file of Kernel Tuner's, which has times in milliseconds."""
+    """The space as a cache file of Kernel Tuner, with times in milliseconds."""
     return {
         "device_name": "recorded",
         "kernel_name": KERNEL,
@@ -135,10 +137,10 @@ def feasible(configs: tuple[Config, ...]) -> Among:
 
 
 class Among(Constraint):  # type: ignore[misc]
-    """Lets through what some point begins with, in whichever order parameters are chosen.
+    """Accepts the beginning of any point, in whichever order parameters are assigned.
 
-    A recorded space may have thousands of points among billions of combinations, and rules that
-    only look at whole points would be asked about all of these.
+    A recorded space may have thousands of points among billions of combinations; a rule about whole
+    points would be evaluated for all of these.
     """
 
     def __init__(self, names: tuple[str, ...], points: tuple[Point, ...]) -> None:
@@ -157,19 +159,19 @@ class Among(Constraint):  # type: ignore[misc]
         *_: object,
         **__: object,
     ) -> bool:
-        """Whether some point has the values assigned so far."""
+        """Whether any point has the values assigned so far."""
         names = tuple(assignments)
         if names not in self._beginnings:
             places = [self._places[name] for name in names]
-            self._beginnings[names] = {tuple(one[at] for at in places) for one in self._points}
+            self._beginnings[names] = {tuple(point[at] for at in places) for point in self._points}
         return tuple(assignments.values()) in self._beginnings[names]
 
 
-def _column(name: str, held: Sequence[Mapping[str, Value]]) -> list[Value]:
-    given = {values[name] for values in held if name in values}
-    if all(isinstance(value, int) for value in given):
-        return [values.get(name, min(NO_NUMBER, *given)) for values in held]
-    return [str(values.get(name, ABSENT)) for values in held]
+def _column(name: str, rows: Sequence[Mapping[str, Value]]) -> list[Value]:
+    distinct = {values[name] for values in rows if name in values}
+    if all(isinstance(value, int) for value in distinct):
+        return [values.get(name, min(NO_NUMBER, *distinct)) for values in rows]
+    return [str(values.get(name, ABSENT)) for values in rows]
 
 
 def _rank(value: Value) -> tuple[int, str]:

@@ -1,13 +1,13 @@
-"""How soon `autotune tune` has found a good kernel, counted from the command.
+"""How soon `autotune tune` finds a good kernel, counted from the start of the command.
 
     python scripts/live.py results 4096x4096x4096 4096x4096x4096:bf16 --budget 12 --warm 5
 
 tunes each shape on the GPU of this machine twice, each time in a new process: with an empty cache,
-and with the programs in the cache that the first run compiled. A kernel is good if it takes at most
-2 % longer than the fastest that is known of the shape: of all that was timed here, and of a
-recording under `--recordings`, where one holds it. Writes `live.json`.
+and with the programs that the first run compiled. A kernel is good if it takes at most 2 % longer
+than the shape's fastest known time, of all timed here and of its recording under `--recordings`.
+Writes `live.json`.
 
-Single times are compared with the fastest of many, whose noise is in its favour.
+Single times are compared with the fastest of many, which noise favours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autotune.runners.base import Measurement
 GOOD = 1.02
 SHOWN = Console(width=120, soft_wrap=True)
 
-# What a run does: it says when each trial came, as `autotune tune` would show it.
+# One run: prints the events of tuning as JSON lines, with the time of each.
 PROGRAM = """
 import json, sys, time
 from autotune import cli
@@ -75,30 +75,32 @@ tuning.search(Problem.parse(sys.argv[2]), options, observer=Telling())
 
 @dataclass(frozen=True)
 class Run:
-    """One command: what it told, in order, with seconds since the command."""
+    """The events of one command, in order, with seconds since it started."""
 
     told: list[dict[str, Any]]
 
     def of(self, what: str) -> list[dict[str, Any]]:
-        """What it told of that kind."""
-        return [one for one in self.told if one["what"] == what]
+        """The events of one kind."""
+        return [event for event in self.told if event["what"] == what]
 
     @property
     def fastest_us(self) -> float:
-        """The fastest trial."""
-        return min(float(one["time_us"]) for one in self.of("trial") if one["time_us"])
+        """The time of the fastest trial."""
+        return min(float(trial["time_us"]) for trial in self.of("trial") if trial["time_us"])
 
     def summary(self, best_us: float) -> dict[str, Any]:
-        """Seconds until a good kernel was found (None if none was), and what else there is."""
+        """Statistics of the run; the seconds until a good kernel are None if none was found."""
         trials, ends = self.of("trial"), self.of("finished")
-        good = [one["at_s"] for one in trials if (one["time_us"] or 1e99) <= GOOD * best_us]
+        good = [trial["at_s"] for trial in trials if (trial["time_us"] or 1e99) <= GOOD * best_us]
         last = trials[-1]
         busy_s = last["busy"] * last["seconds"]
         return {
             "started_s": self.of("started")[0]["at_s"],
             "first_s": trials[0]["at_s"],
             "good_s": good[0] if good else None,
-            "trials_until_good": sum(one["at_s"] <= good[0] for one in trials) if good else None,
+            "trials_until_good": sum(trial["at_s"] <= good[0] for trial in trials)
+            if good
+            else None,
             "searched_s": last["at_s"],
             "ended_s": ends[0]["at_s"],
             "stopped": bool(self.of("enough")),
@@ -171,7 +173,7 @@ def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:
 
 
 def recorded_us(problem: Problem, folder: Path) -> float:
-    """The fastest time of the recording that holds the problem; infinite if there is none."""
+    """The fastest time of the problem's recording; infinite if there is none."""
     try:
         found = recording.Recording.load(folder / f"{problem.slug}.json.gz")
     except NotFoundError:
@@ -180,27 +182,27 @@ def recorded_us(problem: Problem, folder: Path) -> float:
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
-    """Of each number; a run that found nothing good counts as having taken forever."""
+    """The median of each number; a run that found nothing good counts as infinite."""
     names = ["started_s", "first_s", "good_s", "ended_s", "trials", "trials_a_second"]
     names.append("busy_after_first_second")
-    found = {
+    middle = {
         name: statistics.median(float("inf") if run[name] is None else run[name] for run in runs)
         for name in names
     }
     late = sum(run["good_s"] is None for run in runs)
-    return {name: value for name, value in found.items() if value < float("inf")} | {"late": late}
+    return {name: value for name, value in middle.items() if value < float("inf")} | {"late": late}
 
 
 def shown(row: dict[str, Any]) -> str:
-    """Such as `cold good after 4.1 s, 61 trials; warm ...`."""
+    """A row in one line, such as `cold good after 4.1 s, 61 trials; warm ...`."""
     parts = []
     for kind in ("cold", "warm"):
-        one = row[kind]
-        good = "nothing good" if one["good_s"] is None else f"good after {one['good_s']:.1f} s"
-        behind = one["chosen_us"] / row["best_known_us"] - 1
+        run = row[kind]
+        good = "nothing good" if run["good_s"] is None else f"good after {run['good_s']:.1f} s"
+        behind = run["chosen_us"] / row["best_known_us"] - 1
         parts.append(
-            f"{kind} {good}, {one['trials']} trials in {one['searched_s']:.1f} s, busy "
-            f"{one['busy_after_first_second']:.0%}, chosen {behind:+.1%}"
+            f"{kind} {good}, {run['trials']} trials in {run['searched_s']:.1f} s, busy "
+            f"{run['busy_after_first_second']:.0%}, chosen {behind:+.1%}"
         )
     return "; ".join(parts)
 

@@ -1,15 +1,15 @@
-"""Replays searches on a recorded space, many times each, and says how soon they find what.
+"""Replays searches on a recorded space and reports how soon they find good configurations.
 
     python scripts/replay.py docs/results/spaces/xgemm_rtx3090_4096.csv.gz \\
         --sampler gp --sampler tpe --kernel-tuner adaptive_tabu_greywolf
     python scripts/replay.py autotune/data/recordings/h100/4096x4096x4096-f32-nn.json.gz --blind
 
-print a table with a row for each method. No GPU is needed; Kernel Tuner's strategies need
+print a table with one row a method. No GPU is needed; Kernel Tuner's strategies need
 `pip install --group compare`. `spaces.py` says what a space is.
 
-A run sees each configuration with the noise that was recorded, the same in all methods of one
-seed, and is judged by the recorded times. It chooses the configuration that it saw to be the
-fastest; with `--rematch` as `autotune tune` does, which times its leaders again before it chooses.
+A run sees each configuration with the recorded noise, the same for all methods of one seed, and is
+scored by the recorded times. It chooses the configuration with the fastest time it saw; with
+`--rematch` it times its leaders again first, as `autotune tune` does.
 """
 
 from __future__ import annotations
@@ -57,20 +57,24 @@ def main(
     path: Annotated[
         Path, typer.Argument(help="A recording, .json.gz, or a table, .csv or .csv.gz.")
     ],
-    samplers: Annotated[list[str] | None, typer.Option("--sampler", help="Of ours.")] = None,
+    samplers: Annotated[
+        list[str] | None, typer.Option("--sampler", help="Sampler of this package.")
+    ] = None,
     strategies: Annotated[
         list[str] | None, typer.Option("--kernel-tuner", help="A strategy of Kernel Tuner.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 50,
-    evaluations: Annotated[int, typer.Option(min=1, help="Of each run.")] = 200,
+    evaluations: Annotated[int, typer.Option(min=1, help="Evaluations of each run.")] = 200,
     blind: Annotated[bool, typer.Option("--blind", help="Without guesses and features.")] = False,
     rematch: Annotated[bool, typer.Option("--rematch", help="Time the leaders again.")] = False,
-    window: Annotated[int, typer.Option(min=1, help="Asked for before the first is told.")] = 1,
+    window: Annotated[int, typer.Option(min=1, help="Configurations in flight.")] = 1,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
-    out: Annotated[Path | None, typer.Option("--json", help="Also write all to this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--json", help="Also write all results to this file.")
+    ] = None,
     commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
 ) -> None:
-    """Prints how soon methods find what in the space of PATH; `gp` if none is named."""
+    """Prints how soon methods find good configurations in PATH; `gp` if none is named."""
     methods = chosen(samplers or ([] if strategies else ["gp"]), strategies or [])
     try:
         space = spaces.load(path, blind)
@@ -82,38 +86,38 @@ def main(
         for seed in range(seeds)
     ]
     runs = [*track(done(tasks, jobs), total=len(tasks), transient=True, console=SHOWN)]
-    rows = [curves.row(method, [one for one in runs if one.method == method]) for method in methods]
+    rows = [curves.row(method, [run for run in runs if run.method == method]) for method in methods]
     SHOWN.print(f"{path.name}: {len(space.outcomes)} configurations, {space.failures} fail")
     SHOWN.print(curves.table(rows))
     if out is not None:
-        how = asdict(tasks[0])
-        del how["path"], how["method"], how["seed"]
-        made = {**header(path, space, commit), "seeds": seeds, **how, "rows": rows}
+        settings = asdict(tasks[0])
+        del settings["path"], settings["method"], settings["seed"]
+        results = {**header(path, space, commit), "seeds": seeds, **settings, "rows": rows}
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
+        out.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n")
 
 
 def chosen(samplers: Sequence[str], strategies: Sequence[str]) -> list[str]:
     """The names of all methods, each once.
 
     Raises:
-        typer.BadParameter: if there is none of a name, or Kernel Tuner is not installed.
+        typer.BadParameter: if a name is unknown, or Kernel Tuner is not installed.
     """
-    known: tuple[str, ...] = get_args(Sampler)
+    ours: tuple[str, ...] = get_args(Sampler)
     for name in samplers:
-        if name not in known:
-            raise typer.BadParameter(f"no sampler is named {name!r}; there is {', '.join(known)}")
+        if name not in ours:
+            raise typer.BadParameter(f"no sampler is named {name!r}; there is {', '.join(ours)}")
     if strategies:
         theirs = kernel_tuner_strategies()
         for name in strategies:
             if name not in theirs:
-                there = ", ".join(theirs)
-                raise typer.BadParameter(f"Kernel Tuner has no strategy {name!r}, but {there}")
+                names = ", ".join(theirs)
+                raise typer.BadParameter(f"Kernel Tuner has no strategy {name!r}, but {names}")
     return [*dict.fromkeys((*samplers, *(KERNEL_TUNER + name for name in strategies)))]
 
 
 def kernel_tuner_strategies() -> tuple[str, ...]:
-    """The strategies that there are.
+    """The names of Kernel Tuner's strategies.
 
     Raises:
         typer.BadParameter: if Kernel Tuner is not installed.
@@ -145,7 +149,7 @@ def done(tasks: Sequence[Task], jobs: int) -> Iterator[Run]:
     if jobs == 1:
         yield from map(run, tasks)
         return
-    # Where every core has a process, the threads of numpy only get in each other's way.
+    # With a process on every core, the threads of numpy would only compete.
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
@@ -174,7 +178,7 @@ def run(task: Task) -> Run:
 
 
 def search_of(space: Space, sampler: str, seed: int) -> Search:
-    """Our search of a space."""
+    """This package's search of a space."""
     named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
     return Search(
         space.configs,
@@ -186,29 +190,29 @@ def search_of(space: Space, sampler: str, seed: int) -> Search:
 
 
 def searched(space: Space, task: Task, seen: dict[Config, Outcome]) -> tuple[list[Trial], float]:
-    """What our search tried, and the seconds that it took to choose."""
+    """The trials of our search, and the seconds it took to choose."""
     search = search_of(space, task.method, task.seed)
     trials: list[Trial] = []
-    under_way: list[Config] = []
+    in_flight: list[Config] = []
     asked, began = 0, perf_counter()
     while True:
-        while len(under_way) < task.window and asked < task.evaluations:
+        while len(in_flight) < task.window and asked < task.evaluations:
             config = search.ask()
             if config is None:
                 break
             asked += 1
-            under_way.append(config)
-        if not under_way:
+            in_flight.append(config)
+        if not in_flight:
             return trials, perf_counter() - began
-        config = under_way.pop(0)
+        config = in_flight.pop(0)
         trials.append(Trial(config, seen[config], space.resources.get(config)))
         search.tell(trials[-1])
 
 
 def choices(space: Space, trials: Iterable[Trial], again: Random | None) -> Iterator[float]:
-    """The share of the optimum that is chosen after each trial.
+    """The share of the optimum of the choice after each trial.
 
-    `again` draws the noise of the leaders' second times; without it the first decide.
+    `again` draws the noise of the leaders' second times; without it the first times decide.
     """
     standings = Leaderboard()
     for trial in trials:
@@ -218,7 +222,7 @@ def choices(space: Space, trials: Iterable[Trial], again: Random | None) -> Iter
         elif again is None:
             yield space.share(standings.best.config)
         else:
-            rivals = (Rival.of(space, one.config, again) for one in standings.leaders)
+            rivals = (Rival.of(space, trial.config, again) for trial in standings.leaders)
             yield space.share(winner(rivals).config)
 
 
@@ -232,14 +236,14 @@ class Rival:
 
     @classmethod
     def of(cls, space: Space, config: Config, random: Random) -> Rival:
-        """Times a configuration that has a time once more."""
+        """Times a configuration again that ran before."""
         outcome = space.again(config, random, ROUNDS)
         assert isinstance(outcome, Measurement)
         return cls(config, outcome, space.resources.get(config, UNKNOWN))
 
 
 def header(path: Path, space: Space, commit: str) -> dict[str, Any]:
-    """What the results are of, and what they were made with."""
+    """The space and the provenance of the results."""
     recorded = space.recording
     return {
         "space": path.name,
@@ -258,12 +262,12 @@ def header(path: Path, space: Space, commit: str) -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Of those that are installed."""
-    found: dict[str, str] = {}
+    """The versions of the installed ones among some packages."""
+    installed: dict[str, str] = {}
     for name in packages:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            installed[name] = version(name)
+    return installed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How well the cost model ranks shapes that it was not fitted to, as `fit_cost.py` shows it."""
+"""Scores of the cost model on shapes it was not fitted to, as `fit_cost.py` shows them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rich.table import Table
 from autotune.problem import Problem
 
 FIRST = 10
-"""So many of the model's first guesses are looked at."""
+"""The number of the model's first choices that `first` takes the best of."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How the model ranks a shape that it was not fitted to.
+    """How well the model ranks a shape it was not fitted to.
 
     Attributes:
         problem: the shape.
         configs: how many ran.
         spearman: rank correlation of predicted and measured times.
-        first: best of the first guesses over the best known time, less 1.
+        first: the best of the first choices over the best known time, less 1.
         error: median of the predicted over the measured times, less 1.
     """
 
@@ -35,13 +35,13 @@ class Score:
 
 def table(scores: Sequence[Score]) -> Table:
     shown = Table("shape", "ran", "Spearman", f"best of {FIRST}", "median error")
-    for one in scores:
+    for score in scores:
         shown.add_row(
-            str(one.problem),
-            str(one.configs),
-            f"{one.spearman:.2f}",
-            f"{one.first:+.1%}",
-            f"{one.error:+.1%}",
+            str(score.problem),
+            str(score.configs),
+            f"{score.spearman:.2f}",
+            f"{score.first:+.1%}",
+            f"{score.error:+.1%}",
         )
     for part, values in summaries(scores).items():
         for name, value in values.items():
@@ -51,18 +51,18 @@ def table(scores: Sequence[Score]) -> Table:
 
 
 def summaries(scores: Sequence[Score]) -> dict[str, dict[str, dict[str, float]]]:
-    """The summary of the shapes in each precision."""
-    computes = dict.fromkeys(one.problem.compute for one in scores)
+    """A summary for each precision."""
+    computes = dict.fromkeys(score.problem.compute for score in scores)
     return {
-        compute: summary([one for one in scores if one.problem.compute == compute])
+        compute: summary([score for score in scores if score.problem.compute == compute])
         for compute in computes
     }
 
 
 def summary(scores: Sequence[Score]) -> dict[str, dict[str, float]]:
-    """Median and 90th percentile (of the correlations the 10th) over the shapes."""
-    correlations = np.array([one.spearman for one in scores])
-    first = np.array([one.first for one in scores])
+    """Median and 90th percentile over the shapes (for correlations the 10th)."""
+    correlations = np.array([score.spearman for score in scores])
+    first = np.array([score.first for score in scores])
     return {
         "median": {"spearman": float(np.median(correlations)), "first": float(np.median(first))},
         "90 % of shapes": {

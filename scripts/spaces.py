@@ -1,8 +1,8 @@
-"""Recorded search spaces: every configuration with what became of it, from a file.
+"""Recorded search spaces: every configuration with its outcome, from a file.
 
-A space is a recording of this package (`.json.gz`), or a table (`.csv`, `.csv.gz`) with one row a
-configuration: a column for each parameter, `time_ms`, and if there are any `compile_ms`, which is
-not used, and `failure`, which says why a configuration did not run.
+A space is a recording of this package (`.json.gz`) or a table (`.csv`, `.csv.gz`) with one row a
+configuration: a column for each parameter, `time_ms`, and optionally `compile_ms`, which is not
+used, and `failure`, the reason why a configuration did not run.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ Outcome = Measurement | Failure
 
 @dataclass(frozen=True)
 class Space:
-    """What is known of a problem's configurations.
+    """A problem's configurations and their outcomes.
 
     Attributes:
-        outcomes: by configuration, in the order in which a search is given them.
-        resources: what each takes of an SM, as far as it is known.
-        guesses: what a search had better try first; none if it is to be blind.
-        recording: where it is from; None if that is a table.
-        describe: what a search knows of configurations besides their parameters; None if it is to
-            be blind.
+        outcomes: by configuration, in the order a search gets them.
+        resources: of an SM, by configuration, as far as they were recorded.
+        guesses: the configurations to try first; none for a blind search.
+        recording: the source; None if that is a table.
+        describe: features and predicted times of configurations; None for a blind search.
     """
 
     outcomes: Mapping[Config, Outcome]
@@ -53,19 +52,19 @@ class Space:
 
     @property
     def configs(self) -> tuple[Config, ...]:
-        """All configurations, those that fail too."""
+        """All configurations, failing ones included."""
         return tuple(self.outcomes)
 
     @property
     def failures(self) -> int:
-        """How many configurations did not run."""
+        """The number of configurations that did not run."""
         return sum(isinstance(outcome, Failure) for outcome in self.outcomes.values())
 
     @cached_property
     def optimum_us(self) -> float:
         """The shortest recorded time."""
-        times = (one.time_us for one in self.outcomes.values() if isinstance(one, Measurement))
-        return min(times)
+        ran = (each for each in self.outcomes.values() if isinstance(each, Measurement))
+        return min(measurement.time_us for measurement in ran)
 
     def share(self, config: Config) -> float:
         """The optimum over the configuration's recorded time; 0 if it did not run."""
@@ -73,8 +72,7 @@ class Space:
         return self.optimum_us / outcome.time_us if isinstance(outcome, Measurement) else 0.0
 
     def again(self, config: Config, random: Random, samples: int = 1) -> Outcome:
-        """What a search sees of a configuration: its recorded outcome, with the noise of so many
-        samples."""
+        """The outcome a search sees: the recorded one with the noise of `samples` samples."""
         outcome = self.outcomes[config]
         return outcome if isinstance(outcome, Failure) else noisy(outcome, random, samples)
 
@@ -85,11 +83,11 @@ class Space:
 
 @lru_cache(1)
 def load(path: Path, blind: bool) -> Space:
-    """The space of a file; `blind` leaves a recording nothing but its parameters.
+    """The space of a file; `blind` leaves only the parameters of a recording.
 
     Raises:
         NotFoundError: if there is no such recording.
-        AutotuneError: if the file is none, or nothing in it ran.
+        AutotuneError: if the file is not a space, or nothing in it ran.
     """
     table = path.name.endswith((".csv", ".csv.gz"))
     space = _of_table(path) if table else _of_recording(Recording.load(path), blind)
@@ -125,7 +123,7 @@ def _of_table(path: Path) -> Space:
         for row in csv.DictReader(io.StringIO(text)):
             config, outcome = _row(row)
             if config in outcomes:
-                raise ValueError(f"{config} is there twice")
+                raise ValueError(f"{config} stands there twice")
             outcomes[config] = outcome
     except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
         why = f"{type(error).__name__}: {error}"

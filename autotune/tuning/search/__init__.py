@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import numpy as np
 import optuna
+from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import TrialState
 
 from autotune.candidates.features import Describe
@@ -23,7 +24,7 @@ from autotune.tuning.search.axes import Axis, SearchSpace, axes_of
 from autotune.tuning.search.history import RESOURCES, History
 from autotune.tuning.search.journal import Journal
 from autotune.tuning.search.patience import Patience
-from autotune.tuning.search.sampler import SURE, Engine, FeasibleSampler, Projection
+from autotune.tuning.search.sampler import SURE, FeasibleSampler, Projection
 from autotune.tuning.search.studies import study_of
 from autotune.tuning.search.surrogate import Surrogate
 
@@ -76,24 +77,11 @@ class Search:
         earlier = [trial for trial in told if trial.config in self._index]
         seeds = np.random.SeedSequence([seed, len(earlier)])
         random = np.random.default_rng(seeds)
-        engine: Engine | None = None
         self._surrogate: Surrogate | None = None
         if sampler == "gp":
-            engine = self._surrogate = Surrogate(
-                configs, self._space, self._history, describe, random
-            )
-        elif sampler == "tpe":
-            engine = Projection(self._space, _tpe(int(seeds.generate_state(1)[0])))
-        first = configs if sampler == "exhaustive" else guesses if engine else ()
-        feasible = FeasibleSampler(
-            self._space,
-            self._history,
-            guesses=[self._index[config] for config in first if config in self._index],
-            sure=len(configs) if sampler == "exhaustive" else SURE,
-            engine=engine,
-            random=random,
-        )
-        self._study = study_of("search", sampler=feasible)
+            self._surrogate = Surrogate(configs, self._space, self._history, describe, random)
+        inner = _tpe(int(seeds.generate_state(1)[0])) if sampler == "tpe" else None
+        self._study = study_of("search", sampler=self._feasible(sampler, inner, guesses, random))
         # Running trials by configuration: those asked for here, and those of other processes.
         self._asked: dict[Config, optuna.Trial] = {}
         self._elsewhere: dict[Config, optuna.Trial] = {}
@@ -166,6 +154,25 @@ class Search:
             return None
         return self._surrogate.outlook(self._history.left)
 
+    def _feasible(
+        self,
+        sampler: Sampler,
+        inner: BaseSampler | None,
+        guesses: Iterable[Config],
+        random: np.random.Generator,
+    ) -> FeasibleSampler:
+        engine = Projection(self._space, inner) if inner else self._surrogate
+        everything = sampler == "exhaustive"
+        first = self._configs if everything else guesses if engine else ()
+        return FeasibleSampler(
+            self._space,
+            self._history,
+            guesses=[self._index[config] for config in first if config in self._index],
+            sure=len(self._configs) if everything else SURE,
+            engine=engine,
+            random=random,
+        )
+
     def _read(self) -> History:
         self._history.read(self._study)
         return self._history
@@ -187,7 +194,5 @@ class Search:
             self._study.tell(running, state=TrialState.PRUNED)
 
 
-def _tpe(seed: int) -> optuna.samplers.BaseSampler:
-    return optuna.samplers.TPESampler(
-        n_startup_trials=TPE_START, multivariate=True, constant_liar=True, seed=seed
-    )
+def _tpe(seed: int) -> BaseSampler:
+    return TPESampler(n_startup_trials=TPE_START, multivariate=True, constant_liar=True, seed=seed)
