@@ -152,6 +152,8 @@ class Journal:
                 with suppress(Exception):
                     self._pool.submit(self._study.release).result(CLAIM_S)
         except KeyboardInterrupt:
+            with suppress(Exception):  # writing takes milliseconds, unless the storage is gone
+                self._pool.submit(self._write).result(CLAIM_S)
             self._pool.shutdown(wait=False, cancel_futures=True)
             try:
                 self._rescue()
@@ -196,6 +198,7 @@ class Journal:
         """Puts what is pending into the cache, and raises a `CacheError` that says so."""
         if unwritten := [*self._pending]:
             file = rescue.keep(self._place.name, self._name, unwritten)
+            self._pending.clear()
             kept = f"kept in {file} until this is opened again"
             where = kept if file else "lost: nor can the cache"
             what = f"{len(unwritten)} measured trials are {where}"
