@@ -42,15 +42,17 @@ def config_of(text: str) -> Config:
 
 
 def cases_of(text: str) -> list[Case]:
-    """Each problem in each layout, and one of them in all other ways."""
+    """Each problem in each layout; one of them with batches, padding and scales."""
     config = config_of(text)
     shapes = [shape for shape in PROBLEMS[text] if min(shape[:2]) <= config.integer("rows")]
     whole = [case_of(config, Problem(*shape, layout=one)) for shape in shapes for one in LAYOUTS]
     m, n, k = shapes[0]
     scaled = [case_of(config, Problem(m, n, k), alpha=a, beta=b) for a, b in SCALES]
     apart = [
-        case_of(config, Problem(m, n, k, layout=one), padding=padding, beta=-1.0)
-        for one, padding in zip(LAYOUTS, [(4, 8, 12), (2, 6, 1), (1, 3, 2), (8, 4, 4)], strict=True)
+        case_of(config, Problem(m, n, k, layout=layout), padding=padding, beta=-1.0)
+        for layout, padding in zip(
+            LAYOUTS, [(4, 8, 12), (2, 6, 1), (1, 3, 2), (8, 4, 4)], strict=True
+        )
     ]
     batches = [
         case_of(config, Problem(m, n, k, layout="nt", batch=3), gaps=(4, 8, 5)),
@@ -79,7 +81,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_multiplies_any_flat_shape_layout_scale_and_batch(program: Program, text: str) -> None:
+def test_gemm_of_any_skinny_shape_layout_scale_and_batch(program: Program, text: str) -> None:
     check(program, cases_of(text))
 
 
@@ -96,7 +98,7 @@ def test_the_same_inputs_give_the_same_bits(program: Program) -> None:
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_is_a_configuration_that_can_be_chosen(text: str) -> None:
+def test_the_configuration_is_legal_somewhere(text: str) -> None:
     h100, config = find("h100"), config_of(text)
-    problems = (Problem(*shape, layout=one) for shape in PROBLEMS[text] for one in LAYOUTS)
+    problems = (Problem(*shape, layout=layout) for shape in PROBLEMS[text] for layout in LAYOUTS)
     assert any(space.rejection(config, problem, h100) is None for problem in problems)

@@ -24,6 +24,7 @@ from autotune.families.plan import (
 from autotune.families.shared.arguments import operands
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
+from autotune.problem.integers import round_up
 
 NAN = "error nan"
 EARLY = "error nan|more arrivals at an mbarrier"
@@ -102,7 +103,7 @@ def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: in
             ("DEFECT", defect),
         ),
     )
-    lda, ldb, ldc = (-(-ld // 8) * 8 for ld in problem.leading_dimensions)
+    lda, ldb, ldc = (round_up(ld, 8) for ld in problem.leading_dimensions)
     lds = lda, ldb, ldc
     element = "tf32" if group.compute == "tf32" else problem.operand_type
     line = 128 // problem.element_bytes
@@ -121,9 +122,9 @@ def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: in
         )
         for name, _, rows, columns in shapes
     )
-    size_b = (group.n if along[1] else -(-group.n // 64) * 64) * 128
-    shared = 2 * (-(-(8192 + size_b) // 1024) * 1024) + 8192 + 4 * 8
-    arguments = (*(Argument("tensor_map", one) for one in maps), Argument("i32", k))
+    size_b = (group.n if along[1] else round_up(group.n, 64)) * 128
+    shared = 2 * round_up(8192 + size_b, 1024) + 8192 + 4 * 8
+    arguments = (*(Argument("tensor_map", tensor_map) for tensor_map in maps), Argument("i32", k))
     launch = Launch(template, (1, 1, 1), (160, 1, 1), shared, arguments)
     sizes = problem.element_bytes, problem.element_bytes, problem.output_bytes
     alignment = Alignment.of(lds, (0, 0, 0), sizes)
@@ -196,13 +197,13 @@ def test_tf32_maps_round_to_the_nearest(program: Program) -> None:
     assert result[0, 0] == 1 + 2.0**-10
 
 
-@pytest.mark.parametrize("header", sorted(HOST.glob("*.cuh")), ids=lambda one: one.name)
+@pytest.mark.parametrize("header", sorted(HOST.glob("*.cuh")), ids=lambda header: header.name)
 def test_a_replaced_header_declares_what_the_kernels_see(header: Path) -> None:
-    there = re.findall(
+    declared = re.findall(
         r"__forceinline__[^(]*?(\w+)\(", (CUDA_SRC / "include" / header.name).read_text()
     )
     here = re.findall(r"^inline[^(]*?(\w+)\(", header.read_text(), re.MULTILINE)
-    assert sorted(here) == sorted(there)
+    assert sorted(here) == sorted(declared)
 
 
 def test_16_bit_numbers_are_rounded_to_even() -> None:

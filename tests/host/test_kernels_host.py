@@ -38,7 +38,11 @@ ODD = (37, 53, 71)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     problems = [Problem(*ODD, layout=layout) for layout in LAYOUTS]
-    finished = [Problem(*ODD, layout=one, epilogue=two) for one in LAYOUTS for two in EPILOGUES[1:]]
+    finished = [
+        Problem(*ODD, layout=layout, epilogue=epilogue)
+        for layout in LAYOUTS
+        for epilogue in EPILOGUES[1:]
+    ]
     instances = [*product(CONFIGS, problems), *product(FINISHED, finished)]
     templates = (
         launch.template
@@ -56,7 +60,7 @@ def test_multiplies_any_shape(program: Program, config: Config, layout: str) -> 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_takes_rows_that_lie_apart(program: Program, config: Config, layout: str) -> None:
+def test_rows_may_have_gaps(program: Program, config: Config, layout: str) -> None:
     check(program, [case_of(config, Problem(*ODD, layout=layout), padding=(1, 2, 11))])
 
 
@@ -83,9 +87,9 @@ def test_a_batch_may_share_an_operand(program: Program, config: Config, shared: 
 @pytest.mark.parametrize("epilogue", EPILOGUES[1:])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", FINISHED, ids=str)
-def test_finishes_each_element(
-    program: Program, config: Config, layout: str, epilogue: str
-) -> None:
-    one = Problem(*ODD, layout=layout, epilogue=epilogue)
-    batch = replace(one, batch=2)
-    check(program, [case_of(config, one, alpha=0.1, beta=0.5), case_of(config, batch, alpha=0.1)])
+def test_applies_the_epilogue(program: Program, config: Config, layout: str, epilogue: str) -> None:
+    problem = Problem(*ODD, layout=layout, epilogue=epilogue)
+    batch = replace(problem, batch=2)
+    check(
+        program, [case_of(config, problem, alpha=0.1, beta=0.5), case_of(config, batch, alpha=0.1)]
+    )

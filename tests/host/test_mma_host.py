@@ -75,7 +75,8 @@ def cases_of(text: str) -> list[Case]:
     scaled = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]
     cases += [case_of(config, Problem(*shape, compute), alpha=a, beta=b) for a, b in scaled]
     cases += [
-        case_of(config, Problem(*shape, compute, epilogue=one), beta=0.5) for one in EPILOGUES[1:]
+        case_of(config, Problem(*shape, compute, epilogue=epilogue), beta=0.5)
+        for epilogue in EPILOGUES[1:]
     ]
     batched = Problem(shape[0], 40, 35, compute, batch=3, epilogue="bias_relu", output="f32")
     cases += [case_of(config, batched), case_of(config, batched, padding=(1, 3, 5), beta=1.0)]
@@ -99,11 +100,9 @@ def test_multiplies_any_shape_layout_and_scale(program: Program, text: str) -> N
     check(program, cases_of(text))
 
 
-@pytest.mark.parametrize("text", [one for one in CONFIGS if "split_k=1" not in one])
-def test_shares_add_up_to_the_same_bits_in_whatever_order_they_come(
-    program: Program, text: str
-) -> None:
+@pytest.mark.parametrize("text", [text for text in CONFIGS if "split_k=1" not in text])
+def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, text: str) -> None:
     config = config_of(text)
     case = case_of(config, Problem(*ODD, str(config.values["compute"])))
     first, *others = run(program, [case] * 5)
-    assert [other.tobytes() for other in others] == [first.tobytes()] * 4
+    assert [result.tobytes() for result in others] == [first.tobytes()] * 4

@@ -65,8 +65,8 @@ def after(
     threads = COLUMNS // dict(template.arguments)["VECTOR"]
     launch = Launch(template, (1, 1, 1), (threads, 1, 1), 0, arguments)
     plan = LaunchPlan(Config("updated"), (launch,))
-    held = Problem(1, 1, 1), plan, Alignment(4, 4, 4)
-    case = Case(*held, sums, sums, c, (COLUMNS,) * 3, *scaling, bias=bias)
+    placeholders = Problem(1, 1, 1), plan, Alignment(4, 4, 4)
+    case = Case(*placeholders, sums, sums, c, (COLUMNS,) * 3, *scaling, bias=bias)
     return run(program, [case])[0]
 
 
@@ -82,12 +82,12 @@ def test_c_is_rounded_once(program: Program, kind: str, width: int, beta: float)
         problem, np.ones((1, 1)), sums, numbers(c), numbers(bias), alpha=0.75, beta=beta
     )
     template = updated(kind, width, "bias_relu")
-    found = numbers(after(program, template, c, sums, bias, (0.75, beta)))
-    assert largest_error(problem, found, wanted) <= 1e-6
+    rounded = numbers(after(program, template, c, sums, bias, (0.75, beta)))
+    assert largest_error(problem, rounded, wanted) <= 1e-6
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_rounding_is_to_even_and_keeps_what_is_no_number(program: Program, kind: str) -> None:
+def test_rounding_is_to_even_and_keeps_nan(program: Program, kind: str) -> None:
     unit = {"f16": 2.0**-10, "bf16": 2.0**-7}[kind]
     # Ties, what is more than one, and what fp16 has no exponent for.
     values = [1 + unit / 2, 1 + 3 * unit / 2, 1 + 0.51 * unit, 2.0**-24, 1e38, np.inf, np.nan]
@@ -95,9 +95,9 @@ def test_rounding_is_to_even_and_keeps_what_is_no_number(program: Program, kind:
     sums[0, : len(values)] = values
     nothing = stored(np.zeros((1, COLUMNS), np.float32), kind)
     template = updated(kind, 8, "bias_relu")
-    found = numbers(after(program, template, nothing, sums, nothing[0], (1.0, 0.0)))
+    rounded = numbers(after(program, template, nothing, sums, nothing[0], (1.0, 0.0)))
     huge = (
         np.inf if kind == "f16" else float(numbers(stored(np.array([1e38], np.float32), kind))[0])
     )
     wanted = [1, 1 + 2 * unit, 1 + unit, 2.0**-24, huge, np.inf, np.nan]
-    np.testing.assert_array_equal(found[0, : len(values)], wanted)
+    np.testing.assert_array_equal(rounded[0, : len(values)], wanted)

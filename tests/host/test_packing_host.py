@@ -67,18 +67,18 @@ class Try:
 
     @property
     def size(self) -> int:
-        return max(one.start + one.bytes for one in self.copies)
+        return max(copy.start + copy.bytes for copy in self.copies)
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     alone = [_copy("a", (1, 1), kind) for kind in KINDS] + [_copy("b", (1, 1), KINDS[0])]
     pairs = [
-        (_copy("a", (1, 1), one), _copy("b", (1, 1), two))
-        for one, two in product(KINDS[1:], KINDS[1:])
+        (_copy("a", (1, 1), kind_a), _copy("b", (1, 1), kind_b))
+        for kind_a, kind_b in product(KINDS[1:], KINDS[1:])
     ]
     sixteen = (_copy("a", (1, 1), KINDS[0]), _copy("b", (1, 1), KINDS[0]))
-    launches = [packing.launch(copies) for copies in ([one] for one in alone)]
+    launches = [packing.launch(copies) for copies in ([copy] for copy in alone)]
     launches += [packing.launch(copies) for copies in (*pairs, sixteen)]
     return build(
         {launch.template for launch in launches}, Path(tmp_path_factory.getbasetemp(), "host")
@@ -98,8 +98,8 @@ def test_copies_rows_from_any_address(program: Program, kind: Kind, skip: int) -
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_copies_each_matrix_of_a_batch(program: Program, kind: Kind) -> None:
-    one = replace(_copy("a", (37, 71), kind), batch=3)
-    check(program, [random_try(one), random_try(one, gap=5, padding=1, skip=1)])
+    copy = replace(_copy("a", (37, 71), kind), batch=3)
+    check(program, [random_try(copy), random_try(copy, gap=5, padding=1, skip=1)])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -131,22 +131,22 @@ def test_b_alone_is_copied(program: Program) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_fewer_blocks_take_further_turns(
+def test_a_limited_grid_loops_over_the_rest(
     program: Program, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     monkeypatch.setattr(packing, "LARGEST_GRID", 3)
-    one = _copy("a", (130, 1100), kind)
-    assert packing.launch([one]).grid == (3, 1, 1)
-    check(program, [random_try(one, skip=1)])
+    copy = _copy("a", (130, 1100), kind)
+    assert packing.launch([copy]).grid == (3, 1, 1)
+    check(program, [random_try(copy, skip=1)])
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_the_low_plane_keeps_infinities_out_and_nan_in(program: Program, transposed: bool) -> None:
     bits = [0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF, 0, 0x80000000, 1, 0x7F7FFFFF]
     operand = Operand(np.array([[bits]], np.uint32), len(bits), 0)
-    one = _copy("a", (1, len(bits)), (4, transposed, True))
-    (memory,) = run(program, [Try((one,), {"a": operand})])
-    value = plane(memory, one, one.low_start).ravel().view(np.float32)
+    copy = _copy("a", (1, len(bits)), (4, transposed, True))
+    (memory,) = run(program, [Try((copy,), {"a": operand})])
+    value = plane(memory, copy, copy.low_start).ravel().view(np.float32)
     assert (value[:2] == 0).all()
     assert np.isnan(value[2:4]).all()
     assert np.isfinite(value[4:]).all()
@@ -163,12 +163,12 @@ def random_try(
     """Random operands with `padding` elements between rows and `gap` between matrices."""
     random = np.random.default_rng(0)
     operands = {}
-    for one in copies:
-        shape = (1 if shared else one.batch, one.rows, one.columns)
+    for copy in copies:
+        shape = (1 if shared else copy.batch, copy.rows, copy.columns)
         bits = random.standard_normal(shape, np.float32).view(np.uint32)
-        stored: Bits = bits if one.element_bytes == 4 else (bits >> 7).astype(np.uint16)
-        ld = one.columns + padding
-        operands[one.operand] = Operand(stored, ld, 0 if shared else one.rows * ld + gap)
+        stored: Bits = bits if copy.element_bytes == 4 else (bits >> 7).astype(np.uint16)
+        ld = copy.columns + padding
+        operands[copy.operand] = Operand(stored, ld, 0 if shared else copy.rows * ld + gap)
     return Try(copies, operands, skip)
 
 
@@ -176,24 +176,24 @@ def check(program: Program, tries: Sequence[Try]) -> None:
     """Runs the launches; copies are the operands bit by bit, and nothing else is written."""
     for each, memory in zip(tries, run(program, tries), strict=True):
         outside = np.full(len(memory), True)
-        for one in each.copies:
-            outside[one.start : one.start + one.bytes] = False
-            stored = each.operands[one.operand].stored
-            turned = stored.swapaxes(1, 2) if one.transposed else stored
-            copied = plane(memory, one, one.start)
+        for copy in each.copies:
+            outside[copy.start : copy.start + copy.bytes] = False
+            stored = each.operands[copy.operand].stored
+            turned = stored.swapaxes(1, 2) if copy.transposed else stored
+            copied = plane(memory, copy, copy.start)
             wanted = np.broadcast_to(turned, copied.shape)
             assert np.array_equal(copied, wanted)
-            if one.low:
-                assert np.array_equal(plane(memory, one, one.low_start), rest(wanted))
+            if copy.low:
+                assert np.array_equal(plane(memory, copy, copy.low_start), rest(wanted))
         assert (np.frombuffer(memory, np.uint8)[outside] == FILLER).all()
 
 
-def plane(memory: bytes, one: Copy, start: int) -> Bits:
-    """The copy that starts there, without what lies between its columns and its pitch."""
-    kind = np.uint32 if one.element_bytes == 4 else np.uint16
-    flat: Bits = np.frombuffer(memory, kind, one.batch * one.stride, start)
-    whole = flat.reshape(one.batch, one.stored_rows, one.pitch)
-    return whole[..., : one.stored_columns]
+def plane(memory: bytes, copy: Copy, start: int) -> Bits:
+    """The plane of a copy that starts at `start`, without its padding."""
+    kind = np.uint32 if copy.element_bytes == 4 else np.uint16
+    flat: Bits = np.frombuffer(memory, kind, copy.batch * copy.stride, start)
+    whole = flat.reshape(copy.batch, copy.stored_rows, copy.pitch)
+    return whole[..., : copy.stored_columns]
 
 
 def rest(bits: Bits) -> Bits:
@@ -211,34 +211,38 @@ def run(program: Program, tries: Sequence[Try]) -> list[bytes]:
     """The workspace after each launch, computed by one process."""
     done = subprocess.run(
         [program.path],
-        input=b"".join(_job(one) for one in tries),
+        input=b"".join(_job(trial) for trial in tries),
         capture_output=True,
         timeout=120,
         check=False,
     )
-    sizes = [one.size for one in tries]
+    sizes = [trial.size for trial in tries]
     assert len(done.stdout) == sum(sizes), done.stderr.decode(errors="replace")[:4000]
     ends = list(accumulate(sizes))
     return [done.stdout[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _job(one: Try) -> bytes:
+def _job(trial: Try) -> bytes:
     """The launch in the form that `launcher.cpp` reads."""
-    contents = {name: operand.memory for name, operand in one.operands.items()}
+    contents = {name: operand.memory for name, operand in trial.operands.items()}
     # What comes back is the buffer of C: it takes the place of the workspace.
-    contents["c"] = bytes([FILLER]) * one.size
-    element = one.copies[0].element_bytes
-    starts = {"a": 16 + one.skip * element % 16, "b": 16 + (one.skip + 1) * element % 16, "c": 16}
+    contents["c"] = bytes([FILLER]) * trial.size
+    element = trial.copies[0].element_bytes
+    starts = {
+        "a": 16 + trial.skip * element % 16,
+        "b": 16 + (trial.skip + 1) * element % 16,
+        "c": 16,
+    }
     job = struct.pack("<I", 1)
     for name in BUFFERS:
         content = contents.get(name, b"")
         job += struct.pack("<II", starts.get(name, 4), len(content)) + content
-    return job + _launch(packing.launch(one.copies), one.operands)
+    return job + _launch(packing.launch(trial.copies), trial.operands)
 
 
 def _launch(launch: Launch, operands: dict[str, Operand]) -> bytes:
-    steps = {f"ld{name}": one.ld for name, one in operands.items()}
-    steps |= {f"stride_{name}": one.stride for name, one in operands.items()}
+    steps = {f"ld{name}": operand.ld for name, operand in operands.items()}
+    steps |= {f"stride_{name}": operand.stride for name, operand in operands.items()}
     name = name_of(launch.template).encode()
     job = struct.pack("<I", len(name)) + name
     job += struct.pack("<7I", *launch.grid, *launch.block, launch.shared)

@@ -27,6 +27,7 @@ from autotune.gpu.verify_kernels import (
     ZERO,
 )
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.problem.integers import ceil_div
 from autotune.verification.oracle import largest_error, product, roundoff
 
 GUARD = 16
@@ -134,7 +135,7 @@ def execute(
 ) -> Matrix:
     plan = LaunchPlan(Config("verify"), tuple(launches))
     lds = (a.shape[-1], b.shape[-1], c.shape[-1])
-    strides = tuple(one[0].size if one.ndim == 3 else 0 for one in (a, b, c))
+    strides = tuple(matrices[0].size if matrices.ndim == 3 else 0 for matrices in (a, b, c))
     case = Case(
         Problem(1, 1, 1),
         plan,
@@ -169,8 +170,8 @@ def filled(program: Program, content: int, seed: int = 7, shape: Shape = ONE) ->
 
 def counted(program: Program, *steps: Launch, shape: Shape = ONE) -> float:
     """What the last of the steps counts in A."""
-    found = execute(program, list(steps), memory(shape), NOTHING, doubles(1))
-    return float(found.view(np.float64)[0])
+    result = execute(program, list(steps), memory(shape), NOTHING, doubles(1))
+    return float(result.view(np.float64)[0])
 
 
 def check(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
@@ -183,12 +184,12 @@ def fill(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
 
 
 def elements(shape: Shape) -> NDArray[np.bool_]:
-    """The places of a buffer that are in rows, found one by one."""
-    found = np.zeros(shape.length + 2 * GUARD, bool)
+    """The places of a buffer that are in rows, marked row by row."""
+    result = np.zeros(shape.length + 2 * GUARD, bool)
     for matrix, row in np.ndindex(shape.batch, shape.rows):
         start = GUARD + matrix * shape.stride + row * shape.leading_dimension
-        found[start : start + shape.columns] = True
-    return found
+        result[start : start + shape.columns] = True
+    return result
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -269,8 +270,8 @@ def test_check_sees_the_sign_of_a_zero(program: Program, kind: str) -> None:
     one = Shape(1, 1, 1, type=kind)
     nothing = memory(one)
     nothing[0, GUARD] = 1 << 8 * nothing.itemsize - 1
-    found = execute(program, [check(ZERO, one)], nothing, NOTHING, doubles(1))
-    assert found.view(np.float64)[0] == 1 + 2 * GUARD
+    result = execute(program, [check(ZERO, one)], nothing, NOTHING, doubles(1))
+    assert result.view(np.float64)[0] == 1 + 2 * GUARD
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
@@ -320,13 +321,13 @@ def check_reference(program: Program, problem: Problem) -> None:
         stored(rng.standard_normal((batch, *size), dtype=np.float32), problem.operand_type)
         for size in ((m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k))
     )
-    tiles, chunk = -(-m // 64) * -(-n // 64), 16
+    tiles, chunk = ceil_div(m, 64) * ceil_div(n, 64), 16
     step = launch(
         multiplication(problem),
         REFERENCE_SHARED,
         *("a", a.shape[-1], "b", b.shape[-1], "c", str(m), str(n), str(k), chunk, m * k, k * n),
         grid=tiles,
-        splits=-(-k // chunk),
+        splits=ceil_div(k, chunk),
         batch=batch,
     )
     result = execute(program, [step], a, b, doubles(batch * m * n)).view(np.float64)
@@ -399,8 +400,8 @@ def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
     bias = rng.standard_normal(11, dtype=np.float32)
     problem = Problem(13, 11, 1, batch=2, epilogue=name)
     c = product(problem, a, b, bias=bias, alpha=2.0).astype(np.float32)
-    found = verdict(program, c, a.astype(np.float64) @ b, 1e-6, name, bias)
-    assert (found[0] < 1e-6, found[1]) == (True, 0)
+    result = verdict(program, c, a.astype(np.float64) @ b, 1e-6, name, bias)
+    assert (result[0] < 1e-6, result[1]) == (True, 0)
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
@@ -411,11 +412,11 @@ def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: str) -
     exact = np.maximum(2 * expected + numbers(bias), 0)
     c = stored(exact.astype(np.float32), kind)
     c[20, 40] = stored(np.array(exact[20, 40] + 1, np.float32).reshape(1), kind)[0]
-    found = verdict(program, c, expected, 0.5, "bias_relu", bias, kind)
+    result = verdict(program, c, expected, 0.5, "bias_relu", bias, kind)
     whole = numbers(c) - exact
     wanted = [largest_error(problem, numbers(c), exact), 1, (whole**2).sum(), (exact**2).sum()]
-    assert found[0] == pytest.approx(1, abs=0.05)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert result[0] == pytest.approx(1, abs=0.05)
+    np.testing.assert_allclose(result, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
@@ -439,8 +440,8 @@ def test_compare_lets_no_bad_number_pass(program: Program, bad: float) -> None:
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_no_epilogue_hides_nan(program: Program, name: str) -> None:
     c = np.full((5, 7), np.nan, np.float32)
-    found = verdict(program, c, -np.ones((5, 7)), 1e30, name, np.zeros(7, np.float32))
-    assert (np.isnan(found[0]), found[1]) == (True, 35)
+    result = verdict(program, c, -np.ones((5, 7)), 1e30, name, np.zeros(7, np.float32))
+    assert (np.isnan(result[0]), result[1]) == (True, 35)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -457,8 +458,8 @@ def test_compare_knows_what_c_was(program: Program, kind: str) -> None:
         ),
     ]
     zeros = np.zeros((1, batch * m * n), BITS[kind])
-    found = execute(program, steps, doubles(batch * m * n), zeros, doubles(4)).view(np.float64)
-    assert (found[:3].tolist(), found[3] > 0) == ([0.0, 0.0, 0.0], True)
+    result = execute(program, steps, doubles(batch * m * n), zeros, doubles(4)).view(np.float64)
+    assert (result[:3].tolist(), result[3] > 0) == ([0.0, 0.0, 0.0], True)
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])

@@ -111,8 +111,6 @@ def test_multiplies(program: Program, way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", [one for one in WAYS if "reduction" in one.config], ids=str)
-def test_shares_add_up_to_the_same_bits_in_whatever_order_they_come(
-    program: Program, way: Way
-) -> None:
+def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, way: Way) -> None:
     first, *others = run(program, way.made[:1] * 4)
     assert [other.tobytes() for other in others] == [first.tobytes()] * 3

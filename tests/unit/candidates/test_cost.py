@@ -30,9 +30,9 @@ def but(config: Config, **values: int | str) -> Config:
     return Config.of(config.family, config.values | values)
 
 
-def predict(config: Config, problem: Problem = SQUARE, **given: Any) -> float:
-    coefficients = replace(cost.fitted(), **given)
-    return float(cost.times([config], problem, H100, coefficients=coefficients)[0])
+def predict(config: Config, problem: Problem = SQUARE, **coefficients: Any) -> float:
+    fit = replace(cost.fitted(), **coefficients)
+    return float(cost.times([config], problem, H100, coefficients=fit)[0])
 
 
 @pytest.mark.parametrize("shape", ["4096x4096x4096", "64x4096x4096", "37x53x71"])
@@ -44,7 +44,7 @@ def test_no_prediction_beats_the_roofline(shape: str, family: str, device: str) 
     assert cost.times(configs, problem, where).min() >= 1e6 * least_seconds(problem, where)
 
 
-def test_the_ladder_of_the_texts_is_predicted_in_order() -> None:
+def test_the_ladder_is_predicted_in_order() -> None:
     problem = Problem(4096, 4096, 4096)
     rungs = [
         "naive:mapping=uncoalesced,block=32",
@@ -56,13 +56,13 @@ def test_the_ladder_of_the_texts_is_predicted_in_order() -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_deep_and_narrow_wants_k_split() -> None:
+def test_long_k_and_a_small_c_prefer_split_k() -> None:
     problem = Problem(64, 64, 65536)
     _, best = cost.rank(feasible(problem, H100).configs, problem, H100)[0]
     assert best.integer("split_k") >= 16
 
 
-def test_a_large_square_wants_large_tiles() -> None:
+def test_a_large_square_prefers_large_tiles() -> None:
     problem = Problem(4096, 4096, 4096)
     _, best = cost.rank(feasible(problem, H100).configs, problem, H100)[0]
     assert best.integer("bm") * best.integer("bn") >= 128 * 128
@@ -70,16 +70,16 @@ def test_a_large_square_wants_large_tiles() -> None:
 
 def test_compiled_registers_overrule_the_estimate() -> None:
     problem = Problem(4096, 4096, 4096)
-    taken = Resources(threads=256, registers=255, shared=200_000)
-    assert cost.predict(BIG, problem, H100, taken) >= cost.predict(BIG, problem, H100)
+    compiled = Resources(threads=256, registers=255, shared=200_000)
+    assert cost.predict(BIG, problem, H100, compiled) >= cost.predict(BIG, problem, H100)
 
 
-def test_what_does_not_fit_takes_for_ever() -> None:
-    taken = Resources(threads=1024, registers=255, shared=0)
-    assert math.isinf(cost.predict(BIG, Problem(64, 64, 64), H100, taken))
+def test_a_block_that_does_not_fit_takes_infinitely_long() -> None:
+    compiled = Resources(threads=1024, registers=255, shared=0)
+    assert math.isinf(cost.predict(BIG, Problem(64, 64, 64), H100, compiled))
 
 
-def test_ranking_does_not_depend_on_the_order_of_the_candidates() -> None:
+def test_ranking_ignores_the_order_of_candidates() -> None:
     problem = Problem(37, 53, 71)
     configs = feasible(problem, H100).configs[:300]
     assert cost.rank(configs, problem, H100) == cost.rank(configs[::-1], problem, H100)
@@ -96,26 +96,28 @@ def test_every_prediction_is_a_positive_time(problem: str, family: str) -> None:
     assert np.all(cost.times(configs, asked, H100) > 0)
 
 
-def test_one_prediction_is_the_one_among_many() -> None:
+def test_a_prediction_is_the_same_alone_and_among_many() -> None:
     problem = Problem(200, 300, 5000)
     configs = feasible(problem, H100).configs[::997]
     alone = [cost.predict(config, problem, H100) for config in configs]
     assert cost.times(configs, problem, H100).tolist() == alone
 
 
-def test_a_wave_that_one_block_begins_takes_as_long_as_a_full_one() -> None:
-    one, more, two = (predict(BIG, Problem(128 * blocks, 256, 4096)) for blocks in (132, 133, 264))
-    assert more == pytest.approx(two, rel=0.01)
-    assert more > 1.8 * one
+def test_a_wave_of_one_block_takes_as_long_as_a_full_one() -> None:
+    full, begun, double = (
+        predict(BIG, Problem(128 * blocks, 256, 4096)) for blocks in (132, 133, 264)
+    )
+    assert begun == pytest.approx(double, rel=0.01)
+    assert begun > 1.8 * full
 
 
-def test_warps_too_few_to_hide_latency_cost_time() -> None:
+def test_too_few_warps_to_hide_latency_cost_time() -> None:
     # Two warps are on two of the four schedulers, eight on all.
     tile, deep = Problem(64, 128, 8192), but(BIG, bm=64, bn=128, bk=32, wn=64)
     assert predict(but(deep, slices=4), tile) < 0.6 * predict(deep, tile)
 
 
-def test_a_share_of_k_that_others_add_up_costs_a_launch_or_a_wait() -> None:
+def test_adding_up_splits_costs_a_launch_or_a_wait() -> None:
     deep = Problem(128, 256, 16384)
     split = but(BIG, split_k=8)
     separate, fused = but(split, reduction="separate"), but(split, reduction="fused")
@@ -123,33 +125,33 @@ def test_a_share_of_k_that_others_add_up_costs_a_launch_or_a_wait() -> None:
     assert predict(fused, deep, gather=9.0) - predict(fused, deep, gather=1.0) == 8.0
 
 
-def test_a_packed_operand_is_paid_for_by_its_bytes() -> None:
+def test_packing_costs_time_for_its_bytes() -> None:
     packed, seconds = but(BIG, pack="a"), 2 * 4 * 4096 * 4096 / H100.memory_bandwidth
     slow, fast = (predict(packed, moved=moved) for moved in (0.5, 1.0))
     assert slow - fast == pytest.approx(1e6 * seconds)
 
 
-def test_what_l2_keeps_is_not_read_again() -> None:
+def test_data_in_l2_is_not_read_again() -> None:
     wide = Problem(64, 8192, 8192)
     assert predict(BIG, wide, cached=10.0, dram=0.01) < predict(BIG, wide, cached=0.1, dram=0.01)
 
 
-def test_a_trait_is_a_factor_of_the_loops_that_have_it() -> None:
-    other = but(BIG, tm=16, tn=8)
+def test_a_trait_scales_the_loops_that_have_it() -> None:
+    without = but(BIG, tm=16, tn=8)
     assert predict(BIG, traits={"8x16": 2.0}) > 1.5 * predict(BIG, traits={})
-    assert predict(other, traits={"8x16": 2.0}) == predict(other, traits={})
+    assert predict(without, traits={"8x16": 2.0}) == predict(without, traits={})
 
 
-def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **given: Any) -> float:
+def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **coefficients: Any) -> float:
     """Microseconds of `BIG`, if its blocks did so many multiply-adds a turn on tensor cores."""
     problem = replace(SQUARE, compute=compute)
     load = cost.Load.of([BIG], SQUARE, device)
     work = SimpleNamespace(**vars(load.work) | {"tensor": np.array([fmas])})
-    coefficients = replace(cost.fitted(), **given)
-    return float(cost.Load(work, load.resident).times(problem, device, coefficients)[0])
+    fit = replace(cost.fitted(), **coefficients)
+    return float(cost.Load(work, load.resident).times(problem, device, fit)[0])
 
 
-def test_tensor_cores_take_as_long_as_their_rate_says() -> None:
+def test_tensor_cores_run_at_their_rate() -> None:
     fmas = 1e12  # a turn, so that nothing else counts
     tiles, turns = 16 * 32, 4096 / 8
     seconds = np.ceil(tiles / 132) * turns * fmas / 2048 / H100.sm_clock
@@ -157,28 +159,28 @@ def test_tensor_cores_take_as_long_as_their_rate_says() -> None:
     assert on_tensor_cores(fmas, "bf16", traits={}, tensor=1.5) == pytest.approx(1.5e6 * seconds)
 
 
-def test_a_product_in_tf32_takes_the_tensor_cores_twice_as_long() -> None:
+def test_tf32_takes_tensor_cores_twice_as_long_as_fp16() -> None:
     half, whole = (on_tensor_cores(1e12, compute) for compute in ("f16", "tf32x3"))
     assert whole == pytest.approx(2 * half)
 
 
-def test_a_trait_is_a_factor_of_the_tensor_cores_too() -> None:
+def test_a_trait_scales_tensor_cores_too() -> None:
     slow, fast = (on_tensor_cores(1e12, "f16", traits={"8x16": factor}) for factor in (3.0, 1.0))
     assert slow == pytest.approx(3 * fast)
 
 
-def test_without_tensor_cores_it_takes_for_ever() -> None:
+def test_without_tensor_cores_it_takes_infinitely_long() -> None:
     assert math.isinf(on_tensor_cores(1e6, "bf16", find("t4")))
     assert math.isfinite(on_tensor_cores(0, "bf16", find("t4")))
 
 
-def test_instructions_beside_tensor_cores_are_no_multiply_adds_of_fp32_units() -> None:
+def test_tensor_core_kernels_do_not_wait_for_fp32_units() -> None:
     # Where a scheduler has 16 fp32 units, a multiply-add takes 2 cycles, another instruction 1.
     a100, slots = find("a100"), {"slot": 0.01, "copy": 1e-9}
     assert on_tensor_cores(1.0, "f16", a100, **slots) < on_tensor_cores(0.0, "f16", a100, **slots)
 
 
-def test_the_coefficients_say_what_they_were_fitted_to() -> None:
+def test_the_coefficients_have_their_provenance() -> None:
     data = json.loads(resources.files("autotune").joinpath("data/cost.json").read_text())
     assert data["provenance"].keys() >= {"date", "devices", "recordings", "summary"}
     assert data["provenance"]["recordings"]

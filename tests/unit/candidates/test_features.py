@@ -19,15 +19,15 @@ from autotune.problem import Problem
 AREA, ASPECT, TURNS, THREADS, SHARED, RESIDENT, BLOCKS, REGISTERS, FILLED = range(9)
 
 
-def some(problem: Problem, family: str, count: int = 50) -> list[Config]:
+def sample(problem: Problem, family: str, count: int = 50) -> list[Config]:
     return [*space.spread(space.feasible(problem, H100, family).configs, count)]
 
 
-SIMT = some(SQUARE, "simt")
+SIMT = sample(SQUARE, "simt")
 
 
-def described(configs: list[Config], known: list[Resources | None] | None = None) -> Description:
-    return features.of_products(configs, SQUARE, H100, known or [None] * len(configs))
+def described(configs: list[Config], compiled: list[Resources | None] | None = None) -> Description:
+    return features.of_products(configs, SQUARE, H100, compiled or [None] * len(configs))
 
 
 @pytest.mark.parametrize(
@@ -43,29 +43,29 @@ def described(configs: list[Config], known: list[Resources | None] | None = None
 def test_every_configuration_of_every_family_is_described(
     problem: Problem, families: list[str]
 ) -> None:
-    configs = [config for family in families for config in some(problem, family)]
-    given = features.of_products(configs, problem, H100, [None] * len(configs))
-    assert given.features.shape == (len(configs), 9)
-    assert np.isfinite(given.features).all()
-    assert given.predicted is not None
-    assert (given.predicted > 0).all()
+    configs = [config for family in families for config in sample(problem, family)]
+    description = features.of_products(configs, problem, H100, [None] * len(configs))
+    assert description.features.shape == (len(configs), 9)
+    assert np.isfinite(description.features).all()
+    assert description.predicted is not None
+    assert (description.predicted > 0).all()
 
 
 def test_tiles_have_the_logarithms_of_their_area_and_aspect() -> None:
     tiles = np.array([(config.integer("bm"), config.integer("bn")) for config in SIMT])
-    found = described(SIMT).features
-    assert found[:, AREA] == pytest.approx(np.log2(tiles.prod(1)))
-    assert found[:, ASPECT] == pytest.approx(np.log2(tiles[:, 0] / tiles[:, 1]))
+    columns = described(SIMT).features
+    assert columns[:, AREA] == pytest.approx(np.log2(tiles.prod(1)))
+    assert columns[:, ASPECT] == pytest.approx(np.log2(tiles[:, 0] / tiles[:, 1]))
 
 
-def test_the_last_wave_is_filled_by_a_share() -> None:
-    found = described(SIMT).features
-    at_once = np.round(2 ** found[:, RESIDENT]) * H100.sms
-    waves = np.round(2 ** found[:, BLOCKS]) / at_once
-    assert found[:, FILLED] == pytest.approx(waves / np.ceil(waves))
+def test_the_fill_of_waves_is_a_feature() -> None:
+    columns = described(SIMT).features
+    at_once = np.round(2 ** columns[:, RESIDENT]) * H100.sms
+    waves = np.round(2 ** columns[:, BLOCKS]) / at_once
+    assert columns[:, FILLED] == pytest.approx(waves / np.ceil(waves))
 
 
-def test_what_was_compiled_tells_its_registers_and_occupancy() -> None:
+def test_compiled_resources_replace_the_estimate() -> None:
     config = SIMT[0]
     estimate = find("simt").estimate(config)
     heavy = replace(estimate, registers=255)
@@ -75,14 +75,14 @@ def test_what_was_compiled_tells_its_registers_and_occupancy() -> None:
     assert after[RESIDENT] < before[RESIDENT]
 
 
-def test_what_one_is_told_of_does_not_depend_on_the_others() -> None:
+def test_a_description_ignores_other_configurations() -> None:
     assert np.array_equal(described(SIMT).features[7], described([SIMT[7]]).features[0])
 
 
-def test_a_kernel_of_the_users_is_described_without_a_model() -> None:
+def test_user_kernels_are_described_without_a_model() -> None:
     plans = [plan(config, SQUARE) for config in SIMT]
-    taken = [find("simt").estimate(config) for config in SIMT]
-    given = features.of_plans(plans, H100, taken)
+    resources = [find("simt").estimate(config) for config in SIMT]
+    description = features.of_plans(plans, H100, resources)
     ours = described(SIMT).features
-    assert given.predicted is None
-    assert given.features[:, : RESIDENT - THREADS] == pytest.approx(ours[:, THREADS:RESIDENT])
+    assert description.predicted is None
+    assert description.features[:, : RESIDENT - THREADS] == pytest.approx(ours[:, THREADS:RESIDENT])

@@ -35,16 +35,16 @@ def test_an_h100_has_thousands_of_configurations_at_4096() -> None:
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
 def test_legal_and_rejected_add_up_to_all_combinations(family: str, problem: Problem) -> None:
     problem = replace(problem, compute=registry.find(family).precisions[0])
-    found = space.feasible(problem, H100, family)
+    found_space = space.feasible(problem, H100, family)
     everything = prod(map(len, registry.find(family).domain(problem, H100).values()))
-    assert len(found.configs) + sum(found.rejected.values()) == everything
+    assert len(found_space.configs) + sum(found_space.rejected.values()) == everything
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_enumeration_agrees_with_checking_one_by_one(family: str) -> None:
+def test_enumeration_agrees_with_single_checks(family: str) -> None:
     problem = Problem(37, 53, 71, registry.find(family).precisions[0])
-    found = space.feasible(problem, H100, family).configs[::97]
-    assert [space.rejection(config, problem, H100) for config in found] == [None] * len(found)
+    sample = space.feasible(problem, H100, family).configs[::97]
+    assert [space.rejection(config, problem, H100) for config in sample] == [None] * len(sample)
 
 
 @pytest.mark.parametrize("device", ["t4", "a100", "rtx-4090", "h100"])
@@ -52,20 +52,20 @@ def test_every_device_since_turing_has_configurations(device: str) -> None:
     assert len(space.feasible(SQUARE, find(device)).configs) > 500
 
 
-def test_a_device_without_cp_async_gets_none() -> None:
-    found = space.feasible(Problem(256, 256, 256), find("t4"))
-    assert {config.values["copy"] for config in found.configs} == {"staged"}
+def test_devices_without_cp_async_stage_copies() -> None:
+    configs = space.feasible(Problem(256, 256, 256), find("t4")).configs
+    assert {config.values["copy"] for config in configs} == {"staged"}
 
 
-def test_no_legal_block_needs_more_shared_memory_than_the_device_allows() -> None:
+def test_legal_blocks_fit_the_shared_memory() -> None:
     t4 = find("t4")
     problem = Problem(512, 512, 512)
     plans = (
         registry.find("simt").plan(config, problem, Alignment.dense(problem))
         for config in space.feasible(problem, t4).configs
     )
-    taken = (launch.shared for plan in plans for launch in plan.launches)
-    assert max(taken) <= t4.shared_per_block_optin
+    shared = (launch.shared for plan in plans for launch in plan.launches)
+    assert max(shared) <= t4.shared_per_block_optin
 
 
 TILES = {"bm": 128, "bn": 256, "wm": 64, "wn": 64, "tm": 16, "tn": 8, "bk": 16}
@@ -73,7 +73,7 @@ TILES = {"bm": 128, "bn": 256, "wm": 64, "wn": 64, "tm": 16, "tn": 8, "bk": 16}
 
 def large_tiles() -> Config:
     """128 x 256 tiles, which 50,176 bytes of shared memory hold in two stages."""
-    first = {name: some[0] for name, some in registry.find("simt").domain(SQUARE, H100).items()}
+    first = {name: values[0] for name, values in registry.find("simt").domain(SQUARE, H100).items()}
     return Config.of("simt", {**first, **TILES, "copy": "async", "fragments": 2})
 
 
@@ -87,21 +87,21 @@ def large_tiles() -> Config:
         ({"bm": 96}, "value", "bm=96 is none of .*64, 128"),
     ],
 )
-def test_a_rejection_has_its_reason_and_its_numbers(
+def test_a_rejection_names_reason_and_numbers(
     values: dict[str, int | str], reason: str, numbers: str
 ) -> None:
     assert space.rejection(large_tiles(), SQUARE, H100) is None
-    found = space.rejection(changed(large_tiles(), **values), SQUARE, H100)
-    assert found is not None
-    assert found.reason == reason
-    assert re.search(numbers, found.detail)
+    rejection = space.rejection(changed(large_tiles(), **values), SQUARE, H100)
+    assert rejection is not None
+    assert rejection.reason == reason
+    assert re.search(numbers, rejection.detail)
 
 
-def test_what_no_block_of_the_device_can_have_is_said_in_bytes() -> None:
+def test_shared_memory_rejections_name_the_bytes() -> None:
     small = replace(H100, shared_per_block_optin=49152)
-    found = space.rejection(large_tiles(), SQUARE, small)
-    assert str(found).startswith("shared memory: needs 50176 bytes a block, ")
-    assert str(found).endswith("allows 49152")
+    rejection = space.rejection(large_tiles(), SQUARE, small)
+    assert str(rejection).startswith("shared memory: needs 50176 bytes a block, ")
+    assert str(rejection).endswith("allows 49152")
 
 
 def test_a_missing_parameter_is_named() -> None:
@@ -129,7 +129,9 @@ def test_few_configurations_are_all_spread() -> None:
 
 def test_a_spread_is_small_and_sees_every_value() -> None:
     configs = space.feasible(Problem(1024, 1024, 1024), find("t4")).configs
-    some = space.spread(configs, 6000)
-    assert len(some) <= 6000
+    sample = space.spread(configs, 6000)
+    assert len(sample) <= 6000
     for name, _ in configs[0].params:
-        assert {one.values[name] for one in some} == {one.values[name] for one in configs}, name
+        assert {config.values[name] for config in sample} == {
+            config.values[name] for config in configs
+        }, name

@@ -1,4 +1,4 @@
-"""What `gemv` rejects, and what it launches."""
+"""Rejections and launches of `gemv`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def changed(config: Config, **values: int) -> Config:
     return Config.of("gemv", {**config.values, **values})
 
 
-def test_is_for_sixteen_rows_or_columns_at_most() -> None:
+def test_serves_at_most_16_rows_or_columns() -> None:
     rejections = [
         space.rejection(CONFIG, Problem(*shape, 64), H100) for shape in ((17, 64), (64, 17))
     ]
-    assert [str(one) for one in rejections] == [
+    assert [str(rejection) for rejection in rejections] == [
         "shape: 17x64 has no side of at most 16",
         "shape: 64x17 has no side of at most 16",
     ]
@@ -87,13 +87,11 @@ def test_is_for_sixteen_rows_or_columns_at_most() -> None:
         ),
     ],
 )
-def test_what_cannot_be_fast_is_rejected_with_its_numbers(
-    values: dict[str, int], text: str, reason: str
-) -> None:
+def test_rejections_name_reason_and_numbers(values: dict[str, int], text: str, reason: str) -> None:
     assert str(space.rejection(changed(CONFIG, **values), Problem.parse(text), H100)) == reason
 
 
-def test_cp_async_is_not_asked_of_older_devices() -> None:
+def test_stages_need_cp_async() -> None:
     rejection = space.rejection(CONFIG, Problem(8, 4096, 4096), find("t4"))
     assert rejection is not None
     assert rejection.reason == "copy"
@@ -112,45 +110,45 @@ sizes = st.one_of(st.integers(1, 64), st.integers(1, 2**20))
     st.booleans(),
     st.sampled_from(("h100", "t4")),
 )
-def test_every_flat_problem_has_a_configuration(
-    rows: int, length: int, k: int, layout: str, batch: int, turned: bool, device: str
+def test_every_skinny_problem_has_a_configuration(
+    rows: int, length: int, k: int, layout: str, batch: int, transposed: bool, device: str
 ) -> None:
-    m, n = (length, rows) if turned else (rows, length)
+    m, n = (length, rows) if transposed else (rows, length)
     problem = Problem(m, n, k, layout=layout, batch=batch)
     assert space.feasible(problem, find(device), "gemv").configs
 
 
 @pytest.mark.parametrize("shape", ["1x4096x4096", "8x4096x4096", "16x4096x4096", "4096x8x4096"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_there_are_hundreds_to_choose_from_but_not_more(shape: str, layout: str) -> None:
+def test_shapes_have_200_to_3000_configurations(shape: str, layout: str) -> None:
     problem = replace(Problem.parse(shape), layout=layout)
     assert 200 <= len(space.feasible(problem, H100, "gemv").configs) <= 3000
 
 
-def test_the_grid_has_the_strips_the_shares_and_the_batch() -> None:
+def test_grid_has_strips_splits_and_batch() -> None:
     (launch,) = plan(CONFIG, Problem(8, 4097, 4096, batch=3)).launches
     assert (launch.grid, launch.block) == ((33, 8, 3), (128, 1, 1))
 
 
-def test_shares_are_whole_vectors_of_k() -> None:
-    shares = [
+def test_splits_are_whole_vectors_of_k() -> None:
+    steps = [
         plan(CONFIG, Problem(8, 512, k)).launches[0].arguments[-3].value for k in (4096, 4091, 513)
     ]
-    assert shares == [512, 512, 68]
+    assert steps == [512, 512, 68]
 
 
 @pytest.mark.parametrize(
     ("shape", "layout", "template"),
     [
         ((8, 512, 512), "nt", (0, 1, 0)),
-        # C^T = op(B)^T op(A)^T: what was stored transposed no longer is, and the other way round.
+        # C^T = op(B)^T op(A)^T: the layouts trade places and turn over.
         ((512, 8, 512), "nn", (1, 1, 1)),
         ((512, 8, 512), "nt", (0, 1, 1)),
         ((512, 8, 512), "tn", (1, 0, 1)),
         ((512, 8, 512), "tt", (0, 0, 1)),
     ],
 )
-def test_few_columns_are_few_rows_of_the_transpose(
+def test_few_columns_compute_the_transpose(
     shape: tuple[int, int, int], layout: str, template: tuple[int, int, int]
 ) -> None:
     launched = plan(ACROSS_K, Problem(*shape, layout=layout))
@@ -159,9 +157,9 @@ def test_few_columns_are_few_rows_of_the_transpose(
     )
 
 
-def test_the_transpose_exchanges_the_operands_and_keeps_c() -> None:
+def test_the_transpose_swaps_operands_and_keeps_c() -> None:
     (launch,) = plan(ACROSS_K, Problem(512, 8, 256)).launches
-    assert [one.value for one in launch.arguments[:15]] == [
+    assert [argument.value for argument in launch.arguments[:15]] == [
         *("b", "ldb", "a", "lda", "c", "ldc", 8, 512, 256, "alpha", "beta", "bias"),
         *("stride_b", "stride_a", "stride_c"),
     ]
@@ -170,7 +168,7 @@ def test_the_transpose_exchanges_the_operands_and_keeps_c() -> None:
 @pytest.mark.parametrize(
     ("layout", "widths"), [("nn", (1, 2)), ("nt", (4, 2)), ("tn", (4, 2)), ("tt", (1, 2))]
 )
-def test_vectors_of_rows_are_as_wide_as_the_operand_allows_unless_turned(
+def test_vectors_follow_the_alignment_unless_transposed(
     layout: str, widths: tuple[int, int]
 ) -> None:
     launched = plan(CONFIG, Problem(8, 512, 512, layout=layout), Alignment(a=4, b=2, c=1))
@@ -182,29 +180,31 @@ def test_vectors_never_cross_the_end_of_a_row() -> None:
     aligned = Alignment(4, 4, 4)
     widths = [
         (argument(launched, "VA"), argument(launched, "VB"))
-        for launched in (plan(CONFIG, replace(odd, layout=each), aligned) for each in ("nt", "tn"))
+        for launched in (
+            plan(CONFIG, replace(odd, layout=layout), aligned) for layout in ("nt", "tn")
+        )
     ]
     assert widths == [(2, 2), (2, 1)]
 
 
-def test_the_alignment_of_the_exchanged_operands_is_exchanged() -> None:
+def test_the_transpose_swaps_the_alignment() -> None:
     launched = plan(ACROSS_K, Problem(512, 8, 512, layout="nt"), Alignment(a=2, b=4, c=1))
     assert (argument(launched, "VA"), argument(launched, "VB")) == (4, 2)
 
 
-def test_shares_leave_whole_tiles_and_count_themselves() -> None:
+def test_splits_store_whole_tiles_and_count() -> None:
     launched = plan(CONFIG, Problem(5, 130, 4096, batch=3))
     strips = 2
     assert launched.workspace == 4 * 8 * 128 * 8 * strips * 3
     assert launched.counters == strips * 3
 
 
-def test_without_shares_there_is_neither_workspace_nor_counter() -> None:
+def test_without_split_k_no_workspace_or_counters() -> None:
     launched = plan(changed(CONFIG, split_k=1), Problem(8, 4096, 4096))
     assert (launched.workspace, launched.counters) == (0, 0)
 
 
-def test_shared_memory_holds_the_stages_or_the_sums() -> None:
+def test_shared_memory_fits_the_stages_or_the_sums() -> None:
     staged = 3 * 4 * (32 * 12 + 128 * 4 * 8)
     sums = 4 * 128 * 8 * 4
     assert GEMV.decode(CONFIG).shared_bytes(b_along_k=False) == staged
@@ -213,7 +213,7 @@ def test_shared_memory_holds_the_stages_or_the_sums() -> None:
 
 
 @pytest.mark.parametrize("config", [CONFIG, ACROSS_K, changed(CONFIG, stages=1)])
-def test_the_estimate_covers_both_ways_of_storing_the_larger_operand(config: Config) -> None:
+def test_the_estimate_covers_every_layout(config: Config) -> None:
     problems = (Problem(8, 512, 512, layout=layout) for layout in LAYOUTS)
     largest = max(plan(config, problem).launches[0].shared for problem in problems)
     assert GEMV.estimate(config).shared == largest
@@ -231,7 +231,7 @@ def test_compiles_without_spills(text: str, device: str) -> None:
     assert (program.spills, program.local) == (0, 0)
 
 
-def test_loads_of_a_batch_are_under_way_together() -> None:
+def test_loads_of_a_batch_are_in_flight_together() -> None:
     """16 vectors of 4 floats that wait for each other take 64 registers."""
     config = Config.parse("gemv:rows=1,columns=4,depth=16,across=32,ways=4,split_k=8,stages=1")
     (launch,) = plan(config, Problem(1, 4096, 4096)).launches
@@ -241,7 +241,9 @@ def test_loads_of_a_batch_are_under_way_together() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 4096, 4096), (4096, 8, 4096)])
-def test_an_untuned_flat_product_is_run_by_it(shape: tuple[int, int, int], tmp_path: Path) -> None:
+def test_lookup_predicts_gemv_for_skinny_problems(
+    shape: tuple[int, int, int], tmp_path: Path
+) -> None:
     answer = lookup(Problem(*shape), H100, Store(tmp_path))
     assert answer is not None
     assert answer.config.family == GEMV.name

@@ -1,4 +1,4 @@
-"""The launches of `mma` and what it rejects, with its reasons and numbers."""
+"""Launches of `mma`, and its rejections with their reasons and numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ODD = Problem(1023, 1025, 1027, "bf16")
 
 
 def changed(**values: int | str) -> Config:
-    """`CONFIG` with other values."""
+    """`CONFIG` with some values changed."""
     assert values.keys() <= CONFIG.values.keys()
     return Config.of("mma", {**CONFIG.values, **values})
 
@@ -35,7 +35,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 
 def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
-    """Template arguments of the product."""
+    """Template arguments of the GEMM's launch."""
     arguments = dict(launched.main.template.arguments)
     return tuple(arguments[name] for name in names)
 
@@ -44,18 +44,18 @@ def values(launched: LaunchPlan) -> list[object]:
     return [argument.value for argument in launched.main.arguments]
 
 
-def rejection(text: str, other: Values, device: str = "h100") -> str:
+def rejection(text: str, changes: Values, device: str = "h100") -> str:
     problem = Problem.parse(text)
-    values: Values = {"compute": problem.compute, **other}
+    values: Values = {"compute": problem.compute, **changes}
     config = changed(**values)
     return str(space.rejection(config, problem, find(device)))
 
 
-def test_the_grid_has_the_tiles_of_c_the_shares_of_k_and_the_batch() -> None:
+def test_grid_has_tiles_splits_and_batch() -> None:
     assert plan(CONFIG, Problem(129, 65, 64, "bf16")).main.grid == (2 * 2, 1, 1)
-    shared = plan(changed(split_k=4), Problem(128, 64, 4096, "bf16", batch=3))
-    assert shared.main.grid == (1, 4, 3)
-    assert (shared.workspace, shared.counters) == (3 * 4 * 4 * 128 * 64, 3)
+    split = plan(changed(split_k=4), Problem(128, 64, 4096, "bf16", batch=3))
+    assert split.main.grid == (1, 4, 3)
+    assert (split.workspace, split.counters) == (3 * 4 * 4 * 128 * 64, 3)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_types_and_products_are_compiled_in(
 
 
 @pytest.mark.parametrize(
-    ("compute", "other", "shared"),
+    ("compute", "changes", "shared"),
     [
         ("bf16", {}, 3 * 64 * (128 + 64) * 2),
         ("tf32", {"bk": 32}, 3 * 32 * (128 + 64) * 4),
         ("bf16", SLICED, 2 * 128 * (16 + 64) * 2),
-        # Three slices leave their tile, and two warps make rows of 32 sums and 8 between.
+        # Three slices store their tiles; two warps store rows of 32 sums, 8 floats apart.
         (
             "bf16",
             {**SLICED, "bm": 32, "wm": 32, "bn": 128, "bk": 32, "store": "staged"},
@@ -89,10 +89,8 @@ def test_types_and_products_are_compiled_in(
         ),
     ],
 )
-def test_shared_memory_holds_the_buffers_or_what_follows_them(
-    compute: str, other: Values, shared: int
-) -> None:
-    config = changed(compute=compute, **other)
+def test_shared_memory_fits_buffers_or_epilogue(compute: str, changes: Values, shared: int) -> None:
+    config = changed(compute=compute, **changes)
     problem = Problem(256, 256, 4096, compute)
     assert plan(config, problem).main.shared == MMA.estimate(config).shared == shared
 
@@ -106,7 +104,7 @@ def test_shared_memory_holds_the_buffers_or_what_follows_them(
         ("tf32", (4, 2, 1), (4, 2, 1)),
     ],
 )
-def test_cp_async_takes_the_widest_vectors_of_any_row(
+def test_cp_async_uses_the_widest_vectors_of_any_row(
     compute: str, alignment: tuple[int, int, int], widths: tuple[int, int, int]
 ) -> None:
     config = changed(compute=compute, bk=32)
@@ -114,23 +112,23 @@ def test_cp_async_takes_the_widest_vectors_of_any_row(
     assert compiled(launched, "VA", "VB", "VC") == widths
 
 
-def test_vectors_that_go_through_registers_end_with_the_row() -> None:
+def test_vectors_through_registers_divide_the_row() -> None:
     config = changed(compute="f16", copy="staged", stages=2)
     launched = plan(config, Problem(64, 126, 68, "f16"), Alignment(8, 8, 8))
     assert compiled(launched, "ASYNC", "VA", "VB", "VC") == (0, 4, 2, 2)
 
 
-def test_copies_that_go_through_registers_end_with_the_row_too() -> None:
+def test_packed_vectors_through_registers_divide_the_row() -> None:
     config = changed(compute="f16", copy="staged", stages=2, pack="ab")
     launched = plan(config, Problem(1023, 1025, 1028, "f16"))
     assert compiled(launched, "VA", "VB") == (4, 1)
 
 
-def test_exchanged_operands_make_the_transposed_product() -> None:
+def test_swap_computes_the_transpose_of_c() -> None:
     problem = Problem(5, 4096, 512, "bf16", layout="nt", epilogue="bias")
     launched = plan(changed(**SWAPPED), problem)
     assert launched.main.grid == (4096 // 64, 1, 1)
-    # op(B)^T is B as it is stored, with rows along K; so is op(A)^T's counterpart.
+    # op(B)^T and op(A)^T are B and A as stored, with rows along K.
     assert compiled(launched, "EXCHANGED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
     assert values(launched)[:6] == ["b", "ldb", "a", "lda", "c", "ldc"]
     assert values(launched)[6:9] == [4096, 5, 512]
@@ -140,15 +138,15 @@ def test_exchanged_operands_make_the_transposed_product() -> None:
 @pytest.mark.parametrize(
     ("layout", "transposed"), [("nn", (1, 1)), ("nt", (0, 1)), ("tn", (1, 0)), ("tt", (0, 0))]
 )
-def test_exchanged_layouts_are_turned(layout: str, transposed: tuple[int, int]) -> None:
+def test_swap_transposes_the_layouts(layout: str, transposed: tuple[int, int]) -> None:
     launched = plan(changed(**SWAPPED), Problem(5, 4096, 512, "bf16", layout=layout))
     assert compiled(launched, "TRANS_A", "TRANS_B") == transposed
 
 
-def test_packed_operands_are_copied_by_one_launch_and_read_in_whole_vectors() -> None:
+def test_one_launch_packs_operands_for_whole_vectors() -> None:
     launched = plan(changed(pack="ab", split_k=2), ODD)
-    copied, product = launched.launches
-    assert (copied.template.kernel, product.template.kernel) == ("pack", "mma")
+    packed, gemm = launched.launches
+    assert (packed.template.kernel, gemm.template.kernel) == ("pack", "mma")
     assert compiled(launched, "VA", "VB", "VC") == (8, 8, 1)
     start_b = 1023 * 1032
     copies = 2 * (start_b + 1027 * 1032)
@@ -160,18 +158,18 @@ def test_packed_operands_are_copied_by_one_launch_and_read_in_whole_vectors() ->
     assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
 
 
-def test_an_operand_that_is_not_packed_is_read_where_it_is() -> None:
+def test_an_unpacked_operand_is_read_in_place() -> None:
     assert values(plan(changed(pack="b"), ODD))[:4] == ["a", "lda", "workspace", 1032]
 
 
-def test_the_work_counts_every_product_of_the_tensor_cores() -> None:
+def test_work_counts_every_tensor_core_product() -> None:
     problem = Problem(1024, 1024, 1024, "tf32x3")
     config = changed(compute="tf32x3", bk=32)
-    done = MMA.work(config, problem)
-    assert done.blocks * done.iterations * done.tensor == 3 * 1024**3
+    work = MMA.work(config, problem)
+    assert work.blocks * work.iterations * work.tensor == 3 * 1024**3
 
 
-def test_exchanged_work_is_told_in_rows_and_columns_of_c() -> None:
+def test_work_of_a_swap_has_rows_and_columns_of_c() -> None:
     assert MMA.work(changed(**SWAPPED), Problem(5, 4096, 512, "bf16")).tile == (8, 64)
 
 
@@ -189,13 +187,13 @@ def test_exchanged_work_is_told_in_rows_and_columns_of_c() -> None:
         "64x64x65536",
     ],
 )
-def test_there_are_some_candidates_and_not_too_many(shape: str, device: str, compute: str) -> None:
+def test_every_shape_has_at_most_6000_candidates(shape: str, device: str, compute: str) -> None:
     problem = Problem.parse(shape, compute=compute)
     assert 0 < len(space.feasible(problem, find(device), "mma").configs) <= 6000
 
 
 @pytest.mark.parametrize("problem", ["64x4096x4096:tf32x3:tt", "513x1025x2048:bf16"])
-def test_the_estimate_is_what_is_launched(problem: str) -> None:
+def test_the_estimate_matches_the_launch(problem: str) -> None:
     parsed = Problem.parse(problem)
     for config in space.spread(space.feasible(parsed, H100, "mma").configs, 200):
         launched, estimate = registry.plan(config, parsed), MMA.estimate(config)
@@ -204,7 +202,7 @@ def test_the_estimate_is_what_is_launched(problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "other", "reason"),
+    ("text", "changes", "reason"),
     [
         ("1024x1024x512:bf16", {}, "None"),
         (
@@ -310,11 +308,11 @@ def test_the_estimate_is_what_is_launched(problem: str) -> None:
         ),
     ],
 )
-def test_rejects_what_cannot_be_fast(text: str, other: Values, reason: str) -> None:
-    assert rejection(text, other) == reason
+def test_rejections_name_reason_and_numbers(text: str, changes: Values, reason: str) -> None:
+    assert rejection(text, changes) == reason
 
 
-def test_a_second_block_is_wanted_where_two_sets_of_fragments_leave_no_room_for_it() -> None:
+def test_min_blocks_2_needs_large_fragments() -> None:
     wide: Values = {"bn": 128, "wm": 64, "min_blocks": 2, "bk": 32, "stages": 4}
     assert rejection("2048x2048x2048:bf16", wide) == "None"
 
@@ -327,15 +325,15 @@ def test_a_second_block_is_wanted_where_two_sets_of_fragments_leave_no_room_for_
         ("v100", "f16", "architecture: f16 needs compute capability 7.5"),
     ],
 )
-def test_needs_tensor_cores_that_know_the_type(device: str, compute: str, reason: str) -> None:
-    said = rejection(f"512x512x512:{compute}", {"copy": "staged", "stages": 2}, device)
-    assert said.startswith(reason)
+def test_tensor_cores_must_support_the_type(device: str, compute: str, reason: str) -> None:
+    message = rejection(f"512x512x512:{compute}", {"copy": "staged", "stages": 2}, device)
+    assert message.startswith(reason)
 
 
-def test_copies_do_not_help_a_device_without_cp_async() -> None:
+def test_packing_needs_cp_async() -> None:
     staged: Values = {"copy": "staged", "stages": 2, "pack": "ab"}
-    said = "pack: registers take vectors that end with their row, wherever it starts"
-    assert rejection("1023x1025x1027:f16", staged, "t4") == said
+    message = "pack: registers take vectors that end with their row, wherever it starts"
+    assert rejection("1023x1025x1027:f16", staged, "t4") == message
 
 
 @pytest.mark.parametrize("device", ["t4", "a100", "rtx 4090"])

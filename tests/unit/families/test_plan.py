@@ -46,12 +46,12 @@ def test_dense_operands_have_the_sizes_of_the_problem() -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("f32", 4), ("tf32", 4), ("f16", 2), ("bf16", 2)])
 def test_a_tensor_map_knows_the_size_of_its_elements(name: Any, size: int) -> None:
-    one = TensorMap("a", 0, name, 64, 64, 1, "lda", "stride_a", (32, 32), 128)
-    assert one.element_bytes == size
+    tensor_map = TensorMap("a", 0, name, 64, 64, 1, "lda", "stride_a", (32, 32), 128)
+    assert tensor_map.element_bytes == size
 
 
-def test_specific_code_is_another_template_of_the_same_expression() -> None:
-    general, specific = (Template("x.cu", "x", (("W", 8),), one) for one in (False, True))
+def test_specific_code_is_a_template_of_its_own() -> None:
+    general, specific = (Template("x.cu", "x", (("W", 8),), flag) for flag in (False, True))
     assert general.expression == specific.expression
     assert general != specific
 

@@ -1,4 +1,4 @@
-"""The naive and the tiled family: what they reject and what they launch."""
+"""Rejections and launches of the naive and the tiled family."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from autotune.families.shared.arguments import type_arguments
 from autotune.families.textbook.naive import NAIVE
 from autotune.families.textbook.tiled import TILED, shared_bytes, widest
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
 
 SQUARE = Problem(4096, 4096, 4096)
 H100 = device.find("h100")
@@ -31,11 +32,11 @@ def _plan(text: str, problem: Problem) -> LaunchPlan:
     return FAMILIES[config.family].plan(config, problem, Alignment.dense(problem))
 
 
-def test_naive_offers_both_mappings_at_three_block_sizes() -> None:
+def test_naive_has_two_mappings_and_three_block_sizes() -> None:
     assert len(space.feasible(SQUARE, H100, "naive").configs) == 6
 
 
-def test_tiled_offers_widths_4_to_32_compiled_or_chosen_at_launch() -> None:
+def test_tiled_has_widths_4_to_32_compiled_in_or_not() -> None:
     assert len(space.feasible(SQUARE, H100, "tiled").configs) == 2 * 29
 
 
@@ -56,7 +57,7 @@ def test_tiled_offers_widths_4_to_32_compiled_or_chosen_at_launch() -> None:
         ),
     ],
 )
-def test_a_block_that_does_not_fit_is_rejected_with_its_numbers(text: str, reason: str) -> None:
+def test_rejections_name_reason_and_numbers(text: str, reason: str) -> None:
     assert str(space.rejection(Config.parse(text), SQUARE, SMALL)) == reason
 
 
@@ -80,7 +81,7 @@ def test_the_widest_tile_follows_from_the_limits(limits: dict[str, int], width: 
     assert widest(replace(H100, **limits)) == width  # type: ignore[arg-type]
 
 
-def test_a_device_without_room_for_any_tile_is_an_error() -> None:
+def test_a_device_too_small_for_any_tile_is_an_error() -> None:
     with pytest.raises(DeviceError, match="4x4 needs 16 threads of 1024 and 128 bytes of shared"):
         widest(replace(H100, shared_per_block=127))
 
@@ -93,14 +94,14 @@ def test_two_fp32_tiles_take_8_bytes_an_element() -> None:
 @pytest.mark.parametrize(
     "text", ["naive:mapping=uncoalesced,block=8", "tiled:tile_width=5,specialized=1"]
 )
-def test_blocks_lie_along_x_where_a_grid_is_widest(text: str, shape: tuple[int, int, int]) -> None:
+def test_blocks_lie_along_x_of_the_grid(text: str, shape: tuple[int, int, int]) -> None:
     (launch,) = _plan(text, Problem(*shape)).launches
     side = launch.block[0]
-    tiles = -(-shape[0] // side) * -(-shape[1] // side)
+    tiles = ceil_div(shape[0], side) * ceil_div(shape[1], side)
     assert launch.grid == (tiles, 1, 1)
 
 
-def test_one_kernel_serves_every_width_chosen_at_launch() -> None:
+def test_an_unspecialized_kernel_serves_every_width() -> None:
     plans = [_plan(f"tiled:tile_width={width},specialized=0", SQUARE) for width in range(4, 33)]
     assert len({plan.launches[0].template for plan in plans}) == 1
 
@@ -128,13 +129,13 @@ def test_the_epilogue_is_compiled_in(epilogue: str, compiled: int) -> None:
 @pytest.mark.parametrize(
     "text", ["naive:mapping=coalesced,block=16", "tiled:tile_width=16,specialized=1"]
 )
-def test_each_matrix_of_a_batch_has_a_layer_of_the_grid(text: str) -> None:
+def test_the_grid_has_a_layer_for_each_matrix(text: str) -> None:
     (launch,) = _plan(text, Problem(64, 32, 8, batch=5)).launches
     assert launch.grid == (8, 1, 5)
 
 
 @pytest.mark.parametrize("family", [NAIVE, TILED], ids=lambda family: family.name)
-def test_the_estimate_is_what_the_plan_launches(family: Family[Any]) -> None:
+def test_the_estimate_matches_the_launch(family: Family[Any]) -> None:
     for config in space.feasible(SQUARE, H100, family.name).configs:
         (launch,) = _plan(str(config), SQUARE).launches
         estimate = family.estimate(config)
@@ -143,19 +144,19 @@ def test_the_estimate_is_what_the_plan_launches(family: Family[Any]) -> None:
 
 @pytest.mark.parametrize("compute", ["f32", "tf32", "tf32x3"])
 @pytest.mark.parametrize("name", ["naive", "tiled", "simt", "gemv"])
-def test_ieee_products_serve_all_that_is_stored_as_fp32(name: str, compute: str) -> None:
+def test_cuda_core_families_serve_fp32_operands(name: str, compute: str) -> None:
     problem = replace(SQUARE, compute=compute)
     assert registry.serving(name, problem) is FAMILIES[name]
 
 
 @pytest.mark.parametrize("compute", ["f16", "bf16"])
 @pytest.mark.parametrize("name", ["naive", "tiled", "simt", "gemv"])
-def test_a_family_is_refused_what_it_does_not_serve(name: str, compute: str) -> None:
+def test_enumeration_refuses_unserved_precisions(name: str, compute: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name} does not compute {compute}"):
         space.feasible(replace(SQUARE, compute=compute), H100, name)
 
 
-def test_a_configuration_of_such_a_family_is_refused_too() -> None:
+def test_plans_refuse_unserved_precisions() -> None:
     config, problem = Config.parse("naive:mapping=coalesced,block=8"), Problem(8, 8, 8, "f16")
     for use in (
         lambda: registry.plan(config, problem),
@@ -168,12 +169,12 @@ def test_a_configuration_of_such_a_family_is_refused_too() -> None:
 @pytest.mark.parametrize(
     ("compute", "least"), [("f32", ["simt", "gemv"]), ("tf32", ["simt", "gemv"]), ("bf16", [])]
 )
-def test_a_search_chooses_from_what_serves(compute: str, least: list[str]) -> None:
+def test_a_search_tries_tensor_cores_first(compute: str, least: list[str]) -> None:
     problem = replace(SQUARE, compute=compute)
-    found = registry.tuned(problem)
-    tensor_cores = [one for one in found if one not in ("simt", "gemv")]
-    assert [*tensor_cores, *least] == list(found)
-    assert all(compute in FAMILIES[one].precisions for one in found)
+    tuned = registry.tuned(problem)
+    tensor_cores = [name for name in tuned if name not in ("simt", "gemv")]
+    assert [*tensor_cores, *least] == list(tuned)
+    assert all(compute in FAMILIES[name].precisions for name in tuned)
     assert compute != "f32" or not tensor_cores
 
 
