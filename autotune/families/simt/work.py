@@ -26,7 +26,7 @@ SPLITS_AT_ONCE, SUMS_AT_ONCE = 4, 16
 
 
 def work(p: SimtParams, problem: Problem) -> Work:
-    """The work of one block, for the cost model. A turn is a k-iteration: a buffer of bk steps."""
+    """The work of one block; a k-iteration multiplies one buffer of bk steps."""
     warps, steps = p.warps, p.bk // p.slices
     loads = warps * steps * (p.tm + p.tn) / VECTOR
     copies, lines = _copies(p, problem)

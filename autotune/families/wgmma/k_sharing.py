@@ -58,7 +58,7 @@ def _cluster_fault(tile: ClusterTile, problem: Problem, device: Device) -> str |
     if 2 * count < device.sms:
         return f"{count} tiles do not keep {device.sms} SMs busy"
     if tile.elements < CLUSTERED_TILE:
-        return f"tiles of {tile_m}x{tile_n} take less time than a cluster's barriers"
+        return f"tiles of {tile_m}x{tile_n} are too small for the blocks of a cluster to wait"
     if (tile_m < tile_n and shape.n > 1) or (tile_n < tile_m and shape.m > 1):
         return f"blocks of {tile_m}x{tile_n} would share the smaller operand"
     rows, columns = tile.grid(problem)
@@ -122,7 +122,7 @@ def _stream_workers_fault(reduction: WgmmaReduction, workers: int) -> str | None
 def _units_fault(
     sharing: WgmmaKSharing, schedule: Schedule, min_blocks: int, problem: Problem, device: Device
 ) -> str | None:
-    """Workers pay if they take several work units each, other blocks if an SM has several."""
+    """Workers pay if there are more work units than workers, resident blocks if units fill them."""
     workers = sharing.workers
     if sharing.reduction == "stream":
         return None

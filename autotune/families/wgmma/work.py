@@ -28,7 +28,7 @@ VISIBLE_EPILOGUE = 0.25
 
 
 def work(p: WgmmaParams, problem: Problem) -> Work:
-    """The work of one block, for the cost model. A turn is a k-iteration: a stage of bk elements.
+    """The work of one block; a k-iteration multiplies one stage of bk elements of K.
 
     Tiles count as blocks even if resident workers take several one after the other: they fall on
     the SMs in the same waves.

@@ -227,7 +227,7 @@ def test_short_side_is_covered_exactly() -> None:
         (
             {**SHARED, "cluster": "2x1"},
             "1024x1024x8192:bf16",
-            "clusters: tiles of 64x64 take less time than a cluster's barriers",
+            "clusters: tiles of 64x64 are too small for the blocks of a cluster to wait",
         ),
         (
             {"cluster": "1x2"},
