@@ -40,10 +40,13 @@ class Config:
         match = _TEXT.fullmatch(text.strip())
         if match is None:
             raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
-        pairs = [pair.partition("=") for pair in (match[2] or "").split(",") if pair]
-        if any(not (name and separator and value) for name, separator, value in pairs):
-            raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
-        return cls(match[1], tuple((name, _value(value)) for name, _, value in pairs))
+        params: list[tuple[str, Value]] = []
+        for pair in filter(None, (match[2] or "").split(",")):
+            name, _, value = pair.partition("=")
+            if not (name and value):
+                raise ConfigError(f"malformed configuration {text!r}; give family:name=value,...")
+            params.append((name, _value(value)))
+        return cls(match[1], tuple(params))
 
     def __str__(self) -> str:
         pairs = ",".join(f"{name}={value}" for name, value in self.params)
