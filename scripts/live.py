@@ -175,10 +175,10 @@ def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:
 def recorded_us(problem: Problem, folder: Path) -> float:
     """The fastest time of the problem's recording; infinite if there is none."""
     try:
-        found = recording.Recording.load(folder / f"{problem.slug}.json.gz")
+        recorded = recording.Recording.load(folder / f"{problem.slug}.json.gz")
     except NotFoundError:
         return float("inf")
-    return min(row.outcome.time_us for row in found.rows if isinstance(row.outcome, Measurement))
+    return min(row.outcome.time_us for row in recorded.rows if isinstance(row.outcome, Measurement))
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
@@ -207,10 +207,10 @@ def shown(row: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def table(found: dict[str, dict[str, float]]) -> Table:
-    shown = Table("medians", *found)
-    for name in found["cold"]:
-        shown.add_row(name, *(f"{found[kind].get(name, float('nan')):.2f}" for kind in found))
+def table(medians: dict[str, dict[str, float]]) -> Table:
+    shown = Table("medians", *medians)
+    for name in medians["cold"]:
+        shown.add_row(name, *(f"{medians[kind].get(name, float('nan')):.2f}" for kind in medians))
     return shown
 
 

@@ -165,7 +165,7 @@ def run(task: Task) -> Run:
         import kernel_tuner_replay
 
         asked = kernel_tuner_replay.search(space, name, task.seed, task.evaluations, seen)
-        trials, seconds = [Trial(one, seen[one]) for one in asked.configs], asked.seconds
+        trials, seconds = [Trial(config, seen[config]) for config in asked.configs], asked.seconds
     else:
         trials, seconds = searched(space, task, seen)
     again = Random(f"again {task.seed}") if task.rematch else None

@@ -103,8 +103,8 @@ def _of_recording(recording: Recording, blind: bool) -> Space:
     describe: Describe | None = None
     if not blind:
         runner, problem = ReplayRunner(recording), recording.problem
-        there = candidates(problem, runner, AUTO, lambda _: False)
-        configs, first = there.configs, guesses(there.ranked, problem, ())
+        ranked = candidates(problem, runner, AUTO, lambda _: False)
+        configs, first = ranked.configs, guesses(ranked.ranked, problem, ())
         describe = GemmTunable(problem).describe(recording.device)
     return Space(
         outcomes={config: rows[config].outcome for config in configs},

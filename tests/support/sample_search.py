@@ -53,9 +53,9 @@ def searched(configs: Sequence[Config], count: int) -> Search:
     return Search(configs, told=map(result, configs[:count]))
 
 
-def hint(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+def hint(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:
     """A model that errs by a twentieth."""
-    del known
+    del resources
     wrong = np.array(
         [0.05 * math.sin(50 * config.integer("a") + 9 * config.integer("d")) for config in configs]
     )

@@ -91,7 +91,7 @@ class Search:
 
     def ask(self) -> Config | None:
         """The next configuration to try; None if all have been proposed."""
-        if self._read().taken.all():
+        if self._read().used.all():
             return None
         trial = self._study.ask(self._space.distributions)
         config = self._configs[self._space.index(trial.params)]
@@ -103,7 +103,7 @@ class Search:
 
         For a device that would otherwise wait: other configurations promise more.
         """
-        if self._surrogate is None or self._read().taken.all():
+        if self._surrogate is None or self._read().used.all():
             return None
         left = self._history.left
         index = self._surrogate.spare(left, lambda index: fits(self._configs[index]))

@@ -27,7 +27,7 @@ class History:
     """Configurations by their indices: which are running, which are finished, which are left.
 
     Attributes:
-        taken: for each configuration whether it is running or finished.
+        used: for each configuration whether it is running or finished.
         told: indices of finished ones, in the order they finished.
         values: the value of each of `told`: the logarithm of its time, infinite for a failure.
         pending: indices of running ones, in the order they started.
@@ -37,7 +37,7 @@ class History:
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
-        self.taken: Mask = np.zeros(space.count, bool)
+        self.used: Mask = np.zeros(space.count, bool)
         self.told: list[int] = []
         self.values: list[float] = []
         self.pending: dict[int, None] = {}
@@ -59,18 +59,18 @@ class History:
 
     def start(self, index: int) -> None:
         """A configuration is being tried, here or in another process."""
-        self.taken[index] = True
+        self.used[index] = True
         self.pending[index] = None
 
     def release(self, index: int) -> None:
         """A configuration that was being tried is free again."""
         if index in self.pending:
             del self.pending[index]
-            self.taken[index] = False
+            self.used[index] = False
 
     def finish(self, index: int, value: float) -> None:
         """A configuration was tried."""
-        self.taken[index] = True
+        self.used[index] = True
         self.pending.pop(index, None)
         self.told.append(index)
         self.values.append(value)
@@ -83,7 +83,7 @@ class History:
     @property
     def left(self) -> Mask:
         """The configurations to choose from: those of families far behind only if no others are."""
-        free = ~self.taken
+        free = ~self.used
         behind = [family for family in self._counts if self._behind(family)]
         hopeful = free & ~np.isin(self._space.families, behind) if behind else free
         return hopeful if hopeful.any() else free

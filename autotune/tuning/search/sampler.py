@@ -98,7 +98,7 @@ class FeasibleSampler(BaseSampler):
         for place, index in enumerate(guesses):
             if place >= sure and self._history.told:
                 return
-            if not self._history.taken[index]:
+            if not self._history.used[index]:
                 yield index
 
     def _choose(self, study: Study, trial: FrozenTrial) -> int:

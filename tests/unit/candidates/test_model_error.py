@@ -18,16 +18,16 @@ from autotune.problem import Problem
 
 def sample(width: int, error: float, problem: Problem = SQUARE, device: Device = H100) -> Sample:
     """A time `error` times as long as the cost model predicts."""
-    config, taken = tiled(width), Resources(width**2, 32, 8 * width**2)
-    time_us = error * cost.predict(config, problem, device, taken)
-    return Sample(config, taken, time_us, problem, device)
+    config, resources = tiled(width), Resources(width**2, 32, 8 * width**2)
+    time_us = error * cost.predict(config, problem, device, resources)
+    return Sample(config, resources, time_us, problem, device)
 
 
 def error(model: ModelError, width: int, problem: Problem = SQUARE) -> float:
     """The predicted error of the cost model, as a factor."""
-    taken = Resources(width**2, 32, 8 * width**2)
-    (time_us,) = model.predict([tiled(width)], problem, [taken]).times
-    return float(time_us / cost.predict(tiled(width), problem, H100, taken))
+    resources = Resources(width**2, 32, 8 * width**2)
+    (time_us,) = model.predict([tiled(width)], problem, [resources]).times
+    return float(time_us / cost.predict(tiled(width), problem, H100, resources))
 
 
 def deviation(model: ModelError, width: int, problem: Problem = SQUARE) -> float:

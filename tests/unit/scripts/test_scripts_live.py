@@ -73,9 +73,9 @@ def test_number_of_configurations_can_be_limited() -> None:
 def test_our_tuning_searches_the_contest() -> None:
     configs = kept()
     part = RestrictedGemm(PROBLEM, "simt", configs)
-    there = part.candidates(FakeRunner(time_of), lambda one: one == configs[3], survey=5)
-    assert len(there.ranked) <= 5
-    assert {*there.configs} == {*configs} - {configs[3]}
+    candidates = part.candidates(FakeRunner(time_of), lambda config: config == configs[3], survey=5)
+    assert len(candidates.ranked) <= 5
+    assert {*candidates.configs} == {*configs} - {configs[3]}
 
 
 def test_our_trace_has_each_best_with_its_time(
@@ -101,7 +101,9 @@ def test_kernel_tuner_times_are_milliseconds() -> None:
         {"bm": 3, "time": 0.6, "timestamp": "1970-01-01 00:01:42+00:00"},
         {"bm": 4, "time": 0.25, "timestamp": "1970-01-01 00:01:43+00:00"},
     ]
-    steps = contenders.steps_of(results, lambda one: Config.of("simt", {"bm": one["bm"]}), 100.0)
+    steps = contenders.steps_of(
+        results, lambda result: Config.of("simt", {"bm": result["bm"]}), 100.0
+    )
     first, last = (Config.of("simt", {"bm": bm}) for bm in (1, 4))
     assert steps == [Step(0.5, 1, first, 500.0), Step(3.0, 4, last, 250.0)]
 
@@ -138,20 +140,20 @@ def test_last_round_times_bests_and_recorded_fastest(tmp_path: Path) -> None:
     recorded().save(path)
     rows = [row for row in Recording.load(path).rows if row.config.family == "simt"]
     failed = next(row.config for row in rows if isinstance(row.outcome, Failure))
-    there = [row.config for row in rows if row.config != rows[3].config]
-    found = live.finalists([a_trace(1, 2, 1)], [path], there)
-    assert found[:2] == [config(1), config(2)]
-    assert (found[2], len(found)) == (FASTEST, 2 + live.RECORDED)
-    assert not {failed, rows[3].config} & {*found}
+    common = [row.config for row in rows if row.config != rows[3].config]
+    bests = live.finalists([a_trace(1, 2, 1)], [path], common)
+    assert bests[:2] == [config(1), config(2)]
+    assert (bests[2], len(bests)) == (FASTEST, 2 + live.RECORDED)
+    assert not {failed, rows[3].config} & {*bests}
 
 
 def test_last_round_times_correct_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "compile", build)
     how = contest()
     wrong, *others = how.configs
-    runner = FakeRunner(lambda one: crash(one) if one == wrong else time_of(one))
+    runner = FakeRunner(lambda config: crash(config) if config == wrong else time_of(config))
     judged = live.judge(how, runner, how.configs, tmp_path)
-    assert judged == {one: time_of(one).time_us for one in others}
+    assert judged == {config: time_of(config).time_us for config in others}
 
 
 def test_results_have_provenance() -> None:
@@ -159,8 +161,8 @@ def test_results_have_provenance() -> None:
     target = Target(FakeRunner(time_of), ORIGIN)
     made = live.results(how, target, [a_trace(1, 2)], judged, "5eed")
     assert json.loads(json.dumps(made)) == made
-    known = ("device", "driver", "toolkit", "commit", "evidence", "problem")
-    assert [made[name] for name in known] == [
+    fields = ("device", "driver", "toolkit", "commit", "evidence", "problem")
+    assert [made[name] for name in fields] == [
         *(H100.name, "13.0", "NVRTC 13.5", "5eed", "measured", str(PROBLEM))
     ]
     assert made["best"] == {"config": str(config(2)), "us": 100.0}
@@ -191,8 +193,8 @@ def gpu() -> Any:
 def test_kernel_tuner_launches_the_same_grid(gpu: Any) -> None:
     configs = kept()
     kernel = gpu.Kernel(PROBLEM, configs)
-    for one in configs[::17]:
-        made, launch = gpu.instance(kernel, one), registry.plan(one, PROBLEM).main
+    for config in configs[::17]:
+        made, launch = gpu.instance(kernel, config), registry.plan(config, PROBLEM).main
         assert (made.grid, made.threads, made.shared) == (launch.grid, launch.block, launch.shared)
 
 
@@ -213,17 +215,17 @@ def test_kernel_tuner_sees_exactly_the_contest(gpu: Any) -> None:
 def test_varying_arguments_follow_the_parameters(gpu: Any) -> None:
     configs = kept()
     kernel = gpu.Kernel(PROBLEM, configs)
-    given = kernel.arguments({"a": "A", "b": "B", "c": "C"})
-    for one in configs[::17]:
-        params = dict(zip(kernel.grid.values, kernel.grid.points[one], strict=True))
-        chosen = [each(params) if callable(each) else each for each in given]
+    arguments = kernel.arguments({"a": "A", "b": "B", "c": "C"})
+    for config in configs[::17]:
+        params = dict(zip(kernel.grid.values, kernel.grid.points[config], strict=True))
+        chosen = [each(params) if callable(each) else each for each in arguments]
         assert (chosen[0], chosen[2], chosen[4]) == ("A", "B", "C")
         group = next(
             place
-            for place, argument in enumerate(registry.plan(one, PROBLEM).main.arguments)
+            for place, argument in enumerate(registry.plan(config, PROBLEM).main.arguments)
             if place > 14 and argument.type == "i32"
         )
-        assert chosen[group] == one.integer("group")
+        assert chosen[group] == config.integer("group")
 
 
 class FakeCupy:
@@ -308,9 +310,11 @@ def test_kernel_tuner_searches_on_a_fake_gpu(
     assert trace.chosen in how.configs
     constants, grid, threads, arguments, shared = fake.launched[-1]
     launches = [registry.plan(config, PROBLEM).main for config in how.configs]
-    found = [one for one in launches if dict(one.template.arguments) == constants]
-    assert (grid, threads, shared) in {(one.grid, one.block, one.shared) for one in found}
-    assert len(arguments) == len(found[0].arguments)
+    matching = [launch for launch in launches if dict(launch.template.arguments) == constants]
+    assert (grid, threads, shared) in {
+        (launch.grid, launch.block, launch.shared) for launch in matching
+    }
+    assert len(arguments) == len(matching[0].arguments)
 
 
 def test_interrupted_contest_keeps_its_trace(gpu: Any, tmp_path: Path) -> None:
@@ -323,11 +327,11 @@ def test_interrupted_contest_keeps_its_trace(gpu: Any, tmp_path: Path) -> None:
 def test_rehearsal_needs_no_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gpu.Instance, "compile", lambda *_: b"code")
     monkeypatch.setattr(live, "compile", build)
-    there = space.Space(kept())
-    monkeypatch.setattr(space, "feasible", lambda *_: there)
+    legal = space.Space(kept())
+    monkeypatch.setattr(space, "feasible", lambda *_: legal)
     app = Typer()
     app.command()(live.main)
     words = [str(tmp_path), PROBLEM.shape, "--device", "h100", "--dry-run"]
     ran = CliRunner().invoke(app, words, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
-    assert f"sees {len(there.configs)} configurations" in " ".join(ran.output.split())
+    assert f"sees {len(legal.configs)} configurations" in " ".join(ran.output.split())

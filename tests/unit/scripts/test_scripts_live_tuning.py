@@ -65,8 +65,8 @@ def test_fastest_ignores_failed_trials() -> None:
 
 def test_medians_cover_all_runs() -> None:
     runs = [{**run().summary(100.0), "good_s": good} for good in (1.0, 5.0, 2.0)]
-    found = live.medians(runs)
-    assert (found["good_s"], found["trials"], found["late"]) == (2.0, 4, 0)
+    middle = live.medians(runs)
+    assert (middle["good_s"], middle["trials"], middle["late"]) == (2.0, 4, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_medians_cover_all_runs() -> None:
 def test_never_found_counts_as_infinite(
     good: tuple[float | None, ...], median: float | None, late: int
 ) -> None:
-    found = live.medians([{**run().summary(100.0), "good_s": one} for one in good])
-    assert (found.get("good_s"), found["late"]) == (median, late)
+    middle = live.medians([{**run().summary(100.0), "good_s": seconds} for seconds in good])
+    assert (middle.get("good_s"), middle["late"]) == (median, late)
 
 
 def test_fastest_recorded_time_is_read(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_row_is_one_line() -> None:
 
 
 def test_run_reports_events_of_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = live.PROGRAM.replace("observer=", "device='replay:h100', observer=")
-    monkeypatch.setattr(live, "PROGRAM", there)
+    program = live.PROGRAM.replace("observer=", "device='replay:h100', observer=")
+    monkeypatch.setattr(live, "PROGRAM", program)
     told = live.run(Problem(1024, 1024, 1024), 2.0, 0, tmp_path)
     summary = told.summary(told.fastest_us)
     assert summary["trials"] == len(told.of("trial")) > 20

@@ -88,19 +88,19 @@ def test_blind_space_is_complete_and_has_no_guesses(recording: Path) -> None:
 
 def test_space_has_the_guesses_of_tuning(recording: Path) -> None:
     space = spaces.load(recording, False)
-    assert {one.family for one in space.configs} == {"simt"}
+    assert {config.family for config in space.configs} == {"simt"}
     assert space.guesses
 
 
 def test_shares_are_of_the_shortest_time() -> None:
     space = of_times({1: 10.0, 2: 8.0})
-    assert [space.share(one) for one in space.configs] == [0.8, 1.0]
+    assert [space.share(config) for config in space.configs] == [0.8, 1.0]
 
 
 def test_noise_depends_on_the_seed_alone() -> None:
     space = of_times({1: 10.0, 2: 8.0}, spread_us=0.1)
-    first, second, other = (space.drawn(Random(seed)) for seed in (1, 1, 2))
-    assert first == second != other
+    first, second, third = (space.drawn(Random(seed)) for seed in (1, 1, 2))
+    assert first == second != third
 
 
 def a_run(*tried: float) -> Run:
@@ -126,7 +126,7 @@ def test_a_row_has_means_and_counts() -> None:
 
 def test_choice_is_right_if_none_tried_is_much_better() -> None:
     chosen = [Run("any", (0.9, 1.0), (0.9, last), 1.0) for last in (0.9, 0.996, 1.0)]
-    assert [one.right for one in chosen] == [False, True, True]
+    assert [run.right for run in chosen] == [False, True, True]
 
 
 def test_fastest_measured_is_chosen() -> None:
@@ -144,9 +144,9 @@ def test_rematch_decides_by_new_times() -> None:
 
 def test_tied_leaders_are_decided_by_resources() -> None:
     space = of_times({1: 10.0, 2: 10.1}, spread_us=0.5)
-    taken = {config(1): Resources(256, 128, 0), config(2): Resources(256, 64, 0)}
-    space = replace(space, resources=taken)
-    trials = [Trial(one, Measurement(10.0)) for one in space.configs]
+    resources = {config(1): Resources(256, 128, 0), config(2): Resources(256, 64, 0)}
+    space = replace(space, resources=resources)
+    trials = [Trial(config, Measurement(10.0)) for config in space.configs]
 
     class Silent(Random):
         def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:  # noqa: ARG002
@@ -174,10 +174,10 @@ def test_a_run_tries_each_configuration_once(recording: Path, window: int) -> No
 
 
 def test_a_run_follows_from_its_seed(recording: Path) -> None:
-    first, second, other = (
+    first, second, third = (
         replay.run(task(recording, "tpe", seed=seed)).tried for seed in (1, 1, 2)
     )
-    assert first == second != other
+    assert first == second != third
 
 
 def run(*words: object) -> Result:
@@ -197,15 +197,15 @@ def test_prints_rows_and_writes_provenance(recording: Path, tmp_path: Path) -> N
     assert [row["method"] for row in made["rows"]] == ["tpe", "random"]
     assert {row["runs"] for row in made["rows"]} == {3}
     assert made["optimum_us"] == FASTEST_US
-    known = ("problem", "device", "driver", "toolkit", "commit", "evaluations")
-    assert [made[name] for name in known] == [
+    fields = ("problem", "device", "driver", "toolkit", "commit", "evaluations")
+    assert [made[name] for name in fields] == [
         *("256x256x256:f32:nn", "NVIDIA H100 80GB HBM3", "13.0", "NVRTC 13.5", "5eed", 20)
     ]
 
 
 def test_runs_can_be_shared_by_processes(recording: Path) -> None:
     tasks = [task(recording, seed=seed) for seed in range(2)]
-    assert [one.tried for one in replay.done(tasks, 2)] == [replay.run(one).tried for one in tasks]
+    assert [run.tried for run in replay.done(tasks, 2)] == [replay.run(run).tried for run in tasks]
 
 
 @pytest.mark.parametrize("words", [("--sampler", "magic"), ("--kernel-tuner", "magic")])
@@ -275,11 +275,11 @@ def test_a_strategy_tries_configurations_of_the_space_once(
 
 def test_kernel_tuner_run_follows_from_its_seed(theirs: Any, recording: Path) -> None:
     space = spaces.load(recording, True)
-    first, second, other = (
+    first, second, third = (
         theirs.search(space, "genetic_algorithm", seed, 15, space.outcomes).configs
         for seed in (1, 1, 2)
     )
-    assert first == second != other
+    assert first == second != third
 
 
 @pytest.mark.usefixtures("theirs")

@@ -63,7 +63,8 @@ def test_learned_trials_guide_the_search() -> None:
     search.learn(result(optimum))
     near = [*proposed(search, 20)]
     off = [
-        sum(a[1] != b[1] for a, b in zip(one.params, optimum.params, strict=True)) for one in near
+        sum(a[1] != b[1] for a, b in zip(config.params, optimum.params, strict=True))
+        for config in near
     ]
     assert optimum not in near
     assert min(off) == 1

@@ -175,8 +175,10 @@ def test_faulty_candidate_costs_only_itself(store: Store) -> None:
     runner = Noting("faulty", time_limit=0.5)
     record = go(runner, store)
     runner.close()
-    failed = {one.config: one.outcome for one in told(store) if isinstance(one.outcome, Failure)}
-    stages = {(config.integer("tile_width"), one.stage) for config, one in failed.items()}
+    failed = {
+        trial.config: trial.outcome for trial in told(store) if isinstance(trial.outcome, Failure)
+    }
+    stages = {(config.integer("tile_width"), failure.stage) for config, failure in failed.items()}
     assert stages == {(5, "crash"), (6, "timeout"), (7, "crash"), (8, "crash")}
     assert {key.partition("@")[0] for key in store.quarantined(runner.device)} == {
         str(config) for config in failed
@@ -192,10 +194,10 @@ def test_compiler_crash_costs_only_its_candidate(store: Store) -> None:
 
     runner = FakeRunner()
     record = go(runner, store, compile=frail)
-    failed = [one for one in told(store) if isinstance(one.outcome, Failure)]
-    assert {one.config.integer("tile_width") for one in failed} == {24}
+    failed = [trial for trial in told(store) if isinstance(trial.outcome, Failure)]
+    assert {trial.config.integer("tile_width") for trial in failed} == {24}
     assert all(
-        "SIGABRT" in one.outcome.reason for one in failed if isinstance(one.outcome, Failure)
+        "SIGABRT" in trial.outcome.reason for trial in failed if isinstance(trial.outcome, Failure)
     )
     assert record.best.config == tiled(23, specialized=0)
 

@@ -73,7 +73,7 @@ def run(search: Search, trials: int, seed: int = 0) -> list[Trial]:
 
 def share(trials: list[Trial]) -> float:
     """True time of the optimum over that of the configuration with the best measured time."""
-    return min(map(cost, synthetic())) / cost(min(trials, key=lambda one: one.time_us).config)
+    return min(map(cost, synthetic())) / cost(min(trials, key=lambda trial: trial.time_us).config)
 
 
 def thin() -> list[Config]:
@@ -101,11 +101,11 @@ def of_either(config: Config) -> float:
 
 def asked(search: Search, trials: int) -> list[Config]:
     """Asks and tells over both families."""
-    given: list[Config] = []
-    while len(given) < trials and (config := search.ask()) is not None:
-        given.append(config)
+    proposals: list[Config] = []
+    while len(proposals) < trials and (config := search.ask()) is not None:
+        proposals.append(config)
         search.tell(Trial(config, Measurement(of_either(config))))
-    return given
+    return proposals
 
 
 def both() -> list[Config]:
@@ -125,8 +125,8 @@ def test_families_are_searched_together(sampler: Sampler) -> None:
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_small_but_better_family_is_found(sampler: Sampler) -> None:
     searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
-    found = [min(map(of_either, asked(search, 60))) for search in searches]
-    assert found == [min(map(thin_cost, thin()))] * 3
+    bests = [min(map(of_either, asked(search, 60))) for search in searches]
+    assert bests == [min(map(thin_cost, thin()))] * 3
 
 
 @pytest.mark.parametrize("sampler", LEARNING)
@@ -135,8 +135,8 @@ def test_large_family_overtakes_a_small_one(
 ) -> None:
     monkeypatch.setitem(THIN, "best_us", 1280.0)  # the other family's best takes 1000
     searches = (Search(both(), sampler=sampler, seed=seed) for seed in range(3))
-    found = [min(map(of_either, asked(search, 120))) for search in searches]
-    assert statistics.median(found) < 1100
+    bests = [min(map(of_either, asked(search, 120))) for search in searches]
+    assert statistics.median(bests) < 1100
 
 
 def test_family_is_an_axis_and_gaps_are_none() -> None:
@@ -173,9 +173,9 @@ def test_absent_value_is_at_distance_zero() -> None:
 def test_search_over_families_continues_from_told(sampler: Sampler) -> None:
     configs = both()
     first = asked(Search(configs, sampler=sampler, seed=4), 40)
-    told = [Trial(one, Measurement(of_either(one))) for one in first]
+    told = [Trial(config, Measurement(of_either(config))) for config in first]
     again = asked(Search(configs, sampler=sampler, seed=4, told=told), 40)
-    assert not {one.config for one in told} & set(again)
+    assert not {trial.config for trial in told} & set(again)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -190,7 +190,7 @@ def test_told_configurations_are_not_proposed(sampler: Sampler) -> None:
     configs = synthetic()[::6]
     told = run(Search(configs, sampler=sampler), 60)
     again = run(Search(configs, sampler=sampler, told=told), 1000)
-    assert not {one.config for one in told} & {one.config for one in again}
+    assert not {trial.config for trial in told} & {trial.config for trial in again}
     assert len(told) + len(again) == len(configs)
 
 
@@ -203,7 +203,7 @@ def test_several_may_be_asked_before_one_is_told(sampler: Sampler) -> None:
 
 def test_exhaustive_keeps_the_order() -> None:
     configs = synthetic()[:20]
-    assert [one.config for one in run(Search(configs, sampler="exhaustive"), 20)] == configs
+    assert [trial.config for trial in run(Search(configs, sampler="exhaustive"), 20)] == configs
 
 
 def test_guesses_come_first() -> None:
@@ -226,11 +226,11 @@ def test_another_seed_changes_the_proposals() -> None:
 
 @pytest.mark.parametrize("sampler", LEARNING)
 def test_learning_samplers_beat_random_in_50_trials(sampler: Sampler) -> None:
-    def found(sampler: Sampler, seed: int) -> float:
+    def reached(sampler: Sampler, seed: int) -> float:
         return share(run(Search(synthetic(), sampler=sampler, seed=seed), 50, seed))
 
-    learnt = statistics.median(found(sampler, seed) for seed in range(7))
-    drawn = statistics.median(found("random", seed) for seed in range(7))
+    learnt = statistics.median(reached(sampler, seed) for seed in range(7))
+    drawn = statistics.median(reached("random", seed) for seed in range(7))
     assert learnt > drawn + 0.03
 
 

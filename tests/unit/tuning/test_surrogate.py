@@ -33,28 +33,30 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def until_best(seed: int, describe: Describe | None) -> int:
     configs = space()
     asked = proposed(Search(configs, seed=seed, describe=describe), 200)
-    return next((place for place, one in enumerate(asked, 1) if time_us(one) == 100), 200)
+    return next((place for place, config in enumerate(asked, 1) if time_us(config) == 100), 200)
 
 
 def test_time_model_shortens_the_search() -> None:
-    hinted, blind = (sum(until_best(seed, one) for seed in range(3)) for one in (hint, None))
+    hinted, blind = (
+        sum(until_best(seed, describe) for seed in range(3)) for describe in (hint, None)
+    )
     assert hinted < 0.9 * blind
 
 
 def test_wrong_model_is_overcome() -> None:
-    def misled(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
-        del known
+    def misled(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:
+        del resources
         return Description(np.empty((len(configs), 0)), 1e4 / np.array([*map(time_us, configs)]))
 
     assert until_best(0, misled) < 150
 
 
 def test_unrunnable_predictions_are_not_preferred() -> None:
-    def half(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
-        given = hint(configs, known)
-        assert given.predicted is not None
+    def half(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:
+        described = hint(configs, resources)
+        assert described.predicted is not None
         runs = np.array([config.integer("a") < 4 for config in configs])
-        return replace(given, predicted=np.where(runs, given.predicted, np.inf))
+        return replace(described, predicted=np.where(runs, described.predicted, np.inf))
 
     configs = space()
     told = map(result, configs[: len(configs) // 2 : 99])
@@ -66,23 +68,23 @@ def test_unrunnable_predictions_are_not_preferred() -> None:
 def test_compiled_configs_are_described_by_resources() -> None:
     seen: dict[Config, Resources | None] = {}
 
-    def noted(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
-        seen.update(zip(configs, known, strict=True))
-        return hint(configs, known)
+    def noted(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:
+        seen.update(zip(configs, resources, strict=True))
+        return hint(configs, resources)
 
     configs = space()
     search = Search(configs, describe=noted)
     tried = [*proposed(search, 12)]
     search.ask()
-    assert {config for config, known in seen.items() if known == TAKEN} == {*tried}
+    assert {config for config, resources in seen.items() if resources == TAKEN} == {*tried}
 
 
 def test_tail_of_guesses_ends_with_the_first_result() -> None:
     configs = space()
     guesses = configs[100 : 100 + 2 * SURE]
-    given = [*proposed(Search(configs, guesses=guesses), 2 * SURE)]
-    assert given[:SURE] == guesses[:SURE]
-    assert not {*given[SURE:]} >= {*guesses[SURE:]}
+    asked = [*proposed(Search(configs, guesses=guesses), 2 * SURE)]
+    assert asked[:SURE] == guesses[:SURE]
+    assert not {*asked[SURE:]} >= {*guesses[SURE:]}
 
 
 def test_all_guesses_precede_the_first_result() -> None:
@@ -94,22 +96,22 @@ def test_all_guesses_precede_the_first_result() -> None:
 
 def test_slow_family_gets_no_more_trials() -> None:
     configs = [*space(), *space("two")]  # three times slower
-    given = [*proposed(Search(configs, seed=1), 80)]
-    late = [config.family for config in given].count("two")
+    asked = [*proposed(Search(configs, seed=1), 80)]
+    late = [config.family for config in asked].count("two")
     assert 0 < late <= LEAST + 2
 
 
 def test_failing_region_is_avoided() -> None:
     configs = space()
     search = Search(configs, seed=2)
-    given: list[Config] = []
+    asked: list[Config] = []
     for _ in range(60):
         config = search.ask()
         assert config is not None
-        given.append(config)
+        asked.append(config)
         fails = config.integer("b") in (1, 2)  # with the best
         search.tell(Trial(config, Failure("launch", "no")) if fails else result(config))
-    assert sum(config.integer("b") in (1, 2) for config in given[30:]) < 30 / 4
+    assert sum(config.integer("b") in (1, 2) for config in asked[30:]) < 30 / 4
 
 
 @pytest.mark.parametrize("fits", [0, 1])
@@ -122,8 +124,8 @@ def test_spare_configuration_fits(fits: int) -> None:
 
 def test_spare_configuration_is_proposed_once() -> None:
     search = searched(space(), 60)
-    given = [search.spare(lambda _: True) for _ in range(10)]
-    assert len({*given, *(search.ask() for _ in range(10))}) == 20
+    asked = [search.spare(lambda _: True) for _ in range(10)]
+    assert len({*asked, *(search.ask() for _ in range(10))}) == 20
 
 
 def test_spare_configuration_is_told_as_usual() -> None:
@@ -156,19 +158,19 @@ def test_unfit_configurations_stay_available() -> None:
 
 def test_nothing_is_proposed_twice_in_flight() -> None:
     configs = space()[::16]
-    search, under_way, given = Search(configs), list[Config](), list[Config]()
+    search, under_way, asked = Search(configs), list[Config](), list[Config]()
     while (config := search.ask()) is not None:
-        given.append(config)
+        asked.append(config)
         under_way.append(config)
         if len(under_way) == 12:
             search.tell(result(under_way.pop(5)))
-    assert sorted(given) == sorted(configs)
+    assert sorted(asked) == sorted(configs)
 
 
 def test_proposals_in_flight_differ() -> None:
     search = searched(space(), 200)
-    given = [search.ask() for _ in range(16)]
-    assert len({config.params[:2] for config in given if config is not None}) > 4
+    asked = [search.ask() for _ in range(16)]
+    assert len({config.params[:2] for config in asked if config is not None}) > 4
 
 
 def test_optimum_outside_the_sample_is_found(
@@ -178,15 +180,15 @@ def test_optimum_outside_the_sample_is_found(
     monkeypatch.setattr(surrogate, "FIRST", 100)
     monkeypatch.setattr(surrogate, "AROUND", 60)
     configs = space()
-    found = []
+    bests = []
     for seed in range(3):
         search = Search(configs, seed=seed, describe=hint)
         engine = search._surrogate
         assert engine is not None
-        optimum = next(place for place, one in enumerate(configs) if time_us(one) == 100)
+        optimum = next(place for place, config in enumerate(configs) if time_us(config) == 100)
         engine._sample = engine._sample[engine._sample != optimum]
-        found.append(min(map(time_us, proposed(search, 120))))
-    assert found == [100.0] * 3
+        bests.append(min(map(time_us, proposed(search, 120))))
+    assert bests == [100.0] * 3
 
 
 def test_neighbours_are_searched_in_the_whole_space(
@@ -210,9 +212,9 @@ def test_only_a_sample_of_a_large_space_is_described(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(surrogate, "AROUND", 60)
     seen: set[Config] = set()
 
-    def noted(configs: Sequence[Config], known: Sequence[Resources | None]) -> Description:
+    def noted(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:
         seen.update(configs)
-        return hint(configs, known)
+        return hint(configs, resources)
 
     configs = space()
     for _ in proposed(Search(configs, describe=noted), 10):
@@ -231,10 +233,10 @@ def test_value_can_be_the_cold_time() -> None:
         return Trial(config, Measurement(1e5 / time_us(config), cold_us=time_us(config)))
 
     search = Search(space(), value=lambda trial: trial.time("cold"))
-    given: list[Config] = []
-    while len(given) < 80:
+    asked: list[Config] = []
+    while len(asked) < 80:
         config = search.ask()
         assert config is not None
-        given.append(config)
+        asked.append(config)
         search.tell(cold(config))
-    assert min(map(time_us, given)) < 110
+    assert min(map(time_us, asked)) < 110

@@ -201,5 +201,5 @@ class Journal:
             self._pending.clear()
             kept = f"kept in {file} until this is opened again"
             where = kept if file else "lost: nor can the cache"
-            what = f"{len(unwritten)} measured trials are {where}"
-            raise CacheError(f"{self._unwritable()}; {what}")
+            fate = f"{len(unwritten)} measured trials are {where}"
+            raise CacheError(f"{self._unwritable()}; {fate}")

@@ -107,14 +107,14 @@ class Place:
             except (ArgumentError, NoSuchModuleError) as error:
                 raise UsageError(f"{self.name}: no URL of a storage: {_line(error)}") from None
             except ImportError as error:
-                what = f"{self.name}: {_line(error)}; install the driver of that database"
-                raise MissingError(what) from error
+                message = f"{self.name}: {_line(error)}; install the driver of that database"
+                raise MissingError(message) from error
             except (OSError, OptunaError, SQLAlchemyError) as error:
                 if not pauses:
                     raise self.unwritable(error) from error
             except Exception as error:
-                what = f"{self.name}: holds what is no study of ours: {_line(error)}"
-                raise CacheError(f"{what}; choose another storage") from error
+                message = f"{self.name}: holds what is no study of ours: {_line(error)}"
+                raise CacheError(f"{message}; choose another storage") from error
             time.sleep(pauses.pop(0))
 
 
