@@ -55,16 +55,16 @@ def nvcc() -> Path | None:
     """The CUDA compiler from PATH, `CUDA_HOME` or `/usr/local/cuda`; None if there is none."""
     homes = (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
     places = [os.environ.get("PATH", ""), *(f"{home}/bin" for home in homes if home)]
-    found = shutil.which("nvcc", path=os.pathsep.join(places))
-    return Path(found) if found else None
+    program = shutil.which("nvcc", path=os.pathsep.join(places))
+    return Path(program) if program else None
 
 
 def c_compiler() -> Path | None:
     """The C compiler: `CC`, else `cc` on PATH; None without one or if `AUTOTUNE_NATIVE=0`."""
     if os.environ.get("AUTOTUNE_NATIVE") == "0":
         return None
-    found = shutil.which(os.environ.get("CC") or "cc")
-    return Path(found) if found else None
+    program = shutil.which(os.environ.get("CC") or "cc")
+    return Path(program) if program else None
 
 
 def cupy_tf32() -> bool:

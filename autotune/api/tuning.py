@@ -99,5 +99,5 @@ def search(
             compile=partial(compiler.compile, cache=cache),
             origin=target.origin,
             observer=observer,
-            others=target.others,
+            further=target.further,
         )

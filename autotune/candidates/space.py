@@ -111,15 +111,15 @@ class _Tree:
 
     def legal(self) -> list[Params]:
         """The legal combinations, in order."""
-        found: list[Params] = []
-        self._collect(0, (), found)
-        return found
+        combinations: list[Params] = []
+        self._collect(0, (), combinations)
+        return combinations
 
-    def _collect(self, level: int, prefix: Params, found: list[Params]) -> None:
+    def _collect(self, level: int, prefix: Params, combinations: list[Params]) -> None:
         """Appends what follows `prefix`, which holds what is chosen above `level`."""
         if level == len(self._levels) or self._levels[level].shared:
             ends, rejected = self._branch(level)
-            found += map(prefix.__add__, ends)
+            combinations += map(prefix.__add__, ends)
             _count(self.rejected, rejected)
             return
         here, chosen = self._levels[level], self._chosen
@@ -128,7 +128,7 @@ class _Tree:
                 self.rejected[reason] = self.rejected.get(reason, 0) + here.size
                 continue
             chosen.append(pair[1])
-            self._collect(level + 1, (*prefix, pair), found)
+            self._collect(level + 1, (*prefix, pair), combinations)
             chosen.pop()
 
     def _branch(self, level: int) -> _Branch:

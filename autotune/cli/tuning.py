@@ -122,18 +122,24 @@ def _tune_problem(
         except KeyboardInterrupt:
             typer.echo("interrupted: what was measured is kept; run again to go on", err=True)
             raise typer.Exit(130) from None
-    # Imported late, so that the search's workers start without waiting for them.
+    rejected = _rejected(tuned, tally, family) if explain else None
+    _show_tuned(tuned, rejected, tally.failed, json)
+
+
+def _show_tuned(
+    tuned: Record, rejected: Mapping[str, int] | None, failed: Mapping[str, int], json: bool
+) -> None:
+    """Shows the record, and with --explain the counts of rejected and failed configurations."""
+    # Imported after the search, so that its workers start without waiting for them.
     from autotune.report import record, rejections
 
     if json:
-        data = record.to_json(tuned)
-        if explain:
-            data |= {"rejected": _rejected(tuned, tally, family), "failed": tally.failed}
-        show_json(data)
+        counts = {} if rejected is None else {"rejected": rejected, "failed": failed}
+        show_json(record.to_json(tuned) | counts)
         return
     show(record.render(tuned), RECORD_WIDTH)
-    if explain:
-        show(rejections.render(_rejected(tuned, tally, family), tally.failed))
+    if rejected is not None:
+        show(rejections.render(rejected, failed))
 
 
 def _tune_range(
@@ -165,12 +171,7 @@ def _tune_range(
 
         try:
             tuned = ranges.tune(
-                span,
-                search,
-                device=device or DEFAULT,
-                family=family,
-                loss=loss,
-                observed=observed,
+                span, search, device=device or DEFAULT, family=family, loss=loss, observed=observed
             )
         except KeyboardInterrupt:
             bar.close()

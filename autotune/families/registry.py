@@ -51,7 +51,7 @@ def serving(name: str, problem: Problem) -> Family[Any]:
     """
     family = find(name)
     if problem.compute not in family.precisions:
-        able = [other.name for other in FAMILIES.values() if problem.compute in other.precisions]
+        able = [row.name for row in FAMILIES.values() if problem.compute in row.precisions]
         hint = f"give one of {', '.join(able)}" if able else "no kernel family does"
         raise ConfigError(f"{name} does not compute {problem.compute}; {hint}")
     return family

@@ -111,13 +111,13 @@ class _Argument:
 @cache
 def _arguments(check: Check) -> tuple[_Argument, ...]:
     """What the arguments of a check stand for; a signature is read once."""
-    found = []
+    arguments = []
     for name, parameter in signature(check, eval_str=True).parameters.items():
         kind = parameter.annotation
         if kind is Problem or kind is Device:
-            found.append(_Argument("problem" if kind is Problem else "device", ()))
+            arguments.append(_Argument("problem" if kind is Problem else "device", ()))
         elif is_dataclass(kind) and isinstance(kind, type):
-            found.append(_Argument(name, tuple(field.name for field in fields(kind)), kind))
+            arguments.append(_Argument(name, tuple(field.name for field in fields(kind)), kind))
         else:
-            found.append(_Argument(name, (name,)))
-    return tuple(found)
+            arguments.append(_Argument(name, (name,)))
+    return tuple(arguments)

@@ -223,20 +223,20 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
     return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
 
 
-def overlap(address: int, memory: MatrixMemory, other: int, other_memory: MatrixMemory) -> bool:
+def overlap(lower: int, memory: MatrixMemory, upper: int, upper_memory: MatrixMemory) -> bool:
     """Whether two operands share an element.
 
     Column ranges of one matrix interleave without sharing any. Where the rows of two operands have
     no common period, the operands count as overlapping as soon as their extents do.
     """
-    if other < address:
-        address, memory, other, other_memory = other, other_memory, address, memory
-    if other >= address + memory.extent:
+    if upper < lower:
+        lower, memory, upper, upper_memory = upper, upper_memory, lower, memory
+    if upper >= lower + memory.extent:
         return False
     # Modulo this period, all rows of an operand start at the same place.
-    period = gcd(*memory.pitches, *other_memory.pitches)
-    distance = (other - address) % period
-    return distance < memory.width or distance + other_memory.width > period
+    period = gcd(*memory.pitches, *upper_memory.pitches)
+    distance = (upper - lower) % period
+    return distance < memory.width or distance + upper_memory.width > period
 
 
 def _bytes(dtype: str) -> int:

@@ -219,8 +219,8 @@ class Matmul:
         offers it; whether it did."""
         a, b, out, bias = operands
         framework = self.runtime.framework(a, "A")
-        others = (self.runtime.framework(array, "B") for array in operands[1:] if array is not None)
-        if any(type(other) is not type(framework) for other in others):
+        rest = (self.runtime.framework(array, "B") for array in operands[1:] if array is not None)
+        if any(type(owner) is not type(framework) for owner in rest):
             return False
         return framework.vendor_gemm(GemmCall(problem, a, b, out, alpha, beta, bias))
 

@@ -38,12 +38,12 @@ class Target:
     Attributes:
         runner: the first runner.
         origin: driver, compiler and sources of the measurements.
-        others: runners on further GPUs of the same model.
+        further: runners on further GPUs of the same model.
     """
 
     runner: Runner
     origin: Origin
-    others: tuple[Runner, ...] = ()
+    further: tuple[Runner, ...] = ()
 
 
 def resolve(device: DeviceLike = DEFAULT) -> Device:
@@ -227,8 +227,8 @@ def _measured(problem: Problem, indices: Iterable[int], stack: ExitStack) -> Cal
         with local.explained():
             models = {index: runner.device for index, runner in runners.items()}
         local.check_alike(models)
-        first, *others = runners.values()
-        return Target(first, _origin(problem, first.device, first.driver), tuple(others))
+        first, *further = runners.values()
+        return Target(first, _origin(problem, first.device, first.driver), tuple(further))
 
     return target
 

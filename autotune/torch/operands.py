@@ -77,14 +77,14 @@ def _check_type(a: Any, compute: str | None) -> None:
         )
 
 
-def _check_same(name: str, tensor: Any, other_name: str, other: Any) -> None:
+def _check_same(name: str, tensor: Any, second_name: str, second: Any) -> None:
     """Refuses two operands on different devices or of different types."""
-    if tensor.device != other.device:
+    if tensor.device != second.device:
         raise ArrayError(
-            f"{name} is on {tensor.device}, {other_name} on {other.device}; move one of them"
+            f"{name} is on {tensor.device}, {second_name} on {second.device}; move one of them"
         )
-    if tensor.dtype != other.dtype:
-        types = f"{name} is {_name(tensor.dtype)}, {other_name} {_name(other.dtype)}"
+    if tensor.dtype != second.dtype:
+        types = f"{name} is {_name(tensor.dtype)}, {second_name} {_name(second.dtype)}"
         raise ArrayError(f"{types}; convert one of them")
 
 

@@ -44,7 +44,7 @@ def candidates(
     """
     rejected = Counter[str]()
     surveyed: list[Config] = []
-    others: list[Config] = []
+    unranked: list[Config] = []
     for name in families_of(family, problem):
         legal = _legal(problem, runner, name)
         rejected.update(legal.rejected)
@@ -54,11 +54,11 @@ def candidates(
         sample = safe if survey is None else space.spread(safe, survey)
         sampled = frozenset(sample)
         surveyed += sample
-        others += [config for config in safe if config not in sampled]
+        unranked += [config for config in safe if config not in sampled]
     if not surveyed:
         raise AutotuneError(_no_candidates(problem, runner, family, rejected))
     ranked = tuple(config for _, config in cost.rank(surveyed, problem, runner.device))
-    return Candidates(ranked, tuple(others), dict(rejected.most_common()))
+    return Candidates(ranked, tuple(unranked), dict(rejected.most_common()))
 
 
 def guesses(

@@ -94,9 +94,9 @@ class Leaderboard:
 
     def _best_by_other(self, timed: Iterable[Trial]) -> list[Trial]:
         """The fastest by the time that is not the objective."""
-        other: Objective = "cold" if self._objective == "hot" else "hot"
-        pool = [trial for trial in timed if trial.time(other) < math.inf]
-        return sorted(pool, key=lambda trial: trial.time(other))[:BY_OTHER_OBJECTIVE]
+        second: Objective = "cold" if self._objective == "hot" else "hot"
+        pool = [trial for trial in timed if trial.time(second) < math.inf]
+        return sorted(pool, key=lambda trial: trial.time(second))[:BY_OTHER_OBJECTIVE]
 
     def _time(self, trial: Trial) -> float:
         return trial.time(self._objective)

@@ -60,7 +60,7 @@ def tune(
     compile: Compile,
     origin: Origin,
     observer: Observer | None = None,
-    others: Sequence[Runner] = (),
+    further: Sequence[Runner] = (),
 ) -> R:
     """Searches the fastest configuration and records the best ten.
 
@@ -79,7 +79,7 @@ def tune(
         compile: makes a program of a template for an architecture.
         origin: compiler, driver and sources of the measurements, for the record.
         observer: receives the events of the run.
-        others: runners of further devices of the same model, which share the work.
+        further: runners of more devices of the same model, which share the work.
 
     Returns:
         The record, merged with what was recorded before.
@@ -89,7 +89,7 @@ def tune(
         RunnerError: if a runner fails as a whole.
         CacheError: if the store cannot be written.
     """
-    runners = (runner, *others)
+    runners = (runner, *further)
     run = _Run(tunable, runners, store, options, compile, origin, observer or Silent())
     try:
         # A matrix library's threads would compete with the compiler's.

@@ -22,18 +22,18 @@ class Candidates:
 
     Attributes:
         ranked: those that a model ranked, the best predicted first.
-        others: the rest.
+        unranked: the rest.
         rejected: number of configurations that cannot run, by reason.
     """
 
     ranked: tuple[Config, ...]
-    others: tuple[Config, ...]
+    unranked: tuple[Config, ...]
     rejected: Mapping[str, int]
 
     @property
     def configs(self) -> tuple[Config, ...]:
         """All configurations, the ranked ones first."""
-        return self.ranked + self.others
+        return self.ranked + self.unranked
 
 
 class Tunable(Protocol[R_co]):

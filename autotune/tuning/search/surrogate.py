@@ -78,8 +78,8 @@ class Surrogate:
         self._compiled = 0
         self._sample = np.arange(len(configs))
         if len(configs) > SAMPLE:
-            others = random.permutation(self._sample[FIRST:])
-            self._sample = np.append(self._sample[:FIRST], others[: SAMPLE - FIRST])
+            rest = random.permutation(self._sample[FIRST:])
+            self._sample = np.append(self._sample[:FIRST], rest[: SAMPLE - FIRST])
         self._expected = np.zeros(len(configs))
         self._scale: tuple[Floats, Floats] | None = None
         self._covariance: Covariance | None = None
@@ -170,8 +170,8 @@ class Surrogate:
         if len(values) <= FITTED:
             return np.arange(len(values))
         ranked = np.argsort(values)
-        best, others = ranked[: FITTED // 2], ranked[FITTED // 2 :]
-        return np.append(best, self._random.choice(others, FITTED // 2, replace=False))
+        best, rest = ranked[: FITTED // 2], ranked[FITTED // 2 :]
+        return np.append(best, self._random.choice(rest, FITTED // 2, replace=False))
 
     def _pool(self, left: Mask) -> Indices:
         """The configurations left; of many a sample and the neighbours of the best."""

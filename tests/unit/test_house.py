@@ -1,0 +1,139 @@
+"""The rules of the house: unique class names, nouns for names, short modules and functions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import TypeAlias
+
+from support.paths import ROOT
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+PRONOUNS = {
+    *("one", "other", "others", "some", "given", "known", "held"),
+    *("there", "taken", "who", "what", "found"),
+}
+MODULE_LINES = 300
+FUNCTION_LINES = 40
+TEST_NAME_LENGTH = 60
+
+LONG_SIGNATURES = {
+    ("autotune/api/kernels.py", "tune_kernel"),
+    ("autotune/cli/cache.py", "prune"),
+    ("autotune/cli/export.py", "export"),
+    ("autotune/cli/tuning.py", "tune"),
+}
+"""Functions whose signatures list documented arguments or options; only their bodies count."""
+
+
+@cache
+def texts() -> dict[str, str]:
+    """The modules of the package by their paths in the repository."""
+    paths = sorted((ROOT / "autotune").rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in paths}
+
+
+@cache
+def nodes() -> tuple[tuple[str, ast.AST], ...]:
+    """All syntax nodes of the package with their modules."""
+    return tuple((path, node) for path, text in texts().items() for node in ast.walk(ast.parse(text)))
+
+
+def lines(node: Function | ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def body_lines(path: str, function: Function) -> int:
+    """Lines of a function without its docstring; of `LONG_SIGNATURES` without the signature."""
+    documented = ast.get_docstring(function, clean=False) is not None
+    signature = function.body[0].lineno - function.lineno
+    exempt = signature if (path, function.name) in LONG_SIGNATURES else 0
+    return lines(function) - exempt - (lines(function.body[0]) if documented else 0)
+
+
+def bound_names(node: ast.AST) -> Iterator[str]:
+    """Names that a node binds: variables, arguments, aliases of imports."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.alias):
+        yield node.asname or ""
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
+        yield node.name or ""
+
+
+def matches(pattern: str) -> list[str]:
+    """Lines of the package that contain a pattern."""
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path, text in texts().items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_class_names_are_unique() -> None:
+    places: dict[str, list[str]] = {}
+    for path, node in nodes():
+        if isinstance(node, ast.ClassDef):
+            places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    assert {name: lines for name, lines in places.items() if len(lines) > 1} == {}
+
+
+def test_variables_and_arguments_are_nouns() -> None:
+    pronouns = [
+        f"{path}:{getattr(node, 'lineno', '')}: {name}"
+        for path, node in nodes()
+        for name in bound_names(node)
+        if name.strip("_") in PRONOUNS
+    ]
+    assert pronouns == []
+
+
+def test_modules_are_short() -> None:
+    lengths = {path: len(text.splitlines()) for path, text in texts().items()}
+    assert {path: length for path, length in lengths.items() if length > MODULE_LINES} == {}
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{path}:{node.lineno} {node.name}": body_lines(path, node)
+        for path, node in nodes()
+        if isinstance(node, FUNCTIONS)
+    }
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
+
+
+def test_long_signatures_are_still_needed() -> None:
+    needed = {
+        (path, node.name)
+        for path, node in nodes()
+        if isinstance(node, FUNCTIONS) and (path, node.name) in LONG_SIGNATURES
+        if body_lines("", node) > FUNCTION_LINES
+    }
+    assert needed == LONG_SIGNATURES
+
+
+def test_divisions_round_up_by_ceil_div() -> None:
+    assert matches(r"-\(-") == []
+
+
+def test_parameters_are_not_read_by_text() -> None:
+    assert matches(r"\bp\[[\"']") == []
+
+
+def test_test_names_are_short() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in re.findall(r"^\s*(?:async )?def (test_\w+)", path.read_text("utf-8"), re.M)
+        if len(name) > TEST_NAME_LENGTH
+    ]
+    assert long == []
