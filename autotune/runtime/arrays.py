@@ -223,20 +223,22 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
     return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
 
 
-def overlap(lower: int, memory: MatrixMemory, upper: int, upper_memory: MatrixMemory) -> bool:
+def overlap(
+    first: int, first_memory: MatrixMemory, second: int, second_memory: MatrixMemory
+) -> bool:
     """Whether two operands share an element.
 
     Column ranges of one matrix interleave without sharing any. Where the rows of two operands have
     no common period, the operands count as overlapping as soon as their extents do.
     """
-    if upper < lower:
-        lower, memory, upper, upper_memory = upper, upper_memory, lower, memory
-    if upper >= lower + memory.extent:
+    if second < first:
+        first, first_memory, second, second_memory = second, second_memory, first, first_memory
+    if second >= first + first_memory.extent:
         return False
     # Modulo this period, all rows of an operand start at the same place.
-    period = gcd(*memory.pitches, *upper_memory.pitches)
-    distance = (upper - lower) % period
-    return distance < memory.width or distance + upper_memory.width > period
+    period = gcd(*first_memory.pitches, *second_memory.pitches)
+    distance = (second - first) % period
+    return distance < first_memory.width or distance + second_memory.width > period
 
 
 def _bytes(dtype: str) -> int:

@@ -47,7 +47,7 @@ def test_runner_that_raises_for_a_candidate_breaks_the_contract() -> None:
         Contract().test_failing_candidate_is_a_failure(runner, failing)
 
 
-def test_runner_that_accepts_a_wrong_candidate_breaks_the_contract() -> None:
+def test_accepting_a_wrong_candidate_breaks_the_contract() -> None:
     runner = FakeRunner(by_width)
     failing = Contract().prepared(tiled(16), runner, compiled)
     with pytest.raises(AssertionError):

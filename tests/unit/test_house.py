@@ -40,7 +40,9 @@ def texts() -> dict[str, str]:
 @cache
 def nodes() -> tuple[tuple[str, ast.AST], ...]:
     """All syntax nodes of the package with their modules."""
-    return tuple((path, node) for path, text in texts().items() for node in ast.walk(ast.parse(text)))
+    return tuple(
+        (path, node) for path, text in texts().items() for node in ast.walk(ast.parse(text))
+    )
 
 
 def lines(node: Function | ast.stmt) -> int:

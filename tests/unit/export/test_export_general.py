@@ -62,7 +62,7 @@ def test_rows_of_whole_vectors_have_the_plan_of_the_family(
     assert wide.plan(problem) == planned(wide, problem)
 
 
-def test_rows_that_end_within_a_vector_are_not_served_by_whole_ones() -> None:
+def test_partial_vectors_are_not_served_by_the_wide_kernel() -> None:
     wide, _ = generals(Problem(64, 64, 64, "bf16"), H100)
     served = [wide.serves(Problem(64, n, k, "bf16")) for n, k in [(64, 64), (64, 68), (68, 64)]]
     assert served == [True, False, False]
