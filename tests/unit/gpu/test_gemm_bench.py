@@ -24,11 +24,11 @@ BASELINE_ERROR = 5.7e-7
 
 
 class Error(Exception):
-    """PyCUDA's."""
+    """The error class of the fake PyCUDA."""
 
 
 class Named:
-    """A run with a name; its error and time are in it."""
+    """A run with a name, an error and a time."""
 
     def __init__(self, name: str, error: float = BASELINE_ERROR, time_us: float = 100.0) -> None:
         self.name, self.error, self.time_us = name, error, time_us
@@ -38,7 +38,7 @@ class Named:
 
 
 class FakeSession:
-    """Binds a candidate to what its parameters say."""
+    """Binds a candidate to the run that its parameters describe."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
@@ -115,7 +115,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> GemmBench:
 
 
 def candidate(act: str, error: int = 570, workspace: int = 0, counters: int = 0) -> Candidate:
-    """The error is in billionths."""
+    """A candidate whose relative error is `error` billionths."""
     config = Config.of("fake", {"act": act, "error": error})
     plan = LaunchPlan(config, (), workspace, counters)
     return Candidate(config, plan, (), Resources(32, 32, 0))
@@ -151,7 +151,7 @@ def test_measure_keeps_the_operands(bench: GemmBench, log: list[str]) -> None:
     assert "refresh" not in log
 
 
-def test_rematch_draws_operands_and_reserves_for_all(bench: GemmBench, log: list[str]) -> None:
+def test_rematch_draws_operands_and_reserves_the_largest(bench: GemmBench, log: list[str]) -> None:
     both = [candidate("a", workspace=8, counters=1), candidate("b", workspace=4, counters=9)]
     bench.rematch(both, with_baseline=True)
     assert log[:3] == ["reserve 8 9", "refresh", "verify vendor"]
@@ -166,7 +166,7 @@ def test_rematch_judges_by_the_baselines_current_error(bench: GemmBench) -> None
     outcomes, baseline = bench.rematch(
         [candidate("right"), candidate("coarse", 1200), candidate("wrong")], with_baseline=True
     )
-    stages = [one.stage if isinstance(one, Failure) else None for one in outcomes]
+    stages = [outcome.stage if isinstance(outcome, Failure) else None for outcome in outcomes]
     assert (stages, baseline and baseline.time_us) == ([None, "accuracy", "verify"], 50.0)
 
 
@@ -179,14 +179,14 @@ def test_comparison_has_an_outcome_for_each_name(bench: GemmBench) -> None:
     ours = [candidate("ours", 1200)]
     outcomes = bench.compare(ours, ["test_gemm_bench:open_further"])
     times = {
-        name: one.time_us if isinstance(one, Measurement) else one.stage
-        for name, one in outcomes.items()
+        name: outcome.time_us if isinstance(outcome, Measurement) else outcome.stage
+        for name, outcome in outcomes.items()
     }
     wanted = {str(ours[0].config): 100.0, BASELINE: 50.0, "library 1": 40.0, "library 2": "verify"}
     assert times == wanted
 
 
-def test_comparison_times_all_that_verified(bench: GemmBench, log: list[str]) -> None:
+def test_comparison_times_every_verified_run(bench: GemmBench, log: list[str]) -> None:
     bench.compare([candidate("ours"), candidate("wrong")], ["test_gemm_bench:open_further"])
     assert log[-1] == "interleave 3"
 

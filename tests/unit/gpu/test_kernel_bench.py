@@ -95,7 +95,7 @@ def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
     assert outcome.relative_error < 1e-6
 
 
-def test_timed_kernel_was_run_twice_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_runs_twice_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
     bench.measure(candidate("right"), 5.0)
     assert session.log == ["run right", "run right", "time 5.0"]
@@ -131,7 +131,7 @@ def test_wrong_kernel_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert session.log == ["run input"]
 
 
-def test_kernel_right_only_the_first_time_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_that_is_right_once_only_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch, {"once": first_time_only()})
     outcome = bench.measure(candidate("once"), None)
     assert isinstance(outcome, Failure)
@@ -145,7 +145,7 @@ def test_wrong_kernel_does_not_affect_the_next(bench: KernelBench, act: str) -> 
     assert isinstance(bench.measure(candidate("right"), None), Measurement)
 
 
-def test_result_is_compared_after_an_accepted_one(
+def test_result_is_compared_again_after_an_accepted_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench, _ = opened(monkeypatch, {**KERNELS, "close": changed(0, 5, float(arguments()[0][5]))})
@@ -202,7 +202,7 @@ def test_lost_context_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         bench.measure(candidate("lost"), None)
 
 
-def test_rematch_interleaves_what_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rematch_interleaves_verified_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
     acts = ("right", "input", "right")
     outcomes, baseline = bench.rematch([candidate(act) for act in acts], with_baseline=False)
@@ -216,9 +216,9 @@ def test_user_kernel_has_no_baseline(bench: KernelBench) -> None:
 
 def test_workload_survives_pickling() -> None:
     sent = work()
-    came = pickle.loads(pickle.dumps(sent))
-    assert (came.call, came.arguments) == (sent.call, sent.arguments)
-    for received, buffer in zip(came.buffers, sent.buffers, strict=True):
+    loaded = pickle.loads(pickle.dumps(sent))
+    assert (loaded.call, loaded.arguments) == (sent.call, sent.arguments)
+    for received, buffer in zip(loaded.buffers, sent.buffers, strict=True):
         np.testing.assert_array_equal(received.before, buffer.before)
         assert (received.place, received.written) == (buffer.place, buffer.written)
 

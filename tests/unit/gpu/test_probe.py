@@ -11,7 +11,7 @@ from autotune.device import find
 from autotune.errors import DeviceError, MissingError
 from autotune.gpu import probe
 
-# PyCUDA on an H100 SXM; clocks in kHz and the bus in bits, as the driver states them.
+# Attributes that PyCUDA reads on an H100 SXM; clocks in kHz and the bus width in bits.
 ATTRIBUTES = {
     "compute_capability_major": 9,
     "compute_capability_minor": 0,
@@ -49,7 +49,7 @@ class Handle(SimpleNamespace):
 
 
 class Refused(Exception):
-    """PyCUDA's `Error`."""
+    """The `Error` of the fake PyCUDA."""
 
 
 @pytest.fixture

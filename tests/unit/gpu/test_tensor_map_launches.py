@@ -50,20 +50,20 @@ MAP = TensorMap(
 
 
 class DriverError(Exception):
-    """The error of a failed call."""
+    """A failed driver call."""
 
 
 @dataclass
 class Driver(FakeEncoder):
-    """Functions of `cuda.bindings.driver`; a launch reads its arguments as the driver does.
+    """Fake `cuda.bindings.driver`; a launch reads its arguments as the driver does.
 
     Attributes:
-        types: of the arguments of the kernel.
+        types: types of the kernel's arguments.
         refused: the call that fails.
         launched: the leading parameters of each launch.
-        addresses: of the arguments of each launch.
-        values: of the arguments of each launch.
-        limits: what functions were allowed.
+        addresses: addresses of the arguments of each launch.
+        values: values of the arguments of each launch.
+        limits: function attributes that were set.
     """
 
     types: Sequence[ArgumentType] = ()
@@ -97,8 +97,8 @@ class Driver(FakeEncoder):
         assert function == FUNCTION
         return self._answer("ask", {"registers": 168, "shared": 16, "local": 8}[attribute])
 
-    def cuLaunchKernel(self, *passed: Any) -> Any:
-        *shape, parameters, extra = passed
+    def cuLaunchKernel(self, *arguments: Any) -> Any:
+        *shape, parameters, extra = arguments
         assert extra == 0
         self.launched.append(tuple(shape))
         pointers = (ctypes.c_uint64 * len(self.types)).from_address(parameters)
@@ -138,7 +138,7 @@ FIRST, SECOND = bytes(range(128)), bytes(range(128, 256))
 TYPES: tuple[ArgumentType, ...] = (
     *("tensor_map", "tensor_map", "pointer", "i32", "i64", "i32", "f32", "i32", "pointer"),
 )
-GIVEN = (FIRST, SECOND, 2**48 + 16, -7, -(2**40), 2**31 - 1, 0.5, 3, 2**63)
+ARGUMENTS = (FIRST, SECOND, 2**48 + 16, -7, -(2**40), 2**31 - 1, 0.5, 3, 2**63)
 
 
 def test_load_opts_in_to_dynamic_shared_memory() -> None:
@@ -150,20 +150,20 @@ def test_load_opts_in_to_dynamic_shared_memory() -> None:
 
 def test_launch_passes_each_argument_by_pointer() -> None:
     driver = Driver(types=TYPES)
-    load(driver).step((132, 2, 3), (384, 1, 1), GIVEN)()
+    load(driver).step((132, 2, 3), (384, 1, 1), ARGUMENTS)()
     assert driver.launched == [(FUNCTION, 132, 2, 3, 384, 1, 1, 200_000, STREAM)]
-    assert driver.values == [list(GIVEN)]
+    assert driver.values == [list(ARGUMENTS)]
 
 
 def test_arguments_are_aligned_for_their_types() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
-    steps = [kernel.step((1, 1, 1), (128, 1, 1), GIVEN) for _ in range(8)]
+    steps = [kernel.step((1, 1, 1), (128, 1, 1), ARGUMENTS) for _ in range(8)]
     for step in steps:
         step()
     alignments = [64 if kind == "tensor_map" else SIZES[kind] for kind in TYPES]
     for addresses in driver.addresses:
-        aligned = [at % step == 0 for at, step in zip(addresses, alignments, strict=True)]
+        aligned = [at % alignment == 0 for at, alignment in zip(addresses, alignments, strict=True)]
         assert aligned == [True] * len(TYPES)
         ends = [at + SIZES[kind] for at, kind in zip(addresses, TYPES, strict=True)]
         assert all(end <= after for end, after in zip(ends[:-1], addresses[1:], strict=True))
@@ -172,10 +172,10 @@ def test_arguments_are_aligned_for_their_types() -> None:
 def test_step_repeats_the_launch_with_its_arguments() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
-    once = kernel.step((1, 1, 1), (128, 1, 1), GIVEN)
-    other = kernel.step((2, 1, 1), (128, 1, 1), (SECOND, FIRST, *GIVEN[2:]))
+    first = kernel.step((1, 1, 1), (128, 1, 1), ARGUMENTS)
+    second = kernel.step((2, 1, 1), (128, 1, 1), (SECOND, FIRST, *ARGUMENTS[2:]))
     assert driver.launched == []
-    for step in (once, other, once):
+    for step in (first, second, first):
         step()
     assert [launch[1] for launch in driver.launched] == [1, 2, 1]
     assert [values[0] for values in driver.values] == [FIRST, SECOND, FIRST]
@@ -189,12 +189,12 @@ def test_failed_load_raises(call: str) -> None:
 
 def test_refused_launch_raises() -> None:
     driver = Driver(types=TYPES, refused="launch")
-    step = load(driver).step((1, 1, 1), (128, 1, 1), GIVEN)
+    step = load(driver).step((1, 1, 1), (128, 1, 1), ARGUMENTS)
     with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_VALUE"):
         step()
 
 
-def test_attribute_is_the_functions_or_an_error() -> None:
+def test_attribute_is_read_or_raises() -> None:
     driver = Driver(types=TYPES)
     kernel = load(driver)
     assert (kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")) == (168, 8)
@@ -221,8 +221,8 @@ class Function:
     def prepare(self, formats: str) -> None:
         self.log.append(formats)
 
-    def prepared_async_call(self, *passed: Any, shared_size: int) -> None:
-        self.log.append(f"launch {passed[3:]} {shared_size}")
+    def prepared_async_call(self, *arguments: Any, shared_size: int) -> None:
+        self.log.append(f"launch {arguments[3:]} {shared_size}")
 
     def get_attribute(self, attribute: str) -> int:
         return {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 4, "LOCAL_SIZE_BYTES": 0}[attribute]
@@ -296,12 +296,12 @@ def test_session_uses_pycuda_only_without_tensor_maps(
     run()
     assert log == ["MAX_DYNAMIC_SHARED_SIZE_BYTES 0", "P", "launch (512,) 0"]
     assert driver.launched == [(FUNCTION, 2, 1, 1, 384, 1, 1, 1000, STREAM)]
-    ((encoded, *others),) = driver.values
+    ((encoded, *rest),) = driver.values
     assert encoded[8:16] == b"\xff\xff\xdf\xff\xff\xff\xff\xff"  # of a small tensor: bit 21 is off
-    assert (others, driver.calls[0].address) == ([512, 7], 4096)
+    assert (rest, driver.calls[0].address) == ([512, 7], 4096)
 
 
-def test_resources_are_the_drivers(
+def test_resources_come_from_the_driver(
     opened: tuple[Session, list[str]],
 ) -> None:
     session, _ = opened
@@ -309,7 +309,7 @@ def test_resources_are_the_drivers(
     assert session.resources(PROGRAM, MAPPED) == Resources(384, 168, 1016, local=8, barriers=6)
 
 
-def test_cuda_bindings_error_is_raised_as_pycudas(opened: tuple[Session, list[str]]) -> None:
+def test_cuda_bindings_error_is_raised_as_pycuda_error(opened: tuple[Session, list[str]]) -> None:
     del opened
     with pytest.raises(DriverError, match=r"CUDA_ERROR_INVALID_VALUE \(1\)"):
         checked(Driver(refused="ask").cuFuncGetAttribute("local", FUNCTION))

@@ -33,7 +33,7 @@ class Event:
 
 
 class Clock:
-    """A session whose device only spends time."""
+    """A session whose device only advances a clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -70,7 +70,7 @@ class Counting(Timer):
 
 
 class Kernel:
-    """Takes a time, with new noise every 0.3 ms, and counts its runs."""
+    """Takes `time_us`, with new noise every 0.3 ms, and counts its runs."""
 
     def __init__(self, clock: Clock, time_us: float, noise: float = 0.0) -> None:
         self._clock, self._time_us, self._noise = clock, time_us, noise
@@ -82,7 +82,7 @@ class Kernel:
         self.runs += 1
 
     def warm(self) -> WarmRun:
-        """As after verification: launched on an idle device, operands not in L2."""
+        """A run as after verification: launched on an idle device, operands not in L2."""
         return WarmRun(self, self._time_us + 25.0)
 
 
@@ -149,7 +149,7 @@ def test_run_hot_slower_than_best_cold_is_not_timed_cold(time_us: float) -> None
     assert (len(samples.hot), samples.cold) == (3, ())
 
 
-class Greedy(Kernel):
+class CacheBound(Kernel):
     """Takes twice as long after a flush."""
 
     def __call__(self) -> None:
@@ -162,7 +162,7 @@ class Greedy(Kernel):
 def test_run_slower_only_cold_takes_few_cold_samples() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
-    samples = timer.time(Greedy(clock, 50.0).warm(), 60.0, "cold")
+    samples = timer.time(CacheBound(clock, 50.0).warm(), 60.0, "cold")
     assert samples.cold == (100.0,) * 3
 
 

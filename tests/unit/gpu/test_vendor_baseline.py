@@ -21,7 +21,7 @@ from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
 
 Array = NDArray[Any]
-"""Of float32, float16, or uint16 for bfloat16."""
+"""An array of float32, float16, or uint16 for bfloat16."""
 
 FORMATS: dict[str, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
@@ -96,7 +96,7 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
 
 
 def matrices(matrix: GuardedMatrix) -> Array:
-    """All matrices as they are stored, with the batch in front."""
+    """All matrices of an operand as stored, the batch as the first axis."""
     memory = matrix.allocation.words.view(np.uint8)[GUARD:]
     elements = memory[: ELEMENT_TYPES[matrix.type].bytes * matrix.length].view(FORMATS[matrix.type])
     shape = matrix.batch, matrix.rows, matrix.columns
@@ -114,7 +114,7 @@ def run(problem: Problem, *layout: Any) -> float:
     baseline = open_baseline(session, operands)
     assert baseline is not None
     baseline()
-    a, b, bias = (numbers(matrices(x)) for x in (operands.a, operands.b, operands.bias))
+    a, b, bias = (numbers(matrices(operand)) for operand in (operands.a, operands.b, operands.bias))
     wanted = product(problem, a, b, bias=bias[0, 0])
     return largest_error(problem, numbers(matrices(operands.c)), wanted)
 

@@ -29,7 +29,7 @@ MEMORY, CONTENT, SEED = 0, 7, 8
 
 
 class Bench:
-    """A verifier with a fake session, and the results that it reads back."""
+    """A verifier with a fake session, and the results it reads back."""
 
     def __init__(self, problem: Problem = PROBLEM) -> None:
         session: Any = FakeSession(answer=self._fill)
@@ -83,7 +83,9 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_kernels, "compile", lambda *what, cache: cache or compiled(*what))
+    monkeypatch.setattr(
+        verify_kernels, "compile", lambda *source, cache: cache or compiled(*source)
+    )
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_verdict_is_that_of_the_unscaled_run(bench: Bench) -> None:
+def test_verdict_is_of_the_unscaled_run(bench: Bench) -> None:
     bench.results[RUN_RESULTS : 2 * RUN_RESULTS] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
     verdict = bench.verify()
     assert (bench.seen, verdict.error, verdict.relative, verdict.time_us) == (
@@ -114,8 +116,10 @@ def test_refresh_draws_new_operands(bench: Bench) -> None:
     bench.verify()
     bench.verifier.refresh()
     fills = bench.launched("fill")[-3:]
-    checked = bench.launched("check")[-3:]
-    assert {one.arguments[SEED] for one in fills}.isdisjoint(one.arguments[SEED] for one in checked)
+    checks = bench.launched("check")[-3:]
+    assert {fill.arguments[SEED] for fill in fills}.isdisjoint(
+        check.arguments[SEED] for check in checks
+    )
 
 
 def test_each_run_starts_with_fresh_poison_and_zeros(bench: Bench) -> None:
@@ -139,7 +143,7 @@ def test_c_of_either_size_is_poisoned(output: str) -> None:
     assert bench.resets().count("poison C") == 1
 
 
-def test_poison_is_that_of_the_kernels() -> None:
+def test_poison_matches_the_verify_kernels() -> None:
     source = (settings.source_dir() / "verify.cu").read_text()
     assert [f"POISON = {bits:#x};" in source for bits in POISON.values()] == [True, True]
 
@@ -169,10 +173,10 @@ def test_a_verification_takes_twelve_launches_and_one_copy(bench: Bench) -> None
 def test_small_buffers_take_few_blocks(shape: tuple[int, int, int], blocks: int) -> None:
     bench = Bench(Problem(*shape))
     bench.verify()
-    at = int(bench.operands.c.allocation)
-    checks = {one.grid for one in bench.launched("check") if one.arguments[MEMORY] == at}
-    workspace = int(bench.operands.workspace.allocation)
-    guards = {one.grid for one in bench.launched("check") if one.arguments[MEMORY] == workspace}
+    c, workspace = (int(x.allocation) for x in (bench.operands.c, bench.operands.workspace))
+    launches = bench.launched("check")
+    checks = {launch.grid for launch in launches if launch.arguments[MEMORY] == c}
+    guards = {launch.grid for launch in launches if launch.arguments[MEMORY] == workspace}
     assert (checks, guards) == ({(blocks, 1, 1)}, {(8, 1, 1)})
 
 
@@ -180,21 +184,23 @@ def test_each_verification_draws_a_new_c(bench: Bench) -> None:
     seeds = set()
     for _ in range(4):
         bench.verify()
-        seeds |= {one.arguments[-4] for one in bench.launched("compare")}
+        seeds |= {launch.arguments[-4] for launch in bench.launched("compare")}
     assert len(seeds) == 4
 
 
 def test_every_buffer_is_checked(bench: Bench) -> None:
     bench.verify()
     operands = bench.operands
-    everything = (operands.a, operands.b, operands.c, operands.bias, operands.workspace)
-    looked_at = {one.arguments[MEMORY] for one in bench.launched("check")}
-    assert looked_at == {int(one.allocation) for one in (*everything, operands.counters)}
+    matrices = (operands.a, operands.b, operands.c, operands.bias)
+    buffers = (*matrices, operands.workspace, operands.counters)
+    checked = {launch.arguments[MEMORY] for launch in bench.launched("check")}
+    assert checked == {int(buffer.allocation) for buffer in buffers}
 
 
 def test_each_check_has_its_own_result(bench: Bench) -> None:
     bench.verify()
-    places = [one.arguments[-1] for one in (*bench.launched("check"), *bench.launched("compare"))]
+    launches = (*bench.launched("check"), *bench.launched("compare"))
+    places = [launch.arguments[-1] for launch in launches]
     assert len(set(places)) == len(places)
 
 
@@ -233,7 +239,7 @@ def test_failure_counts_elements_of_the_whole_batch(bench: Bench) -> None:
     assert "exceeded by 7 of 2400 elements" in bench.verify().reason
 
 
-def test_failure_makes_operands_and_reference_anew(bench: Bench) -> None:
+def test_failure_renews_operands_and_reference(bench: Bench) -> None:
     bench.verify()
     bench.results[0] = 1
     bench.verify()
@@ -242,7 +248,7 @@ def test_failure_makes_operands_and_reference_anew(bench: Bench) -> None:
     assert len(bench.launched("reference")) == 1
 
 
-def test_refused_launch_makes_operands_anew(bench: Bench) -> None:
+def test_refused_launch_renews_operands(bench: Bench) -> None:
     bench.verify()
 
     def refused(_: Values) -> Run:
@@ -287,8 +293,9 @@ def test_each_buffer_is_checked_in_its_type(
     for name, kind in types.items():
         place = int(getattr(bench.operands, name).allocation)
         for kernel in ("fill", "check") if name in "abc" or name == "bias" else ("check",):
-            launches = [one for one in bench.launched(kernel) if one.arguments[MEMORY] == place]
-            assert {launch.template for launch in launches} == {(kind,)}
+            launches = bench.launched(kernel)
+            templates = {run.template for run in launches if run.arguments[MEMORY] == place}
+            assert templates == {(kind,)}
     (reference,), (compare, _) = bench.launched("reference"), bench.launched("compare")
     assert (reference.template[0], compare.template[0]) == (operand, output)
     assert compare.arguments[-3] == roundoff
@@ -318,10 +325,10 @@ def test_overlapping_batch_is_refused(strides: tuple[int, int, int]) -> None:
         Operands(session, Problem(3, 5, 7, batch=2), strides=strides)
 
 
-@pytest.mark.parametrize(("epilogue", "there"), [("bias", True), ("gelu", False)])
-def test_bias_address_is_null_without_a_bias(epilogue: str, there: bool) -> None:
+@pytest.mark.parametrize(("epilogue", "present"), [("bias", True), ("gelu", False)])
+def test_bias_address_is_null_without_a_bias(epilogue: str, present: bool) -> None:
     operands = Bench(Problem(3, 5, 7, epilogue=epilogue)).operands
-    assert bool(operands.values(1, 0)["bias"]) == there
+    assert bool(operands.values(1, 0)["bias"]) == present
 
 
 def test_too_large_batch_is_refused_with_numbers() -> None:
@@ -357,7 +364,7 @@ def test_guard_follows_an_odd_number_of_16_bit_elements() -> None:
 
 def test_16_bit_types_take_half_the_memory() -> None:
     sizes = []
-    for problem in (Problem(512, 256, 128, one) for one in ("f32", "bf16")):
+    for problem in (Problem(512, 256, 128, compute) for compute in ("f32", "bf16")):
         operands: Any = Operands(cast(Any, FakeSession()), problem)
-        sizes.append([getattr(operands, one).allocation.size - 2 * GUARD for one in ("a", "c")])
+        sizes.append([matrix.allocation.size - 2 * GUARD for matrix in (operands.a, operands.c)])
     assert sizes == [[4 * 512 * 128, 4 * 512 * 256], [2 * 512 * 128, 2 * 512 * 256]]

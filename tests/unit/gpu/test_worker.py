@@ -42,9 +42,9 @@ def runner(
 
 
 def interleaved(runner: GpuRunner, *candidates: Candidate) -> list[int]:
-    """The processes that timed candidates interleaved."""
+    """IDs of the processes that timed the candidates interleaved."""
     outcomes = runner.rematch(candidates or [candidate("count")])
-    return [one.samples for one in outcomes if isinstance(one, Measurement)]
+    return [outcome.samples for outcome in outcomes if isinstance(outcome, Measurement)]
 
 
 def within(seconds: float, happened: Callable[[], bool]) -> bool:
@@ -82,28 +82,28 @@ def test_one_worker_serves_all_requests(fake: GpuRunner) -> None:
     assert [count(fake).time_us for _ in range(3)] == [1.0, 2.0, 3.0]
 
 
-def on(runner: GpuRunner) -> tuple[float, int]:
-    """M of the worker's problem, and its process."""
+def served(runner: GpuRunner) -> tuple[float, int]:
+    """M of the worker's problem, and the process ID of the worker."""
     measurement = runner.measure(candidate("problem"), None)
     assert isinstance(measurement, Measurement)
     return measurement.time_us, measurement.samples
 
 
 def test_worker_switches_to_another_problem(fake: GpuRunner) -> None:
-    (_, before) = on(fake)
+    (_, before) = served(fake)
     fake.switch_to(Problem(32, 64, 64))
-    assert on(fake) == (32.0, before)
+    assert served(fake) == (32.0, before)
 
 
 def test_restarted_worker_serves_the_latest_problem(fake: GpuRunner) -> None:
     fake.switch_to(Problem(32, 64, 64))
     fake.measure(candidate("kill"), None)
-    assert on(fake)[0] == 32.0
+    assert served(fake)[0] == 32.0
 
 
 def test_switching_problems_forgets_the_baseline(fake: GpuRunner) -> None:
     fake.baseline()
-    interleaved(fake)  # its time from there stands: 20 us
+    interleaved(fake)  # sets the baseline to 20 us
     fake.switch_to(Problem(32, 64, 64))
     assert fake.baseline() == Measurement(10.0, relative_error=1e-6)
 
@@ -184,15 +184,18 @@ def test_interrupted_request_is_not_answered_later(
 
 def test_rematch_answers_in_order(fake: GpuRunner) -> None:
     outcomes = fake.rematch([candidate("count"), candidate("count")])
-    assert [one.time_us for one in outcomes if isinstance(one, Measurement)] == [1.0, 2.0]
+    assert [outcome.time_us for outcome in outcomes if isinstance(outcome, Measurement)] == [
+        1.0,
+        2.0,
+    ]
 
 
 def test_rematch_with_a_crash_measures_each_separately(fake: GpuRunner) -> None:
     outcomes = fake.rematch([candidate("count"), candidate("kill"), candidate("count")])
-    assert [type(one) for one in outcomes] == [Measurement, Failure, Measurement]
+    assert [type(outcome) for outcome in outcomes] == [Measurement, Failure, Measurement]
 
 
-def test_baseline_is_that_of_the_latest_rematch(fake: GpuRunner) -> None:
+def test_latest_rematch_sets_the_baseline(fake: GpuRunner) -> None:
     before = fake.baseline()
     fake.rematch([candidate("count")])
     assert (before and before.time_us, fake.baseline()) == (10.0, Measurement(20.0, samples=25))
@@ -211,8 +214,8 @@ def test_measure_does_not_judge_accuracy(fake: GpuRunner) -> None:
 
 def test_separate_rematch_judges_accuracy_by_the_baseline(fake: GpuRunner) -> None:
     fake.baseline()
-    coarse, killer = fake.rematch([candidate("coarse"), candidate("kill")])
-    stages = [one.stage for one in (coarse, killer) if isinstance(one, Failure)]
+    outcomes = fake.rematch([candidate("coarse"), candidate("kill")])
+    stages = [outcome.stage for outcome in outcomes if isinstance(outcome, Failure)]
     assert stages == ["accuracy", "crash"]
 
 
@@ -227,7 +230,7 @@ def test_measure_and_rematch_use_separate_processes(fake: GpuRunner) -> None:
     assert (interleaved(fake), count(fake).samples) == ([timing], measuring)
 
 
-def test_one_process_suffices_without_a_baseline() -> None:
+def test_single_process_suffices_without_a_baseline() -> None:
     lone = runner(baseline_bench=None)
     assert interleaved(lone) == [count(lone).samples]
     lone.close()
@@ -285,7 +288,11 @@ def test_exclusive_gpu_serves_both_workers_in_turn(
 
 def test_compare_answers_by_name(fake: GpuRunner) -> None:
     outcomes = fake.compare([candidate("count")], ["module:factory"])
-    times = {name: one.time_us for name, one in outcomes.items() if isinstance(one, Measurement)}
+    times = {
+        name: outcome.time_us
+        for name, outcome in outcomes.items()
+        if isinstance(outcome, Measurement)
+    }
     assert times == {"fake:act=count": 1.0, "module:factory": 30.0}
 
 

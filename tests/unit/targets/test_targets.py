@@ -84,7 +84,7 @@ def test_several_gpus_share_the_work(
     installed(H100, H100, H100)
     with targets.opening(PROBLEM, numbers=numbers) as target:
         assert log == ["start 0", "start 1", "start 2"]
-        assert len(target().others) == 2
+        assert len(target().further) == 2
     assert log[-3:] == ["close 2", "close 1", "close 0"]
 
 
@@ -92,7 +92,7 @@ def test_only_the_first_runner_loads_the_vendor_library(installed: Install) -> N
     installed(H100, H100)
     with targets.opening(PROBLEM, numbers="1,0") as target:
         opened = target()
-        first, (second,) = opened.runner, opened.others
+        first, (second,) = opened.runner, opened.further
         assert isinstance(first, Gpu)
         assert isinstance(second, Gpu)
         assert (first.library, second.library) == (True, False)
