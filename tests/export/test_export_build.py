@@ -57,7 +57,7 @@ def installed(folder: Path) -> Path:
 
 
 def run(command: Sequence[str | Path], folder: Path | None = None) -> str:
-    """The output of a command that must succeed, with the fake driver of a folder if given."""
+    """The output of a command that must succeed; with a folder, its fake driver is used."""
     environment = environment_of(folder, FAKE_CUDA_QUIET="1") if folder else None
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -88,8 +88,8 @@ def test_library_neither_allocates_nor_prints_nor_exits(folder: Path, tmp_path: 
 
 @pytest.mark.skipif(which("pkg-config") is None, reason="pkg-config is not installed")
 def test_pkg_config_finds_the_installed_package(installed: Path) -> None:
-    found = next(installed.rglob("gemm.pc"))
-    include, *libraries = run(["pkg-config", "--cflags", "--libs", found]).split()
+    package = next(installed.rglob("gemm.pc"))
+    include, *libraries = run(["pkg-config", "--cflags", "--libs", package]).split()
     assert Path(include.removeprefix("-I"), "gemm.h").resolve() == installed / "include" / "gemm.h"
     assert "-lgemm" in libraries
 
@@ -125,7 +125,7 @@ def test_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
     program = tmp_path / "linear"
     sources = [EXAMPLES / "c" / "linear.c", folder / "gemm.c"]
     driver = folder / "driver" / "libcuda.so.1"
-    given: list[str | Path] = [
+    arguments: list[str | Path] = [
         f"-I{folder}",
         *sources,
         driver,
@@ -135,7 +135,7 @@ def test_c_example_computes_a_layer(folder: Path, tmp_path: Path) -> None:
         "-o",
         program,
     ]
-    run([*C11, *STRICT[:4], *given])
+    run([*C11, *STRICT[:4], *arguments])
     assert run([program], folder) == "largest error 0\n"
 
 

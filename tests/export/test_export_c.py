@@ -152,10 +152,10 @@ def test_prepare_workspace_zeroes_the_counters(built: Built, library: ExportedLi
 
 
 def test_warm_library_loads_nothing_more(built: Built, library: ExportedLibrary) -> None:
-    _, (warm, *others) = built.run([Call(SMALL).line("warm"), *(c.line() for c in exact_calls())])
+    _, (warm, *outcomes) = built.run([Call(SMALL).line("warm"), *(c.line() for c in exact_calls())])
     assert (warm.status, warm.count("load")) == (0, len(library.programs))
-    assert [outcome.count("load") + outcome.count("shared") for outcome in others] == [0] * len(
-        others
+    assert [outcome.count("load") + outcome.count("shared") for outcome in outcomes] == [0] * len(
+        outcomes
     )
 
 
@@ -179,21 +179,23 @@ def test_concurrent_threads_load_a_kernel_once(tmp_path: Path) -> None:
     assert (status, outcome.count("load"), outcome.count("launch")) == (0, 1, 8 * 200)
 
 
-def test_other_gpu_of_the_compute_capability_runs_the_kernels(built: Built) -> None:
+def test_gpu_of_equal_compute_capability_runs_the_kernels(built: Built) -> None:
     problem = next(iter(exported_library.tuned()))
-    other = built.call(Call(problem), "choose", FAKE_CUDA_DEVICE="NVIDIA H200;9;0;132")
-    assert other.lines[-1].startswith("choice 1 ")
+    h200 = built.call(Call(problem), "choose", FAKE_CUDA_DEVICE="NVIDIA H200;9;0;132")
+    assert h200.lines[-1].startswith("choice 1 ")
 
 
 def test_device_of_the_same_name_is_preferred(tmp_path: Path) -> None:
-    naive, other = (
+    coalesced, uncoalesced = (
         Config.of("naive", {"mapping": mapping, "block": 16})
         for mapping in ("coalesced", "uncoalesced")
     )
     cards = [replace(H100, name="NVIDIA H100 PCIe", sms=114), H100, replace(H100, name="Z", sms=78)]
 
     def answer(problem: Problem, device: Device) -> Answer:
-        return exported_library.answer_of(problem, device, naive if device == H100 else other)
+        return exported_library.answer_of(
+            problem, device, coalesced if device == H100 else uncoalesced
+        )
 
     library = gather("lib", [SMALL], cards, answer, exported_library.fake_build)
     case = exported_library.built(tmp_path, library)

@@ -97,24 +97,24 @@ FINE = [
 
 
 def outcomes(built: Built, calls: list[Call]) -> list[Outcome]:
-    status, found = built.run([call.line() for call in calls])
-    assert (status, len(found)) == (0, len(calls))
-    return found
+    status, results = built.run([call.line() for call in calls])
+    assert (status, len(results)) == (0, len(calls))
+    return results
 
 
 def test_invalid_calls_are_refused_with_the_reason(built: Built) -> None:
-    found = outcomes(built, [call for call, _ in WRONG])
+    results = outcomes(built, [call for call, _ in WRONG])
     wrong = [
         (call, reason, outcome.message)
-        for (call, reason), outcome in zip(WRONG, found, strict=True)
+        for (call, reason), outcome in zip(WRONG, results, strict=True)
         if outcome.status == 0 or reason not in outcome.message
     ]
     assert wrong == []
 
 
 def test_refused_call_loads_and_launches_nothing(built: Built) -> None:
-    found = outcomes(built, [call for call, _ in WRONG])
-    assert [outcome.lines for outcome in found] == [()] * len(WRONG)
+    results = outcomes(built, [call for call, _ in WRONG])
+    assert [outcome.lines for outcome in results] == [()] * len(WRONG)
 
 
 def test_unusual_but_valid_calls_are_launched(built: Built) -> None:

@@ -1,4 +1,4 @@
-"""Repeats statements about times: other processes may use the GPU, and clocks change."""
+"""Repeats assertions about times: other processes may use the GPU, and clocks change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ATTEMPTS = 5
 
 
 def repeated(attempt: Callable[[], None], attempts: int = ATTEMPTS) -> None:
-    """Calls a function whose assertions about times have to hold in one of a few attempts.
+    """Calls a function until its assertions about times hold, for a few attempts at most.
 
     Raises:
         AssertionError: that of the last attempt if all fail.

@@ -21,12 +21,12 @@ from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.problem import Problem
 from autotune.runners.base import Candidate
 
-LARGE, SMALL, FLAT = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
+LARGE, SMALL, THIN = Problem(1023, 1025, 1027), Problem(20, 24, 300), Problem(7, 4099, 4099)
 A_FAMILY = {"f32": 4, "tf32": 2, "tf32x3": 2, "f16": 1, "bf16": 2}
 """Configurations of each family that run for a case."""
 MANY, ATTEMPTS = 10, 6
-"""With `MANY` legal configurations one has to compile. For each that runs, up to `ATTEMPTS` are
-compiled, because the registers that ptxas needs are known only afterwards."""
+"""A family with `MANY` legal configurations must have one that compiles. Up to `ATTEMPTS` are
+compiled for each that runs, because only ptxas knows the registers a kernel needs."""
 KINDS = (
     *("swap", "schedule", "source", "low", "cluster", "reduction", "min_blocks", "store"),
     *("slices", "pack", "promote", "consumers"),
@@ -69,10 +69,10 @@ def configs(case: Case, family: str, device: Device) -> Sequence[Config]:
 
 def made(case: Case, family: str, device: Device, programs: Path) -> Made:
     """Compiles configurations until a case has its number of candidates."""
-    pool, wanted = configs(case, family, device), A_FAMILY[case.problem.compute]
+    pool, count = configs(case, family, device), A_FAMILY[case.problem.compute]
     candidates, lost, failed = list[Candidate](), dict[Config, str](), dict[Config, str]()
-    for config in pool[: ATTEMPTS * wanted]:
-        if len(candidates) == wanted:
+    for config in pool[: ATTEMPTS * count]:
+        if len(candidates) == count:
             break
         outcome = attempt(plan_of(config, case), device, programs)
         if isinstance(outcome, Candidate):
@@ -191,5 +191,5 @@ def _legal(case: Case, family: str, device: Device) -> tuple[Config, ...]:
 def _sample(family: str, device: Device) -> tuple[Config, ...]:
     """Sampled configurations of a family whose whole space takes long to enumerate."""
     draw = random.Random(family)
-    pools = (space.feasible(problem, device, family).configs for problem in (LARGE, SMALL, FLAT))
+    pools = (space.feasible(problem, device, family).configs for problem in (LARGE, SMALL, THIN))
     return tuple(item for pool in pools for item in draw.sample(pool, min(300, len(pool))))

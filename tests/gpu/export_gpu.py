@@ -36,7 +36,7 @@ class Product(ctypes.Structure):
     )
 
 
-def product_of(problem: Problem, **given: Any) -> Product:
+def product_of(problem: Problem, **arguments: Any) -> Product:
     """A call with its pointers, and with strides and factors if they are passed."""
     codes = (
         COMPUTES.index(problem.compute),
@@ -45,7 +45,7 @@ def product_of(problem: Problem, **given: Any) -> Product:
         OUTPUTS.index(problem.output),
     )
     call = Product(problem.m, problem.n, problem.k, problem.batch, *codes)
-    for name, value in ({"alpha": 1.0} | given).items():
+    for name, value in ({"alpha": 1.0} | arguments).items():
         setattr(call, name, value)
     return call
 
@@ -55,9 +55,9 @@ class Built:
     """A library as a shared object.
 
     Attributes:
-        folder: where its files are.
+        folder: the folder of its files.
         shared: its functions.
-        library: what it holds.
+        library: its contents.
     """
 
     folder: Path
@@ -91,7 +91,7 @@ class Built:
 def exported(
     folder: Path, configs: Mapping[Problem, Config], device: Device, programs: Path
 ) -> Built:
-    """Exports problems with given configurations for a device, and builds the library."""
+    """Exports problems with their configurations for a device and builds the library."""
 
     def find(problem: Problem, device: Device) -> Answer:
         return exported_library.answer_of(problem, device, configs[problem])

@@ -26,10 +26,10 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    """What a command line prints as JSON."""
-    with pytest.raises(SystemExit) as ended:
+    """The JSON output of a command line."""
+    with pytest.raises(SystemExit) as caught:
         cli.main([*arguments, "--json"])
-    assert ended.value.code == 0
+    assert caught.value.code == 0
     data: dict[str, object] = json.loads(capsys.readouterr().out)
     return data
 
@@ -69,9 +69,9 @@ def test_every_rung_of_the_ladder_runs(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_missing_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as caught:
         cli.main(["device", "--device", "gpu:99"])
-    assert ended.value.code == 2
+    assert caught.value.code == 2
     assert "no GPU 99" in capsys.readouterr().err
 
 
@@ -79,6 +79,6 @@ def test_matmul_tunes_an_untuned_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(options, "BUDGET_S", 5.0)
     a, b = torch.randn(2, 64, 64, device="cuda").unbind()
-    product: Any = autotune.matmul(a, b, tune=True)
-    assert torch.allclose(product.double(), a.double() @ b.double(), atol=1e-4)
+    result: Any = autotune.matmul(a, b, tune=True)
+    assert torch.allclose(result.double(), a.double() @ b.double(), atol=1e-4)
     assert autotune.best(64, 64, 64).evidence == "measured"

@@ -33,7 +33,7 @@ TEXTS = (
     *("4096x4096x4096:bf16", "1x4096x4096:bf16", "37x53x71:bf16"),
 )
 PROBLEMS = tuple(map(Problem.parse, TEXTS))
-OTHERS = tuple(
+UNTUNED = tuple(
     Problem.parse(f"{shape}:{compute}")
     for compute in ("f32", "tf32", "tf32x3", "f16", "bf16")
     for shape in ("640x384x512", "333x77x129")
@@ -66,7 +66,7 @@ class Operands:
     def __init__(self, torch: Any, problem: Problem) -> None:
         self._torch, self.problem = torch, problem
         kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-        own, other = kinds[problem.operand_type], kinds[problem.output_type]
+        operand_type, output_type = kinds[problem.operand_type], kinds[problem.output_type]
         torch.manual_seed(1)
         rows = problem.stored_rows
         columns = problem.leading_dimensions
@@ -75,15 +75,19 @@ class Operands:
             shape = problem.batch, rows[n], columns[n]
             return torch.randn(*shape, device="cuda").to(kind)
 
-        self.a, self.b, self.c = matrix(0, own), matrix(1, own), matrix(2, other)
+        self.a, self.b, self.c = (
+            matrix(0, operand_type),
+            matrix(1, operand_type),
+            matrix(2, output_type),
+        )
         self.again = self.c.clone()
-        self.bias = torch.randn(problem.n, device="cuda").to(other)
+        self.bias = torch.randn(problem.n, device="cuda").to(output_type)
         self.added = self.bias.data_ptr() if problem.has_bias else 0
 
     @property
     def stream(self) -> int:
-        found: int = self._torch.cuda.current_stream().cuda_stream
-        return found
+        handle: int = self._torch.cuda.current_stream().cuda_stream
+        return handle
 
     def by_c(self, built: Built) -> Callable[[], None]:
         """Calls the C library, which writes `again`."""
@@ -131,7 +135,7 @@ def test_library_results_equal_python_bit_for_bit(
         assert torch.equal(operands.c, operands.again)
 
 
-@pytest.mark.parametrize("problem", OTHERS, ids=str)
+@pytest.mark.parametrize("problem", UNTUNED, ids=str)
 @pytest.mark.parametrize("gap", [0, 1])
 def test_other_shapes_are_correct(torch: Any, built: Built, problem: Problem, gap: int) -> None:
     operands = Operands(torch, problem)
@@ -230,7 +234,7 @@ def test_ptx_can_be_loaded(torch: Any, driver: Driver, built: Built, tmp_path: P
 
 @pytest.fixture(scope="module")
 def layer(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that the examples need, exported as their first lines say."""
+    """The library that the examples need, exported with the command in their first lines."""
     torch.zeros(1, device="cuda")
     folder = tmp_path_factory.mktemp("layer")
     with pytest.MonkeyPatch.context() as patch:

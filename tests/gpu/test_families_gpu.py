@@ -1,4 +1,4 @@
-"""Every family is right, and takes the stated resources, on odd shapes of every kind."""
+"""Every family computes odd shapes of every kind correctly, with the stated resources."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
     ("mma", "1001x999x1003:f16:tn", {"pack": "ab"}),
     ("mma", "250x190x2050:tf32x3:tt", {"slices": 4}),
 )
-"""Ways in which blocks and warps of the tensor-core families work together: family, problem, and
-the parameters that select the way."""
+"""Ways in which blocks and warps of the tensor-core families cooperate: family, problem, and the
+parameters that select the way."""
 
 
 def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
-    """A configuration whose blocks share K in a way, and a problem with edges for it."""
+    """A configuration with this k_sharing, and a problem whose tiles overhang."""
     if way == "gemv":
         text = "gemv:rows=8,columns=4,depth=8,across=32,ways=4,split_k=8,stages=3"
         return Config.parse(text), Problem(7, 4001, 4099, batch=batch)
@@ -95,13 +95,13 @@ def different_results(made: Candidate, problem: Problem, session: Session, progr
     assert isinstance(outcome, Verdict), f"{made.plan.config}: {outcome}"
     operands = bench.operands
     run, c = session.bind(made)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
-    seen = set()
+    results = set()
     for _ in range(50):
         run()
         session.synchronize()
         session.cuda.memcpy_dtoh(c, operands.c.address)
-        seen.add(c.tobytes())
-    return len(seen)
+        results.add(c.tobytes())
+    return len(results)
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +130,23 @@ def test_every_family_computes_the_gemm(
         strides=case.strides,
         cache=programs,
     )
-    there = {family: made[case, family] for family in serving(case.problem)}
-    wrong = {str(config): why for one in there.values() for config, why in one.failed.items()}
-    for one in there.values():
-        outcomes = {str(able.config): bench.verify(able) for able in one.candidates}
-        wrong |= {name: str(it) for name, it in outcomes.items() if not isinstance(it, Verdict)}
+    samples = {family: made[case, family] for family in serving(case.problem)}
+    wrong = {
+        str(config): reason
+        for sample in samples.values()
+        for config, reason in sample.failed.items()
+    }
+    for sample in samples.values():
+        outcomes = {str(ready.config): bench.verify(ready) for ready in sample.candidates}
+        wrong |= {
+            name: str(outcome)
+            for name, outcome in outcomes.items()
+            if not isinstance(outcome, Verdict)
+        }
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
-    idle = {family: one for family, one in there.items() if not one.candidates}
-    assert [name for name, one in idle.items() if one.legal >= MANY or name in needed] == []
+    idle = {family: sample for family, sample in samples.items() if not sample.candidates}
+    assert [name for name, sample in idle.items() if sample.legal >= MANY or name in needed] == []
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -167,9 +175,9 @@ def test_tensor_core_results_are_reproducible(
 @pytest.mark.parametrize("case", ALL[::5], ids=str)
 def test_occupancy_is_the_drivers(case: Case, session: Session, made: Library) -> None:
     ours, drivers = {}, {}
-    for one in _candidates(case, made):
-        for launch, program in zip(one.plan.launches, one.programs, strict=True):
-            key = f"{one.config} {launch.template.expression}"
+    for item in _candidates(case, made):
+        for launch, program in zip(item.plan.launches, item.programs, strict=True):
+            key = f"{item.config} {launch.template.expression}"
             drivers[key] = session.resident_blocks(program, launch)
             ours[key] = occupancy(
                 session.device,
@@ -183,10 +191,12 @@ def test_occupancy_is_the_drivers(case: Case, session: Session, made: Library) -
 
 @pytest.mark.parametrize("case", ALL[::5], ids=str)
 def test_compiled_resources_are_the_drivers(case: Case, session: Session, made: Library) -> None:
-    there = _candidates(case, made)
-    drivers = [session.resources(one.programs[one.plan.product], one.plan.main) for one in there]
-    assert [one.resources for one in there] == drivers
+    compiled = _candidates(case, made)
+    drivers = [
+        session.resources(item.programs[item.plan.product], item.plan.main) for item in compiled
+    ]
+    assert [item.resources for item in compiled] == drivers
 
 
 def _candidates(case: Case, made: Library) -> list[Candidate]:
-    return [one for family in serving(case.problem) for one in made[case, family].candidates]
+    return [item for family in serving(case.problem) for item in made[case, family].candidates]

@@ -1,4 +1,4 @@
-"""Stale records are measured again on a GPU; both ways to ask for the driver agree."""
+"""Stale records are measured again on a GPU; both look-ups of the driver version agree."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def old(store: Store) -> Record:
 
 def verified(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     """The JSON output of `cache verify`."""
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as caught:
         cli.main(["cache", "verify", *options, "--json"])
-    assert ended.value.code == 0
+    assert caught.value.code == 0
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     return data
 
@@ -83,7 +83,7 @@ def test_stale_record_is_measured_again(
     assert new is not None
     assert stale(new, targets.here()) is None
     assert {entry.config for entry in new.entries} <= {entry.config for entry in old.entries}
-    # Measured now, not taken over: the old record's times are ten times too long.
+    # Measured again: the times of the old record are ten times too long.
     assert new.best.measurement.time_us < 0.5 * old.best.measurement.time_us
 
 

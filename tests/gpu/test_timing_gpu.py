@@ -1,6 +1,6 @@
 """Times are plausible, repeatable, and cheap to measure.
 
-Other processes may use the GPU: statements that only hold undisturbed get a few attempts.
+Other processes may use the GPU, so assertions about times get a few attempts.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def test_verification_of_a_small_gemm_takes_under_a_millisecond(
     session: Session, programs: Path, shape: tuple[int, int, int]
 ) -> None:
     if session.device.compute_capability not in FAST_FP64:
-        pytest.skip("the bound is that of a data centre's GPU")
+        pytest.skip("the bound is for data centre GPUs")
     problem = Problem(*shape)
     # The noise of a slow kernel would hide the time of the verification.
     configs = space.spread(space.feasible(problem, session.device).configs, 2000)
@@ -250,7 +250,7 @@ def test_verification_of_a_small_gemm_takes_under_a_millisecond(
         return float(1e3 * start.time_till(end))
 
     def attempt() -> None:
-        # The second one still allocates and loads; a search verifies hundreds.
+        # The second verification still allocates and loads; a search verifies hundreds.
         assert median(verification_us() for _ in range(9)) < 1_000
 
     repeated(attempt)

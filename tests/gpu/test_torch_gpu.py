@@ -40,7 +40,7 @@ def untuned() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def store(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A cache with records of its own for each test; all share the compiled programs."""
+    """A cache with its own records for each test; the compiled programs are shared."""
     (cache / "programs").mkdir(exist_ok=True)
     (tmp_path / "programs").symlink_to(cache / "programs")
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
@@ -61,11 +61,11 @@ def drawn(torch: Any, *shape: int, dtype: str = "float32", grad: bool = False) -
     return torch.randn(shape, device="cuda", dtype=getattr(torch, dtype), requires_grad=grad)
 
 
-def close(torch: Any, found: Any, expected: Any, tolerance: float) -> None:
+def close(torch: Any, result: Any, expected: Any, tolerance: float) -> None:
     """Asserts an error below `tolerance` times the largest expected element."""
     scale = float(expected.abs().max())
     torch.testing.assert_close(
-        found.double(), expected.double(), rtol=0, atol=tolerance * scale, check_device=False
+        result.double(), expected.double(), rtol=0, atol=tolerance * scale, check_device=False
     )
 
 
@@ -87,20 +87,20 @@ def test_results_are_correct(torch: Any, mm: Any, compute: str, layout: str) -> 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 def test_operator_passes_pytorch_opcheck(torch: Any, mm: Any, activation: str | None) -> None:
     w, bias = drawn(torch, OUT, IN, grad=True), drawn(torch, OUT, grad=True)
-    given = drawn(torch, ROWS, IN, grad=True), w.t(), bias, activation
-    assert set(torch.library.opcheck(mm, given).values()) == {"SUCCESS"}
+    operands = drawn(torch, ROWS, IN, grad=True), w.t(), bias, activation
+    assert set(torch.library.opcheck(mm, operands).values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
 def test_gradients_match_pytorch(torch: Any, mm: Any, compute: str, activation: str | None) -> None:
     dtype = TYPES[compute]
-    given = [
+    operands = [
         drawn(torch, *shape, dtype=dtype, grad=True) for shape in ((ROWS, IN), (OUT, IN), (OUT,))
     ]
-    twins = [argument.detach().double().requires_grad_() for argument in given]
+    twins = [argument.detach().double().requires_grad_() for argument in operands]
     gradient = drawn(torch, ROWS, OUT, dtype=dtype)
-    x, w, bias = given
+    x, w, bias = operands
     mm(x, w.t(), bias, activation, compute).backward(gradient)
     plain = torch.nn.functional.linear(*twins)
     (getattr(torch.nn.functional, activation)(plain) if activation else plain).backward(
@@ -108,7 +108,7 @@ def test_gradients_match_pytorch(torch: Any, mm: Any, compute: str, activation: 
     )
     # In 16 bits, rounding may move an input of relu across 0.
     tolerance = 1e-5 if compute == "f32" else 3e-2
-    for argument, twin in zip(given, twins, strict=True):
+    for argument, twin in zip(operands, twins, strict=True):
         close(torch, argument.grad, twin.grad, tolerance)
 
 
@@ -166,9 +166,9 @@ def test_autocast_computes_in_16_bits(torch: Any, mm: Any) -> None:
 
 @pytest.mark.parametrize("view", ["every other column", "one row for all", "no rows"])
 def test_strides_that_no_kernel_reads_are_copied(torch: Any, mm: Any, view: str) -> None:
-    whole = drawn(torch, ROWS, 2 * IN)
-    a = {"every other column": whole[:, ::2], "one row for all": whole[:1, :IN].expand(ROWS, IN),
-         "no rows": whole[:0, :IN]}[view]  # fmt: skip
+    matrix = drawn(torch, ROWS, 2 * IN)
+    a = {"every other column": matrix[:, ::2], "one row for all": matrix[:1, :IN].expand(ROWS, IN),
+         "no rows": matrix[:0, :IN]}[view]  # fmt: skip
     b = drawn(torch, IN, OUT)
     result = mm(a, b)
     assert result.shape == (len(a), OUT)
@@ -178,11 +178,11 @@ def test_strides_that_no_kernel_reads_are_copied(torch: Any, mm: Any, view: str)
 def test_fp32_follows_the_pytorch_setting(
     torch: Any, mm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str | None] = []
+    computes: list[str | None] = []
     matmul = runtime.current()
 
     def spy(a: Any, b: Any, *, compute: str | None, **rest: Any) -> Any:
-        asked.append(compute)
+        computes.append(compute)
         return matmul(a, b, compute=compute, **rest)
 
     monkeypatch.setattr(runtime, "current", lambda: spy)
@@ -193,7 +193,7 @@ def test_fp32_follows_the_pytorch_setting(
         mm(a, b)
     torch.set_float32_matmul_precision(before)
     monkeypatch.undo()
-    assert asked == [None, "tf32"]
+    assert computes == [None, "tf32"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -267,9 +267,9 @@ def test_threads_with_their_own_streams_share_a_patched_model(torch: Any, model:
             generator = torch.Generator("cuda").manual_seed(seed)
             for rows in (ROWS, 1, ROWS, 33) * 10:
                 x = torch.randn(rows, IN, device="cuda", generator=generator)
-                found, weight = model(x).double(), model[0].weight.double()
+                result, weight = model(x).double(), model[0].weight.double()
                 expected = (x.double() @ weight.t() + model[0].bias.double()).relu()
-                wrong.append(float((found - expected).abs().max()))
+                wrong.append(float((result - expected).abs().max()))
             stream.synchronize()
 
     run_together([partial(work, seed) for seed in range(4)])

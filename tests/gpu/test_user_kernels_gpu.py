@@ -57,7 +57,7 @@ template <int FAULT> __global__ void faulty(float* out, float* in, int n) {
     }
 }
 """
-N = 200  # one block, so that the first thread is behind no other
+N = 200  # one block: __syncthreads puts the faults of thread 0 after all writes
 TYPES = """
 template <int N>
 __global__ void types(double* out, bool b, signed char i8, unsigned char u8, short i16,
@@ -106,10 +106,10 @@ def faulty() -> Workload:
 
 
 def candidates(
-    work: Workload, device: Device, source: str, name: str, values: dict[str, Any], **more: Any
+    work: Workload, device: Device, source: str, name: str, values: dict[str, Any], **changes: Any
 ) -> list[Candidate]:
     """Every configuration of a kernel, compiled."""
-    geometry: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **more}
+    geometry: dict[str, Any] = {"grid": 1, "block": 256, "shared": 0, **changes}
     kernel = define_kernel(source, name, values, constraints=None, include=(), **geometry)
     tunable = KernelTunable(kernel, work.call, work.arguments)
     runner = PredictedRunner(Problem(1, 1, 1), device)  # has the device; measures nothing
@@ -173,7 +173,7 @@ def check_record(record: KernelRecord, trials: int) -> None:
     assert best.error <= best.tolerance
 
 
-def test_second_tuning_of_the_transpose_continues_the_first(device: Device) -> None:
+def test_second_tuning_continues_the_first(device: Device) -> None:
     del device
     first = transpose.tune(1000, 1500, trials=6)
     second = transpose.tune(1000, 1500, trials=12)
@@ -184,7 +184,7 @@ def test_second_tuning_of_the_transpose_continues_the_first(device: Device) -> N
 
 
 @pytest.mark.parametrize("points", [5, 9])
-def test_the_stencil_is_tuned(device: Device, points: int) -> None:
+def test_stencil_example_is_tuned(device: Device, points: int) -> None:
     del device
     check_record(stencil.tune(700, 1300, points, trials=10), 10)
 

@@ -1,3 +1,5 @@
+"""The cost model."""
+
 import json
 import math
 from dataclasses import asdict, replace
@@ -26,7 +28,7 @@ BIG = Config.parse(
 SQUARE = Problem(4096, 4096, 4096)
 
 
-def but(config: Config, **values: int | str) -> Config:
+def changed(config: Config, **values: int | str) -> Config:
     return Config.of(config.family, config.values | values)
 
 
@@ -39,9 +41,9 @@ def predict(config: Config, problem: Problem = SQUARE, **coefficients: Any) -> f
 @pytest.mark.parametrize("family", ["naive", "tiled", "simt"])
 @pytest.mark.parametrize("device", ["h100", "a100", "t4"])
 def test_no_prediction_beats_the_roofline(shape: str, family: str, device: str) -> None:
-    problem, where = Problem.parse(shape), find(device)
-    configs = feasible(problem, where, family).configs[::53]
-    assert cost.times(configs, problem, where).min() >= 1e6 * least_seconds(problem, where)
+    problem, gpu = Problem.parse(shape), find(device)
+    configs = feasible(problem, gpu, family).configs[::53]
+    assert cost.times(configs, problem, gpu).min() >= 1e6 * least_seconds(problem, gpu)
 
 
 def test_the_ladder_is_predicted_in_order() -> None:
@@ -68,7 +70,7 @@ def test_a_large_square_prefers_large_tiles() -> None:
     assert best.integer("bm") * best.integer("bn") >= 128 * 128
 
 
-def test_compiled_registers_overrule_the_estimate() -> None:
+def test_compiled_registers_override_the_estimate() -> None:
     problem = Problem(4096, 4096, 4096)
     compiled = Resources(threads=256, registers=255, shared=200_000)
     assert cost.predict(BIG, problem, H100, compiled) >= cost.predict(BIG, problem, H100)
@@ -91,9 +93,9 @@ def test_ranking_ignores_the_order_of_candidates() -> None:
 )
 @pytest.mark.parametrize("family", ["naive", "tiled", "simt", "gemv"])
 def test_every_prediction_is_a_positive_time(problem: str, family: str) -> None:
-    asked = Problem.parse(problem)
-    configs = feasible(asked, H100, family).configs[::97]
-    assert np.all(cost.times(configs, asked, H100) > 0)
+    parsed = Problem.parse(problem)
+    configs = feasible(parsed, H100, family).configs[::97]
+    assert np.all(cost.times(configs, parsed, H100) > 0)
 
 
 def test_a_prediction_is_the_same_alone_and_among_many() -> None:
@@ -112,21 +114,21 @@ def test_a_wave_of_one_block_takes_as_long_as_a_full_one() -> None:
 
 
 def test_too_few_warps_to_hide_latency_cost_time() -> None:
-    # Two warps are on two of the four schedulers, eight on all.
-    tile, deep = Problem(64, 128, 8192), but(BIG, bm=64, bn=128, bk=32, wn=64)
-    assert predict(but(deep, slices=4), tile) < 0.6 * predict(deep, tile)
+    # Two warps occupy two of the four schedulers, eight occupy all.
+    tile, deep = Problem(64, 128, 8192), changed(BIG, bm=64, bn=128, bk=32, wn=64)
+    assert predict(changed(deep, slices=4), tile) < 0.6 * predict(deep, tile)
 
 
 def test_adding_up_splits_costs_a_launch_or_a_wait() -> None:
     deep = Problem(128, 256, 16384)
-    split = but(BIG, split_k=8)
-    separate, fused = but(split, reduction="separate"), but(split, reduction="fused")
+    split = changed(BIG, split_k=8)
+    separate, fused = changed(split, reduction="separate"), changed(split, reduction="fused")
     assert predict(separate, deep, passes=9.0) - predict(separate, deep, passes=1.0) == 8.0
     assert predict(fused, deep, gather=9.0) - predict(fused, deep, gather=1.0) == 8.0
 
 
 def test_packing_costs_time_for_its_bytes() -> None:
-    packed, seconds = but(BIG, pack="a"), 2 * 4 * 4096 * 4096 / H100.memory_bandwidth
+    packed, seconds = changed(BIG, pack="a"), 2 * 4 * 4096 * 4096 / H100.memory_bandwidth
     slow, fast = (predict(packed, moved=moved) for moved in (0.5, 1.0))
     assert slow - fast == pytest.approx(1e6 * seconds)
 
@@ -137,13 +139,13 @@ def test_data_in_l2_is_not_read_again() -> None:
 
 
 def test_a_trait_scales_the_loops_that_have_it() -> None:
-    without = but(BIG, tm=16, tn=8)
+    without = changed(BIG, tm=16, tn=8)
     assert predict(BIG, traits={"8x16": 2.0}) > 1.5 * predict(BIG, traits={})
     assert predict(without, traits={"8x16": 2.0}) == predict(without, traits={})
 
 
 def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **coefficients: Any) -> float:
-    """Microseconds of `BIG`, if its blocks did so many multiply-adds a turn on tensor cores."""
+    """Microseconds of `BIG` with `fmas` tensor-core multiply-adds per block and k-iteration."""
     problem = replace(SQUARE, compute=compute)
     load = cost.Load.of([BIG], SQUARE, device)
     work = SimpleNamespace(**vars(load.work) | {"tensor": np.array([fmas])})
@@ -152,7 +154,7 @@ def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **coeffici
 
 
 def test_tensor_cores_run_at_their_rate() -> None:
-    fmas = 1e12  # a turn, so that nothing else counts
+    fmas = 1e12  # per k-iteration, so that nothing else counts
     tiles, turns = 16 * 32, 4096 / 8
     seconds = np.ceil(tiles / 132) * turns * fmas / 2048 / H100.sm_clock
     assert on_tensor_cores(fmas, "bf16", traits={}, tensor=1.0) == pytest.approx(1e6 * seconds)
@@ -175,7 +177,7 @@ def test_without_tensor_cores_it_takes_infinitely_long() -> None:
 
 
 def test_tensor_core_kernels_do_not_wait_for_fp32_units() -> None:
-    # Where a scheduler has 16 fp32 units, a multiply-add takes 2 cycles, another instruction 1.
+    # With 16 fp32 units a scheduler, a multiply-add takes 2 cycles, any other instruction 1.
     a100, slots = find("a100"), {"slot": 0.01, "copy": 1e-9}
     assert on_tensor_cores(1.0, "f16", a100, **slots) < on_tensor_cores(0.0, "f16", a100, **slots)
 
@@ -186,7 +188,7 @@ def test_the_coefficients_have_their_provenance() -> None:
     assert data["provenance"]["recordings"]
 
 
-def test_the_coefficients_are_positive_and_finite() -> None:
+def test_shipped_coefficients_are_positive_and_finite() -> None:
     values = asdict(cost.fitted())
     numbers = [*values.pop("traits").values(), *values.values()]
     assert all(0 < number < math.inf for number in numbers)

@@ -1,4 +1,4 @@
-"""The diverse choice among ranked configurations."""
+"""Diverse selection from ranked configurations."""
 
 from collections import Counter
 from functools import cache
@@ -21,7 +21,7 @@ def ranked(*families: str) -> list[Config]:
     return [config for _, config in cost.rank(legal, PROBLEM, H100)]
 
 
-def test_choice_has_few_of_one_tile_and_work() -> None:
+def test_few_configurations_share_a_tile_or_work() -> None:
     chosen = diverse(ranked("simt"), PROBLEM, 10)
     works = [registry.find("simt").work(config, PROBLEM) for config in chosen]
     assert chosen[0] == ranked("simt")[0]
@@ -36,13 +36,13 @@ def test_family_ranked_last_is_chosen_too() -> None:
     assert [config.family for config in chosen] == ["simt"] * 2 + ["tiled"] * 2
 
 
-def test_family_of_one_configuration_leaves_room_to_others() -> None:
+def test_family_of_one_configuration_leaves_room() -> None:
     configs = [*ranked("simt"), ranked("tiled")[0]]
     chosen = diverse(configs, PROBLEM, 4)
     assert [config.family for config in chosen] == ["simt"] * 3 + ["tiled"]
 
 
-def test_best_are_chosen_where_all_are_alike() -> None:
+def test_best_are_chosen_if_all_tiles_are_equal() -> None:
     one_tile = [
         config
         for config in ranked("simt")

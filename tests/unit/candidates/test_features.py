@@ -1,4 +1,4 @@
-"""What a search is told of configurations besides their parameters."""
+"""Features of configurations that the search uses beside their parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.families.registry import find, plan
 from autotune.problem import Problem
 
 # Columns of `of_products`.
-AREA, ASPECT, TURNS, THREADS, SHARED, RESIDENT, BLOCKS, REGISTERS, FILLED = range(9)
+AREA, ASPECT, K_ITERATIONS, THREADS, SHARED, RESIDENT, BLOCKS, REGISTERS, FILLED = range(9)
 
 
 def sample(problem: Problem, family: str, count: int = 50) -> list[Config]:
@@ -40,9 +40,7 @@ def described(configs: list[Config], compiled: list[Resources | None] | None = N
     ],
     ids=str,
 )
-def test_every_configuration_of_every_family_is_described(
-    problem: Problem, families: list[str]
-) -> None:
+def test_every_family_has_finite_features(problem: Problem, families: list[str]) -> None:
     configs = [config for family in families for config in sample(problem, family)]
     description = features.of_products(configs, problem, H100, [None] * len(configs))
     assert description.features.shape == (len(configs), 9)
@@ -51,7 +49,7 @@ def test_every_configuration_of_every_family_is_described(
     assert (description.predicted > 0).all()
 
 
-def test_tiles_have_the_logarithms_of_their_area_and_aspect() -> None:
+def test_tile_features_are_log_area_and_aspect() -> None:
     tiles = np.array([(config.integer("bm"), config.integer("bn")) for config in SIMT])
     columns = described(SIMT).features
     assert columns[:, AREA] == pytest.approx(np.log2(tiles.prod(1)))

@@ -24,20 +24,20 @@ VALUES = np.sin(6 * POINTS).sum(1)
 
 
 def conditioned(points: Floats = POINTS, values: Floats = VALUES) -> GaussianProcess:
-    """With the prior's covariance, whose noise has a tenth of the signal's standard deviation."""
+    """A process with the prior's covariance; the noise has a tenth of the signal's deviation."""
     return GaussianProcess(Covariance.prior(points.shape[1]), points, values)
 
 
 def fitted(times: int, points: Floats, values: Floats) -> Covariance:
-    """The covariance after so many fits."""
+    """The covariance after `times` fits."""
     covariance = Covariance.prior(points.shape[1])
     for _ in range(times):
         covariance = fit(covariance, points, values)
     return covariance
 
 
-def a_grid(seed: int, count: int) -> tuple[Floats, Floats]:
-    """Points, several of them equal, and values that are a function of them, without noise."""
+def grid_of(seed: int, count: int) -> tuple[Floats, Floats]:
+    """Grid points, some of them equal, and noiseless values that are a function of them."""
     points = np.random.default_rng(seed).integers(0, 5, (count, 6)) / 4
     values = points @ np.arange(1.0, 7.0)
     return points, (values - values.mean()) / values.std()
@@ -75,7 +75,7 @@ def test_loss_is_the_density_of_the_values() -> None:
     assert loss == pytest.approx(misfit + np.linalg.slogdet(covariance)[1] / 2)
 
 
-def test_without_noise_it_interpolates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noiseless_process_interpolates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaussian_process, "NOISE", 1e-12)
     mean, _ = conditioned().predict(POINTS)
     assert mean == pytest.approx(VALUES, abs=1e-3)
@@ -88,15 +88,15 @@ def test_deviation_grows_with_distance_from_the_points() -> None:
     assert deviation[-1] == pytest.approx(np.sqrt(gaussian_process.SIGNAL), rel=1e-3)
 
 
-def test_far_from_the_points_it_predicts_the_mean() -> None:
+def test_prediction_far_from_points_is_the_mean() -> None:
     mean, _ = conditioned().predict(np.full((1, 3), 50.0))
     assert mean == pytest.approx([0.0], abs=1e-6)
 
 
 def test_draws_have_the_predicted_mean_and_deviation() -> None:
-    process, others = conditioned(), POINTS[:5] * 2
-    mean, deviation = process.predict(others)
-    drawn = process.draws(others, 20_000, np.random.default_rng(0))
+    process, points = conditioned(), POINTS[:5] * 2
+    mean, deviation = process.predict(points)
+    drawn = process.draws(points, 20_000, np.random.default_rng(0))
     assert drawn.mean(0) == pytest.approx(mean, abs=0.03)
     assert drawn.std(0) == pytest.approx(deviation, rel=0.05)
 
@@ -135,8 +135,8 @@ def test_different_values_at_one_point_are_averaged() -> None:
     assert mean == pytest.approx([0.0], abs=1e-9)
 
 
-def test_it_holds_a_thousand_values_without_noise() -> None:
-    points, values = a_grid(0, 1100)
+def test_thousand_noiseless_values_are_reproduced() -> None:
+    points, values = grid_of(0, 1100)
     process = GaussianProcess(fitted(20, points[:60], values[:60]), points, values)
     mean, _ = process.predict(points, fast=True)
     assert mean == pytest.approx(values, abs=0.01)
@@ -144,10 +144,10 @@ def test_it_holds_a_thousand_values_without_noise() -> None:
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_fast_prediction_agrees_with_the_exact_one(noise: float) -> None:
-    points, values = a_grid(1, 100)
-    others, _ = a_grid(2, 1500)
+    points, values = grid_of(1, 100)
+    queries, _ = grid_of(2, 1500)
     values = values + np.random.default_rng(3).normal(0, noise, 100)
     process = GaussianProcess(fitted(20, points, values), points, values)
-    fast, exact = process.predict(others, fast=True), process.predict(others[:500])
+    fast, exact = process.predict(queries, fast=True), process.predict(queries[:500])
     assert fast[0][:500] == pytest.approx(exact[0], abs=1e-3)
     assert fast[1][:500] == pytest.approx(exact[1], rel=0.01)

@@ -1,4 +1,4 @@
-"""The cost model's error, learnt from samples of other problems."""
+"""The model error, learnt from samples of other problems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def deviation(model: ModelError, width: int, problem: Problem = SQUARE) -> float
     return float(model.predict([tiled(width)], problem).deviations[0])
 
 
-def test_without_samples_the_cost_model_stands() -> None:
+def test_without_samples_the_cost_model_is_kept() -> None:
     assert error(ModelError((), H100), 16) == pytest.approx(1.0)
 
 
@@ -42,7 +42,7 @@ def test_without_samples_the_deviation_is_the_prior() -> None:
     assert deviation(ModelError((), H100), 16) == pytest.approx(math.sqrt(SIGNAL))
 
 
-def test_sample_counts_up_to_its_noise() -> None:
+def test_sample_is_reproduced_within_its_noise() -> None:
     assert error(ModelError([sample(16, 1.5)], H100), 16) == pytest.approx(1.5, rel=0.06)
 
 

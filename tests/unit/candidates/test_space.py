@@ -1,3 +1,5 @@
+"""The space of legal configurations."""
+
 import re
 from dataclasses import replace
 from math import prod
@@ -27,13 +29,13 @@ def changed(config: Config, **values: int | str) -> Config:
     return Config.of(config.family, {**config.values, **values})
 
 
-def test_an_h100_has_thousands_of_configurations_at_4096() -> None:
+def test_h100_has_thousands_of_configurations_at_4096() -> None:
     assert len(space.feasible(SQUARE, H100).configs) >= 2000
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("problem", SHAPES, ids=str)
-def test_legal_and_rejected_add_up_to_all_combinations(family: str, problem: Problem) -> None:
+def test_legal_and_rejected_make_up_the_domain(family: str, problem: Problem) -> None:
     problem = replace(problem, compute=registry.find(family).precisions[0])
     found_space = space.feasible(problem, H100, family)
     everything = prod(map(len, registry.find(family).domain(problem, H100).values()))
@@ -72,7 +74,7 @@ TILES = {"bm": 128, "bn": 256, "wm": 64, "wn": 64, "tm": 16, "tn": 8, "bk": 16}
 
 
 def large_tiles() -> Config:
-    """128 x 256 tiles, which 50,176 bytes of shared memory hold in two stages."""
+    """128 x 256 tiles in two stages, which take 50,176 bytes of shared memory."""
     first = {name: values[0] for name, values in registry.find("simt").domain(SQUARE, H100).items()}
     return Config.of("simt", {**first, **TILES, "copy": "async", "fragments": 2})
 
@@ -104,30 +106,30 @@ def test_shared_memory_rejections_name_the_bytes() -> None:
     assert str(rejection).endswith("allows 49152")
 
 
-def test_a_missing_parameter_is_named() -> None:
+def test_missing_parameter_is_named() -> None:
     config = Config("tiled", (("tile_width", 16),))
     assert "specialized" in str(space.rejection(config, SQUARE, H100))
 
 
-def test_an_unknown_family_lists_the_known_ones() -> None:
+def test_unknown_family_lists_the_families() -> None:
     with pytest.raises(ConfigError, match="naive, tiled, simt"):
         space.feasible(SQUARE, H100, "wmma")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rules_need_parameters_that_exist(family: str) -> None:
+def test_rules_read_existing_parameters(family: str) -> None:
     kind = registry.find(family)
     rules: tuple[BoundRule, ...] = kind.bound_rules(SQUARE, H100)
     needed = {name for rule in rules for name in rule.needs}
     assert needed <= set(kind.domain(SQUARE, H100))
 
 
-def test_few_configurations_are_all_spread() -> None:
+def test_spread_keeps_all_of_few_configurations() -> None:
     configs = space.feasible(Problem(1, 1, 1), H100).configs
     assert space.spread(configs, len(configs)) == configs
 
 
-def test_a_spread_is_small_and_sees_every_value() -> None:
+def test_spread_is_small_and_has_every_value() -> None:
     configs = space.feasible(Problem(1024, 1024, 1024), find("t4")).configs
     sample = space.spread(configs, 6000)
     assert len(sample) <= 6000

@@ -373,16 +373,16 @@ def test_damaged_program_file_is_a_miss_and_rewritten(
 def test_renamed_program_file_is_not_loaded(sources: Path, cache: Path) -> None:
     own = compiled(scaled(64), sources, cache)
     (path,) = programs(cache)
-    other = compiled(scaled(32), sources, cache)
-    path.write_bytes(path.with_name(f"{other.key}.program").read_bytes())
+    smaller = compiled(scaled(32), sources, cache)
+    path.write_bytes(path.with_name(f"{smaller.key}.program").read_bytes())
     assert "renamed" in str(program_cache.fault(path))
     assert compiled(scaled(64), sources, cache).cubin == own.cubin
 
 
 def test_program_file_with_another_cubin_is_not_loaded(sources: Path, cache: Path) -> None:
-    own, other = compiled(scaled(64), sources, cache), compiled(scaled(32), sources)
+    own, smaller = compiled(scaled(64), sources, cache), compiled(scaled(32), sources)
     (path,) = programs(cache)
-    path.write_bytes(path.read_bytes().replace(own.cubin, other.cubin))
+    path.write_bytes(path.read_bytes().replace(own.cubin, smaller.cubin))
     assert program_cache.fault(path) is not None
     assert compiled(scaled(64), sources, cache).cubin == own.cubin
 

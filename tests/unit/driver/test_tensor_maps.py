@@ -153,17 +153,17 @@ def test_session_passes_tensor_maps_by_value(
 
     package = pytest.importorskip("cuda.bindings")
     monkeypatch.setattr(package, "driver", fake, raising=False)
-    given = (
+    parameters = (
         Argument("tensor_map", A),
         Argument("pointer", "a"),
         Argument("i32", 7),
         Argument("f32", "alpha"),
     )
-    encoded, *others = arguments.resolve_arguments(given, VALUES, session._encode)
+    encoded, *scalars = arguments.resolve_arguments(parameters, VALUES, session._encode)
     assert isinstance(encoded, bytes)
-    assert others == [4096, 7, 0.5]
+    assert scalars == [4096, 7, 0.5]
     packed = struct.pack(
-        "".join(arguments.FORMATS[argument.type] for argument in given), encoded, *others
+        "".join(arguments.FORMATS[argument.type] for argument in parameters), encoded, *scalars
     )
     assert packed[:128] == encoded
     assert len(packed) == 128 + 16

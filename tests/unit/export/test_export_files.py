@@ -73,9 +73,9 @@ def test_json_has_the_whole_plan_of_every_gemm(library: ExportedLibrary, tmp_pat
 
 def test_json_lists_every_file_with_its_hash(small: ExportedLibrary, tmp_path: Path) -> None:
     files = document(small, tmp_path, "c")["files"]
-    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
-    del found["lib.json"]
-    assert files == found
+    hashes = {path.name: sha256(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
+    del hashes["lib.json"]
+    assert files == hashes
     assert set(files) == {"lib.h", "lib.c", "main.c", "CMakeLists.txt", "lib.pc.in", "README.md"}
 
 
@@ -94,14 +94,14 @@ def test_plans_name_the_cubin_files(small: ExportedLibrary, tmp_path: Path) -> N
     assert (file.suffix, file.read_bytes()) == (".cubin", program.cubin)
 
 
-def test_readme_says_where_each_kernel_comes_from(small: ExportedLibrary, tmp_path: Path) -> None:
+def test_readme_has_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     text = (tmp_path / "README.md").read_text()
     assert f"| `{SMALL}` | {H100.name} | exact | 10 us (measured) | `{NAIVE}` |" in text
     assert "| `f32:nn:none` | 9.0 | any | `simt:bm=64," in text
 
 
-def test_library_name_replaces_that_of_the_templates(tmp_path: Path) -> None:
+def test_library_name_replaces_the_templates_name(tmp_path: Path) -> None:
     library = exported_library.library_of({SMALL: NAIVE}, name="fast_mm")
     write_library(library, tmp_path, "c")
     texts = [path.read_text() for path in tmp_path.iterdir()]
@@ -128,8 +128,8 @@ def test_file_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
 def test_export_replaces_its_own_files(small: ExportedLibrary, tmp_path: Path) -> None:
     write_library(small, tmp_path, "c")
     first = (tmp_path / "lib.c").read_text()
-    other = exported_library.library_of({replace(SMALL, k=41): NAIVE})
-    write_library(other, tmp_path, "c")
+    changed = exported_library.library_of({replace(SMALL, k=41): NAIVE})
+    write_library(changed, tmp_path, "c")
     assert (tmp_path / "lib.c").read_text() != first
 
 
@@ -145,9 +145,9 @@ def test_changed_file_is_not_replaced(small: ExportedLibrary, tmp_path: Path) ->
     write_library(small, tmp_path, "c")
     with (tmp_path / "main.c").open("a") as file:
         file.write("/* mine */")
-    other = exported_library.library_of({replace(SMALL, k=41): NAIVE})
+    changed = exported_library.library_of({replace(SMALL, k=41): NAIVE})
     with pytest.raises(AutotuneError, match=r"main\.c is not as an export left it"):
-        write_library(other, tmp_path, "c")
+        write_library(changed, tmp_path, "c")
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"files": 3}', '{"files": []}'])
@@ -187,7 +187,7 @@ def test_failed_write_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_format_lists_the_formats(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match="unknown format 'so'; give one of c, cubin, ptx, cu, json"
     ):

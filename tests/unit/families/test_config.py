@@ -1,3 +1,5 @@
+"""Configurations and their text form."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,16 +18,16 @@ def test_text_form_reads_back(family: str, params: dict[str, int | str]) -> None
 
 
 @pytest.mark.parametrize("text", ["", "simt:bm", "simt:=3", "simt:bm=", "a b:c=1", "simt;bm=1"])
-def test_a_malformed_text_is_refused_with_the_form(text: str) -> None:
+def test_malformed_text_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(ConfigError, match="give family:name=value"):
         Config.parse(text)
 
 
-def test_the_key_depends_on_every_value() -> None:
+def test_key_depends_on_every_value() -> None:
     keys = {Config.of("simt", {"bm": bm, "bn": bn}).key for bm in (1, 2) for bn in (1, 2)}
     assert len(keys) == 4
 
 
-def test_an_integer_that_is_a_word_is_refused_with_its_value() -> None:
+def test_word_in_place_of_an_integer_is_refused() -> None:
     with pytest.raises(ConfigError, match="copy is 'async'"):
         Config.of("simt", {"copy": "async"}).integer("copy")

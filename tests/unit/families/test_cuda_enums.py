@@ -1,3 +1,5 @@
+"""The numbers that Python and CUDA share."""
+
 import re
 
 import pytest
@@ -25,7 +27,7 @@ def test_types_have_the_numbers_of_cuda(element: str, type_: str) -> None:
     assert number(pattern, "include/number.cuh") == ELEMENT_TYPES[element].number
 
 
-def test_cuda_has_no_type_without_a_row() -> None:
+def test_every_cuda_type_has_a_row() -> None:
     specialised = re.findall(r"struct Number<(\d)>", source("include/number.cuh"))
     assert sorted(map(int, specialised)) == sorted(row.number for row in ELEMENT_TYPES.values())
 
@@ -37,7 +39,7 @@ def test_epilogues_have_the_bits_of_cuda(activation: str, body: str) -> None:
     assert cuda_enums.EPILOGUE.index(f"bias_{activation}") == bits << 1 | 1
 
 
-def test_cuda_has_as_many_epilogues() -> None:
+def test_cuda_has_the_same_epilogues() -> None:
     assert "if constexpr (EPILOGUE & 1) value += to_float(bias[column])" in source(
         "include/epilogue.cuh"
     )

@@ -221,7 +221,7 @@ def test_the_estimate_covers_every_layout(config: Config) -> None:
 
 @pytest.mark.parametrize("device", ["t4", "a100", "h100", "b200", "rtx 5090"])
 @pytest.mark.parametrize("text", ["8x4096x4096:nn", "16x4096x4096:nt:bias_gelu", "4095x3x4097:tt"])
-def test_compiles_without_spills(text: str, device: str) -> None:
+def test_gemv_compiles_without_spills(text: str, device: str) -> None:
     problem, target = Problem.parse(text), find(device)
     configs = space.feasible(problem, target, "gemv").configs
     most = max(configs, key=lambda config: GEMV.estimate(config).registers)
@@ -232,7 +232,7 @@ def test_compiles_without_spills(text: str, device: str) -> None:
 
 
 def test_loads_of_a_batch_are_in_flight_together() -> None:
-    """16 vectors of 4 floats that wait for each other take 64 registers."""
+    """16 vectors of 4 floats in flight together take 64 registers."""
     config = Config.parse("gemv:rows=1,columns=4,depth=16,across=32,ways=4,split_k=8,stages=1")
     (launch,) = plan(config, Problem(1, 4096, 4096)).launches
     program = compile(launch.template, H100.arch, cache=None)

@@ -20,7 +20,7 @@ CONFIG = Config.parse(
     "split_k=1,promote=0,min_blocks=1,store=direct,group=1"
 )
 SLICED: Values = {"bm": 16, "bn": 64, "wm": 16, "slices": 4, "bk": 128, "stages": 2}
-SWAPPED: Values = {"swap": 1, "bm": 64, "bn": 8, "wm": 32, "wn": 8, "slices": 2}
+TRANSPOSED: Values = {"swap": 1, "bm": 64, "bn": 8, "wm": 32, "wn": 8, "slices": 2}
 ODD = Problem(1023, 1025, 1027, "bf16")
 
 
@@ -46,8 +46,8 @@ def values(launched: LaunchPlan) -> list[object]:
 
 def rejection(text: str, changes: Values, device: str = "h100") -> str:
     problem = Problem.parse(text)
-    values: Values = {"compute": problem.compute, **changes}
-    config = changed(**values)
+    replaced: Values = {"compute": problem.compute, **changes}
+    config = changed(**replaced)
     return str(space.rejection(config, problem, find(device)))
 
 
@@ -67,7 +67,7 @@ def test_grid_has_tiles_splits_and_batch() -> None:
         ("bf16", "f32", (2, 0, 1)),
     ],
 )
-def test_types_and_products_are_compiled_in(
+def test_types_and_multiply_adds_are_template_arguments(
     compute: str, output: str, arguments: tuple[int, int, int]
 ) -> None:
     problem = Problem(128, 64, 64, compute, output=output)
@@ -98,7 +98,7 @@ def test_shared_memory_fits_buffers_or_epilogue(compute: str, changes: Values, s
 @pytest.mark.parametrize(
     ("compute", "alignment", "widths"),
     [
-        ("bf16", (8, 8, 8), (8, 8, 1)),  # cp.async fills up rows of 1027 and 1025
+        ("bf16", (8, 8, 8), (8, 8, 1)),  # cp.async zero-fills the ends of rows of 1027 and 1025
         ("bf16", (4, 2, 1), (4, 2, 1)),
         ("bf16", (1, 1, 1), (1, 1, 1)),
         ("tf32", (4, 2, 1), (4, 2, 1)),
@@ -126,7 +126,7 @@ def test_packed_vectors_through_registers_divide_the_row() -> None:
 
 def test_swap_computes_the_transpose_of_c() -> None:
     problem = Problem(5, 4096, 512, "bf16", layout="nt", epilogue="bias")
-    launched = plan(changed(**SWAPPED), problem)
+    launched = plan(changed(**TRANSPOSED), problem)
     assert launched.main.grid == (4096 // 64, 1, 1)
     # op(B)^T and op(A)^T are B and A as stored, with rows along K.
     assert compiled(launched, "EXCHANGED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
@@ -139,7 +139,7 @@ def test_swap_computes_the_transpose_of_c() -> None:
     ("layout", "transposed"), [("nn", (1, 1)), ("nt", (0, 1)), ("tn", (1, 0)), ("tt", (0, 0))]
 )
 def test_swap_transposes_the_layouts(layout: str, transposed: tuple[int, int]) -> None:
-    launched = plan(changed(**SWAPPED), Problem(5, 4096, 512, "bf16", layout=layout))
+    launched = plan(changed(**TRANSPOSED), Problem(5, 4096, 512, "bf16", layout=layout))
     assert compiled(launched, "TRANS_A", "TRANS_B") == transposed
 
 
@@ -170,7 +170,7 @@ def test_work_counts_every_tensor_core_product() -> None:
 
 
 def test_work_of_a_swap_has_rows_and_columns_of_c() -> None:
-    assert MMA.work(changed(**SWAPPED), Problem(5, 4096, 512, "bf16")).tile == (8, 64)
+    assert MMA.work(changed(**TRANSPOSED), Problem(5, 4096, 512, "bf16")).tile == (8, 64)
 
 
 @pytest.mark.parametrize("compute", ["tf32", "tf32x3", "bf16"])
@@ -207,11 +207,11 @@ def test_the_estimate_matches_the_launch(problem: str) -> None:
         ("1024x1024x512:bf16", {}, "None"),
         (
             "512x512x512:bf16",
-            SWAPPED,
+            TRANSPOSED,
             "swap: 512x512 has no 8 rows that would be the narrow side of a product",
         ),
         ("48x512x512:bf16", {}, "larger than the matrix: bm=128 is at least twice M=48"),
-        ("8x16x512:bf16", SWAPPED, "larger than the matrix: bm=64 is at least twice N=16"),
+        ("8x16x512:bf16", TRANSPOSED, "larger than the matrix: bm=64 is at least twice N=16"),
         (
             "512x512x512:bf16",
             {"bn": 8, "wn": 8},

@@ -71,7 +71,7 @@ def test_a_copy_in_whole_lines_copies_its_padding() -> None:
     assert (copy.stored_columns, copy.pitch, copy.stride) == (1025, 1088, 600 * 1088)
     assert copy.bytes == 3 * 2 * 600 * 1088
     vectors = copy.pitch * 2 // 16
-    # 38 blocks take 16 rows each, of 32 vectors at a time.
+    # 38 blocks copy 16 rows each, 32 vectors at a time.
     assert arguments_of(packing.launch([copy]), "b")[2:] == [
         1088,
         0,
@@ -81,7 +81,7 @@ def test_a_copy_in_whole_lines_copies_its_padding() -> None:
     ]
 
 
-def test_planes_of_a_transposed_copy_have_whole_lines() -> None:
+def test_transposed_planes_have_whole_lines() -> None:
     copy = packing.copy(ODD, "b", transposed=True, low=True, start=128, line=128)
     assert (copy.stored_rows, copy.pitch) == (1025, 608)  # 600 floats
     assert copy.low_start == 128 + 4 * 1025 * 608
@@ -130,7 +130,7 @@ def test_the_kernel_gets_the_arguments_of_both_operands() -> None:
     assert values[-1] == "workspace"
 
 
-def test_the_order_of_copies_does_not_matter() -> None:
+def test_order_of_copies_does_not_matter() -> None:
     copies = [packing.copy(ODD, operand) for operand in "ab"]
     assert packing.launch(copies) == packing.launch(copies[::-1])
 
@@ -150,10 +150,10 @@ def test_an_unpacked_operand_has_no_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("columns", "lane_bits", "blocks"),
-    # A block has 256 threads that each copy a vector of 2 rows.
+    # A block has 256 threads; each copies one vector of 2 rows.
     [(8, 0, 2), (9, 1, 4), (24, 2, 8), (256, 5, 63), (257, 5, 126)],
 )
-def test_threads_of_narrow_operands_take_more_rows(
+def test_blocks_of_narrow_operands_take_more_rows(
     columns: int, lane_bits: int, blocks: int
 ) -> None:
     copy = Copy("a", 1000, columns, 1, 2)

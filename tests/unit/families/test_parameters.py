@@ -1,3 +1,5 @@
+"""Typed parameters and their domains."""
+
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -37,29 +39,29 @@ class Params(View):
     second: int = field(metadata=values_from(workers))
 
 
-def test_a_domain_has_the_order_of_the_class_itself() -> None:
+def test_domain_has_the_order_of_the_class() -> None:
     domain = parameters.domain(Params, PROBLEM, H100)
     assert list(domain.items()) == [("first", (1, 2)), ("second", (0, 132, 512))]
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-def test_a_family_declares_every_parameter_itself(family: Family[Any]) -> None:
+def test_family_declares_every_parameter(family: Family[Any]) -> None:
     declared = parameters.names(family.params)
     assert sorted(declared) == sorted(field.name for field in fields(family.params))
 
 
-def test_a_configuration_decodes_into_its_parameters() -> None:
+def test_configuration_decodes_into_parameters() -> None:
     params = TILED.decode(Config.parse("tiled:tile_width=16,specialized=0"))
     assert params == TiledParams(tile_width=16, specialized=0)
 
 
 @pytest.mark.parametrize(
-    ("text", "wrong"),
+    ("text", "name"),
     [
         ("tiled:tile_width=16", "specialized"),
         ("tiled:tile_width=16,specialized=1,stages=2", "stages"),
     ],
 )
-def test_decoding_names_missing_or_unknown_parameters(text: str, wrong: str) -> None:
-    with pytest.raises(ConfigError, match=f"missing or unknown: {wrong}$"):
+def test_decoding_names_missing_or_unknown_parameters(text: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"missing or unknown: {name}$"):
         registry.plan(Config.parse(text), PROBLEM)

@@ -1,3 +1,5 @@
+"""Templates, alignments and tensor maps of plans."""
+
 from typing import Any
 
 import pytest
@@ -6,11 +8,11 @@ from autotune.families.plan import Alignment, Template, TensorMap
 from autotune.problem import Problem
 
 
-def test_a_template_without_arguments_is_its_own_expression() -> None:
+def test_template_without_arguments_is_its_name() -> None:
     assert Template("verify.cu", "compare").expression == "compare"
 
 
-def test_template_arguments_keep_the_order_of_the_source() -> None:
+def test_template_arguments_keep_their_order() -> None:
     assert Template("tiled.cu", "tiled", (("W", 16), ("T", 0))).expression == "tiled<16, 0>"
 
 
@@ -18,9 +20,7 @@ def test_template_arguments_keep_the_order_of_the_source() -> None:
     ("leading", "address", "width"),
     [(8, 0, 4), (8, 16, 4), (8, 8, 2), (8, 4, 1), (6, 0, 2), (6, 4, 1), (7, 0, 1)],
 )
-def test_vectors_are_as_wide_as_address_and_rows_allow(
-    leading: int, address: int, width: int
-) -> None:
+def test_alignment_follows_from_address_and_rows(leading: int, address: int, width: int) -> None:
     assert Alignment.of((leading,) * 3, (address,) * 3) == Alignment(width, width, width)
 
 
@@ -28,24 +28,22 @@ def test_vectors_are_as_wide_as_address_and_rows_allow(
     ("leading", "address", "width"),
     [(8, 0, 8), (8, 8, 4), (8, 2, 1), (4, 16, 4), (10, 32, 2), (4093, 0, 1)],
 )
-def test_vectors_of_two_byte_elements_have_up_to_eight(
-    leading: int, address: int, width: int
-) -> None:
+def test_vectors_of_16_bit_elements_have_up_to_8(leading: int, address: int, width: int) -> None:
     alignment = Alignment.of((leading,) * 3, (address,) * 3, sizes=(2, 2, 2))
     assert alignment == Alignment(width, width, width)
 
 
-def test_each_operand_has_elements_of_its_own_size() -> None:
+def test_alignment_uses_each_operands_element_size() -> None:
     assert Alignment.of((8, 8, 8), (0, 0, 0), sizes=(2, 2, 4)) == Alignment(a=8, b=8, c=4)
 
 
-def test_dense_operands_have_the_sizes_of_the_problem() -> None:
+def test_dense_alignment_uses_the_problems_types() -> None:
     assert Alignment.dense(Problem(8, 8, 8, "bf16")) == Alignment(8, 8, 8)
     assert Alignment.dense(Problem(8, 8, 8, "f16", output="f32")) == Alignment(8, 8, 4)
 
 
 @pytest.mark.parametrize(("name", "size"), [("f32", 4), ("tf32", 4), ("f16", 2), ("bf16", 2)])
-def test_a_tensor_map_knows_the_size_of_its_elements(name: Any, size: int) -> None:
+def test_tensor_map_knows_its_element_size(name: Any, size: int) -> None:
     tensor_map = TensorMap("a", 0, name, 64, 64, 1, "lda", "stride_a", (32, 32), 128)
     assert tensor_map.element_bytes == size
 
@@ -61,12 +59,12 @@ def test_dense_operands_are_aligned_by_their_rows() -> None:
 
 
 @pytest.mark.parametrize(("stride", "width"), [(0, 4), (64, 4), (62, 2), (61, 1)])
-def test_matrices_of_a_batch_are_aligned_by_their_stride(stride: int, width: int) -> None:
+def test_alignment_of_a_batch_follows_its_stride(stride: int, width: int) -> None:
     alignment = Alignment.of((8,) * 3, (0,) * 3, strides=(stride,) * 3)
     assert alignment == Alignment(width, width, width)
 
 
-def test_only_a_batch_counts_the_strides_of_dense_operands() -> None:
-    odd = Problem(1, 4, 3)  # B 3 x 4 and C 1 x 4 lie in fours, A is 3 wide
+def test_dense_strides_count_in_batches_only() -> None:
+    odd = Problem(1, 4, 3)  # rows of B and C have 4 elements, rows of A 3
     assert Alignment.dense(odd) == Alignment(a=1, b=4, c=4)
     assert Alignment.dense(Problem(3, 2, 5, "f32", "tn", batch=2)) == Alignment(a=1, b=2, c=2)

@@ -1,3 +1,5 @@
+"""The registry of kernel families."""
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from autotune.problem import COMPUTES, Problem
 H100 = find("h100")
 
 
-def test_families_run_from_the_plainest_to_the_fastest() -> None:
+def test_families_are_ordered_from_plain_to_fast() -> None:
     assert list(FAMILIES) == ["naive", "tiled", "simt", "gemv", "mma", "wgmma"]
 
 
@@ -31,17 +33,19 @@ def test_families_run_from_the_plainest_to_the_fastest() -> None:
         ("bf16", ("wgmma", "mma")),
     ],
 )
-def test_a_search_tries_the_families_that_serve(compute: str, searched: tuple[str, ...]) -> None:
+def test_search_tries_the_families_of_the_precision(
+    compute: str, searched: tuple[str, ...]
+) -> None:
     assert registry.tuned(Problem(512, 512, 512, compute)) == searched
 
 
 @pytest.mark.parametrize("compute", COMPUTES)
-def test_the_ladder_shows_families_on_tensor_cores(compute: str) -> None:
+def test_ladder_shows_tensor_core_families(compute: str) -> None:
     shown = () if compute == "f32" else ("mma", "wgmma")
     assert registry.on_ladder(Problem(512, 512, 512, compute)) == shown
 
 
-def test_a_folder_with_families_is_registered(
+def test_folder_with_families_is_registered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "fresh"
@@ -55,7 +59,7 @@ def test_a_folder_with_families_is_registered(
     assert "fresh" in {family.name for family in registry.declared()}
 
 
-def test_a_source_of_any_family_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_every_family_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = replace(TILED, name="fresh", sources=("fresh.cu",))
     monkeypatch.setattr(registry, "FAMILIES", {**FAMILIES, "fresh": fresh})
     assert "fresh.cu" in registry.kernel_sources()
@@ -67,7 +71,7 @@ def test_every_kernel_source_is_declared() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-def test_a_family_launches_the_sources_it_declares(family: Family[Any]) -> None:
+def test_family_launches_exactly_its_declared_sources(family: Family[Any]) -> None:
     problems = (
         Problem(8, 512, 4096, family.precisions[0]),
         Problem(1001, 1003, 1005, family.precisions[0], "tt"),
@@ -82,6 +86,6 @@ def test_a_family_launches_the_sources_it_declares(family: Family[Any]) -> None:
     assert launched == set(family.sources)
 
 
-def test_the_hash_of_a_record_covers_the_sources_in_order() -> None:
+def test_hash_of_a_record_covers_the_sources_in_order() -> None:
     names = ("gemv.cu", "mma.cu", "naive.cu", "pack.cu", "simt.cu", "split_k.cu", "tiled.cu")
     assert source_hash(*registry.kernel_sources()) == source_hash(*names, "wgmma.cu")

@@ -1,3 +1,5 @@
+"""Rules and the parameters they read."""
+
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +26,7 @@ class Slice:
     k: int
 
 
-def test_a_rule_needs_the_parameters_its_check_names() -> None:
+def test_rule_needs_the_parameters_its_check_names() -> None:
     def check(stages: int, problem: Problem, bk: int) -> str | None:
         return f"{stages} {bk} {problem}"
 
@@ -33,7 +35,7 @@ def test_a_rule_needs_the_parameters_its_check_names() -> None:
     assert rule.bind(PROBLEM, H100, {}).check((3, 16)) == f"3 16 {PROBLEM}"
 
 
-def test_a_view_stands_for_its_fields() -> None:
+def test_view_needs_its_fields() -> None:
     def check(stages: int, tile: Tile, device: Device) -> str | None:
         return f"{stages} {tile.area} {device.name}"
 
@@ -42,7 +44,7 @@ def test_a_view_stands_for_its_fields() -> None:
     assert rule.bind(PROBLEM, H100, {}).check((3, 64, 32)) == f"3 2048 {H100.name}"
 
 
-def test_a_parameter_shared_by_views_is_needed_once() -> None:
+def test_shared_parameter_is_needed_once() -> None:
     def check(tile: Tile, bn: int) -> str | None:
         return f"{tile.bm}x{tile.bn} {bn}"
 
@@ -51,14 +53,14 @@ def test_a_parameter_shared_by_views_is_needed_once() -> None:
     assert rule.bind(PROBLEM, H100, {}).check((64, 32)) == "64x32 32"
 
 
-def test_a_view_of_one_field_is_made_of_its_value() -> None:
+def test_view_of_one_field_is_built_from_its_value() -> None:
     def check(part: Slice) -> str | None:
         return str(part.k)
 
     assert Rule("slice", check).bind(PROBLEM, H100, {}).check((8,)) == "8"
 
 
-def test_a_rule_may_read_nothing_but_the_problem() -> None:
+def test_rule_may_read_only_the_problem() -> None:
     def check(problem: Problem) -> str | None:
         return f"M={problem.m}"
 
@@ -67,7 +69,7 @@ def test_a_rule_may_read_nothing_but_the_problem() -> None:
     assert rule.bind(PROBLEM, H100, {}).check(()) == "M=512"
 
 
-def test_arguments_bound_beforehand_are_no_needs() -> None:
+def test_bound_arguments_are_not_needed() -> None:
     def check(axis: str, bm: int) -> str | None:
         return f"{axis}{bm}"
 
@@ -77,13 +79,13 @@ def test_arguments_bound_beforehand_are_no_needs() -> None:
 
 
 def test_rules_share_views_of_the_same_values() -> None:
-    seen: list[Tile] = []
+    tiles: list[Tile] = []
 
     def check(tile: Tile) -> str | None:
-        seen.append(tile)
+        tiles.append(tile)
         return None
 
     views: dict[type[Tile], dict[object, Tile]] = {}
     for rule in (Rule("first", check), Rule("second", check)):
         rule.bind(PROBLEM, H100, views).check((64, 32))
-    assert seen[0] is seen[1]
+    assert tiles[0] is tiles[1]

@@ -61,7 +61,7 @@ def test_rejections_name_reason_and_numbers(text: str, reason: str) -> None:
     assert str(space.rejection(Config.parse(text), SQUARE, SMALL)) == reason
 
 
-def test_a_grid_beyond_cuda_is_rejected() -> None:
+def test_grid_beyond_cudas_limit_is_rejected() -> None:
     problem = Problem(2**20, 2**20, 1)
     config = Config.parse("tiled:tile_width=4,specialized=1")
     rejection = space.rejection(config, problem, H100)
@@ -77,7 +77,7 @@ def test_a_grid_beyond_cuda_is_rejected() -> None:
         ({"threads_per_block": 1024, "shared_per_block": 1024}, 11),
     ],
 )
-def test_the_widest_tile_follows_from_the_limits(limits: dict[str, int], width: int) -> None:
+def test_widest_tile_follows_from_the_limits(limits: dict[str, int], width: int) -> None:
     assert widest(replace(H100, **limits)) == width  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ def test_an_unspecialized_kernel_serves_every_width() -> None:
     assert len({plan.launches[0].template for plan in plans}) == 1
 
 
-def test_a_specialized_kernel_is_compiled_for_its_width() -> None:
+def test_specialized_kernel_is_compiled_for_its_width() -> None:
     (launch,) = _plan("tiled:tile_width=12,specialized=1", SQUARE).launches
     assert launch.template.expression == "tiled<12, 0, 0, 0>"
 
@@ -114,14 +114,14 @@ def test_a_specialized_kernel_is_compiled_for_its_width() -> None:
 @pytest.mark.parametrize(
     ("layout", "transposed"), [("nn", (0, 0)), ("nt", (0, 1)), ("tn", (1, 0)), ("tt", (1, 1))]
 )
-def test_the_layout_is_compiled_in(layout: str, transposed: tuple[int, int]) -> None:
+def test_layout_is_a_template_argument(layout: str, transposed: tuple[int, int]) -> None:
     plan = _plan("naive:mapping=coalesced,block=16", replace(SQUARE, layout=layout))
     arguments = dict(plan.launches[0].template.arguments)
     assert (arguments["TRANS_A"], arguments["TRANS_B"]) == transposed
 
 
 @pytest.mark.parametrize(("epilogue", "compiled"), [("none", 0), ("bias_relu", 3), ("gelu", 4)])
-def test_the_epilogue_is_compiled_in(epilogue: str, compiled: int) -> None:
+def test_epilogue_is_a_template_argument(epilogue: str, compiled: int) -> None:
     plan = _plan("tiled:tile_width=16,specialized=0", replace(SQUARE, epilogue=epilogue))
     assert dict(plan.launches[0].template.arguments)["EPILOGUE"] == compiled
 
@@ -167,13 +167,13 @@ def test_plans_refuse_unserved_precisions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compute", "least"), [("f32", ["simt", "gemv"]), ("tf32", ["simt", "gemv"]), ("bf16", [])]
+    ("compute", "last"), [("f32", ["simt", "gemv"]), ("tf32", ["simt", "gemv"]), ("bf16", [])]
 )
-def test_a_search_tries_tensor_cores_first(compute: str, least: list[str]) -> None:
+def test_search_tries_tensor_cores_first(compute: str, last: list[str]) -> None:
     problem = replace(SQUARE, compute=compute)
     tuned = registry.tuned(problem)
     tensor_cores = [name for name in tuned if name not in ("simt", "gemv")]
-    assert [*tensor_cores, *least] == list(tuned)
+    assert [*tensor_cores, *last] == list(tuned)
     assert all(compute in FAMILIES[name].precisions for name in tuned)
     assert compute != "f32" or not tensor_cores
 
@@ -188,11 +188,11 @@ def test_a_search_tries_tensor_cores_first(compute: str, least: list[str]) -> No
     ],
     ids=str,
 )
-def test_the_types_are_compiled_in(problem: Problem, numbers: tuple[int, int]) -> None:
+def test_types_are_template_arguments(problem: Problem, numbers: tuple[int, int]) -> None:
     assert type_arguments(problem) == (("TYPE", numbers[0]), ("OUTPUT", numbers[1]))
 
 
-# Between them, and with the first of those on tensor cores, they launch every kernel.
+# With the first configuration of each tensor-core family, these launch every kernel.
 LAUNCHED = (
     "naive:mapping=coalesced,block=16",
     "tiled:tile_width=16,specialized=1",
@@ -213,7 +213,7 @@ def _launches() -> list[Launch]:
     return [launch for plan in plans for launch in plan.launches]
 
 
-def test_template_arguments_are_named_as_in_the_source() -> None:
+def test_template_arguments_match_the_cuda_source() -> None:
     for launch in _launches():
         template = launch.template
         source = (settings.source_dir() / template.source).read_text()

@@ -272,7 +272,7 @@ def test_layers_of_unsupported_types_are_kept() -> None:
 
 
 class Subclass(nn.Linear):  # type: ignore[misc]
-    """Which may do anything."""
+    """A subclass, whose forward may differ."""
 
 
 def test_subclasses_of_linear_are_kept(store: Store) -> None:

@@ -74,8 +74,8 @@ def test_first_and_second_gradients_are_correct(
     shapes: tuple[Any, Any], activation: str | None
 ) -> None:
     operands = doubles(*shapes, (5,))
-    assert torch.autograd.gradcheck(lambda *given: mm(*given, activation), operands)
-    assert torch.autograd.gradgradcheck(lambda *given: mm(*given, activation), operands)
+    assert torch.autograd.gradcheck(lambda *inputs: mm(*inputs, activation), operands)
+    assert torch.autograd.gradgradcheck(lambda *inputs: mm(*inputs, activation), operands)
 
 
 @pytest.mark.parametrize(("biased", "activation"), EPILOGUES)
@@ -253,29 +253,29 @@ BAD: dict[str, tuple[tuple[Any, ...], type[AutotuneError], str]] = {
     "compute": (((3, 4), (4, 5), None, None, "f8"), ProblemError, "unknown compute 'f8'"),
     "16 bits": (((3, 4), (4, 5), None, None, "bf16"), ArrayError, "bf16 multiplies bfloat16"),
 }
-each_bad = pytest.mark.parametrize(("given", "error", "message"), BAD.values(), ids=BAD)
+each_bad = pytest.mark.parametrize(("invalid", "error", "message"), BAD.values(), ids=BAD)
 
 
-def operands(given: tuple[Any, ...]) -> list[Any]:
-    return [drawn(*argument) if isinstance(argument, tuple) else argument for argument in given]
+def operands(arguments: tuple[Any, ...]) -> list[Any]:
+    return [drawn(*argument) if isinstance(argument, tuple) else argument for argument in arguments]
 
 
 @each_bad
 def test_invalid_operands_are_refused(
-    given: tuple[Any, ...], error: type[AutotuneError], message: str
+    invalid: tuple[Any, ...], error: type[AutotuneError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        mm(*operands(given))
+        mm(*operands(invalid))
 
 
 @each_bad
 def test_invalid_operands_are_refused_while_tracing(
-    given: tuple[Any, ...], error: type[AutotuneError], message: str
+    invalid: tuple[Any, ...], error: type[AutotuneError], message: str
 ) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(), pytest.raises(error, match=message):
-        mm(*operands(given))
+        mm(*operands(invalid))
 
 
 def test_fake_result_on_a_gpu_has_shape_type_and_device() -> None:
@@ -284,8 +284,8 @@ def test_fake_result_on_a_gpu_has_shape_type_and_device() -> None:
     with FakeTensorMode():
         a, w = (torch.empty(m, 4, dtype=torch.bfloat16, device="cuda") for m in (3, 5))
         result = mm(a, w.t())
-    found = tuple(result.shape), result.stride(), result.dtype, result.device.type
-    assert found == ((3, 5), (5, 1), torch.bfloat16, "cuda")
+    properties = tuple(result.shape), result.stride(), result.dtype, result.device.type
+    assert properties == ((3, 5), (5, 1), torch.bfloat16, "cuda")
 
 
 def test_unsupported_type_is_refused_while_tracing() -> None:

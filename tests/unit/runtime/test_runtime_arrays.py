@@ -199,10 +199,10 @@ def occupied(address: int, memory: MatrixMemory) -> list[int]:
 
 @given(st.integers(0, 120), memories, st.integers(0, 120), memories)
 def test_overlap_is_never_missed(
-    at: int, memory: MatrixMemory, other_at: int, other: MatrixMemory
+    start: int, matrix: MatrixMemory, second_start: int, second: MatrixMemory
 ) -> None:
-    shared = {*occupied(2 * at, memory)} & {*occupied(2 * other_at, other)}
-    assert overlap(2 * at, memory, 2 * other_at, other) or not shared
+    shared = {*occupied(2 * start, matrix)} & {*occupied(2 * second_start, second)}
+    assert overlap(2 * start, matrix, 2 * second_start, second) or not shared
 
 
 @given(memories)

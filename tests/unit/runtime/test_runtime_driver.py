@@ -126,8 +126,8 @@ def counters(case: Case) -> int:
 
 
 def test_stream_keeps_its_counters_zeroed_once(case: Case) -> None:
-    found = {counters(case) for _ in range(3) if launched(case, 5)}
-    assert (len(found), case.cuda.calls.count("cuMemsetD32Async")) == (1, 1)
+    addresses = {counters(case) for _ in range(3) if launched(case, 5)}
+    assert (len(addresses), case.cuda.calls.count("cuMemsetD32Async")) == (1, 1)
 
 
 def test_each_stream_has_its_own_counters(case: Case) -> None:
@@ -151,11 +151,11 @@ def test_first_call_of_a_shape_can_be_captured(case: Case) -> None:
 
 
 def test_captured_graph_has_its_own_workspace(case: Case) -> None:
-    found = {launched(case, 5)}
+    workspaces = {launched(case, 5)}
     for capture in (1, 2):
         case.cuda.captures[5] = capture
-        found.add(launched(case, 5))
-    assert len(found) == 3
+        workspaces.add(launched(case, 5))
+    assert len(workspaces) == 3
 
 
 # Devices.

@@ -120,9 +120,9 @@ def test_other_keyword_arguments_are_another_call(
 def test_another_address_is_another_call(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     case.matmul(a, b, out)
-    other = torch.on("cuda:0", case.matrix(5, 7))
-    case.matmul(a, b, other)
-    assert close(other.host, a.host @ b.host)
+    elsewhere = torch.on("cuda:0", case.matrix(5, 7))
+    case.matmul(a, b, elsewhere)
+    assert close(elsewhere.host, a.host @ b.host)
 
 
 def test_other_strides_are_another_call(case: Case, torch: FakeTorch) -> None:

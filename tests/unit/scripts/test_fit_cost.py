@@ -1,4 +1,4 @@
-"""The fit of the cost model's coefficients."""
+"""Fitting the cost model's coefficients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_fit_recovers_the_true_coefficients(samples: list[fit_cost.Sample]) -> N
     assert fitted.slot * fitted.traits["8x8"] == pytest.approx(1.4 * 1.2, rel=0.1)
 
 
-def test_shape_left_out_is_ranked_by_the_others(samples: list[fit_cost.Sample]) -> None:
+def test_left_out_shape_is_ranked_by_a_fit_of_the_rest(samples: list[fit_cost.Sample]) -> None:
     scores = list(fit_cost.left_out(samples, Coefficients()))
     assert [score.problem for score in scores] == list(SHAPES)
     assert min(score.spearman for score in scores) > 0.95
@@ -65,24 +65,24 @@ def test_shape_left_out_is_ranked_by_the_others(samples: list[fit_cost.Sample]) 
 def test_recordings_of_one_shape_are_left_out_together(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    counts: list[int] = []
 
-    def fit(others: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
-        seen.append(len(others))
+    def fit(rest: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
+        counts.append(len(rest))
         return start
 
     monkeypatch.setattr(fit_cost, "fit", fit)
     list(fit_cost.left_out([*samples, samples[0]], TRUE))
-    assert seen == [2, 3, 3]
+    assert counts == [2, 3, 3]
 
 
 def test_shape_is_left_out_in_all_precisions_and_layouts(
     samples: list[fit_cost.Sample], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[list[Problem]] = []
+    fitted: list[list[Problem]] = []
 
-    def fit(others: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
-        seen.append([sample.recording.problem for sample in others])
+    def fit(rest: list[fit_cost.Sample], start: Coefficients) -> Coefficients:
+        fitted.append([sample.recording.problem for sample in rest])
         return start
 
     first, second, _ = samples
@@ -90,7 +90,7 @@ def test_shape_is_left_out_in_all_precisions_and_layouts(
     again = replace(first, recording=replace(first.recording, problem=variant))
     monkeypatch.setattr(fit_cost, "fit", fit)
     judged = list(fit_cost.left_out([first, second, again], TRUE))
-    assert seen == [[SHAPES[1]], [SHAPES[0], variant]]
+    assert fitted == [[SHAPES[1]], [SHAPES[0], variant]]
     assert [*scores.summaries(judged)] == ["f32", "tf32x3"]
 
 
@@ -129,14 +129,14 @@ def test_slopes_match_finite_differences(samples: list[fit_cost.Sample]) -> None
 
 
 def with_traits(sample: fit_cost.Sample, traits: tuple[str, ...]) -> cost.Load:
-    """The sample's load with these traits only."""
+    """The sample's load with only these traits."""
     work = sample.load.work
     kept = [tuple(trait for trait in row if trait in traits) for row in work.traits]
     return replace(sample.load, work=type(work)(**{**vars(work), "traits": kept}))
 
 
 def with_tensor_cores(sample: fit_cost.Sample) -> fit_cost.Sample:
-    """The sample as one of tf32, whose blocks compute on the tensor cores."""
+    """The sample in tf32, with blocks that compute on the tensor cores."""
     work = sample.load.work
     busy = replace(sample.load, work=type(work)(**{**vars(work), "tensor": work.issue * 4096}))
     problem = replace(sample.recording.problem, compute="tf32")

@@ -1,4 +1,4 @@
-"""The examples of other libraries where they can only say what they need; `tests/gpu` runs them."""
+"""Examples of other libraries without a GPU report what they need; `tests/gpu` runs them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ EXAMPLES = ROOT / "examples"
         ("pycuda_matmul.py", "pycuda", "PyCUDA"),
     ],
 )
-def test_without_its_library_or_a_gpu_it_says_so(
+def test_example_names_its_missing_library_or_gpu(
     example: str, module: str, library: str, tmp_path: Path
 ) -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(EXAMPLES.parent)}
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(EXAMPLES / example)],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    wanted = "a GPU" if find_spec(module) else library
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert ended.stdout.startswith(f"this example needs {wanted}")
+    missing = "a GPU" if find_spec(module) else library
+    assert (process.returncode, process.stderr) == (1, "")
+    assert process.stdout.startswith(f"this example needs {missing}")

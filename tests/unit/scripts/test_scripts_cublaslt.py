@@ -1,4 +1,4 @@
-"""cuBLASLt as a further baseline, on host memory and a fake library."""
+"""The cuBLASLt baseline, on host memory and with a fake library."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from support.paths import TESTS
 from autotune.errors import MissingError, RunnerError
 from autotune.problem import LAYOUTS, Problem
 
-STREAM = 0x5EED  # the only stream that the fake accepts
+STREAM = 0x5EED  # the only stream the fake accepts
 SHAPE = Problem(5, 7, 3)
 GAP = 2
 
 
 @dataclass(frozen=True)
 class Block:
-    """Host memory as an allocation, convertible to its address."""
+    """Host memory that converts to its address, as an allocation does."""
 
     words: NDArray[np.float32]
 
@@ -37,8 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Stored:
-    """A row-major matrix with `GAP` elements between its rows; those of 16 bits are bfloat16, as
-    whole numbers that hold their bits."""
+    """A row-major matrix with `GAP` elements between rows; bfloat16 as the uint16 of its bits."""
 
     words: NDArray[Any]
 
@@ -115,7 +114,7 @@ def test_each_result_computes_the_row_major_gemm(
     np.testing.assert_allclose(operands.c.matrix, expected_a @ expected_b, rtol=1e-5, atol=1e-6)
 
 
-def product_of(operands: Any) -> NDArray[np.float64]:
+def matmul_of(operands: Any) -> NDArray[np.float64]:
     return np.asarray(operands.a.matrix.astype(float) @ operands.b.matrix.astype(float))
 
 
@@ -125,7 +124,7 @@ def test_16_bit_baseline_sums_in_fp32(baselines: Callable[[Any], Any], output: s
     baselines(operands)[0][1]()
     rounding = 2**-8 if output == "same" else 1e-6
     np.testing.assert_allclose(
-        operands.c.matrix, product_of(operands), rtol=rounding, atol=rounding / 100
+        operands.c.matrix, matmul_of(operands), rtol=rounding, atol=rounding / 100
     )
 
 
@@ -136,18 +135,18 @@ def test_only_tf32_rounds_its_operands(
     for compute in ("tf32", "tf32x3"):
         operands = operands_of(replace(SHAPE, compute=compute))
         baselines(operands)[0][1]()
-        errors[compute] = np.abs(operands.c.matrix - product_of(operands)).max()
+        errors[compute] = np.abs(operands.c.matrix - matmul_of(operands)).max()
     assert errors["tf32x3"] < 1e-6 < 1e-5 < errors["tf32"] < 1e-2
 
 
-def test_gaps_between_rows_of_c_are_untouched(baselines: Callable[[Any], Any]) -> None:
+def test_gaps_between_rows_of_c_stay_untouched(baselines: Callable[[Any], Any]) -> None:
     operands = operands_of(SHAPE)
     before = operands.c.words[:, -GAP:].copy()
     baselines(operands)[0][1]()
     np.testing.assert_array_equal(operands.c.words[:, -GAP:], before)
 
 
-def test_results_are_named_by_rank_without_unusable_ones(baselines: Callable[[Any], Any]) -> None:
+def test_results_are_ranked_without_unusable_ones(baselines: Callable[[Any], Any]) -> None:
     assert [name for name, _ in baselines(operands_of(SHAPE))] == ["cuBLASLt 1", "cuBLASLt 2"]
 
 
@@ -184,22 +183,22 @@ def test_library_accepts_the_descriptor(real: str) -> None:
     ] == [cublaslt.OP_T, cublaslt.OP_N]
 
 
-@pytest.mark.parametrize(("compute", "known"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
-def test_library_accepts_the_precision(real: str, compute: str, known: int) -> None:
+@pytest.mark.parametrize(("compute", "expected"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
+def test_library_accepts_the_precision(real: str, compute: str, expected: int) -> None:
     made = cublaslt.CublasLt(real).product(compute, "nn")
     compute_type = 0  # of cublasLtMatmulDescAttributes_t
-    assert _read(real, "MatmulDesc", made, compute_type, c_int()) == known
+    assert _read(real, "MatmulDesc", made, compute_type, c_int()) == expected
 
 
-@pytest.mark.parametrize(("kind", "known"), [("f32", 0), ("f16", 2), ("bf16", 14)])
-def test_library_accepts_the_layout(real: str, kind: str, known: int) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [("f32", 0), ("f16", 2), ("bf16", 14)])
+def test_library_accepts_the_layout(real: str, kind: str, expected: int) -> None:
     made = cublaslt.CublasLt(real).layout(kind, 5, 7, 7 + GAP)
     rows, columns, leading_dimension = 2, 3, 4  # of cublasLtMatrixLayoutAttribute_t
     assert [
         _read(real, "MatrixLayout", made, attribute, c_uint64())
         for attribute in (rows, columns, leading_dimension)
     ] == [7, 5, 7 + GAP]
-    assert _read(real, "MatrixLayout", made, 0, c_uint32()) == known
+    assert _read(real, "MatrixLayout", made, 0, c_uint32()) == expected
 
 
 def _read(

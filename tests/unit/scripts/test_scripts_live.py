@@ -1,4 +1,4 @@
-"""Kernel Tuner and our tuning side by side: the common space, traces, verdicts, and the wiring."""
+"""The contest with Kernel Tuner: the common space, the traces, the final round, the wiring."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def contest() -> Contest:
 
 
 def time_of(config: Config) -> Measurement:
-    """Microseconds; the best have bk = 16 and many columns."""
+    """A time in microseconds, shortest at bk = 16 and wide tiles."""
     return Measurement(50.0 + abs(config.integer("bk") - 16) + 640 / config.integer("bn"), 0.01, 20)
 
 
 def build(template: Template, arch: str, cache: Path | None) -> Program | CompileFailure:
-    """As `compiler.compile`, without a compiler."""
+    """A stand-in for `compiler.compile` that runs no compiler."""
     del cache
     return compiled(template, arch)
 
@@ -72,8 +72,8 @@ def test_number_of_configurations_can_be_limited() -> None:
 
 def test_our_tuning_searches_the_contest() -> None:
     configs = kept()
-    part = RestrictedGemm(PROBLEM, "simt", configs)
-    candidates = part.candidates(FakeRunner(time_of), lambda config: config == configs[3], survey=5)
+    gemm = RestrictedGemm(PROBLEM, "simt", configs)
+    candidates = gemm.candidates(FakeRunner(time_of), lambda config: config == configs[3], survey=5)
     assert len(candidates.ranked) <= 5
     assert {*candidates.configs} == {*configs} - {configs[3]}
 
@@ -84,12 +84,12 @@ def test_our_trace_has_each_best_with_its_time(
     runner = FakeRunner(time_of)
     monkeypatch.setattr(targets, "opened", lambda *_: nullcontext(Target(runner, ORIGIN)))
     monkeypatch.setattr(contenders, "compile", build)
-    how = contest()
-    trace = contenders.ours(how, 0, tmp_path)
-    seen = [step.seen_us for step in trace.steps]
-    best_us = min(time_of(config).time_us for config in how.configs)
-    assert seen == sorted(seen, reverse=True)
-    assert (trace.evaluations, seen[-1]) == (len(how.configs), best_us)
+    rules = contest()
+    trace = contenders.ours(rules, 0, tmp_path)
+    times = [step.seen_us for step in trace.steps]
+    best_us = min(time_of(config).time_us for config in rules.configs)
+    assert times == sorted(times, reverse=True)
+    assert (trace.evaluations, times[-1]) == (len(rules.configs), best_us)
     assert trace.chosen is not None
     assert time_of(trace.chosen).time_us == best_us
 
@@ -112,7 +112,7 @@ def config(number: int) -> Config:
     return Config.of("simt", {"bm": number})
 
 
-def a_trace(*numbers: int) -> Trace:
+def trace_of(*numbers: int) -> Trace:
     steps = tuple(
         Step(float(place), 10 * place, config(number), 100.0)
         for place, number in enumerate(numbers, 1)
@@ -120,9 +120,9 @@ def a_trace(*numbers: int) -> Trace:
     return Trace("autotune", 0, 60.0, 99, 1, steps, steps[-1].config)
 
 
-def test_tuner_is_near_by_the_final_timing() -> None:
-    judged = {config(1): 120.0, config(2): 104.0, config(3): 101.5, config(4): 100.0}
-    row = contenders.row(a_trace(1, 2, 3), judged)
+def test_final_times_decide_when_a_tuner_was_near() -> None:
+    times = {config(1): 120.0, config(2): 104.0, config(3): 101.5, config(4): 100.0}
+    row = contenders.row(trace_of(1, 2, 3), times)
     assert row["within"] == {
         "5%": {"seconds": 2.0, "evaluations": 20},
         "2%": {"seconds": 3.0, "evaluations": 30},
@@ -130,36 +130,38 @@ def test_tuner_is_near_by_the_final_timing() -> None:
     assert row["share"] == 100.0 / 101.5
 
 
-def test_wrong_result_in_the_last_round_is_worthless() -> None:
-    row = contenders.row(a_trace(1, 2), {config(1): 100.0})
+def test_wrong_result_in_the_final_round_counts_zero() -> None:
+    row = contenders.row(trace_of(1, 2), {config(1): 100.0})
     assert (row["within"]["2%"]["seconds"], row["share"]) == (1.0, 0.0)
 
 
-def test_last_round_times_bests_and_recorded_fastest(tmp_path: Path) -> None:
+def test_final_round_times_bests_and_recorded_fastest(tmp_path: Path) -> None:
     path = tmp_path / "sweep.json.gz"
     recorded().save(path)
     rows = [row for row in Recording.load(path).rows if row.config.family == "simt"]
     failed = next(row.config for row in rows if isinstance(row.outcome, Failure))
     common = [row.config for row in rows if row.config != rows[3].config]
-    bests = live.finalists([a_trace(1, 2, 1)], [path], common)
+    bests = live.finalists([trace_of(1, 2, 1)], [path], common)
     assert bests[:2] == [config(1), config(2)]
     assert (bests[2], len(bests)) == (FASTEST, 2 + live.RECORDED)
     assert not {failed, rows[3].config} & {*bests}
 
 
-def test_last_round_times_correct_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_final_round_times_only_correct_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live, "compile", build)
-    how = contest()
-    wrong, *others = how.configs
+    rules = contest()
+    wrong, *correct = rules.configs
     runner = FakeRunner(lambda config: crash(config) if config == wrong else time_of(config))
-    judged = live.judge(how, runner, how.configs, tmp_path)
-    assert judged == {config: time_of(config).time_us for config in others}
+    judged = live.judge(rules, runner, rules.configs, tmp_path)
+    assert judged == {config: time_of(config).time_us for config in correct}
 
 
 def test_results_have_provenance() -> None:
-    how, judged = contest(), {config(1): 120.0, config(2): 100.0}
+    rules, times = contest(), {config(1): 120.0, config(2): 100.0}
     target = Target(FakeRunner(time_of), ORIGIN)
-    made = live.results(how, target, [a_trace(1, 2)], judged, "5eed")
+    made = live.results(rules, target, [trace_of(1, 2)], times, "5eed")
     assert json.loads(json.dumps(made)) == made
     fields = ("device", "driver", "toolkit", "commit", "evidence", "problem")
     assert [made[name] for name in fields] == [
@@ -179,7 +181,7 @@ def test_unknown_tuner_is_a_usage_error(tmp_path: Path, words: tuple[str, ...]) 
     assert ran.exit_code == 2
 
 
-# From here on, what needs Kernel Tuner.
+# The tests below need Kernel Tuner.
 
 
 @pytest.fixture
@@ -218,7 +220,7 @@ def test_varying_arguments_follow_the_parameters(gpu: Any) -> None:
     arguments = kernel.arguments({"a": "A", "b": "B", "c": "C"})
     for config in configs[::17]:
         params = dict(zip(kernel.grid.values, kernel.grid.points[config], strict=True))
-        chosen = [each(params) if callable(each) else each for each in arguments]
+        chosen = [argument(params) if callable(argument) else argument for argument in arguments]
         assert (chosen[0], chosen[2], chosen[4]) == ("A", "B", "C")
         group = next(
             place
@@ -229,7 +231,7 @@ def test_varying_arguments_follow_the_parameters(gpu: Any) -> None:
 
 
 class FakeCupy:
-    """As much of CuPy as Kernel Tuner's backend uses; a launch takes what `time_of` says."""
+    """The part of CuPy that Kernel Tuner's backend uses; a launch takes `time_of` its config."""
 
     def __init__(self, fails: Callable[[Config], bool]) -> None:
         self.launched: list[tuple[Any, ...]] = []
@@ -296,20 +298,20 @@ def test_kernel_tuner_searches_on_a_fake_gpu(
 
     del gpu
     fake = FakeCupy(lambda config: config.integer("bk") == 8)
-    shown = "Device 0 Name : H100\nDevice 0 PCI Bus ID : 0\n"
+    runtime_info = "Device 0 Name : H100\nDevice 0 PCI Bus ID : 0\n"
     monkeypatch.setattr(backend, "cp", fake)
-    monkeypatch.setattr(backend, "get_runtime_info", lambda: shown, raising=False)
+    monkeypatch.setattr(backend, "get_runtime_info", lambda: runtime_info, raising=False)
     monkeypatch.setattr(observer, "cp", fake)
-    how = replace(contest(), strategy="adaptive_tabu_greywolf", budget_s=2.0)
-    trace = contenders.theirs(how, 0, tmp_path)
-    best_us = min(time_of(config).time_us for config in how.configs)
+    rules = replace(contest(), strategy="adaptive_tabu_greywolf", budget_s=2.0)
+    trace = contenders.theirs(rules, 0, tmp_path)
+    best_us = min(time_of(config).time_us for config in rules.configs)
     assert not trace.broken
     assert trace.steps[-1].seen_us == pytest.approx(best_us)
-    assert trace.evaluations <= len(how.configs)
+    assert trace.evaluations <= len(rules.configs)
     assert trace.failures > 0
-    assert trace.chosen in how.configs
+    assert trace.chosen in rules.configs
     constants, grid, threads, arguments, shared = fake.launched[-1]
-    launches = [registry.plan(config, PROBLEM).main for config in how.configs]
+    launches = [registry.plan(config, PROBLEM).main for config in rules.configs]
     matching = [launch for launch in launches if dict(launch.template.arguments) == constants]
     assert (grid, threads, shared) in {
         (launch.grid, launch.block, launch.shared) for launch in matching
@@ -319,7 +321,7 @@ def test_kernel_tuner_searches_on_a_fake_gpu(
 
 def test_interrupted_contest_keeps_its_trace(gpu: Any, tmp_path: Path) -> None:
     del gpu
-    trace = contenders.theirs(contest(), 0, tmp_path)  # there is no CuPy, or no GPU
+    trace = contenders.theirs(contest(), 0, tmp_path)  # without CuPy or without a GPU
     assert trace.broken
     assert (trace.evaluations, trace.chosen) == (0, None)
 

@@ -1,4 +1,4 @@
-"""What `live.py` makes of the times that a tuning run tells."""
+"""The summaries that `live.py` makes of tuning runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.problem import Problem
 
 
 def trial(at_s: float, time_us: float | None) -> dict[str, Any]:
-    """The device was at work three quarters of the time since half a second after the command."""
+    """A trial event; the device has been busy 75 % of the time since 0.5 s after the command."""
     return {
         "what": "trial",
         "at_s": at_s,
@@ -73,7 +73,7 @@ def test_medians_cover_all_runs() -> None:
     ("good", "median", "late"),
     [((1.0, None, 2.0), 2.0, 1), ((1.0, None, None), None, 2)],
 )
-def test_never_found_counts_as_infinite(
+def test_run_without_a_good_kernel_counts_as_infinite(
     good: tuple[float | None, ...], median: float | None, late: int
 ) -> None:
     middle = live.medians([{**run().summary(100.0), "good_s": seconds} for seconds in good])
@@ -85,11 +85,11 @@ def test_fastest_recorded_time_is_read(tmp_path: Path) -> None:
     assert live.recorded_us(PROBLEM, tmp_path) == FASTEST_US
 
 
-def test_without_a_recording_it_is_infinite(tmp_path: Path) -> None:
+def test_missing_recording_gives_an_infinite_time(tmp_path: Path) -> None:
     assert live.recorded_us(Problem(8, 8, 8), tmp_path) == float("inf")
 
 
-def test_row_is_one_line() -> None:
+def test_row_is_printed_on_one_line() -> None:
     summary = run().summary(100.0)
     row = {"best_known_us": 100.0, "cold": summary, "warm": {**summary, "good_s": None}}
     assert live.shown(row) == (
@@ -98,11 +98,11 @@ def test_row_is_one_line() -> None:
     )
 
 
-def test_run_reports_events_of_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_run_reports_events_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = live.PROGRAM.replace("observer=", "device='replay:h100', observer=")
     monkeypatch.setattr(live, "PROGRAM", program)
-    told = live.run(Problem(1024, 1024, 1024), 2.0, 0, tmp_path)
-    summary = told.summary(told.fastest_us)
-    assert summary["trials"] == len(told.of("trial")) > 20
+    result = live.run(Problem(1024, 1024, 1024), 2.0, 0, tmp_path)
+    summary = result.summary(result.fastest_us)
+    assert summary["trials"] == len(result.of("trial")) > 20
     assert 0 < summary["started_s"] <= summary["first_s"] <= summary["good_s"]
     assert summary["good_s"] <= summary["searched_s"] <= summary["ended_s"]

@@ -29,7 +29,7 @@ def test_no_field_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert made["date"].startswith("20")
 
 
-def test_provenance_of_recordings_joins_what_differs() -> None:
+def test_provenance_joins_the_values_of_recordings() -> None:
     first = recorded()
     second = replace(first, origin=replace(first.origin, driver="99.0"), date="2099-01-01")
     made = provenance.of_recordings([first, second], "abc")

@@ -1,4 +1,4 @@
-"""Replaying searches: what a space is, what runs are worth, and Kernel Tuner beside ours."""
+"""Replayed searches: their spaces, the scores of runs, and Kernel Tuner for comparison."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def of_times(times: Mapping[int, float], spread_us: float = 0.0) -> Space:
-    """Configurations by number with their times."""
+def space_of(times: Mapping[int, float], spread_us: float = 0.0) -> Space:
+    """A space of numbered configurations with these times."""
     outcomes = {config(number): Measurement(time, spread_us, 20) for number, time in times.items()}
     return Space(outcomes, {})
 
@@ -60,7 +60,7 @@ def config(number: int) -> Config:
 
 
 @pytest.mark.parametrize("name", ["space.csv", "space.csv.gz"])
-def test_table_has_one_row_a_configuration(tmp_path: Path, name: str) -> None:
+def test_table_rows_become_configurations(tmp_path: Path, name: str) -> None:
     space = spaces.load(table(tmp_path / name), True)
     assert space.outcomes == {
         Config.of("table", {"bm": 16, "order": "rows"}): Measurement(400.0),
@@ -75,7 +75,7 @@ def test_table_has_one_row_a_configuration(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "bm,time_ms\n1,\n", "bm,time_ms\n1,2\n1,3\n", "bm,time_ms\n1,fast\n", "bm\n1\n"]
 )
-def test_a_table_without_times_is_refused(tmp_path: Path, text: str) -> None:
+def test_table_without_times_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(AutotuneError, match=r"space\.csv"):
         spaces.load(table(tmp_path / "space.csv", text), True)
 
@@ -92,58 +92,58 @@ def test_space_has_the_guesses_of_tuning(recording: Path) -> None:
     assert space.guesses
 
 
-def test_shares_are_of_the_shortest_time() -> None:
-    space = of_times({1: 10.0, 2: 8.0})
+def test_share_is_relative_to_the_shortest_time() -> None:
+    space = space_of({1: 10.0, 2: 8.0})
     assert [space.share(config) for config in space.configs] == [0.8, 1.0]
 
 
 def test_noise_depends_on_the_seed_alone() -> None:
-    space = of_times({1: 10.0, 2: 8.0}, spread_us=0.1)
-    first, second, third = (space.drawn(Random(seed)) for seed in (1, 1, 2))
-    assert first == second != third
+    space = space_of({1: 10.0, 2: 8.0}, spread_us=0.1)
+    first, repeated, third = (space.drawn(Random(seed)) for seed in (1, 1, 2))
+    assert first == repeated != third
 
 
-def a_run(*tried: float) -> Run:
+def run_of(*tried: float) -> Run:
     chosen = [max(tried[: place + 1]) for place in range(len(tried))]
     return Run("any", tried, tuple(chosen), 1.0)
 
 
 def test_ended_search_keeps_its_choice() -> None:
-    assert [a_run(0.5, 0.9).after(count) for count in (1, 2, 50)] == [0.5, 0.9, 0.9]
+    assert [run_of(0.5, 0.9).after(count) for count in (1, 2, 50)] == [0.5, 0.9, 0.9]
 
 
-def test_evaluations_until_a_share_are_counted() -> None:
-    assert [a_run(0.5, 0.96, 0.0).until(share) for share in (0.95, 0.98)] == [2, math.inf]
+def test_until_counts_evaluations_to_reach_a_share() -> None:
+    assert [run_of(0.5, 0.96, 0.0).until(share) for share in (0.95, 0.98)] == [2, math.inf]
 
 
-def test_a_row_has_means_and_counts() -> None:
-    runs = [a_run(*[0.5] * 19, 0.96), a_run(*[0.5] * 20), a_run(0.99)]
+def test_row_has_means_and_counts() -> None:
+    runs = [run_of(*[0.5] * 19, 0.96), run_of(*[0.5] * 20), run_of(0.99)]
     row = curves.row("any", runs)
     assert row["after"] == {"20": pytest.approx((0.96 + 0.5 + 0.99) / 3)}
     assert row["until"]["95%"] == {"median": 20, "p90": None, "runs": 2}
     assert row["until"]["98%"] == {"median": None, "p90": None, "runs": 1}
 
 
-def test_choice_is_right_if_none_tried_is_much_better() -> None:
-    chosen = [Run("any", (0.9, 1.0), (0.9, last), 1.0) for last in (0.9, 0.996, 1.0)]
-    assert [run.right for run in chosen] == [False, True, True]
+def test_choice_is_right_unless_a_trial_is_much_better() -> None:
+    runs = [Run("any", (0.9, 1.0), (0.9, last), 1.0) for last in (0.9, 0.996, 1.0)]
+    assert [run.right for run in runs] == [False, True, True]
 
 
 def test_fastest_measured_is_chosen() -> None:
-    space = of_times({1: 10.0, 2: 8.0, 3: 16.0})
-    times = {3: 20.0, 1: 9.0, 2: 9.5}  # noise made the second of them look the better one
+    space = space_of({1: 10.0, 2: 8.0, 3: 16.0})
+    times = {3: 20.0, 1: 9.0, 2: 9.5}  # noise makes configuration 1 look faster than 2
     trials = [Trial(config(number), Measurement(time)) for number, time in times.items()]
     assert [*replay.choices(space, trials, None)] == [0.5, 0.8, 0.8]
 
 
 def test_rematch_decides_by_new_times() -> None:
-    space = of_times({1: 10.0, 2: 8.0})
+    space = space_of({1: 10.0, 2: 8.0})
     trials = [Trial(config(1), Measurement(7.0)), Trial(config(2), Measurement(8.0))]
     assert [*replay.choices(space, trials, Random(0))] == [0.8, 1.0]
 
 
 def test_tied_leaders_are_decided_by_resources() -> None:
-    space = of_times({1: 10.0, 2: 10.1}, spread_us=0.5)
+    space = space_of({1: 10.0, 2: 10.1}, spread_us=0.5)
     resources = {config(1): Resources(256, 128, 0), config(2): Resources(256, 64, 0)}
     space = replace(space, resources=resources)
     trials = [Trial(config, Measurement(10.0)) for config in space.configs]
@@ -155,8 +155,8 @@ def test_tied_leaders_are_decided_by_resources() -> None:
     assert [*replay.choices(space, trials, Silent(0))][-1] == 10.0 / 10.1
 
 
-def test_no_choice_before_the_first_time() -> None:
-    space = of_times({1: 10.0, 2: 8.0})
+def test_choice_needs_a_measured_time() -> None:
+    space = space_of({1: 10.0, 2: 8.0})
     trials = [Trial(config(1), Failure("launch", "-")), Trial(config(2), Measurement(8.0))]
     assert [*replay.choices(space, trials, None)] == [0.0, 1.0]
 
@@ -166,18 +166,18 @@ def task(path: Path, method: str = "random", window: int = 1, seed: int = 0) -> 
 
 
 @pytest.mark.parametrize("window", [1, 8])
-def test_a_run_tries_each_configuration_once(recording: Path, window: int) -> None:
+def test_run_tries_each_configuration_once(recording: Path, window: int) -> None:
     space = spaces.load(recording, True)
     ran = replay.run(task(recording, window=window))
     assert sorted(ran.tried) == sorted(map(space.share, space.configs))
     assert ran.chosen[-1] == pytest.approx(1.0)
 
 
-def test_a_run_follows_from_its_seed(recording: Path) -> None:
-    first, second, third = (
+def test_equal_seeds_give_equal_runs(recording: Path) -> None:
+    first, repeated, third = (
         replay.run(task(recording, "tpe", seed=seed)).tried for seed in (1, 1, 2)
     )
-    assert first == second != third
+    assert first == repeated != third
 
 
 def run(*words: object) -> Result:
@@ -203,13 +203,13 @@ def test_prints_rows_and_writes_provenance(recording: Path, tmp_path: Path) -> N
     ]
 
 
-def test_runs_can_be_shared_by_processes(recording: Path) -> None:
+def test_runs_in_processes_equal_runs_in_sequence(recording: Path) -> None:
     tasks = [task(recording, seed=seed) for seed in range(2)]
     assert [run.tried for run in replay.done(tasks, 2)] == [replay.run(run).tried for run in tasks]
 
 
 @pytest.mark.parametrize("words", [("--sampler", "magic"), ("--kernel-tuner", "magic")])
-def test_an_unknown_method_is_a_usage_error(recording: Path, words: tuple[str, ...]) -> None:
+def test_unknown_method_is_a_usage_error(recording: Path, words: tuple[str, ...]) -> None:
     ran = run(recording, *words)
     assert ran.exit_code == 2
 
@@ -251,11 +251,11 @@ def test_grid_has_varying_parameters_and_gaps(theirs: Any) -> None:
     assert [*grid.points.values()] == [("simt", 64, "rows", -1), ("gemv", -1, "absent", 4)]
 
 
-def test_a_single_configuration_is_a_grid(theirs: Any) -> None:
+def test_single_configuration_makes_a_grid(theirs: Any) -> None:
     assert len(theirs.grid_of([FASTEST]).values) == 1
 
 
-def test_a_cache_has_milliseconds_and_marks_failures(theirs: Any, tmp_path: Path) -> None:
+def test_cache_has_milliseconds_and_marks_failures(theirs: Any, tmp_path: Path) -> None:
     space = spaces.load(table(tmp_path / "space.csv"), True)
     cache = theirs.cache_of(theirs.grid_of(space.configs), space.outcomes)["cache"]
     assert cache["16,rows"] == {"bm": 16, "order": "rows", "time": 0.4}
@@ -264,7 +264,7 @@ def test_a_cache_has_milliseconds_and_marks_failures(theirs: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("strategy", ["random_sample", "adaptive_tabu_greywolf"])
-def test_a_strategy_tries_configurations_of_the_space_once(
+def test_strategy_tries_each_configuration_at_most_once(
     theirs: Any, recording: Path, strategy: str
 ) -> None:
     space = spaces.load(recording, True)
@@ -273,17 +273,17 @@ def test_a_strategy_tries_configurations_of_the_space_once(
     assert set(asked) <= set(space.configs)
 
 
-def test_kernel_tuner_run_follows_from_its_seed(theirs: Any, recording: Path) -> None:
+def test_equal_seeds_give_equal_kernel_tuner_runs(theirs: Any, recording: Path) -> None:
     space = spaces.load(recording, True)
-    first, second, third = (
+    first, repeated, third = (
         theirs.search(space, "genetic_algorithm", seed, 15, space.outcomes).configs
         for seed in (1, 1, 2)
     )
-    assert first == second != third
+    assert first == repeated != third
 
 
 @pytest.mark.usefixtures("theirs")
-def test_a_strategy_has_a_row_of_its_own(recording: Path) -> None:
+def test_strategy_has_its_own_row(recording: Path) -> None:
     words = ("--kernel-tuner", "random_sample", "--seeds", 2, "--jobs", 1)
     ran = run(recording, *words, "--evaluations", 10)
     assert ran.exit_code == 0, ran.output

@@ -1,4 +1,4 @@
-"""The rows of a suite's file, and what they come to."""
+"""The rows of a suite's result file and their summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.sample_records import H100, SQUARE, entry, record
 from autotune.problem import Problem
 from autotune.runners.base import Measurement
 
-MOST = Ceilings(66.0e12, 2996e9)
+CEILINGS = Ceilings(66.0e12, 2996e9)
 OURS = Measurement(2000.0, 1.0, 20, cold_us=2100.0, relative_error=2e-7)
 CUBLAS = Measurement(2600.0, 2.0, 20, cold_us=2625.0, relative_error=1e-7)
 CUBLASLT = {
@@ -28,7 +28,7 @@ CUBLASLT = {
 
 def row(problem: Problem = SQUARE, finals: Finals | None = None) -> Row:
     last = finals or Finals(OURS, CUBLAS, CUBLASLT)
-    return results.row(problem, record(problem=problem), last, 21.5, MOST)
+    return results.row(problem, record(problem=problem), last, 21.5, CEILINGS)
 
 
 def fast(ratio: float, layout: str = "nn", m: int = 64) -> Row:
@@ -38,18 +38,18 @@ def fast(ratio: float, layout: str = "nn", m: int = 64) -> Row:
     return row(Problem(m, 64, 64, layout=layout), Finals(ours, vendor))
 
 
-def test_ratios_are_theirs_over_ours() -> None:
+def test_ratios_are_cublas_time_over_ours() -> None:
     made = row()
     assert (made["ratio"], made["cold"]["ratio"]) == (1.3, 1.25)
 
 
-def test_cublaslt_is_its_best_result_hot_and_cold() -> None:
+def test_cublaslt_uses_its_best_hot_and_cold_results() -> None:
     made = row()
     assert (made["ratio_lt"], made["cold"]["ratio_lt"]) == (1.2, 1.2)
     assert (made["cublaslt_us"], made["cold"]["cublaslt_us"]) == (2400.0, 2520.0)
 
 
-def test_errors_are_the_relative_ones() -> None:
+def test_row_has_the_relative_errors() -> None:
     assert (row()["error"], row()["reference_error"]) == (2e-7, 1e-7)
 
 
@@ -68,7 +68,9 @@ def test_16_bit_roofline_counts_two_bytes() -> None:
 
 
 def test_baseline_of_tf32x3_is_fp32() -> None:
-    vendors = [row(replace(SQUARE, compute=one))["vendor"] for one in ("tf32", "tf32x3", "f16")]
+    vendors = [
+        row(replace(SQUARE, compute=compute))["vendor"] for compute in ("tf32", "tf32x3", "f16")
+    ]
     assert vendors == ["tf32", "f32", "f16"]
 
 
@@ -90,7 +92,7 @@ def test_row_names_the_type_of_c() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("NVIDIA H100 80GB HBM3", MOST),
+        ("NVIDIA H100 80GB HBM3", CEILINGS),
         ("NVIDIA H200", Ceilings(66.0e12, 4.3e12)),
         ("NVIDIA H100 PCIe", Ceilings(H100.peak_fp32, H100.memory_bandwidth)),
     ],
@@ -112,7 +114,7 @@ def test_summary_has_the_worst_shape_and_wins() -> None:
 def test_early_suite_without_precisions_is_read() -> None:
     path = ROOT / "docs" / "results" / "h100" / "suite-f32.json"
     rows = json.loads(path.read_text())["rows"]
-    assert {results.problem_of(one).compute for one in rows} == {"f32"}
+    assert {results.problem_of(row).compute for row in rows} == {"f32"}
     assert results.summary(rows)["families"].keys() <= {"simt", "gemv"}
     assert results.table(rows).row_count == len(rows) + 2
 
@@ -135,7 +137,7 @@ def test_layouts_are_compared_with_nn_of_the_same_shape() -> None:
 
 
 def sheet(path: Path, *, device: str = "H100", source: str = "5e1f") -> Sheet:
-    return Sheet(path, device, source, "abc", MOST)
+    return Sheet(path, device, source, "abc", CEILINGS)
 
 
 def test_sheet_resumes_from_its_file(tmp_path: Path) -> None:
@@ -146,11 +148,11 @@ def test_sheet_resumes_from_its_file(tmp_path: Path) -> None:
     assert again.rows == first.rows
 
 
-@pytest.mark.parametrize("other", [{"device": "H200"}, {"source": "1234"}])
-def test_sheet_ignores_rows_of_another_origin(tmp_path: Path, other: dict[str, str]) -> None:
+@pytest.mark.parametrize("origin", [{"device": "H200"}, {"source": "1234"}])
+def test_sheet_ignores_rows_of_another_origin(tmp_path: Path, origin: dict[str, str]) -> None:
     first = sheet(tmp_path / "out.json")
     first.add(SQUARE, record(), row())
-    again = sheet(first.path, **other)
+    again = sheet(first.path, **origin)
     again.resume()
     assert not again.rows
 

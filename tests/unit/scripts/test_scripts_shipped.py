@@ -1,4 +1,4 @@
-"""The scripts that make shipped records, and the one that leaves shapes out."""
+"""The scripts that make shipped records and those that evaluate left-out shapes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
     sample_recording.ship(tmp_path / "recordings", monkeypatch)
     monkeypatch.setattr(shipped, "problems", lambda _: [PROBLEM])
-    # So are its kernels those of today.
+    # Makes the recorded kernels current.
     monkeypatch.setattr(targets, "here", lambda: sample_recording.recorded().origin)
 
 
@@ -47,10 +47,10 @@ def run(out: Path, *options: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
 
 
-# What is tuned
+# Problems to tune
 
 
-def test_problems_are_those_of_the_suite_and_of_models() -> None:
+def test_problems_come_from_the_suite_and_from_models() -> None:
     problems = shipped_problems.problems()
     kinds = Counter((problem.compute, problem.layout) for problem in problems)
     assert all(kinds[compute, "nn"] == 27 for compute in ("f32", "tf32", "f16", "bf16", "tf32x3"))
@@ -58,13 +58,13 @@ def test_problems_are_those_of_the_suite_and_of_models() -> None:
     assert len(problems) == len({*problems})
 
 
-def test_the_first_problems_span_precisions_and_sizes() -> None:
+def test_first_problems_span_precisions_and_sizes() -> None:
     first = shipped_problems.problems()[:100]
     assert {problem.compute for problem in first} == {"f32", "tf32", "f16", "bf16"}
     assert len({problem.m for problem in first if problem.layout == "nt"}) >= 2
 
 
-def test_a_twin_follows_its_problem() -> None:
+def test_f16_twin_follows_its_problem() -> None:
     layers = [layer for layer in shipped_problems.problems() if layer.layout == "nt"]
     assert layers[1] == replace(layers[0], compute="f16")
 
@@ -73,10 +73,10 @@ def test_precisions_can_be_selected() -> None:
     assert {problem.compute for problem in shipped_problems.problems(["tf32"])} == {"tf32"}
 
 
-# What is made of it
+# The shipped file
 
 
-def test_the_file_holds_the_tuned_records(tmp_path: Path) -> None:
+def test_file_holds_the_tuned_records(tmp_path: Path) -> None:
     done = run(tmp_path / "made.jsonl.gz")
     (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
     assert (done.exit_code, record.problem, record.best.config) == (0, PROBLEM, FASTEST)
@@ -98,22 +98,20 @@ def test_records_of_other_kernels_are_tuned_again(
     assert "0 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
 
 
-def test_no_problem_starts_that_would_end_too_late(tmp_path: Path) -> None:
+def test_no_problem_starts_too_late_to_finish(tmp_path: Path) -> None:
     done = run(tmp_path / "made.jsonl.gz", "--seconds", 0.5)
     assert "0 s are over: 1 problems are left" in done.output
     assert not (tmp_path / "made.jsonl.gz").exists()
 
 
-def test_a_problem_without_a_result_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problem_without_a_result_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "problems", lambda _: [Problem(8, 8, 8), PROBLEM])
     done = run(tmp_path / "made.jsonl.gz")
     assert (done.exit_code, "no result: 8x8x8:f32:nn" in done.output) == (1, True)
     assert len(bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records) == 1
 
 
-def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
+def test_unknown_precision_is_refused(tmp_path: Path) -> None:
     assert run(tmp_path / "made.jsonl.gz", "--compute", "f64").exit_code == 2
 
 
@@ -126,7 +124,7 @@ def test_recorded_trials_are_only_guesses(tmp_path: Path) -> None:
     assert [record.problem for record in records] == [PROBLEM]
 
 
-def test_a_recording_gives_its_ten_fastest() -> None:
+def test_record_has_the_ten_fastest_of_a_recording() -> None:
     record = shipped_files.record_of(sample_recording.recorded())
     assert record is not None
     times = [entry.measurement.time_us for entry in record.entries]
@@ -140,38 +138,38 @@ def test_rounding_stays_within_a_spread() -> None:
     assert 0 < abs(rounded.time_us - measured.time_us) < measured.spread_us / 50
 
 
-def test_a_recording_without_times_gives_none() -> None:
+def test_recording_without_times_makes_no_record() -> None:
     assert shipped_files.record_of(replace(sample_recording.recorded(), rows=())) is None
 
 
-# Processes that stay
+# Reused processes
 
 
-class Turner(FakeRunner):
-    """Takes up other problems and says which."""
+class SwitchingRunner(FakeRunner):
+    """Switches problems and lists them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.turned: list[Problem] = []
+        self.switched: list[Problem] = []
 
     def switch_to(self, problem: Problem) -> None:
-        self.turned.append(problem)
+        self.switched.append(problem)
 
 
-def test_the_next_problem_reuses_the_processes(
+def test_next_problem_reuses_the_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened: list[Turner] = []
+    opened: list[SwitchingRunner] = []
 
     def opening(*_: object, **__: object) -> nullcontext[Target]:
-        opened.append(Turner())
+        opened.append(SwitchingRunner())
         return nullcontext(Target(opened[-1], ORIGIN))
 
     monkeypatch.setattr(targets, "opened", opening)
     with ExitStack() as stack:
         places = shipped.Places("gpu", stack)
         first, second = (places.target(Problem(8, 8, size)) for size in (8, 16))
-        assert (first, len(opened), opened[0].turned) == (second, 1, [Problem(8, 8, 16)])
+        assert (first, len(opened), opened[0].switched) == (second, 1, [Problem(8, 8, 16)])
         places.end()
         assert places.target(Problem(8, 8, 8)) is not first
 
@@ -181,10 +179,10 @@ def test_no_target_is_current_at_first() -> None:
         _ = shipped.Places("gpu", stack).current
 
 
-# Shapes that are left out
+# Left-out shapes
 
 
-def test_the_seed_fixes_the_shapes() -> None:
+def test_equal_seeds_draw_equal_shapes() -> None:
     shapes = left_out.drawn(24, 3)
     assert shapes == left_out.drawn(24, 3)
     assert shapes != left_out.drawn(24, 4)
@@ -193,7 +191,7 @@ def test_the_seed_fixes_the_shapes() -> None:
 
 
 def recordings(folder: Path) -> Path:
-    """Three problems on which other configurations are fastest."""
+    """Recordings of three problems with different fastest configurations."""
     for size in (128, 256, 512):
         made = sample_recording.recorded()
         made = replace(made, problem=Problem(size, size, size))
@@ -201,14 +199,14 @@ def recordings(folder: Path) -> Path:
     return folder
 
 
-def left(*arguments: object) -> Result:
+def run_left_out(*arguments: object) -> Result:
     words = [str(word) for word in arguments]
     return CliRunner().invoke(left_out.app, words, catch_exceptions=False)
 
 
 def test_each_recorded_problem_is_left_out(tmp_path: Path) -> None:
-    out, folder = tmp_path / "out.json", recordings(tmp_path / "some")
-    assert left("recorded", folder, "--out", out).exit_code == 0
+    out, folder = tmp_path / "out.json", recordings(tmp_path / "sizes")
+    assert run_left_out("recorded", folder, "--out", out).exit_code == 0
     rows = json.loads(out.read_text())["rows"]
     assert [row["problem"] for row in rows] == [
         f"{size}x{size}x{size}:f32:nn" for size in (128, 256, 512)
@@ -218,15 +216,15 @@ def test_each_recorded_problem_is_left_out(tmp_path: Path) -> None:
 
 def test_fit_writes_rising_expected_losses(tmp_path: Path) -> None:
     fitted = tmp_path / "losses.json"
-    left("recorded", recordings(tmp_path / "some"), "--fit", "--losses", fitted)
+    run_left_out("recorded", recordings(tmp_path / "sizes"), "--fit", "--losses", fitted)
     losses = json.loads(fitted.read_text())["losses"]
     assert losses["near"]["losses"] == sorted(losses["near"]["losses"])
     assert len(losses["near"]["losses"]) == len(losses["near"]["doubts"]) + 1
     assert losses["model"]["losses"][0] >= 0
 
 
-def test_a_left_out_problem_does_not_use_its_own_record(tmp_path: Path) -> None:
-    recording = Recording.load(next(recordings(tmp_path / "some").glob("128*")))
+def test_left_out_problem_ignores_its_own_record(tmp_path: Path) -> None:
+    recording = Recording.load(next(recordings(tmp_path / "sizes").glob("128*")))
     own = shipped_files.record_of(recording)
     assert own is not None
     alone = left_out.row_of(recording, {})
@@ -238,17 +236,17 @@ def test_drawn_shapes_are_tuned_and_compared(
 ) -> None:
     monkeypatch.setattr(left_out, "drawn", lambda *_: [Problem(64, 64, 64)])
     out = tmp_path / "out.json"
-    done = left("live", out, "--device", "h100", "--count", 1, "--each", 1)
+    done = run_left_out("live", out, "--device", "h100", "--count", 1, "--each", 1)
     (row,) = json.loads(out.read_text())["rows"]
     assert (done.exit_code, row["how"]) == (0, "predicted")
     assert 0.5 < row["ratio"] <= 1.5
 
 
-def test_a_failure_counts_in_the_mean() -> None:
+def test_failure_counts_as_one_percent_in_the_mean() -> None:
     assert geomean([1.0, 0.0]) == pytest.approx(0.1)
 
 
-def test_the_file_has_the_device_of_its_records(tmp_path: Path) -> None:
+def test_record_in_the_file_has_its_device(tmp_path: Path) -> None:
     run(tmp_path / "made.jsonl.gz")
     (record,) = bundle.loads((tmp_path / "made.jsonl.gz").read_bytes()).records
     assert record.device == H100
@@ -256,7 +254,7 @@ def test_the_file_has_the_device_of_its_records(tmp_path: Path) -> None:
 
 def test_bundled_recordings_keep_their_origin(tmp_path: Path) -> None:
     out = tmp_path / "suites.jsonl.gz"
-    bundle_recordings.main(recordings(tmp_path / "some"), out)
+    bundle_recordings.main(recordings(tmp_path / "sizes"), out)
     made = bundle.loads(out.read_bytes()).records
     assert [record.problem.m for record in made] == [128, 256, 512]
     assert {record.provenance.source for record in made} == {
@@ -264,8 +262,8 @@ def test_bundled_recordings_keep_their_origin(tmp_path: Path) -> None:
     }
 
 
-def test_problems_of_other_bundles_are_left_out(tmp_path: Path) -> None:
+def test_problems_of_earlier_bundles_are_skipped(tmp_path: Path) -> None:
     first, second = tmp_path / "first.jsonl.gz", tmp_path / "second.jsonl.gz"
-    bundle_recordings.main(recordings(tmp_path / "some"), first)
-    bundle_recordings.main(recordings(tmp_path / "some"), second)
+    bundle_recordings.main(recordings(tmp_path / "sizes"), first)
+    bundle_recordings.main(recordings(tmp_path / "sizes"), second)
     assert bundle.loads(second.read_bytes()).records == ()

@@ -1,4 +1,4 @@
-"""The suite and the sweep, on a recording and on a catalogued device."""
+"""The suite, on a recording, and the sweep, on a catalogued device."""
 
 from __future__ import annotations
 
@@ -87,20 +87,20 @@ def test_shape_that_names_its_precision_appears_once() -> None:
 
 
 def test_every_precision_has_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # tf32x3 is served by IEEE fp32 kernels too, and the recording of fp32 stands in for its own.
+    # IEEE fp32 kernels also serve tf32x3, so the recording of fp32 stands in for one of tf32x3.
     near = replace(sample_recording.recorded(), problem=replace(PROBLEM, compute="tf32x3"))
-    both = {one.problem: one for one in (sample_recording.recorded(), near)}
+    both = {sweep.problem: sweep for sweep in (sample_recording.recorded(), near)}
     monkeypatch.setattr(recording, "find", lambda _name, problem: both[problem])
     out = tmp_path / "out"
     assert run(out, "--compute", "f32", "--compute", "tf32x3").exit_code == 0
     exact, third = rows(out)[0], rows(out, "suite-tf32x3")[0]
-    assert [one["compute"] for one in (exact, third)] == ["f32", "tf32x3"]
+    assert [row["compute"] for row in (exact, third)] == ["f32", "tf32x3"]
     assert (third["vendor"], third["family"]) == ("f32", "simt")
     peak = H100.peak("tf32x3")
     assert json.loads((out / "suite-tf32x3.json").read_text())["ceilings"]["flops"] == peak
 
 
-def test_file_name_can_be_given(tmp_path: Path) -> None:
+def test_file_name_can_be_set(tmp_path: Path) -> None:
     run(tmp_path, "--name", "other")
     assert len(rows(tmp_path, "other-f32")) == 1
 
@@ -136,7 +136,7 @@ def test_again_tunes_existing_rows_again(tmp_path: Path) -> None:
     assert [row["config"] for row in rows(out)] == [str(FASTEST)]
 
 
-def test_failing_shape_costs_only_itself(tmp_path: Path) -> None:
+def test_failing_shape_leaves_the_others(tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran = run(out, shapes=("5x5x5", SHAPE))
     assert (ran.exit_code, len(rows(out))) == (1, 1)
@@ -154,11 +154,11 @@ def test_every_trial_is_kept(tmp_path: Path) -> None:
 
 
 def test_trials_of_leaders_have_their_rematch_times() -> None:
-    fallen, slow = tiled(8), tiled(32)
+    overtaken, slow = tiled(8), tiled(32)
     keeper = suite.Keeper()
-    for config in (tiled(16), fallen, slow):
+    for config in (tiled(16), overtaken, slow):
         keeper.trial(Trial(config, Measurement(100.0)), Progress(1, 0, None, 0.0))
-    keeper.rematch([Trial(config, Measurement(100.0)) for config in (tiled(16), fallen)])
+    keeper.rematch([Trial(config, Measurement(100.0)) for config in (tiled(16), overtaken)])
     kept = keeper.recording(replace(RECORD, entries=(replace(ENTRY, config=tiled(16)),)), ORIGIN)
     assert {row.config: row.outcome for row in kept.rows} == {
         tiled(16): ENTRY.measurement,
@@ -166,7 +166,7 @@ def test_trials_of_leaders_have_their_rematch_times() -> None:
     }
 
 
-def test_ceiling_can_be_given(tmp_path: Path) -> None:
+def test_ceiling_can_be_set(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out, "--flops", 1e12)
     (row,) = rows(out)
@@ -174,7 +174,7 @@ def test_ceiling_can_be_given(tmp_path: Path) -> None:
 
 
 class ComparingRunner(FakeRunner):
-    """Also times further baselines, unless it has no libraries."""
+    """Also times further baselines if it has their libraries."""
 
     libraries = True
 
@@ -192,19 +192,19 @@ class ComparingRunner(FakeRunner):
         return outcomes
 
 
-def test_last_round_has_the_correct_cublaslt_results() -> None:
+def test_final_round_has_the_correct_cublaslt_results() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     last = suite.finals(tiled(16), PROBLEM, runner, compiled)
     assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
     assert [*last.cublaslt] == ["cuBLASLt 2"]
 
 
-def test_winner_that_fails_in_the_last_round_has_no_row() -> None:
+def test_winner_failing_in_the_final_round_has_no_row() -> None:
     with pytest.raises(AutotuneError, match="illegal access"):
         suite.finals(tiled(16), PROBLEM, ComparingRunner(crash), compiled)
 
 
-def test_missing_cublaslt_leaves_cublas_in_the_last_round() -> None:
+def test_final_round_works_without_cublaslt() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     runner.libraries = False
     last = suite.finals(tiled(16), PROBLEM, runner, compiled)
@@ -215,7 +215,7 @@ def sweep(*names: str, problem: Problem = PROBLEM, seed: int = 0) -> list[Config
     return record.choose(problem, H100, names, 30, 60, seed)
 
 
-def test_a_sweep_takes_from_large_families_what_small_ones_leave() -> None:
+def test_sweep_fills_up_from_large_families() -> None:
     chosen = sweep("simt", "naive", "tiled")
     programs = {registry.plan(config, PROBLEM).launches[0].template for config in chosen}
     counts = Counter(config.family for config in chosen)
@@ -223,8 +223,10 @@ def test_a_sweep_takes_from_large_families_what_small_ones_leave() -> None:
     assert min(counts[name] for name in ("naive", "tiled", "simt")) >= 2
 
 
-def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
-    deep = Problem(64, 64, 65536)  # dozens of configurations a program, which split K differently
+def test_sweep_keeps_its_limits() -> None:
+    deep = Problem(
+        64, 64, 65536
+    )  # dozens of configurations a program, each splitting K differently
     chosen = sweep("simt", problem=deep)
     programs = {registry.plan(config, deep).launches[0].template for config in chosen}
     assert len(programs) == 30
@@ -232,51 +234,49 @@ def test_a_sweep_keeps_to_its_programs_and_configurations() -> None:
     assert len({*chosen}) == len(chosen)
 
 
-def test_a_sweep_takes_the_families_of_the_precision() -> None:
+def test_sweep_takes_the_families_of_its_precision() -> None:
     half = replace(PROBLEM, compute="bf16")
     assert record.serving(half, "auto") == registry.tuned(half)
     with pytest.raises(ConfigError, match="simt does not compute bf16"):
         record.serving(half, "simt")
 
 
-def test_only_a_sweep_in_fp32_has_the_naive_and_tiled_kernels() -> None:
+def test_only_fp32_sweeps_have_naive_and_tiled_kernels() -> None:
     assert record.steps(PROBLEM)
     assert not record.steps(replace(PROBLEM, compute="tf32"))
 
 
-# 1260 configurations of 420 programs, which are soon planned.
+# 1260 configurations of 420 programs, quick to plan.
 LARGE = Problem(4096, 4096, 4096, "bf16")
 
 
-def test_a_sweep_follows_from_its_seed() -> None:
-    first, second, other = (sweep("mma", problem=LARGE, seed=seed) for seed in (0, 0, 1))
-    assert first == second != other
+def test_equal_seeds_give_equal_sweeps() -> None:
+    first, repeated, reseeded = (sweep("mma", problem=LARGE, seed=seed) for seed in (0, 0, 1))
+    assert first == repeated != reseeded
 
 
-def test_a_sweep_has_as_many_configurations_as_it_was_asked_for() -> None:
+def test_sweep_has_exactly_the_requested_configurations() -> None:
     # A survey of 500 has one configuration of most programs.
     chosen = record.choose(LARGE, H100, ["mma"], 30, 75, 0)
     programs = {registry.plan(config, LARGE).main.template for config in chosen}
     assert (len(programs), len({*chosen})) == (30, 75)
 
 
-def test_what_small_programs_leave_is_for_those_with_more() -> None:
+def test_large_programs_take_the_shares_small_ones_leave() -> None:
     groups = [[tiled(width, kind) for kind in range(size)] for width, size in ((4, 9), (5, 1))]
-    taken = record.shared([*groups, [tiled(6)]], 8, Random(0))
-    assert Counter(config.integer("tile_width") for config in taken) == {4: 6, 5: 1, 6: 1}
+    shared = record.shared([*groups, [tiled(6)]], 8, Random(0))
+    assert Counter(config.integer("tile_width") for config in shared) == {4: 6, 5: 1, 6: 1}
 
 
-def test_an_extension_adds_what_is_missing_and_no_more() -> None:
+def test_extension_adds_only_missing_configurations() -> None:
     chosen = [tiled(width) for width in range(4, 24)]
-    known = [tiled(width) for width in range(10, 14)] + [tiled(32)]
-    new = record.added(chosen, known, 15, 0)
-    assert (len(new), {*new} & {*known}) == (10, set())
-    assert record.added(chosen, known, 3, 0) == []
+    recorded = [tiled(width) for width in range(10, 14)] + [tiled(32)]
+    new = record.added(chosen, recorded, 15, 0)
+    assert (len(new), {*new} & {*recorded}) == (10, set())
+    assert record.added(chosen, recorded, 3, 0) == []
 
 
-def test_a_sweep_that_is_extended_keeps_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_extended_sweep_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = FakeRunner(lambda _: Measurement(10.0))
     monkeypatch.setattr(targets, "opened", lambda _: nullcontext(Target(runner, ORIGIN)))
     monkeypatch.setattr(record, "compile", lambda template, arch, cache: compiled(template, arch))  # noqa: ARG005
@@ -285,8 +285,8 @@ def test_a_sweep_that_is_extended_keeps_its_rows(
     words = ("mine", LARGE, "--family", "mma", "--root", tmp_path, "--programs", 10)
 
     def sweep_of(configs: int, *options: str) -> Recording:
-        every = [*words, "--configs", configs, *options]
-        CliRunner().invoke(app, [str(word) for word in every], catch_exceptions=False)
+        arguments = [*words, "--configs", configs, *options]
+        CliRunner().invoke(app, [str(word) for word in arguments], catch_exceptions=False)
         return Recording.load(recording.path_of("mine", LARGE, tmp_path))
 
     first, second = sweep_of(10), sweep_of(25, "--extend")
@@ -294,16 +294,16 @@ def test_a_sweep_that_is_extended_keeps_its_rows(
     assert len({row.config for row in second.rows}) == len(runner.measured) == 25
 
 
-def test_an_extension_takes_up_a_sweep_that_ended_early(tmp_path: Path) -> None:
+def test_extension_resumes_an_interrupted_sweep(tmp_path: Path) -> None:
     path = tmp_path / "sweep.json.gz"
     whole = sample_recording.recorded()
     replace(whole, rows=whole.rows[:5]).save(path)
     replace(whole, rows=whole.rows[3:9]).save(record.left_of(path))
-    taken_up = [row.config for row in record.earlier(path, H100, whole.origin)]
-    assert sorted(taken_up) == sorted(row.config for row in whole.rows[:9])
+    resumed = [row.config for row in record.earlier(path, H100, whole.origin)]
+    assert sorted(resumed) == sorted(row.config for row in whole.rows[:9])
 
 
-def test_an_extension_of_other_kernels_is_refused(tmp_path: Path) -> None:
+def test_extending_a_sweep_of_other_kernels_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sweep.json.gz"
     sample_recording.recorded().save(path)
     with pytest.raises(typer.BadParameter, match="without --extend"):

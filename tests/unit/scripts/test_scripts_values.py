@@ -1,4 +1,4 @@
-"""What each value of a parameter was good for, over several shapes."""
+"""The worth of each parameter value over several shapes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SHAPES = {
 @pytest.fixture
 def worths() -> dict[tuple[str, str, object], Worth]:
     shapes = {name: values.ranked(times) for name, times in SHAPES.items()}
-    found = values.worths(shapes)
-    return {(one.family, one.parameter, one.value): one for one in found}
+    judged = values.worths(shapes)
+    return {(worth.family, worth.parameter, worth.value): worth for worth in judged}
 
 
 def test_value_wins_where_the_fastest_has_it(worths: dict[object, Worth]) -> None:
@@ -41,8 +41,8 @@ def test_value_is_near_within_2_percent(worths: dict[object, Worth]) -> None:
     assert [worths["simt", "bm", bm].near for bm in (32, 64, 128)] == [0, 2, 1]
 
 
-def test_only_values_that_are_never_near_go(worths: dict[object, Worth]) -> None:
-    assert [trait for trait, one in worths.items() if one.goes] == [("simt", "bm", 32)]
+def test_only_never_near_values_are_dropped(worths: dict[object, Worth]) -> None:
+    assert [trait for trait, worth in worths.items() if worth.goes] == [("simt", "bm", 32)]
 
 
 def test_tried_counts_the_shapes_a_value_ran_on(worths: dict[object, Worth]) -> None:
@@ -51,7 +51,9 @@ def test_tried_counts_the_shapes_a_value_ran_on(worths: dict[object, Worth]) -> 
 
 def test_cost_compares_with_the_best_without_it(worths: dict[object, Worth]) -> None:
     without_64 = worths["simt", "bm", 64]
-    assert without_64.cost == pytest.approx((1.0 * 2.0) ** 0.5)  # nothing on large, 20 us on small
+    assert without_64.cost == pytest.approx(
+        (1.0 * 2.0) ** 0.5
+    )  # no cost on large; 20 us instead of 10 us on small
     assert (without_64.worst, without_64.shape) == (2.0, "small")
 
 
@@ -65,17 +67,17 @@ def test_indispensable_value_has_no_cost(worths: dict[object, Worth]) -> None:
     assert (simt.alone, simt.cost, simt.worst) == (2, None, None)
 
 
-def test_equal_parameters_of_families_are_separate() -> None:
+def test_same_parameter_is_judged_per_family() -> None:
     times = {config(64): 10.0, config(64, family="gemv"): 5.0}
-    found = values.worths({"thin": values.ranked(times)})
-    costs = {(one.family, one.parameter): one.cost for one in found}
+    judged = values.worths({"thin": values.ranked(times)})
+    costs = {(worth.family, worth.parameter): worth.cost for worth in judged}
     assert (costs["gemv", "bm"], costs["simt", "bm"], costs["gemv", "family"]) == (2.0, 1.0, 2.0)
 
 
 def test_values_are_sorted_with_the_family_first() -> None:
     times = {config(bm): 1.0 for bm in (128, 16, 64)}
-    found = values.worths({"any": values.ranked(times)})
-    assert [one.value for one in found] == ["simt", 16, 64, 128, "rows"]
+    judged = values.worths({"any": values.ranked(times)})
+    assert [worth.value for worth in judged] == ["simt", 16, 64, 128, "rows"]
 
 
 def test_family_is_judged_in_its_precisions() -> None:
@@ -83,9 +85,9 @@ def test_family_is_judged_in_its_precisions() -> None:
         "exact": {config(64): 10.0},
         "half": {config(64, family="mma"): 5.0, config(32, family="mma"): 20.0},
     }
-    shapes = {name: values.ranked(one) for name, one in times.items()}
-    found = values.worths(shapes, {"exact": "f32", "half": "bf16"})
-    costs = {(one.family, one.value): (one.cost, one.alone) for one in found}
+    shapes = {name: values.ranked(measured) for name, measured in times.items()}
+    judged = values.worths(shapes, {"exact": "f32", "half": "bf16"})
+    costs = {(worth.family, worth.value): (worth.cost, worth.alone) for worth in judged}
     assert costs["mma", 64] == (4.0, 0)
     assert costs["simt", "simt"] == (None, 1)
 
@@ -104,7 +106,7 @@ def test_main_reads_recordings_and_writes_both_files(tmp_path: Path) -> None:
     made = json.loads(json_file.read_text())
     assert (made["device"], made["date"]) == (recorded().device.name, recorded().date)
     assert all(made[name] for name in ("driver", "toolkit", "commit"))
-    winners = {(one["parameter"], one["value"]) for one in made["values"] if one["wins"]}
+    winners = {(value["parameter"], value["value"]) for value in made["values"] if value["wins"]}
     assert winners == {("family", "simt"), *FASTEST.params}
     assert len(markdown.read_text().splitlines()) == len(made["values"]) + 4
 

@@ -160,9 +160,9 @@ def test_invalid_geometry_is_refused(changes: dict[str, Any], message: str) -> N
 def test_unlaunchable_geometry_is_rejected_with_numbers(
     grid: tuple[int, int, int], block: tuple[int, int, int], shared: int, reason: str, detail: str
 ) -> None:
-    found = rejection(Geometry(grid, block, shared), H100)
-    assert found is not None
-    assert (found.reason, found.detail[: len(detail)]) == (reason, detail)
+    rejected = rejection(Geometry(grid, block, shared), H100)
+    assert rejected is not None
+    assert (rejected.reason, rejected.detail[: len(detail)]) == (reason, detail)
 
 
 def test_limits_themselves_are_allowed() -> None:

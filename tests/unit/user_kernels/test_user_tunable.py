@@ -144,8 +144,8 @@ def test_digest_covers_sources_call_and_geometry_only() -> None:
     assert tunable(grid=lambda p: -(-1000 // p["EACH"] // p["THREADS"])).digest("a") == (
         TUNABLE.digest("a")
     )
-    other = KernelTunable(kernel(), Call("saxpy", ()))
-    assert len({TUNABLE.digest("a"), TUNABLE.digest("b"), other.digest("a")}) == 3
+    without_arguments = KernelTunable(kernel(), Call("saxpy", ()))
+    assert len({TUNABLE.digest("a"), TUNABLE.digest("b"), without_arguments.digest("a")}) == 3
 
 
 def test_geometry_is_not_evaluated_for_rejected_values() -> None:

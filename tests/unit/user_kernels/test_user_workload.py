@@ -27,8 +27,8 @@ def doubled(x: Any, out: Any) -> list[Any]:
     return [None, 2 * x]
 
 
-def of(given: list[Any], computes: Callable[..., Any], **tolerances: float | None) -> Workload:
-    return work(arguments=given, reference=computes, **tolerances)
+def of(arguments: list[Any], computes: Callable[..., Any], **tolerances: float | None) -> Workload:
+    return work(arguments=arguments, reference=computes, **tolerances)
 
 
 # Calls
@@ -144,16 +144,16 @@ def test_output_whose_contents_break_the_reference_is_input() -> None:
 
 
 def test_reference_may_change_its_arguments() -> None:
-    given = [np.ones(3, F4), np.zeros(3, F4)]
+    arrays = [np.ones(3, F4), np.zeros(3, F4)]
 
     def inside(x: Any, out: Any) -> list[Any]:
         out[:] = 2 * x
         x[:] = 9
         return [None, out]
 
-    x, out = of(given, inside).buffers
+    x, out = of(arrays, inside).buffers
     assert out.expected is not None
-    assert (given[0].tolist(), x.before.tolist(), out.expected.values.tolist()) == (
+    assert (arrays[0].tolist(), x.before.tolist(), out.expected.values.tolist()) == (
         [1, 1, 1],
         [1, 1, 1],
         [2, 2, 2],
