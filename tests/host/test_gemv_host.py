@@ -1,4 +1,4 @@
-"""The one-pass kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
+"""The gemv kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from autotune.problem import LAYOUTS, Problem
 
 SCALES = [(1.5, 0.5), (0.0, -2.0), (0.0, 0.0)]
 
-# By configuration, problems that it can have: between them all layouts with few rows and few
-# columns, both ways to load, vectors of 4, 2 and 1, K whole and shared, edges on every side.
+# Shapes by configuration. Together they cover all layouts with few rows and few columns, both ways
+# to load, vectors of 4, 2 and 1, K with and without split-K, and edges on every side.
 PROBLEMS = {
     "rows=8,columns=4,depth=4,across=8,ways=8,split_k=1,stages=1": [
         *((7, 53, 71), (53, 7, 71), (8, 64, 64), (64, 8, 64), (6, 66, 130), (5, 1000, 3)),
@@ -45,10 +45,12 @@ def cases_of(text: str) -> list[Case]:
     """Each problem in each layout; one of them with batches, padding and scales."""
     config = config_of(text)
     shapes = [shape for shape in PROBLEMS[text] if min(shape[:2]) <= config.integer("rows")]
-    whole = [case_of(config, Problem(*shape, layout=one)) for shape in shapes for one in LAYOUTS]
+    dense = [
+        case_of(config, Problem(*shape, layout=layout)) for shape in shapes for layout in LAYOUTS
+    ]
     m, n, k = shapes[0]
     scaled = [case_of(config, Problem(m, n, k), alpha=a, beta=b) for a, b in SCALES]
-    apart = [
+    padded = [
         case_of(config, Problem(m, n, k, layout=layout), padding=padding, beta=-1.0)
         for layout, padding in zip(
             LAYOUTS, [(4, 8, 12), (2, 6, 1), (1, 3, 2), (8, 4, 4)], strict=True
@@ -58,15 +60,15 @@ def cases_of(text: str) -> list[Case]:
         case_of(config, Problem(m, n, k, layout="nt", batch=3), gaps=(4, 8, 5)),
         case_of(config, Problem(n, m, k, layout="tn", batch=2), shared="b", beta=2.0),
     ]
-    return whole + scaled + apart + batches
+    return dense + scaled + padded + batches
 
 
 def epilogue_cases() -> list[Case]:
     config = config_of("rows=8,columns=4,depth=4,across=8,ways=8,split_k=1,stages=1")
     split = config_of("rows=8,columns=4,depth=8,across=4,ways=16,split_k=3,stages=3")
     return [
-        case_of(each, Problem(*shape, k, epilogue=epilogue), beta=0.5)
-        for each, k in ((config, 71), (split, 1024))
+        case_of(choice, Problem(*shape, k, epilogue=epilogue), beta=0.5)
+        for choice, k in ((config, 71), (split, 1024))
         for shape in ((7, 53), (53, 7))
         for epilogue in ("bias", "relu", "bias_relu", "gelu", "bias_gelu")
     ]
@@ -85,12 +87,12 @@ def test_gemm_of_any_skinny_shape_layout_scale_and_batch(program: Program, text:
     check(program, cases_of(text))
 
 
-def test_applies_the_epilogue_along_the_columns_of_c(program: Program) -> None:
+def test_gemv_applies_the_epilogue_to_columns_of_c(program: Program) -> None:
     check(program, epilogue_cases())
 
 
-def test_the_same_inputs_give_the_same_bits(program: Program) -> None:
-    """The launcher runs threads in another order each time."""
+def test_equal_inputs_give_equal_bits(program: Program) -> None:
+    """The launcher runs threads in a different order each time."""
     text = "rows=8,columns=4,depth=8,across=4,ways=16,split_k=3,stages=3"
     case = case_of(config_of(text), Problem(7, 53, 1171))
     first, second = run(program, [case, case])

@@ -1,4 +1,4 @@
-"""What the CPU harness sees: each broken kernel must fail, and its sound twin must pass."""
+"""The CPU harness: each broken kernel fails, and its sound twin passes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _case(
 
 
 def _tiled(defect: int) -> Case:
-    """13 x 11 x 19 in tiles of 8 x 8; the rows of C are 16 apart."""
+    """13 x 11 x 19 in tiles of 8 x 8; C has a leading dimension of 16."""
     problem = Problem(13, 11, 19)
     plan = _plan(_template("tiled", defect), problem, (2, 2), (8, 8), shared=512)
     return _case(problem, plan, (19, 11, 16))
@@ -84,8 +84,8 @@ def _fused(defect: int) -> Case:
     problem = Problem(1, 1, 192)
     plan = _plan(_template("fused", defect), problem, (3, 1), (64, 1), shared=8)
     (launch,) = plan.launches
-    more = Argument("pointer", "workspace"), Argument("pointer", "counters")
-    launch = replace(launch, arguments=launch.arguments + more)
+    split_k_arguments = Argument("pointer", "workspace"), Argument("pointer", "counters")
+    launch = replace(launch, arguments=launch.arguments + split_k_arguments)
     plan = replace(plan, launches=(launch,), workspace=12, counters=1)
     return _case(problem, plan, (192, 1, 1))
 
@@ -108,45 +108,43 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @pytest.mark.parametrize("sound", [_tiled(0), _copy(0), _fused(0)], ids=label)
-def test_a_sound_kernel_passes(program: Program, sound: Case) -> None:
+def test_sound_kernel_passes(program: Program, sound: Case) -> None:
     check(program, [sound])
 
 
 @pytest.mark.parametrize("defect", TILED_DEFECTS)
-def test_a_broken_kernel_fails(program: Program, defect: str) -> None:
+def test_broken_kernel_fails(program: Program, defect: str) -> None:
     number, report = TILED_DEFECTS[defect]
     with pytest.raises(HostFault, match=report):
         check(program, [_tiled(number)])
 
 
 @pytest.mark.parametrize("defect", COPY_DEFECTS)
-def test_a_broken_asynchronous_copy_fails(program: Program, defect: str) -> None:
+def test_broken_asynchronous_copy_fails(program: Program, defect: str) -> None:
     number, report = COPY_DEFECTS[defect]
     with pytest.raises(HostFault, match=report):
         check(program, [_copy(number)])
 
 
 @pytest.mark.parametrize("defect", FUSED_DEFECTS)
-def test_a_broken_fused_reduction_fails(program: Program, defect: str) -> None:
+def test_broken_fused_reduction_fails(program: Program, defect: str) -> None:
     number, report = FUSED_DEFECTS[defect]
     with pytest.raises(HostFault, match=report):
         check(program, [_fused(number)])
 
 
-def test_an_aligned_vector_passes(program: Program) -> None:
+def test_aligned_vector_passes(program: Program) -> None:
     case = _vector(Alignment(4, 4, 4))
     np.testing.assert_array_equal(run(program, [case])[0], case.a)
 
 
 @pytest.mark.parametrize("alignment", [Alignment(2, 4, 4), Alignment(4, 4, 1)], ids=str)
-def test_a_vector_wider_than_the_promised_alignment_fails(
-    program: Program, alignment: Alignment
-) -> None:
+def test_vector_wider_than_its_alignment_fails(program: Program, alignment: Alignment) -> None:
     with pytest.raises(HostFault, match="misaligned address"):
         run(program, [_vector(alignment)])
 
 
-def test_an_argument_of_another_type_fails(program: Program) -> None:
+def test_argument_of_a_wrong_type_fails(program: Program) -> None:
     case = _vector(Alignment(4, 4, 4))
     (launch,) = case.plan.launches
     arguments = (launch.arguments[0], Argument("i32", 4), *launch.arguments[2:])
@@ -155,13 +153,13 @@ def test_an_argument_of_another_type_fails(program: Program) -> None:
         run(program, [replace(case, plan=plan)])
 
 
-def test_a_grid_that_cuda_does_not_allow_fails(program: Program) -> None:
+def test_grid_beyond_cudas_limit_fails(program: Program) -> None:
     case = _vector(Alignment(4, 4, 4))
     launch = replace(case.plan.launches[0], grid=(1, 65536, 1))
     with pytest.raises(HostFault, match="impossible grid 1 65536 1"):
         run(program, [replace(case, plan=replace(case.plan, launches=(launch,)))])
 
 
-def test_a_fault_names_its_case_after_sound_ones(program: Program) -> None:
+def test_fault_names_its_case(program: Program) -> None:
     with pytest.raises(HostFault, match="broken_copy on 4x4x4"):
         check(program, [_tiled(0), _copy(3)])

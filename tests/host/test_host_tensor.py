@@ -1,5 +1,5 @@
-"""What the CPU harness makes of tensor cores and bulk copies: products of hand-made kernels against
-numpy, and each broken kernel fails."""
+"""Emulated tensor cores and bulk copies on the CPU: small kernels agree with numpy, and each broken
+kernel fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WARP_DEFECTS = {
     "loads before the barrier": (4, NAN),
 }
 GROUP_DEFECTS = {
-    "reads before it comes": (1, EARLY),
+    "reads before it arrives": (1, EARLY),
     "waits for the wrong phase": (2, EARLY),
     "releases too early": (3, WRONG),
     "never releases": (4, r"deadlock:\s+threads 0..127 wait for parity 1 of the barrier at byte"),
@@ -52,9 +52,12 @@ GROUP_DEFECTS = {
     "adds without a fence": (12, "adds to sums written without a fence"),
     "leaves a warp out": (13, "divergent warpgroup: some threads have exited"),
     "stores before the barrier": (14, WRONG),
-    "overwrites what is stored": (15, WRONG),
+    "overwrites a pending store": (15, WRONG),
     "never waits for stores": (16, "ends without waiting for its bulk stores"),
-    "counts wrong": (17, r"threads 0..127 wait for the named barrier at .*group_wgmma.cu:\d+"),
+    "miscounts the named barrier": (
+        17,
+        r"threads 0..127 wait for the named barrier at .*group_wgmma.cu:\d+",
+    ),
     "misplaces a stage": (18, "starts at byte 64, no multiple of 128"),
     "never initialises": (19, "was not initialised or has been overwritten"),
 }
@@ -62,7 +65,7 @@ GROUP_DEFECTS = {
 
 @dataclass(frozen=True)
 class Group:
-    """A product by one warpgroup; `compute` and `layout` as in a problem."""
+    """A matmul of one warpgroup; `compute` and `layout` as in a problem."""
 
     n: int
     compute: str
@@ -75,7 +78,7 @@ GROUPS = (
     *(Group(256, "f16", layout) for layout in ("nn", "tt")),
     *(Group(40, "tf32", "nt", registers) for registers in (False, True)),
 )
-# Rows of B run along K.
+# With B stored along K.
 BROKEN = Group(40, "bf16", "nt")
 
 
@@ -90,7 +93,7 @@ def _warp(compute: str, k: int, defect: int = 0) -> Case:
 
 
 def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: int = 128) -> Case:
-    """m x n x k, n a little less than the group's: tiles reach over all edges of the matrices."""
+    """m x n x k, with n 4 less than the tile's: tiles reach past all edges of the matrices."""
     problem = Problem(m, group.n - 4, k, group.compute, group.layout, output="f32")
     type_ = problem.precision.operand.number
     along = along_k(problem, "a"), along_k(problem, "b")
@@ -133,15 +136,15 @@ def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: in
 
 
 def _exact(case: Case) -> Case:
-    """The case with small whole numbers, which tf32 holds, so that sums are exact."""
+    """In tf32, the case with small integers, exact in tf32, so that sums are exact."""
     if case.problem.compute != "tf32":
         return case
     random = np.random.default_rng(1)
 
-    def whole(matrix: Matrix) -> Matrix:
+    def integers(matrix: Matrix) -> Matrix:
         return random.integers(-100, 100, matrix.shape).astype(np.float32)
 
-    return replace(case, a=whole(case.a), b=whole(case.b))
+    return replace(case, a=integers(case.a), b=integers(case.b))
 
 
 @pytest.fixture(scope="module")
@@ -158,36 +161,36 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @pytest.mark.parametrize(("compute", "k"), [("f16", 16), ("bf16", 16), ("f16", 8), ("tf32", 8)])
-def test_a_warp_multiplies(program: Program, compute: str, k: int) -> None:
+def test_warp_mma_matches_numpy(program: Program, compute: str, k: int) -> None:
     check(program, [_warp(compute, k)])
 
 
 @pytest.mark.parametrize("defect", WARP_DEFECTS)
-def test_a_broken_warp_product_fails(program: Program, defect: str) -> None:
+def test_broken_warp_mma_fails(program: Program, defect: str) -> None:
     number, report = WARP_DEFECTS[defect]
     with pytest.raises(HostFault, match=report):
         check(program, [_warp("bf16", 16, number)])
 
 
 @pytest.mark.parametrize("group", [*GROUPS, BROKEN], ids=str)
-def test_a_warpgroup_multiplies(program: Program, group: Group) -> None:
+def test_wgmma_matches_numpy(program: Program, group: Group) -> None:
     check(program, [_group(group), _group(group, m=64, k=24), _group(group, m=2, k=512)])
 
 
 @pytest.mark.parametrize("defect", GROUP_DEFECTS)
-def test_a_broken_warpgroup_product_fails(program: Program, defect: str) -> None:
+def test_broken_wgmma_fails(program: Program, defect: str) -> None:
     number, report = GROUP_DEFECTS[defect]
     with pytest.raises(HostFault, match=report):
         check(program, [_group(BROKEN, number)])
 
 
-def test_a_tile_that_is_not_swizzled_fails(program: Program) -> None:
+def test_tile_without_swizzle_fails(program: Program) -> None:
     with pytest.raises(HostFault, match=WRONG):
         check(program, [_group(BROKEN, swizzle=0)])
 
 
-def test_tf32_maps_round_to_the_nearest(program: Program) -> None:
-    """1 + 2^-11 is half-way between two tf32 numbers."""
+def test_tf32_tensor_maps_round_to_nearest(program: Program) -> None:
+    """1 + 2^-11 is halfway between two tf32 numbers."""
     case = _group(GROUPS[-1], m=1, k=32)
     a = np.zeros_like(case.a)
     a[0, 0] = 1 + 2.0**-11
@@ -198,15 +201,15 @@ def test_tf32_maps_round_to_the_nearest(program: Program) -> None:
 
 
 @pytest.mark.parametrize("header", sorted(HOST.glob("*.cuh")), ids=lambda header: header.name)
-def test_a_replaced_header_declares_what_the_kernels_see(header: Path) -> None:
+def test_emulated_header_declares_the_same_functions(header: Path) -> None:
     declared = re.findall(
         r"__forceinline__[^(]*?(\w+)\(", (CUDA_SRC / "include" / header.name).read_text()
     )
-    here = re.findall(r"^inline[^(]*?(\w+)\(", header.read_text(), re.MULTILINE)
-    assert sorted(here) == sorted(declared)
+    emulated = re.findall(r"^inline[^(]*?(\w+)\(", header.read_text(), re.MULTILINE)
+    assert sorted(emulated) == sorted(declared)
 
 
-def test_16_bit_numbers_are_rounded_to_even() -> None:
+def test_bfloat16_is_rounded_to_even() -> None:
     values = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, np.nan, -np.inf, 3.4e38], np.float32)
     rounded = numbers(stored(values, "bf16"))
     np.testing.assert_array_equal(rounded, [1, 1 + 2.0**-6, np.nan, -np.inf, np.inf])

@@ -1,4 +1,4 @@
-"""The CUDA-core kernels on the CPU, under AddressSanitizer and UBSan, against numpy in float64."""
+"""The naive and tiled kernels on the CPU, under AddressSanitizer and UBSan, against float64."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ TILED = tuple(
 )
 NAIVE = ("naive:mapping=coalesced,block=8", "naive:mapping=uncoalesced,block=16")
 CONFIGS = tuple(Config.parse(text) for text in (*NAIVE, *TILED))
-# The width changes nothing of where a batch lies and of what is done to an element at the end.
+# The tile width affects neither the strides of a batch nor the epilogue.
 BATCHED = tuple(Config.parse(text) for text in (*NAIVE, TILED[2], TILED[5]))
-FINISHED = tuple(Config.parse(text) for text in (NAIVE[0], TILED[2]))
+WITH_EPILOGUE = tuple(Config.parse(text) for text in (NAIVE[0], TILED[2]))
 
 SHAPES = (
     *((1, 1, 1), (1, 37, 1), (37, 1, 1), (1, 1, 37), (2, 3, 5)),  # below every tile
     *((32, 32, 32), (16, 48, 64)),  # whole tiles
-    *((37, 53, 71), (31, 33, 17), (97, 7, 13)),  # primes and neighbours of a tile
-    *((130, 2, 3), (3, 130, 2), (2, 3, 513)),  # tall, flat, deep
+    *((37, 53, 71), (31, 33, 17), (97, 7, 13)),  # primes and sizes near a tile
+    *((130, 2, 3), (3, 130, 2), (2, 3, 513)),  # tall, wide, deep
 )
 ODD = (37, 53, 71)
 
@@ -38,12 +38,12 @@ ODD = (37, 53, 71)
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     problems = [Problem(*ODD, layout=layout) for layout in LAYOUTS]
-    finished = [
+    with_epilogue = [
         Problem(*ODD, layout=layout, epilogue=epilogue)
         for layout in LAYOUTS
         for epilogue in EPILOGUES[1:]
     ]
-    instances = [*product(CONFIGS, problems), *product(FINISHED, finished)]
+    instances = [*product(CONFIGS, problems), *product(WITH_EPILOGUE, with_epilogue)]
     templates = (
         launch.template
         for config, problem in instances
@@ -54,7 +54,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_multiplies_any_shape(program: Program, config: Config, layout: str) -> None:
+def test_kernel_handles_any_shape(program: Program, config: Config, layout: str) -> None:
     check(program, [case_of(config, Problem(*shape, layout=layout)) for shape in SHAPES])
 
 
@@ -65,28 +65,28 @@ def test_rows_may_have_gaps(program: Program, config: Config, layout: str) -> No
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_scales_by_alpha_and_beta(program: Program, config: Config) -> None:
+def test_kernel_scales_by_alpha_and_beta(program: Program, config: Config) -> None:
     scales = ((1.5, 0.5), (-1.0, 1.0), (0.0, -2.0), (0.0, 0.0))
     check(program, [case_of(config, Problem(*ODD), alpha=a, beta=b) for a, b in scales])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("config", BATCHED, ids=str)
-def test_multiplies_a_batch(program: Program, config: Config, layout: str) -> None:
+def test_kernel_handles_a_batch(program: Program, config: Config, layout: str) -> None:
     problem = Problem(*ODD, layout=layout, batch=3)
-    apart = case_of(config, problem, padding=(1, 2, 11), gaps=(5, 0, 7), beta=0.5)
-    check(program, [case_of(config, problem), apart])
+    padded = case_of(config, problem, padding=(1, 2, 11), gaps=(5, 0, 7), beta=0.5)
+    check(program, [case_of(config, problem), padded])
 
 
 @pytest.mark.parametrize("shared", ["a", "b", "ab"])
 @pytest.mark.parametrize("config", BATCHED, ids=str)
-def test_a_batch_may_share_an_operand(program: Program, config: Config, shared: str) -> None:
+def test_batch_may_share_an_operand(program: Program, config: Config, shared: str) -> None:
     check(program, [case_of(config, Problem(*ODD, batch=3), shared=shared)])
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES[1:])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("config", FINISHED, ids=str)
+@pytest.mark.parametrize("config", WITH_EPILOGUE, ids=str)
 def test_applies_the_epilogue(program: Program, config: Config, layout: str, epilogue: str) -> None:
     problem = Problem(*ODD, layout=layout, epilogue=epilogue)
     batch = replace(problem, batch=2)

@@ -1,4 +1,4 @@
-"""The tensor-core kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
+"""The mma kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from support.host_cuda import Program, build, check, run
 from autotune.families.config import Config
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 
-# Between them: every compute, 2 to 6 stages, one and two sets of fragments, slices, K whole and
-# shared, packed operands, square and oblong warp tiles, exchanged operands, both ways to store.
+# Together: every precision, 2 to 6 stages, one and two sets of fragments, slices, with and without
+# split-K, packed operands, square and oblong warp tiles, transposed C, both ways to store.
 CONFIGS = (
     "compute=bf16,swap=0,bm=64,bn=64,wm=32,wn=32,slices=1,bk=32,copy=async,pack=none,stages=3,"
     "split_k=1,promote=0,min_blocks=1,store=staged,group=4",
@@ -31,7 +31,7 @@ CONFIGS = (
     "compute=tf32x3,swap=0,bm=64,bn=32,wm=64,wn=16,slices=2,bk=32,copy=async,pack=none,stages=2,"
     "split_k=1,promote=0,min_blocks=1,store=staged,group=1",
 )
-# Operands are exchanged where C has 8 rows or less.
+# Transposed (swap-AB), for C of at most 8 rows.
 NARROW = (
     "compute=bf16,swap=1,bm=32,bn=8,wm=16,wn=8,slices=2,bk=64,copy=async,pack=none,stages=4,"
     "split_k=2,promote=0,min_blocks=1,store=direct,group=1",
@@ -39,8 +39,8 @@ NARROW = (
     "split_k=1,promote=0,min_blocks=1,store=direct,group=1",
 )
 ODD = (37, 53, 71)
-# In each layout operands whose rows allow no vectors and that end amid a tile; then the same, with
-# rows that lie apart so that vectors are cut off at their end.
+# In each layout, operands that allow no vectors and end within a tile. Then the same with padded
+# rows, which cut vectors off at their end.
 CASES = (
     *((ODD, layout, (0, 0, 0)) for layout in LAYOUTS),
     (ODD, "nn", (1, 3, 3)),
@@ -49,9 +49,9 @@ CASES = (
     ((128, 128, 256), "tt", (0, 0, 0)),
     ((140, 132, 68), "nn", (0, 0, 0)),  # edges, vectors of 4
     ((70, 66, 34), "tn", (0, 0, 0)),  # edges, vectors of 2
-    ((70, 66, 34), "nt", (0, 1, 0)),  # of A alone
+    ((70, 66, 34), "nt", (0, 1, 0)),  # vectors of A only
     ((1, 1, 1), "nn", (0, 0, 0)),
-    ((2, 3, 513), "nn", (0, 0, 0)),  # the last share of K is short
+    ((2, 3, 513), "nn", (0, 0, 0)),  # the last part of K is short
 )
 NARROW_CASES = (
     *(((5, 77, 71), layout, (0, 0, 0)) for layout in LAYOUTS),
@@ -96,7 +96,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @pytest.mark.parametrize("text", [*CONFIGS, *NARROW])
-def test_multiplies_any_shape_layout_and_scale(program: Program, text: str) -> None:
+def test_mma_handles_shapes_layouts_and_scales(program: Program, text: str) -> None:
     check(program, cases_of(text))
 
 
@@ -104,5 +104,5 @@ def test_multiplies_any_shape_layout_and_scale(program: Program, text: str) -> N
 def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, text: str) -> None:
     config = config_of(text)
     case = case_of(config, Problem(*ODD, str(config.values["compute"])))
-    first, *others = run(program, [case] * 5)
-    assert [result.tobytes() for result in others] == [first.tobytes()] * 4
+    first, *repeats = run(program, [case] * 5)
+    assert [result.tobytes() for result in repeats] == [first.tobytes()] * 4

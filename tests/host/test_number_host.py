@@ -1,4 +1,4 @@
-"""The last step of a product for every type of C, on the CPU against numpy."""
+"""The epilogue for every type of C, on the CPU against numpy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def after(
     bias: Matrix,
     scaling: tuple[float, float],
 ) -> Matrix:
-    """C once alpha and beta, the `scaling`, and the bias have been applied."""
+    """C after alpha and beta (`scaling`) and the bias are applied."""
     arguments = (
         *(Argument("pointer", "c"), Argument("pointer", "a")),
         *(Argument("f32", "alpha"), Argument("f32", "beta"), Argument("pointer", "bias")),
@@ -78,18 +78,18 @@ def test_c_is_rounded_once(program: Program, kind: str, width: int, beta: float)
     bias = stored(random.standard_normal(COLUMNS, np.float32), kind)
     c = stored(old if beta else np.full_like(old, np.nan), kind)
     problem = Problem(1, COLUMNS, 1, kind, epilogue="bias_relu")
-    wanted = product(
+    expected = product(
         problem, np.ones((1, 1)), sums, numbers(c), numbers(bias), alpha=0.75, beta=beta
     )
     template = updated(kind, width, "bias_relu")
     rounded = numbers(after(program, template, c, sums, bias, (0.75, beta)))
-    assert largest_error(problem, rounded, wanted) <= 1e-6
+    assert largest_error(problem, rounded, expected) <= 1e-6
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
 def test_rounding_is_to_even_and_keeps_nan(program: Program, kind: str) -> None:
     unit = {"f16": 2.0**-10, "bf16": 2.0**-7}[kind]
-    # Ties, what is more than one, and what fp16 has no exponent for.
+    # Ties, a value just above a tie, and values beyond the exponents of fp16.
     values = [1 + unit / 2, 1 + 3 * unit / 2, 1 + 0.51 * unit, 2.0**-24, 1e38, np.inf, np.nan]
     sums = np.zeros((1, COLUMNS), np.float32)
     sums[0, : len(values)] = values

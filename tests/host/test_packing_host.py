@@ -1,4 +1,4 @@
-"""The copies of operands that `pack.cu` makes, on the CPU, bit by bit."""
+"""The operand copies of `pack.cu`, run on the CPU and compared bit by bit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from autotune.families.shared import packing
 from autotune.families.shared.packing import Copy
 
 Kind = tuple[int, bool, bool]
-"""Bytes of an element, whether it is transposed, whether it has a second plane."""
+"""Bytes of an element, whether the copy is transposed, whether it has a low plane."""
 Bits = NDArray[Any]
 """Elements as unsigned integers: batch, rows, columns."""
 
-# Below a vector, a whole one, below and above tiles of 32 rows and 32 vectors, tall and flat.
+# Less than a vector, one vector, below and above tiles of 32 rows and 32 vectors, tall and wide.
 SHAPES = (
     *((1, 1), (1, 3), (2, 7), (5, 16), (33, 65), (32, 128), (97, 31)),
     *((3, 1029), (1100, 2), (1100, 1)),
@@ -40,7 +40,7 @@ FILLER = 0xEE
 
 @dataclass(frozen=True)
 class Operand:
-    """What is copied: its elements, and how many lie from row to row and matrix to matrix."""
+    """The source of a copy: its elements, and the steps between rows and between matrices."""
 
     stored: Bits
     ld: int
@@ -48,7 +48,7 @@ class Operand:
 
     @property
     def memory(self) -> bytes:
-        """Matrices as they lie in memory, ones in the gaps, ending with the last element."""
+        """The matrices in memory, up to the last element; all bits of the gaps are 1."""
         batch, rows, columns = self.stored.shape
         size = (batch - 1) * self.stride + (rows - 1) * self.ld + columns
         memory = np.full(size, -1).astype(self.stored.dtype)
@@ -58,8 +58,8 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Try:
-    """One launch; its operands start `skip` elements (B one more) behind a multiple of 16 bytes."""
+class LaunchCase:
+    """A launch; operands start `skip` elements (B one more) past a multiple of 16 bytes."""
 
     copies: tuple[Copy, ...]
     operands: dict[str, Operand]
@@ -78,7 +78,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
         for kind_a, kind_b in product(KINDS[1:], KINDS[1:])
     ]
     sixteen = (_copy("a", (1, 1), KINDS[0]), _copy("b", (1, 1), KINDS[0]))
-    launches = [packing.launch(copies) for copies in ([copy] for copy in alone)]
+    launches = [packing.launch([copy]) for copy in alone]
     launches += [packing.launch(copies) for copies in (*pairs, sixteen)]
     return build(
         {launch.template for launch in launches}, Path(tmp_path_factory.getbasetemp(), "host")
@@ -87,34 +87,34 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 @pytest.mark.parametrize("skip", range(8))
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_copies_rows_from_any_address(program: Program, kind: Kind, skip: int) -> None:
-    tries = [
-        random_try(_copy("a", shape, kind), padding=padding, skip=skip)
+def test_rows_are_copied_from_any_address(program: Program, kind: Kind, skip: int) -> None:
+    cases = [
+        random_case(_copy("a", shape, kind), padding=padding, skip=skip)
         for shape in SHAPES
         for padding in (0, 1, 3)
     ]
-    check(program, tries)
+    check(program, cases)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_copies_each_matrix_of_a_batch(program: Program, kind: Kind) -> None:
+def test_each_matrix_of_a_batch_is_copied(program: Program, kind: Kind) -> None:
     copy = replace(_copy("a", (37, 71), kind), batch=3)
-    check(program, [random_try(copy), random_try(copy, gap=5, padding=1, skip=1)])
+    check(program, [random_case(copy), random_case(copy, gap=5, padding=1, skip=1)])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_rows_of_whole_lines_read_nothing_beyond_the_operand(program: Program, kind: Kind) -> None:
-    tries = [
-        random_try(replace(_copy("a", shape, kind), batch=2, line=128), padding=padding, skip=skip)
+def test_copies_of_whole_lines_stay_within_the_operand(program: Program, kind: Kind) -> None:
+    cases = [
+        random_case(replace(_copy("a", shape, kind), batch=2, line=128), padding=padding, skip=skip)
         for shape in SHAPES
         for padding, skip in ((0, 0), (1, 1), (3, 7))
     ]
-    check(program, tries)
+    check(program, cases)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_copies_a_shared_matrix_for_all_of_a_batch(program: Program, kind: Kind) -> None:
-    check(program, [random_try(replace(_copy("a", (37, 71), kind), batch=3), shared=True)])
+def test_shared_matrix_is_copied_for_each_of_a_batch(program: Program, kind: Kind) -> None:
+    check(program, [random_case(replace(_copy("a", (37, 71), kind), batch=3), shared=True)])
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_copies_a_shared_matrix_for_all_of_a_batch(program: Program, kind: Kind)
 def test_one_launch_copies_both_operands(program: Program, of_a: Kind, of_b: Kind) -> None:
     a = replace(_copy("a", (37, 171), of_a), batch=2, start=32)
     b = replace(_copy("b", (171, 39), of_b), batch=2, start=32 + a.bytes + 16)
-    check(program, [random_try(a, b, padding=1, skip=1), random_try(b, a, gap=3)])
+    check(program, [random_case(a, b, padding=1, skip=1), random_case(b, a, gap=3)])
 
 
-def test_b_alone_is_copied(program: Program) -> None:
-    check(program, [random_try(_copy("b", (37, 71), KINDS[0]), skip=1)])
+def test_b_is_copied_without_a(program: Program) -> None:
+    check(program, [random_case(_copy("b", (37, 71), KINDS[0]), skip=1)])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -137,15 +137,15 @@ def test_a_limited_grid_loops_over_the_rest(
     monkeypatch.setattr(packing, "LARGEST_GRID", 3)
     copy = _copy("a", (130, 1100), kind)
     assert packing.launch([copy]).grid == (3, 1, 1)
-    check(program, [random_try(copy, skip=1)])
+    check(program, [random_case(copy, skip=1)])
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_low_plane_keeps_infinities_out_and_nan_in(program: Program, transposed: bool) -> None:
+def test_low_plane_drops_infinities_and_keeps_nan(program: Program, transposed: bool) -> None:
     bits = [0x7F800000, 0xFF800000, 0x7F800001, 0xFFFFFFFF, 0, 0x80000000, 1, 0x7F7FFFFF]
     operand = Operand(np.array([[bits]], np.uint32), len(bits), 0)
     copy = _copy("a", (1, len(bits)), (4, transposed, True))
-    (memory,) = run(program, [Try((copy,), {"a": operand})])
+    (memory,) = run(program, [LaunchCase((copy,), {"a": operand})])
     value = plane(memory, copy, copy.low_start).ravel().view(np.float32)
     assert (value[:2] == 0).all()
     assert np.isnan(value[2:4]).all()
@@ -157,9 +157,9 @@ def _copy(operand: str, shape: tuple[int, int], kind: Kind) -> Copy:
     return Copy(operand, *shape, 1, element_bytes, transposed=transposed, low=low)
 
 
-def random_try(
+def random_case(
     *copies: Copy, padding: int = 0, gap: int = 0, skip: int = 0, shared: bool = False
-) -> Try:
+) -> LaunchCase:
     """Random operands with `padding` elements between rows and `gap` between matrices."""
     random = np.random.default_rng(0)
     operands = {}
@@ -169,75 +169,75 @@ def random_try(
         stored: Bits = bits if copy.element_bytes == 4 else (bits >> 7).astype(np.uint16)
         ld = copy.columns + padding
         operands[copy.operand] = Operand(stored, ld, 0 if shared else copy.rows * ld + gap)
-    return Try(copies, operands, skip)
+    return LaunchCase(copies, operands, skip)
 
 
-def check(program: Program, tries: Sequence[Try]) -> None:
-    """Runs the launches; copies are the operands bit by bit, and nothing else is written."""
-    for each, memory in zip(tries, run(program, tries), strict=True):
+def check(program: Program, cases: Sequence[LaunchCase]) -> None:
+    """Runs the launches; copies must equal the operands bit by bit, and nothing else may change."""
+    for case, memory in zip(cases, run(program, cases), strict=True):
         outside = np.full(len(memory), True)
-        for copy in each.copies:
+        for copy in case.copies:
             outside[copy.start : copy.start + copy.bytes] = False
-            stored = each.operands[copy.operand].stored
-            turned = stored.swapaxes(1, 2) if copy.transposed else stored
+            stored = case.operands[copy.operand].stored
+            operand = stored.swapaxes(1, 2) if copy.transposed else stored
             copied = plane(memory, copy, copy.start)
-            wanted = np.broadcast_to(turned, copied.shape)
-            assert np.array_equal(copied, wanted)
+            expected = np.broadcast_to(operand, copied.shape)
+            assert np.array_equal(copied, expected)
             if copy.low:
-                assert np.array_equal(plane(memory, copy, copy.low_start), rest(wanted))
+                assert np.array_equal(plane(memory, copy, copy.low_start), rest(expected))
         assert (np.frombuffer(memory, np.uint8)[outside] == FILLER).all()
 
 
 def plane(memory: bytes, copy: Copy, start: int) -> Bits:
     """The plane of a copy that starts at `start`, without its padding."""
     kind = np.uint32 if copy.element_bytes == 4 else np.uint16
-    flat: Bits = np.frombuffer(memory, kind, copy.batch * copy.stride, start)
-    whole = flat.reshape(copy.batch, copy.stored_rows, copy.pitch)
-    return whole[..., : copy.stored_columns]
+    elements: Bits = np.frombuffer(memory, kind, copy.batch * copy.stride, start)
+    rows = elements.reshape(copy.batch, copy.stored_rows, copy.pitch)
+    return rows[..., : copy.stored_columns]
 
 
 def rest(bits: Bits) -> Bits:
-    """What truncation to tf32 leaves of finite floats, rounded to tf32, halves away from zero."""
-    whole = np.ascontiguousarray(bits).view(np.float32)
-    kept = (whole.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-    fraction, exponent = np.frexp(whole.astype(np.float64) - kept)
+    """The remainders of truncating finite floats to tf32, rounded to tf32, ties away from zero."""
+    values = np.ascontiguousarray(bits).view(np.float32)
+    truncated = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    fraction, exponent = np.frexp(values.astype(np.float64) - truncated)
     scaled = fraction * 2**11
     rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) / 2**11
     result: Bits = np.ldexp(rounded, exponent).astype(np.float32).view(np.uint32)
     return result
 
 
-def run(program: Program, tries: Sequence[Try]) -> list[bytes]:
+def run(program: Program, cases: Sequence[LaunchCase]) -> list[bytes]:
     """The workspace after each launch, computed by one process."""
-    done = subprocess.run(
+    process = subprocess.run(
         [program.path],
-        input=b"".join(_job(trial) for trial in tries),
+        input=b"".join(_job(case) for case in cases),
         capture_output=True,
         timeout=120,
         check=False,
     )
-    sizes = [trial.size for trial in tries]
-    assert len(done.stdout) == sum(sizes), done.stderr.decode(errors="replace")[:4000]
+    sizes = [case.size for case in cases]
+    assert len(process.stdout) == sum(sizes), process.stderr.decode(errors="replace")[:4000]
     ends = list(accumulate(sizes))
-    return [done.stdout[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    return [process.stdout[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
-def _job(trial: Try) -> bytes:
-    """The launch in the form that `launcher.cpp` reads."""
-    contents = {name: operand.memory for name, operand in trial.operands.items()}
-    # What comes back is the buffer of C: it takes the place of the workspace.
-    contents["c"] = bytes([FILLER]) * trial.size
-    element = trial.copies[0].element_bytes
+def _job(case: LaunchCase) -> bytes:
+    """The launch in the format of `launcher.cpp`."""
+    contents = {name: operand.memory for name, operand in case.operands.items()}
+    # The launcher returns the buffer of C, so C stands in for the workspace.
+    contents["c"] = bytes([FILLER]) * case.size
+    element = case.copies[0].element_bytes
     starts = {
-        "a": 16 + trial.skip * element % 16,
-        "b": 16 + (trial.skip + 1) * element % 16,
+        "a": 16 + case.skip * element % 16,
+        "b": 16 + (case.skip + 1) * element % 16,
         "c": 16,
     }
     job = struct.pack("<I", 1)
     for name in BUFFERS:
         content = contents.get(name, b"")
         job += struct.pack("<II", starts.get(name, 4), len(content)) + content
-    return job + _launch(packing.launch(trial.copies), trial.operands)
+    return job + _launch(packing.launch(case.copies), case.operands)
 
 
 def _launch(launch: Launch, operands: dict[str, Operand]) -> bytes:

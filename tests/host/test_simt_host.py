@@ -1,4 +1,4 @@
-"""The register-tiled kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
+"""The simt kernel on the CPU, under AddressSanitizer and UBSan, against float64."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from support.host_cuda import Program, build, check, run
 from autotune.families.config import Config
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 
-# Between them: both copies, 2 to 5 stages, one and two fragments, every order, slices, K whole and
-# shared in each way, packed operands, square and oblong thread tiles, 4x8 and 8x4 lanes.
+# Together: both copies, 2 to 5 stages, one and two fragments, every order, slices, k_sharing of
+# each kind and none, packed operands, square and oblong thread tiles, 4x8 and 8x4 lanes.
 CONFIGS = (
     "bm=32,bn=64,wm=16,wn=32,tm=4,tn=4,slices=1,bk=8,split_k=1,reduction=none,workers=0,chunks=1,pack=none,"
     "group=1,copy=async,stages=3,fragments=2,fence=0,order=rows,min_blocks=1",
@@ -34,16 +34,16 @@ CONFIGS = (
     "group=1,copy=async,stages=2,fragments=2,fence=0,order=snake,min_blocks=1",
 )
 ODD = (37, 53, 71)
-# In each layout operands whose rows allow no vectors and that end amid a tile.
+# In each layout, operands that allow no vectors and end within a tile.
 CASES = [(ODD, layout, (0, 0, 0)) for layout in LAYOUTS] + [
     ((128, 128, 256), "nn", (0, 0, 0)),  # whole tiles, vectors of 4
     ((128, 128, 256), "tt", (0, 0, 0)),
     ((140, 132, 68), "nn", (0, 0, 0)),  # edges, vectors of 4
     ((70, 66, 34), "tn", (0, 0, 0)),  # edges, vectors of 2
-    ((70, 66, 34), "nn", (6, 2, 10)),  # rows that lie apart
+    ((70, 66, 34), "nn", (6, 2, 10)),  # padded rows
     ((1, 1, 1), "nn", (0, 0, 0)),
     ((3, 261, 2), "nn", (0, 0, 0)),
-    ((2, 3, 513), "nn", (0, 0, 0)),  # the last share of K is short
+    ((2, 3, 513), "nn", (0, 0, 0)),  # the last part of K is short
 ]
 
 
@@ -74,12 +74,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 @pytest.mark.parametrize("text", CONFIGS)
-def test_multiplies_any_shape_layout_and_scale(program: Program, text: str) -> None:
+def test_simt_handles_shapes_layouts_and_scales(program: Program, text: str) -> None:
     check(program, cases_of(text))
 
 
 @pytest.mark.parametrize("text", [text for text in CONFIGS if "reduction=none" not in text])
 def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, text: str) -> None:
     case = case_of(Config.parse(f"simt:{text}"), Problem(*ODD))
-    first, *others = run(program, [case] * 5)
-    assert [result.tobytes() for result in others] == [first.tobytes()] * 4
+    first, *repeats = run(program, [case] * 5)
+    assert [result.tobytes() for result in repeats] == [first.tobytes()] * 4

@@ -1,4 +1,4 @@
-"""The verification kernels: on the CPU against numpy, and compiled for every architecture."""
+"""The verification kernels, on the CPU against numpy and compiled for every architecture."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOTHING = np.zeros((1, 4), np.float32)
 
 Shape = operands.GuardedMatrix
 ONE = Shape(ROWS, COLUMNS, LD)
-# How the matrices of a batch may lie: one after the other, with gaps, with rows side by side.
+# Memory layouts of a batch: matrices in sequence, with gaps, with rows side by side.
 SHAPES = {
     "one": ONE,
     "dense": Shape(7, 5, 5, batch=3, stride=35),
@@ -57,7 +57,7 @@ def template(name: str, **values: int) -> Template:
     return Template("verify.cu", name, tuple(values.items()))
 
 
-def multiplication(problem: Problem) -> Template:
+def reference(problem: Problem) -> Template:
     return Template("verify.cu", "reference", (type_arguments(problem)[0], *transposes(problem)))
 
 
@@ -72,14 +72,14 @@ FILL, CHECK = (
 TEMPLATES = (
     *FILL.values(),
     *CHECK.values(),
-    *(multiplication(Problem(1, 1, 1, layout=layout)) for layout in LAYOUTS),
-    *(multiplication(Problem(1, 1, 1, kind, "nt")) for kind in TYPES[1:]),
+    *(reference(Problem(1, 1, 1, layout=layout)) for layout in LAYOUTS),
+    *(reference(Problem(1, 1, 1, kind, "nt")) for kind in TYPES[1:]),
     *(comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
     *(comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
     *(comparison(Problem(1, 1, 1, kind)) for kind in TYPES[1:]),
 )
 
-# What the host compiler's CUDA lacks; blocks and threads run one after the other there.
+# Functions missing from the host's CUDA headers; blocks and threads run one at a time there.
 ON_THE_HOST = """#include <cmath>
 #include <cstring>
 static float cospif(float x) { return cos(M_PI * x); }
@@ -109,7 +109,7 @@ def launch(
     splits: int = 1,
     batch: int = 1,
 ) -> Launch:
-    """Names are pointers, numbers i64 or f32, and digits as text i32."""
+    """A launch; arguments: a name is a pointer, int is i64, float f32, a string of digits i32."""
     return Launch(
         kernel, (grid, splits, batch), (THREADS, 1, 1), shared, tuple(map(argument, arguments))
     )
@@ -163,13 +163,13 @@ def region(where: str, shape: Shape, content: int, seed: int = 7) -> tuple[str |
 
 
 def filled(program: Program, content: int, seed: int = 7, shape: Shape = ONE) -> Matrix:
-    """The bits that `fill` puts into a buffer."""
+    """The bits of a buffer after `fill`."""
     step = launch(FILL[shape.type], 0, *region("c", shape, content, seed))
     return execute(program, [step], NOTHING, NOTHING, memory(shape))
 
 
 def counted(program: Program, *steps: Launch, shape: Shape = ONE) -> float:
-    """What the last of the steps counts in A."""
+    """The count that the last step makes in A."""
     result = execute(program, list(steps), memory(shape), NOTHING, doubles(1))
     return float(result.view(np.float64)[0])
 
@@ -205,7 +205,7 @@ def test_fill_poisons_everything_without_input(program: Program, kind: str) -> N
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_fill_puts_zeros_amid_poison(program: Program, shape: Shape) -> None:
+def test_fill_writes_zeros_between_poison(program: Program, shape: Shape) -> None:
     bits = filled(program, ZERO, shape=shape)
     assert (bits == np.where(elements(shape), 0, POISON["f32"])).all()
 
@@ -218,7 +218,7 @@ def test_poison_is_nan(kind: str) -> None:
 
 def test_random_elements_are_normal(program: Program) -> None:
     values = np.sort(filled(program, NORMAL).view(np.float32)[elements(ONE)].astype(np.float64))
-    # Kolmogorov and Smirnov's distance to N(0, 1); 1.95 / sqrt(n) is exceeded once in 1000.
+    # The Kolmogorov-Smirnov distance to N(0, 1) exceeds 1.95 / sqrt(n) once in 1000.
     law = np.array([(1 + erf(value / 2**0.5)) / 2 for value in values])
     steps = np.arange(len(values) + 1) / len(values)
     distance = max((law - steps[:-1]).max(), (steps[1:] - law).max())
@@ -226,7 +226,7 @@ def test_random_elements_are_normal(program: Program) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_random_elements_of_16_bits_are_those_of_32_rounded(program: Program, kind: str) -> None:
+def test_random_16_bit_elements_are_the_fp32_ones_rounded(program: Program, kind: str) -> None:
     exact = filled(program, NORMAL).view(np.float32)[elements(ONE)]
     short = filled(program, NORMAL, shape=replace(ONE, type=kind))[elements(ONE)]
     np.testing.assert_array_equal(short, stored(exact, kind).view(np.uint16))
@@ -240,7 +240,7 @@ def test_seeds_give_different_numbers(program: Program) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("content", [POISONED, NORMAL, ZERO])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_check_finds_nothing_after_fill(
+def test_check_counts_nothing_after_fill(
     program: Program, shape: Shape, content: int, kind: str
 ) -> None:
     typed = replace(shape, type=kind)
@@ -248,14 +248,14 @@ def test_check_finds_nothing_after_fill(
 
 
 @pytest.mark.parametrize("content", [NORMAL, ZERO])
-def test_check_leaves_elements_alone_where_they_may_change(program: Program, content: int) -> None:
+def test_check_ignores_elements_of_an_output(program: Program, content: int) -> None:
     assert counted(program, fill(content), check(POISONED)) == 0
 
 
 def test_check_counts_words_changed_in_gaps(program: Program) -> None:
     groups = Shape(ROWS, COLUMNS + 1, LD).groups
     wider = launch(FILL["f32"], 0, "a", GUARD, ONE.length, COLUMNS + 1, *groups, str(NORMAL), 7)
-    # The last row has no gap behind it.
+    # No gap follows the last row.
     assert counted(program, wider, check(POISONED)) == ROWS - 1
 
 
@@ -267,10 +267,10 @@ def test_check_counts_changed_elements_and_guards(program: Program, kind: str) -
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_check_sees_the_sign_of_a_zero(program: Program, kind: str) -> None:
-    one = Shape(1, 1, 1, type=kind)
-    nothing = memory(one)
-    nothing[0, GUARD] = 1 << 8 * nothing.itemsize - 1
-    result = execute(program, [check(ZERO, one)], nothing, NOTHING, doubles(1))
+    shape = Shape(1, 1, 1, type=kind)
+    buffer = memory(shape)
+    buffer[0, GUARD] = 1 << 8 * buffer.itemsize - 1
+    result = execute(program, [check(ZERO, shape)], buffer, NOTHING, doubles(1))
     assert result.view(np.float64)[0] == 1 + 2 * GUARD
 
 
@@ -278,7 +278,7 @@ def test_check_sees_the_sign_of_a_zero(program: Program, kind: str) -> None:
 def test_check_sees_the_element_past_an_odd_end(program: Program, kind: str) -> None:
     odd = Shape(1, 7, 7, type=kind)
     longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7)
-    # The longer one puts an element where the guard of the other begins.
+    # The longer fill puts an element where the guard of the shorter one begins.
     assert (
         counted(
             program, fill(NORMAL, odd), longer, check(NORMAL, odd), shape=Shape(1, 8, 8, type=kind)
@@ -287,14 +287,14 @@ def test_check_sees_the_element_past_an_odd_end(program: Program, kind: str) -> 
     )
 
 
-def test_check_counts_what_is_not_zero_again(program: Program) -> None:
+def test_check_counts_elements_that_are_not_zero(program: Program) -> None:
     vector = SHAPES["vector"]
     steps = fill(NORMAL, vector), check(ZERO, vector)
     assert counted(program, *steps, shape=vector) == vector.columns
 
 
 @pytest.mark.parametrize(("ld", "stride"), [(5, 34), (8, 52), (20, 4), (14, 5)])
-def test_matrices_that_overlap_are_refused(ld: int, stride: int) -> None:
+def test_overlapping_matrices_are_refused(ld: int, stride: int) -> None:
     with pytest.raises(RunnerError, match="overlap"):
         Shape(7, 5, ld, batch=3, stride=stride)
 
@@ -303,14 +303,14 @@ def test_matrices_that_overlap_are_refused(ld: int, stride: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "batch"), [((1, 1, 1), 1), ((65, 63, 33), 1), ((70, 130, 47), 1), ((9, 66, 40), 3)]
 )
-def test_reference_is_the_float64_product(
+def test_reference_equals_the_float64_matmul(
     program: Program, shape: tuple[int, int, int], batch: int, layout: str
 ) -> None:
     check_reference(program, Problem(*shape, layout=layout, batch=batch))
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_reference_reads_16_bits(program: Program, kind: str) -> None:
+def test_reference_reads_16_bit_operands(program: Program, kind: str) -> None:
     check_reference(program, Problem(65, 63, 33, kind, "nt"))
 
 
@@ -323,7 +323,7 @@ def check_reference(program: Program, problem: Problem) -> None:
     )
     tiles, chunk = ceil_div(m, 64) * ceil_div(n, 64), 16
     step = launch(
-        multiplication(problem),
+        reference(problem),
         REFERENCE_SHARED,
         *("a", a.shape[-1], "b", b.shape[-1], "c", str(m), str(n), str(k), chunk, m * k, k * n),
         grid=tiles,
@@ -331,24 +331,24 @@ def check_reference(program: Program, problem: Problem) -> None:
         batch=batch,
     )
     result = execute(program, [step], a, b, doubles(batch * m * n)).view(np.float64)
-    wanted = product(problem, numbers(a), numbers(b))
-    np.testing.assert_allclose(result.reshape(wanted.shape), wanted, rtol=1e-13, atol=1e-13)
+    expected = product(problem, numbers(a), numbers(b))
+    np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=1e-13, atol=1e-13)
 
 
-def test_one_operand_serves_a_whole_batch(program: Program) -> None:
+def test_reference_reads_a_shared_operand(program: Program) -> None:
     rng = np.random.default_rng(1)
     a = rng.standard_normal((5, 20), dtype=np.float32)
     b = rng.standard_normal((3, 20, 7), dtype=np.float32)
     step = launch(
-        multiplication(Problem(5, 7, 20)),
+        reference(Problem(5, 7, 20)),
         REFERENCE_SHARED,
         *("a", 20, "b", 7, "c", "5", "7", "20", 32, 0, 140),
         grid=1,
         batch=3,
     )
     result = execute(program, [step], a, b, doubles(3 * 35)).view(np.float64)
-    wanted = product(Problem(5, 7, 20, batch=3), a, b)
-    np.testing.assert_allclose(result.reshape(3, 5, 7), wanted, rtol=1e-13, atol=1e-13)
+    expected = product(Problem(5, 7, 20, batch=3), a, b)
+    np.testing.assert_allclose(result.reshape(3, 5, 7), expected, rtol=1e-13, atol=1e-13)
 
 
 def verdict(
@@ -360,8 +360,8 @@ def verdict(
     bias: Matrix | None = None,
     kind: str = "f32",
 ) -> Matrix:
-    """Largest error, elements beyond tolerance, squares of the difference and of what is
-    expected: twice `expected`, before the epilogue."""
+    """Largest error, number of elements beyond the tolerance, sum of squared differences, sum of
+    squared expected values. The kernel expects twice `expected`, before the epilogue."""
     *batch, m, n = c.shape
     sizes = n, m * n, str(m), str(n), str(batch[0] if batch else 1)
     problem = Problem(m, n, 1, kind, epilogue=epilogue)
@@ -381,11 +381,11 @@ def test_compare_measures_the_difference(program: Program) -> None:
     c[3, 4] += 1
     c[20, 40] -= 2
     difference = c - 2 * expected
-    wanted = [np.abs(difference).max(), 2, (difference**2).sum(), 4 * (expected**2).sum()]
-    np.testing.assert_allclose(verdict(program, c, expected, 0.5), wanted, rtol=1e-12)
+    verdicts = [np.abs(difference).max(), 2, (difference**2).sum(), 4 * (expected**2).sum()]
+    np.testing.assert_allclose(verdict(program, c, expected, 0.5), verdicts, rtol=1e-12)
 
 
-def test_compare_looks_at_every_matrix_of_a_batch(program: Program) -> None:
+def test_compare_covers_every_matrix_of_a_batch(program: Program) -> None:
     expected = np.random.default_rng(2).standard_normal((4, 13, 11))
     c = (2 * expected).astype(np.float32)
     c[3, 12, 10] += 1
@@ -405,7 +405,7 @@ def test_compare_applies_the_epilogue(program: Program, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: str) -> None:
+def test_compare_allows_one_rounding_to_16_bits(program: Program, kind: str) -> None:
     rng = np.random.default_rng(3)
     expected, bias = rng.standard_normal((37, 41)), stored(rng.standard_normal(41, "f4"), kind)
     problem = Problem(37, 41, 1, kind, epilogue="bias_relu")
@@ -413,14 +413,19 @@ def test_compare_forgives_one_rounding_to_16_bits(program: Program, kind: str) -
     c = stored(exact.astype(np.float32), kind)
     c[20, 40] = stored(np.array(exact[20, 40] + 1, np.float32).reshape(1), kind)[0]
     result = verdict(program, c, expected, 0.5, "bias_relu", bias, kind)
-    whole = numbers(c) - exact
-    wanted = [largest_error(problem, numbers(c), exact), 1, (whole**2).sum(), (exact**2).sum()]
+    differences = numbers(c) - exact
+    expected_verdicts = [
+        largest_error(problem, numbers(c), exact),
+        1,
+        (differences**2).sum(),
+        (exact**2).sum(),
+    ]
     assert result[0] == pytest.approx(1, abs=0.05)
-    np.testing.assert_allclose(result, wanted, rtol=1e-6)
+    np.testing.assert_allclose(result, expected_verdicts, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", TYPES[1:])
-def test_compare_finds_no_error_in_what_is_well_rounded(program: Program, kind: str) -> None:
+def test_compare_finds_no_error_in_a_correct_rounding(program: Program, kind: str) -> None:
     expected = np.random.default_rng(3).standard_normal((37, 41))
     c = stored((2 * expected).astype(np.float32), kind)
     assert verdict(program, c, expected, 1e-6, kind=kind)[:2].tolist() == pytest.approx(
@@ -429,7 +434,7 @@ def test_compare_finds_no_error_in_what_is_well_rounded(program: Program, kind: 
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
-def test_compare_lets_no_bad_number_pass(program: Program, bad: float) -> None:
+def test_compare_rejects_nan_and_infinity(program: Program, bad: float) -> None:
     expected = np.ones((5, 7))
     c = np.full((5, 7), 2, np.float32)
     c[4, 6] = bad
@@ -445,7 +450,7 @@ def test_no_epilogue_hides_nan(program: Program, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_compare_knows_what_c_was(program: Program, kind: str) -> None:
+def test_compare_reproduces_the_old_c(program: Program, kind: str) -> None:
     m, n, batch = 30, 20, 2
     shape = Shape(m, n, n, batch, m * n, kind)
     sizes = n, m * n, str(m), str(n), str(batch)
@@ -464,8 +469,8 @@ def test_compare_knows_what_c_was(program: Program, kind: str) -> None:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.parametrize("kind", TYPES)
-def test_compiles(arch: str, kind: str) -> None:
+def test_verification_kernels_compile(arch: str, kind: str) -> None:
     problem = Problem(1, 1, 1, kind, epilogue="bias_gelu")
-    kernels = (FILL[kind], CHECK[kind], multiplication(problem), comparison(problem))
+    kernels = (FILL[kind], CHECK[kind], reference(problem), comparison(problem))
     programs = [compiler.compile(kernel, arch, cache=None) for kernel in kernels]
     assert {type(program) for program in programs} == {compiler.Program}

@@ -1,4 +1,4 @@
-"""The Hopper kernel on the CPU, with barriers, bulk copies and tensor cores emulated, under
+"""The wgmma kernel on the CPU, with emulated barriers, bulk copies and tensor cores, under
 AddressSanitizer and UBSan, against numpy in float64."""
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ PLAIN: Values = {
 
 
 @dataclass(frozen=True)
-class Way:
-    """A configuration, told by what differs from `PLAIN`, the problem that it is tried on, and the
-    keywords of `case_of` for each case."""
+class Sample:
+    """A problem, the values of its configuration that differ from `PLAIN`, and the keywords of
+    `case_of` for each case."""
 
     problem: str
     config: Values = field(default_factory=dict)
-    cases: Keywords = ({},)
+    keywords: Keywords = ({},)
 
     def __str__(self) -> str:
         changes = ",".join(f"{name}={value}" for name, value in self.config.items())
         return f"{self.problem} {changes or 'plain'}"
 
     @property
-    def made(self) -> list[Case]:
-        """The cases."""
+    def cases(self) -> list[Case]:
+        """A case for each set of keywords."""
         config = Config("wgmma", tuple({**PLAIN, **self.config}.items()))
-        return [case_of(config, Problem.parse(self.problem), **case) for case in self.cases]
+        return [
+            case_of(config, Problem.parse(self.problem), **keywords) for keywords in self.keywords
+        ]
 
 
 SCALED: Keywords = ({}, {"alpha": 1.5, "beta": 0.5}, {"beta": -2.0, "padding": (8, 16, 24)})
@@ -60,57 +62,69 @@ FUSED: Values = {"reduction": "fused", "split_k": 3}
 REGISTERS: Values = {"source": "registers", "bk": 32}
 SPLIT: Values = {**REGISTERS, "low": "kernel", "promote": 2}
 
-WAYS = (
-    # Both operands either way, whole rows and rows that end amid a tile, staged and direct.
-    Way("200x136x328:bf16:nn", {"store": "staged"}, SCALED),
-    Way("200x136x328:f16:nt", {"store": "staged", "bn": 128}, SCALED),
-    Way("136x200x328:bf16:tt", {"swap": 1, "bm": 64, "bn": 128, "store": "staged"}, SCALED),
-    Way("200x72x264:bf16:tn:out=f32:bias_gelu", {"bn": 96, "bk": 128}, ({"beta": 0.5},)),
-    Way("24x200x264:f16:tn:bias_relu", {"swap": 1, "bm": 24, "bn": 128}, SCALED),
-    Way("200x72x300:f16:nn", {"bk": 128, "bm": 192, "consumers": 3, "store": "staged"}),
-    Way("72x264x72:bf16:nn", {"bm": 64, "bn": 256, "consumers": 1, "min_blocks": 1}),
-    Way("264x48x72:f16:tt:out=f32", {"bm": 128, "bn": 40, "consumers": 1, "min_blocks": 3}),
-    # Rows, addresses and matrices that bulk copies cannot read; C has no vectors.
-    Way("67x93x131:bf16:nn:batch=2", {"bm": 64, "bn": 72, "consumers": 1, "store": "staged"}, ODD),
-    Way("67x93x131:f16:tt:bias", {"swap": 1, "bm": 72, "bn": 64, "consumers": 1}, ODD[:2]),
-    Way("67x93x131:tf32:nn", {"bk": 32}, ODD[:2]),
-    Way("1x1x1:bf16:nn", {"bm": 64, "bn": 8, "consumers": 1}),
-    Way("72x40x72:bf16:nt:batch=3", {"bn": 40}, ({"shared": "a"}, {"shared": "b"}, {"alpha": 0.0})),
-    # Rows that bulk copies could read, but that begin within lines.
-    Way("200x136x328:bf16:nn", {"pack": "lines", "store": "staged"}, SCALED),
-    Way("136x72x100:tf32:tn", {**REGISTERS, "pack": "lines"}, SCALED[:2]),
-    # Sharing of K, and turns.
-    Way("200x136x328:bf16:nn:batch=2", {**FUSED, "workers": 4}, SCALED[:2]),
-    Way("200x136x328:bf16:nn", {**STREAM, "group": 4}, SCALED[:2]),
-    Way("264x136x200:bf16:nn", {"schedule": "pingpong", "workers": 2, "bm": 64}),
-    Way("264x136x328:bf16:nt", {"schedule": "pingpong", "workers": 2, "store": "staged", **FUSED}),
-    Way("264x136x328:bf16:nt", {"schedule": "pingpong", "store": "staged", **STREAM}, SCALED[:2]),
-    Way("136x72x100:tf32x3:nt", {**SPLIT, "bm": 64, "schedule": "pingpong", "workers": 2}),
-    Way("72x72x420:tf32x3:nt", {**SPLIT, **FUSED, "split_k": 4, "min_blocks": 2}),
-    # tf32, from shared memory and through registers, and its three products.
-    Way("136x72x100:tf32:nt", {"bk": 32}, SCALED),
-    Way("136x72x100:tf32:tn", {**REGISTERS, "bm": 256}, SCALED[:2]),
-    Way("72x136x100:tf32:nn", {**REGISTERS, "swap": 1, "bm": 72, "bn": 128}),
-    Way("136x72x132:tf32x3:nt:batch=2", SPLIT, ({}, {"shared": "b", "beta": 1.0})),
-    Way("136x72x132:tf32x3:tn", {**SPLIT, "low": "pass", "bm": 256, "promote": 4}),
-    Way("67x93x131:tf32x3:nn", {**SPLIT, "low": "pass", **STREAM}, ODD[:2]),
-    Way("72x136x132:tf32x3:nn", {**SPLIT, "swap": 1, "bm": 72, "bn": 64, "consumers": 1}),
+SAMPLES = (
+    # Every layout, whole tiles and rows that end within a tile, staged and direct stores.
+    Sample("200x136x328:bf16:nn", {"store": "staged"}, SCALED),
+    Sample("200x136x328:f16:nt", {"store": "staged", "bn": 128}, SCALED),
+    Sample("136x200x328:bf16:tt", {"swap": 1, "bm": 64, "bn": 128, "store": "staged"}, SCALED),
+    Sample("200x72x264:bf16:tn:out=f32:bias_gelu", {"bn": 96, "bk": 128}, ({"beta": 0.5},)),
+    Sample("24x200x264:f16:tn:bias_relu", {"swap": 1, "bm": 24, "bn": 128}, SCALED),
+    Sample("200x72x300:f16:nn", {"bk": 128, "bm": 192, "consumers": 3, "store": "staged"}),
+    Sample("72x264x72:bf16:nn", {"bm": 64, "bn": 256, "consumers": 1, "min_blocks": 1}),
+    Sample("264x48x72:f16:tt:out=f32", {"bm": 128, "bn": 40, "consumers": 1, "min_blocks": 3}),
+    # Rows, addresses and matrices that bulk copies cannot read; C allows no vectors.
+    Sample(
+        "67x93x131:bf16:nn:batch=2", {"bm": 64, "bn": 72, "consumers": 1, "store": "staged"}, ODD
+    ),
+    Sample("67x93x131:f16:tt:bias", {"swap": 1, "bm": 72, "bn": 64, "consumers": 1}, ODD[:2]),
+    Sample("67x93x131:tf32:nn", {"bk": 32}, ODD[:2]),
+    Sample("1x1x1:bf16:nn", {"bm": 64, "bn": 8, "consumers": 1}),
+    Sample(
+        "72x40x72:bf16:nt:batch=3", {"bn": 40}, ({"shared": "a"}, {"shared": "b"}, {"alpha": 0.0})
+    ),
+    # Rows that bulk copies can read but that start within a 128-byte line.
+    Sample("200x136x328:bf16:nn", {"pack": "lines", "store": "staged"}, SCALED),
+    Sample("136x72x100:tf32:tn", {**REGISTERS, "pack": "lines"}, SCALED[:2]),
+    # Split-K, stream-K and ping-pong.
+    Sample("200x136x328:bf16:nn:batch=2", {**FUSED, "workers": 4}, SCALED[:2]),
+    Sample("200x136x328:bf16:nn", {**STREAM, "group": 4}, SCALED[:2]),
+    Sample("264x136x200:bf16:nn", {"schedule": "pingpong", "workers": 2, "bm": 64}),
+    Sample(
+        "264x136x328:bf16:nt", {"schedule": "pingpong", "workers": 2, "store": "staged", **FUSED}
+    ),
+    Sample(
+        "264x136x328:bf16:nt", {"schedule": "pingpong", "store": "staged", **STREAM}, SCALED[:2]
+    ),
+    Sample("136x72x100:tf32x3:nt", {**SPLIT, "bm": 64, "schedule": "pingpong", "workers": 2}),
+    Sample("72x72x420:tf32x3:nt", {**SPLIT, **FUSED, "split_k": 4, "min_blocks": 2}),
+    # tf32 from shared memory and from registers, and tf32x3.
+    Sample("136x72x100:tf32:nt", {"bk": 32}, SCALED),
+    Sample("136x72x100:tf32:tn", {**REGISTERS, "bm": 256}, SCALED[:2]),
+    Sample("72x136x100:tf32:nn", {**REGISTERS, "swap": 1, "bm": 72, "bn": 128}),
+    Sample("136x72x132:tf32x3:nt:batch=2", SPLIT, ({}, {"shared": "b", "beta": 1.0})),
+    Sample("136x72x132:tf32x3:tn", {**SPLIT, "low": "pass", "bm": 256, "promote": 4}),
+    Sample("67x93x131:tf32x3:nn", {**SPLIT, "low": "pass", **STREAM}, ODD[:2]),
+    Sample("72x136x132:tf32x3:nn", {**SPLIT, "swap": 1, "bm": 72, "bn": 64, "consumers": 1}),
 )
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    launches = (launch for way in WAYS for case in way.made for launch in case.plan.launches)
+    launches = (
+        launch for sample in SAMPLES for case in sample.cases for launch in case.plan.launches
+    )
     directory = Path(tmp_path_factory.getbasetemp(), "host")
     return build((launch.template for launch in launches), directory)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_multiplies(program: Program, way: Way) -> None:
-    check(program, way.made)
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_wgmma_matches_float64(program: Program, sample: Sample) -> None:
+    check(program, sample.cases)
 
 
-@pytest.mark.parametrize("way", [one for one in WAYS if "reduction" in one.config], ids=str)
-def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, way: Way) -> None:
-    first, *others = run(program, way.made[:1] * 4)
-    assert [other.tobytes() for other in others] == [first.tobytes()] * 3
+@pytest.mark.parametrize(
+    "sample", [sample for sample in SAMPLES if "reduction" in sample.config], ids=str
+)
+def test_splits_add_up_to_the_same_bits_in_any_order(program: Program, sample: Sample) -> None:
+    first, *repeats = run(program, sample.cases[:1] * 4)
+    assert [repeat.tobytes() for repeat in repeats] == [first.tobytes()] * 3
