@@ -4,13 +4,14 @@
         autotune/data/shipped/nvidia-h100-80gb-hbm3-suites.jsonl.gz
 
 needs no GPU. The ten fastest rows of each recording become a record that states the kernels, driver
-and compiler it was measured with: if these are not today's, `autotune best` says so. Problems that
-another bundle beside the new one holds are left out.
+and compiler it was measured with: `autotune best` reports if these have changed since. Problems in
+another bundle of the same folder are skipped.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,7 +22,10 @@ from autotune.records import bundle, shipped
 CONSOLE = Console(width=110, soft_wrap=True)
 
 
-def main(recordings: Path, out: Path) -> None:
+def main(
+    recordings: Annotated[Path, typer.Argument(help="Folder of recordings.")],
+    out: Annotated[Path, typer.Argument(help="Bundle to write.")],
+) -> None:
     """Writes the records of a folder's recordings to OUT."""
     recorded = {
         (record.device.slug, record.problem)

@@ -29,7 +29,7 @@ from autotune.tuning.tunable import Candidates
 
 FAMILY = "simt"
 OURS, THEIRS = "autotune", "kernel tuner"
-BACKENDS = {"cupy": "CUPY", "nvcuda": "NVCUDA"}  # as Kernel Tuner calls the languages
+BACKENDS = {"cupy": "CUPY", "nvcuda": "NVCUDA"}  # Kernel Tuner's names of the languages
 WITHIN = 0.05, 0.02
 
 
@@ -100,7 +100,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class RestrictedGemm(GemmTunable):
-    """A GEMM restricted to some configurations."""
+    """A GEMM restricted to the contest's configurations."""
 
     configs: tuple[Config, ...] = ()
 
@@ -112,21 +112,21 @@ class RestrictedGemm(GemmTunable):
         surveyed = space.spread(safe, survey or len(safe))
         first = frozenset(surveyed)
         ranked = tuple(config for _, config in cost.rank(surveyed, self.problem, runner.device))
-        others = tuple(config for config in safe if config not in first)
-        return Candidates(ranked, others, {})
+        rest = tuple(config for config in safe if config not in first)
+        return Candidates(ranked, rest, {})
 
 
-def ours(how: Contest, seed: int, folder: Path) -> Trace:
+def run_autotune(contest: Contest, seed: int, folder: Path) -> Trace:
     """Runs autotune."""
     began = time()
     clock = Clock(began)
     named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
-    with targets.opened(how.problem, how.device) as target:
+    with targets.opened(contest.problem, contest.device) as target:
         record = tune(
-            RestrictedGemm(how.problem, FAMILY, how.configs),
+            RestrictedGemm(contest.problem, FAMILY, contest.configs),
             target.runner,
             Store(folder),
-            Options(budget_s=how.budget_s, seed=seed, sampler=named[how.sampler]),
+            Options(budget_s=contest.budget_s, seed=seed, sampler=named[contest.sampler]),
             compile=partial(compile, cache=folder),
             origin=target.origin,
             observer=clock,
@@ -158,22 +158,22 @@ class Clock(Silent):
             self.steps.append(Step(seconds, self.evaluations, trial.config, trial.time_us))
 
 
-def theirs(how: Contest, seed: int, folder: Path) -> Trace:
+def run_kernel_tuner(contest: Contest, seed: int, folder: Path) -> Trace:
     """Runs Kernel Tuner; an error that ends it early is kept with the results so far."""
     import kernel_tuner_gpu as gpu
     from kernel_tuner_replay import feasible
 
-    kernel, cache = gpu.Kernel(how.problem, how.configs), folder / "cache.json"
-    arguments = kernel.arguments(gpu.operands(how.problem, seed))
+    kernel, cache = gpu.Kernel(contest.problem, contest.configs), folder / "cache.json"
+    arguments = kernel.arguments(gpu.operands(contest.problem, seed))
     feasible(kernel.configs)  # cached
     broken, began = "", time()
     try:
         gpu.tune(
             kernel,
             arguments,
-            language=BACKENDS[how.backend],
-            strategy=how.strategy,
-            seconds=how.budget_s,
+            language=BACKENDS[contest.backend],
+            strategy=contest.strategy,
+            seconds=contest.budget_s,
             seed=seed,
             cache=cache,
         )
@@ -214,7 +214,7 @@ def improves(steps: Sequence[Step], time_us: float) -> bool:
 
 
 def row(trace: Trace, judged: Mapping[Config, float]) -> dict[str, Any]:
-    """The figures of a run; a configuration without a time in the last round counts as 0."""
+    """The figures of a run; a configuration without a time in the final round counts as 0."""
     best_us = min(judged.values())
 
     def share(config: Config | None) -> float:
@@ -247,18 +247,18 @@ def row(trace: Trace, judged: Mapping[Config, float]) -> dict[str, Any]:
 def table(made: Mapping[str, Any]) -> Table:
     """A row for each run."""
     best = made["best"]
-    drawn = Table(title=f"{made['problem']}: best known {best['us']:.2f} us", box=None)
-    drawn.add_column("tuner", no_wrap=True)
+    shown = Table(title=f"{made['problem']}: best known {best['us']:.2f} us", box=None)
+    shown.add_column("tuner", no_wrap=True)
     spans = [f"{within:.0%}" for within in WITHIN]
     for header in (
         *("seed", "evalu-\nations", "failed", "seconds"),
-        *(f"{what}\nto {span}" for span in spans for what in ("seconds", "evals")),
+        *(f"{figure}\nto {span}" for span in spans for figure in ("seconds", "evals")),
         "of the\nbest",
     ):
-        drawn.add_column(header, justify="right", no_wrap=True)
+        shown.add_column(header, justify="right", no_wrap=True)
     for run in made["rows"]:
         reached = [run["within"][span] or {} for span in spans]
-        drawn.add_row(
+        shown.add_row(
             run["tuner"],
             *(str(run[name]) for name in ("seed", "evaluations", "failures")),
             f"{run['seconds']:.1f}",
@@ -269,4 +269,4 @@ def table(made: Mapping[str, Any]) -> Table:
             ),
             f"{run['share']:.1%}",
         )
-    return drawn
+    return shown

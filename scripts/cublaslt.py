@@ -1,10 +1,10 @@
 """cuBLASLt as a further baseline: each result of its heuristic as a run.
 
-    autotune.gpu's bench calls `cublaslt:open_baselines` in its worker process (see `suite.py`).
+The bench of `autotune.gpu` calls `cublaslt:open_baselines` in its worker process (see `suite.py`).
 
-It calls the library that PyTorch brings through ctypes: nvmath-python has bindings too, but is one
-more dependency and loads only with a driver. Constants and structure are those of `cublasLt.h` of
-cuBLAS 13.
+It calls the library that comes with PyTorch, through ctypes: nvmath-python has bindings too, but
+would be another dependency and loads only with a driver. Constants and structure are those of
+`cublasLt.h` of cuBLAS 13.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORKSPACE = 64 * 2**20
 SUCCESS = 0
 CUDA_R_32F = 0
 DATA_TYPES = {"f32": CUDA_R_32F, "f16": 2, "bf16": 14}  # cudaDataType_t
-COMPUTE_32F = 68  # fp32 sums; of fp32 operands IEEE products
+COMPUTE_32F = 68  # fp32 sums; IEEE multiplication of fp32 operands
 COMPUTE_32F_FAST_TF32 = 77  # may convert fp32 operands to TF32
 OP_N, OP_T = 0, 1
 DESC_TRANSA, DESC_TRANSB = 3, 4
@@ -83,7 +83,7 @@ class CublasLt:
         """A row-major matrix of a type, as cuBLASLt sees it: its transpose, column-major."""
         return self.made("MatrixLayout", DATA_TYPES[kind], columns, rows, leading_dimension)
 
-    def product(self, compute: str, layout: str) -> c_void_p:
+    def description(self, compute: str, layout: str) -> c_void_p:
         """The description of op(B)^T op(A)^T, whose column-major result is C, row-major.
 
         The library has no tf32x3: the baseline of `tf32x3` is its IEEE fp32.
@@ -96,7 +96,7 @@ class CublasLt:
         return made
 
     def heuristic(
-        self, handle: c_void_p, product: c_void_p, *layouts: c_void_p
+        self, handle: c_void_p, description: c_void_p, *layouts: c_void_p
     ) -> list[HeuristicResult]:
         """The results of its heuristic, best first, for operands aligned to 256 bytes."""
         preference = self.made("MatmulPreference")
@@ -105,7 +105,7 @@ class CublasLt:
         self.call("MatmulPreferenceSetAttribute", preference, attribute, byref(limit), 8)
         results, count = (HeuristicResult * REQUESTED)(), c_int()
         proposed = (REQUESTED, results, byref(count))
-        self.call("MatmulAlgoGetHeuristic", handle, product, *layouts, preference, *proposed)
+        self.call("MatmulAlgoGetHeuristic", handle, description, *layouts, preference, *proposed)
         return [result for result in results[: count.value] if result.state == SUCCESS]
 
 
@@ -126,7 +126,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
     if problem.batch > 1 or problem.epilogue != "none":
         return []
     library = CublasLt(library_path())
-    handle, product = library.made(""), library.product(problem.compute, problem.layout)
+    handle, description = library.made(""), library.description(problem.compute, problem.layout)
     layout_a, layout_b, layout_c = (
         library.layout(kind, rows, columns, leading_dimension)
         for kind, rows, columns, leading_dimension in zip(
@@ -135,14 +135,14 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
             strict=True,
         )
     )
-    results = library.heuristic(handle, product, layout_b, layout_a, layout_c, layout_c)
+    results = library.heuristic(handle, description, layout_b, layout_a, layout_c, layout_c)
     workspace, unit, zero = session.allocate(WORKSPACE), c_float(1.0), c_float(0.0)
 
     def runner(result: HeuristicResult) -> Run:
         def run() -> None:
             library.call(
                 "Matmul",
-                *(handle, product, byref(unit)),
+                *(handle, description, byref(unit)),
                 *(operands.b.address, layout_b, operands.a.address, layout_a, byref(zero)),
                 *(operands.c.address, layout_c, operands.c.address, layout_c),
                 *(byref(result), int(workspace), WORKSPACE, session.stream.handle),
@@ -155,7 +155,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
 
 
 def _launches(run: Run) -> bool:
-    """Whether the library accepts its own result, which it finds out only at launch."""
+    """Whether the library accepts its own result, which it checks only at launch."""
     try:
         run()
     except RunnerError:

@@ -24,9 +24,9 @@ class Run:
 
     Attributes:
         method: the searching method.
-        tried: of the configuration of each evaluation; 0 for a failure.
-        chosen: of the choice after each evaluation.
-        ask_ms: mean milliseconds of a proposal, telling included.
+        tried: share of each evaluated configuration; 0 for a failure.
+        chosen: share of the choice after each evaluation.
+        ask_ms: mean milliseconds to propose a configuration and to take in its outcome.
     """
 
     method: str
@@ -81,8 +81,8 @@ def quantile(counts: Sequence[float], share: float) -> int | None:
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """The rows as a table of 120 columns: mean shares of the optimum, counts of evaluations."""
-    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    drawn.add_column("method", no_wrap=True)
+    shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    shown.add_column("method", no_wrap=True)
     shares = [f"{share:.0%}" for share in REACHED]
     for header in (
         *(f"after\n{count}" for count in AFTER),
@@ -92,17 +92,17 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
         "chose\nright",
         "ms an\nask",
     ):
-        drawn.add_column(header, justify="right", no_wrap=True)
+        shown.add_column(header, justify="right", no_wrap=True)
     for row in rows:
         reached = [row["until"][share] for share in shares]
         beyond = f">{len(row['curve'])}"
-        drawn.add_row(
+        shown.add_row(
             row["method"],
             *(cell(row["after"].get(str(count)), "{:.1%}") for count in AFTER),
-            *(cell(each["median"], "{}") or beyond for each in reached),
+            *(cell(counts["median"], "{}") or beyond for counts in reached),
             cell(reached[0]["p90"], "{}") or beyond,
-            *(f"{each['runs']}/{row['runs']}" for each in reached),
+            *(f"{counts['runs']}/{row['runs']}" for counts in reached),
             f"{row['right']:.0%}",
             f"{row['ask_ms']:.2f}",
         )
-    return drawn
+    return shown

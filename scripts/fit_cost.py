@@ -110,7 +110,7 @@ def completed(config: Config, recording: Recording) -> Config:
 
 def main(
     folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
-    out: Annotated[Path | None, typer.Option(help="File to write the coefficients to.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the coefficients.")] = None,
 ) -> None:
     """Fit the model to the recordings in FOLDERS and check it on shapes left out."""
     paths = sorted(path for folder in folders for path in folder.glob("*.json.gz"))
@@ -170,7 +170,7 @@ class _Space:
         return np.concatenate(errors), np.concatenate(slopes)
 
     def _of(self, sample: Sample, values: Floats) -> tuple[Floats, Floats]:
-        """The same for a sample: of its measurements, then of the error that they share."""
+        """Errors and slopes of a sample: of its measurements, then of the error they share."""
         errors = sample.errors(self.coefficients(values))
         moved = values + STEP * np.eye(len(NAMES), len(values))
         device = [(sample.errors(self.coefficients(point)) - errors) / STEP for point in moved]
@@ -195,8 +195,8 @@ class _Space:
 def left_out(samples: Sequence[Sample], start: Coefficients) -> Iterator[Score]:
     """The score of each sample by a fit to the samples of all other shapes."""
     for shape in dict.fromkeys(map(_shape, samples)):
-        others = [sample for sample in samples if _shape(sample) != shape]
-        coefficients = fit(others, start)
+        rest = [sample for sample in samples if _shape(sample) != shape]
+        coefficients = fit(rest, start)
         group = (sample for sample in samples if _shape(sample) == shape)
         yield from (score(sample, coefficients) for sample in group if _can_rank(sample))
 

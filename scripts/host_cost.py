@@ -1,4 +1,4 @@
-"""Host cost of one call: this package, PyTorch and a bare launch, side by side.
+"""Measures the host cost of one call: this package, PyTorch and a bare launch, side by side.
 
     python scripts/host_cost.py                        64 x 64 x 64 in f32
     python scripts/host_cost.py --shape 1x4096x4096:bf16 --json host.json
@@ -41,10 +41,10 @@ Call = Callable[[], object]
 
 
 def main(
-    shape: Annotated[str, typer.Option(help="Problem, as on the command line.")] = "64x64x64",
-    rounds: Annotated[int, typer.Option(min=1)] = 300,
-    out: Annotated[Path | None, typer.Option("--json", help="File for the figures.")] = None,
-    commit: Annotated[str, typer.Option(help="Commit; by default the checkout's.")] = "",
+    shape: Annotated[str, typer.Option(help="Problem to run.")] = "64x64x64",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a hundred calls.")] = 300,
+    out: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Prints the host cost of one call."""
     warnings.simplefilter("ignore", UntunedWarning)
@@ -147,6 +147,7 @@ def measured(calls: Mapping[str, Call], rounds: int) -> dict[str, dict[str, floa
 
 
 def table(problem: Problem, rows: Mapping[str, Mapping[str, float]]) -> Table:
+    """A row for each call, with its cost over the bare launch and relative to PyTorch."""
     shown = Table(title=f"{problem}: microseconds of the host a call")
     shown.add_column("call")
     for name in (*QUANTILES, "above the launch", "of torch.mm(out=)"):

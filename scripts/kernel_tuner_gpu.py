@@ -265,7 +265,7 @@ def measured(cache: Path) -> list[dict[str, Any]]:
 
 
 def _constant(name: str) -> str:
-    # The template's own parameters have the plain names.
+    # The plain names are the parameters of the template.
     return f"CHOSEN_{name}"
 
 

@@ -1,4 +1,4 @@
-"""Kernel Tuner and this package side by side on the GPU of this machine.
+"""Compares Kernel Tuner with autotune on the GPU of this machine.
 
     pip install --group compare  # and CuPy for the GPU's CUDA
     python scripts/kernel_tuner_live.py results/live 4096x4096x4096 --budget 60 --runs 3
@@ -12,12 +12,12 @@ process and ends after `--budget` seconds. The clock starts when the tuner is ca
 for Kernel Tuner, the preparations of `kernel_tuner_gpu.py` are not counted; starting the measuring
 process and timing cuBLAS are, as parts of `autotune tune`.
 
-At the end our runner verifies and times, interleaved, every configuration that was ever the best of
-either, so that one clock judges both. The shortest of these times is the best known of the space;
+At the end, one runner verifies every configuration that was ever the best of either tuner and times
+them interleaved, so that one clock judges both. The shortest of these times is the best known;
 `--recording` adds the fastest configurations of a sweep. The table says when each tuner first had a
 configuration within 2 and 5 % of it, and where it ended.
 
-`--dry-run` needs no GPU: it does everything up to the first launch for `--device`, such as `h100`.
+`--dry-run` needs no GPU: it stops before the first launch for `--device`, such as `h100`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from contenders import (
     Contest,
     RestrictedGemm,
     Trace,
-    ours,
     row,
+    run_autotune,
+    run_kernel_tuner,
     table,
-    theirs,
 )
 from rich.console import Console
 
@@ -65,30 +65,39 @@ from autotune.targets import sources, targets
 from autotune.targets.targets import Target
 from autotune.tuning.evaluate import prepare
 
-# How many of the fastest configurations of a recording are timed too.
+# Number of fastest configurations of a recording that are timed too.
 RECORDED = 10
 
 SHOWN = Console(width=110, soft_wrap=True)
 
 
 def main(
-    out: Annotated[Path, typer.Argument(help="The folder of the results.")],
-    shape: Annotated[str, typer.Argument(help="Such as 4096x4096x4096; in fp32.")],
-    budget: Annotated[float, typer.Option(help="Seconds of each tuner in a run.")] = 60.0,
-    runs: Annotated[int, typer.Option(min=1, help="Of each tuner, with other seeds.")] = 3,
-    only: Annotated[list[str] | None, typer.Option(help="name=value,value to keep.")] = None,
-    configs: Annotated[int, typer.Option(help="Configurations at most; 0: all.")] = 0,
-    strategy: Annotated[str, typer.Option(help="Kernel Tuner's.")] = "adaptive_tabu_greywolf",
-    backend: Annotated[str, typer.Option(help="Kernel Tuner's: cupy or nvcuda.")] = "cupy",
-    sampler: Annotated[str, typer.Option(help="Ours.")] = "gp",
-    device: Annotated[str, typer.Option(help="As of `autotune tune`.")] = sources.DEFAULT,
-    recordings: Annotated[
-        list[Path] | None, typer.Option("--recording", help="Its fastest are timed too.")
+    out: Annotated[Path, typer.Argument(help="Folder of the results.")],
+    shape: Annotated[str, typer.Argument(help="Problem in fp32, such as 4096x4096x4096.")],
+    budget: Annotated[float, typer.Option(help="Seconds for each tuner in a run.")] = 60.0,
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs of each tuner, each with its own seed.")
+    ] = 3,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Values of a parameter to keep, as name=value,value.")
     ] = None,
-    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Up to the first launch.")] = False,
+    configs: Annotated[int, typer.Option(help="Most configurations; 0 takes all.")] = 0,
+    strategy: Annotated[
+        str, typer.Option(help="Strategy of Kernel Tuner.")
+    ] = "adaptive_tabu_greywolf",
+    backend: Annotated[str, typer.Option(help="Backend of Kernel Tuner: cupy or nvcuda.")] = "cupy",
+    sampler: Annotated[str, typer.Option(help="Sampler of autotune.")] = "gp",
+    device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
+    recordings: Annotated[
+        list[Path] | None,
+        typer.Option("--recording", help="Recording whose fastest configurations are timed too."),
+    ] = None,
+    commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Stop before the first launch.")
+    ] = False,
 ) -> None:
-    """Tunes SHAPE with both and writes when each found what."""
+    """Tunes SHAPE with both tuners and writes how soon each found fast configurations."""
     replay.chosen([sampler], [strategy])
     if backend not in BACKENDS:
         raise typer.BadParameter(f"no backend {backend!r}; there is {', '.join(BACKENDS)}")
@@ -96,21 +105,23 @@ def main(
     where = targets.resolve(device)
     chosen = common(problem, where, kept(only or []), configs)
     SHOWN.print(f"{problem}: {len(chosen)} configurations of {FAMILY} on {where.name}")
-    how = Contest(problem, chosen, device, budget, strategy, backend, sampler)
+    contest = Contest(problem, chosen, device, budget, strategy, backend, sampler)
     if dry_run:
-        rehearse(how, where)
+        rehearse(contest, where)
         return
     traces = [
-        apart(contend, how, seed)
+        apart(contend, contest, seed)
         for seed in range(runs)
-        # By turns, so that neither always meets the warmer device.
-        for contend in ((ours, theirs) if seed % 2 == 0 else (theirs, ours))
+        # The order alternates, so that neither tuner always gets the warmer device.
+        for contend in (
+            (run_autotune, run_kernel_tuner) if seed % 2 == 0 else (run_kernel_tuner, run_autotune)
+        )
     ]
     with targets.opened(problem, device) as target, tempfile.TemporaryDirectory() as folder:
         judged = judge(
-            how, target.runner, finalists(traces, recordings or [], chosen), Path(folder)
+            contest, target.runner, finalists(traces, recordings or [], chosen), Path(folder)
         )
-        made = results(how, target, traces, judged, commit)
+        made = results(contest, target, traces, judged, commit)
     path = out / f"live-{problem.slug}.json"
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
@@ -126,7 +137,7 @@ def kept(texts: Sequence[str]) -> dict[str, frozenset[str]]:
 def common(
     problem: Problem, device: Device, keep: Mapping[str, frozenset[str]], most: int
 ) -> tuple[Config, ...]:
-    """What both choose from: single launches that need no memory besides the operands.
+    """The configurations both tuners search: single launches without a workspace.
 
     Raises:
         typer.BadParameter: if nothing is left.
@@ -149,8 +160,8 @@ def _single(config: Config, problem: Problem) -> bool:
     return len(plan.launches) == 1 and plan.workspace == plan.counters == 0
 
 
-def apart(contend: Callable[[Contest, int, Path], Trace], how: Contest, seed: int) -> Trace:
-    """Runs a tuner in a process of its own, with caches of its own that are empty."""
+def apart(contend: Callable[[Contest, int, Path], Trace], contest: Contest, seed: int) -> Trace:
+    """Runs a tuner in its own process with its own empty caches."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ |= {
             "CUPY_CACHE_DIR": f"{folder}/cupy",
@@ -158,7 +169,7 @@ def apart(contend: Callable[[Contest, int, Path], Trace], how: Contest, seed: in
             "AUTOTUNE_CACHE_DIR": f"{folder}/autotune",
         }
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            trace = pool.submit(contend, how, seed, Path(folder)).result()
+            trace = pool.submit(contend, contest, seed, Path(folder)).result()
     last = trace.steps[-1].seen_us if trace.steps else None
     SHOWN.print(
         f"{trace.tuner}, seed {seed}: {trace.evaluations} evaluations, "
@@ -171,7 +182,7 @@ def apart(contend: Callable[[Contest, int, Path], Trace], how: Contest, seed: in
 def finalists(
     traces: Sequence[Trace], recordings: Sequence[Path], configs: Sequence[Config]
 ) -> list[Config]:
-    """Every best of either tuner, and the fastest of the recordings that both could have found."""
+    """Every best configuration of either tuner, and the fastest recorded ones of the contest."""
     bests = dict.fromkeys(step.config for trace in traces for step in trace.steps)
     bests |= dict.fromkeys(trace.chosen for trace in traces if trace.chosen)
     common = frozenset(configs)
@@ -187,7 +198,7 @@ def finalists(
 
 
 def judge(
-    how: Contest, runner: Runner, configs: Sequence[Config], folder: Path
+    contest: Contest, runner: Runner, configs: Sequence[Config], folder: Path
 ) -> dict[Config, float]:
     """The time of each correct configuration, in microseconds, interleaved by our runner."""
     compiled = partial(compile, cache=folder)
@@ -195,7 +206,8 @@ def judge(
         candidate
         for config in configs
         if isinstance(
-            candidate := prepare(registry.plan(config, how.problem), runner, compiled), Candidate
+            candidate := prepare(registry.plan(config, contest.problem), runner, compiled),
+            Candidate,
         )
     ]
     outcomes = zip(ready, runner.rematch(ready), strict=True)
@@ -207,13 +219,13 @@ def judge(
 
 
 def results(
-    how: Contest,
+    contest: Contest,
     target: Target,
     traces: Sequence[Trace],
     judged: Mapping[Config, float],
     commit: str,
 ) -> dict[str, Any]:
-    """The content of the file."""
+    """The content of the result file."""
     best = min(judged, key=judged.__getitem__)
     return {
         "device": target.runner.device.name,
@@ -226,30 +238,30 @@ def results(
         "versions": replay.versions(
             "tile-autotune", "kernel_tuner", "cupy-cuda13x", "numpy", "optuna"
         ),
-        "problem": str(how.problem),
-        "configs": len(how.configs),
-        "budget_s": how.budget_s,
-        "strategy": how.strategy,
-        "backend": how.backend,
-        "sampler": how.sampler,
+        "problem": str(contest.problem),
+        "configs": len(contest.configs),
+        "budget_s": contest.budget_s,
+        "strategy": contest.strategy,
+        "backend": contest.backend,
+        "sampler": contest.sampler,
         "best": {"config": str(best), "us": judged[best]},
         "judged": {str(config): time_us for config, time_us in judged.items()},
         "rows": [row(trace, judged) for trace in traces],
     }
 
 
-def rehearse(how: Contest, device: Device) -> None:
-    """Does everything up to the first launch of both.
+def rehearse(contest: Contest, device: Device) -> None:
+    """Prepares the first launch of both tuners.
 
     Raises:
         AutotuneError: if Kernel Tuner would launch a kernel differently.
     """
-    with targets.opened(how.problem, how.device) as target:
-        candidates = RestrictedGemm(how.problem, FAMILY, how.configs).candidates(
+    with targets.opened(contest.problem, contest.device) as target:
+        candidates = RestrictedGemm(contest.problem, FAMILY, contest.configs).candidates(
             target.runner, lambda _: False, survey=None
         )
     first = candidates.ranked[0]
-    launch = registry.plan(first, how.problem).main
+    launch = registry.plan(first, contest.problem).main
     made = compile(launch.template, device.arch, cache=None)
     SHOWN.print(f"{OURS} would begin with {first}", markup=False)
     if isinstance(made, CompileFailure):
@@ -257,15 +269,15 @@ def rehearse(how: Contest, device: Device) -> None:
 
     import kernel_tuner_gpu as gpu
 
-    kernel = gpu.Kernel(how.problem, how.configs)
-    arguments = kernel.arguments(gpu.operands(how.problem, 0))
+    kernel = gpu.Kernel(contest.problem, contest.configs)
+    arguments = kernel.arguments(gpu.operands(contest.problem, 0))
     size = gpu.size_of(kernel)
-    for config in (how.configs[0], first, how.configs[-1]):
-        theirs_, launch = gpu.instance(kernel, config), registry.plan(config, how.problem).main
-        wanted = launch.grid, launch.block, launch.shared
-        if (theirs_.grid, theirs_.threads, theirs_.shared) != wanted:
-            raise AutotuneError(f"{config}: Kernel Tuner would launch {theirs_}, not {wanted}")
-        code = theirs_.compile(device.arch)
+    for config in (contest.configs[0], first, contest.configs[-1]):
+        instance, launch = gpu.instance(kernel, config), registry.plan(config, contest.problem).main
+        expected = launch.grid, launch.block, launch.shared
+        if (instance.grid, instance.threads, instance.shared) != expected:
+            raise AutotuneError(f"{config}: Kernel Tuner would launch {instance}, not {expected}")
+        code = instance.compile(device.arch)
         SHOWN.print(f"{THEIRS} has {len(code)} bytes of code for {config}", markup=False)
     SHOWN.print(f"{THEIRS} sees {size} configurations and gives {len(arguments)} arguments")
 

@@ -50,7 +50,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StrategyRun:
     """The configurations a strategy tried, each once, and the seconds it took to choose."""
 
     configs: tuple[Config, ...]
@@ -59,7 +59,7 @@ class Asked:
 
 def search(
     space: Space, strategy: str, seed: int, evaluations: int, seen: Mapping[Config, Outcome]
-) -> Asked:
+) -> StrategyRun:
     """Runs a strategy until it has tried `evaluations` different configurations or gives up.
 
     Kernel Tuner gets the feasible configurations, failures marked as it marks them itself, and its
@@ -87,7 +87,7 @@ def search(
         configs[tuple(result[name] for name in grid.values)] for result in results
     )
     milliseconds = sum(result["strategy_time"] for result in results)
-    return Asked(tuple(tried), milliseconds / 1e3)
+    return StrategyRun(tuple(tried), milliseconds / 1e3)
 
 
 def seed_all(seed: int) -> None:

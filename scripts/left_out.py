@@ -67,9 +67,11 @@ app = typer.Typer(pretty_exceptions_enable=False)
 @app.command()
 def recorded(
     folder: Annotated[Path, typer.Argument(help="Folder of recordings.")],
-    fit: Annotated[bool, typer.Option("--fit", help="Write the expected losses.")] = False,
-    losses: Annotated[Path, typer.Option(help="File for --fit.")] = LOSSES,
-    out: Annotated[Path | None, typer.Option(help="File for the rows.")] = None,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Fit the expected losses and write them.")
+    ] = False,
+    losses: Annotated[Path, typer.Option(help="JSON file that --fit writes.")] = LOSSES,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the rows.")] = None,
 ) -> None:
     """Leave each recorded problem out in turn and look it up."""
     recordings = [Recording.load(path) for path in sorted(folder.glob("*.json.gz"))]
@@ -93,12 +95,12 @@ def recorded(
 
 @app.command()
 def live(
-    out: Annotated[Path, typer.Argument(help="File for the rows.")],
+    out: Annotated[Path, typer.Argument(help="JSON file for the rows.")],
     count: Annotated[int, typer.Option(help="Number of shapes.")] = 24,
-    each: Annotated[float, typer.Option(help="Seconds of tuning a shape.")] = 10.0,
-    seconds: Annotated[float, typer.Option(help="Seconds for all shapes.")] = 3600.0,
+    each: Annotated[float, typer.Option(help="Tuning seconds for each shape.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="Total seconds for all shapes.")] = 3600.0,
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Look untuned shapes up, tune them and compare."""
     began, where = monotonic(), targets.resolve(device)
@@ -126,7 +128,7 @@ def live(
 def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     """The row of a recorded problem, looked up from the records of other sizes."""
     problem, device, measured = recording.problem, recording.device, times(recording)
-    others = [
+    rest = [
         record
         for neighbour, record in records.items()
         if (neighbour.m, neighbour.n, neighbour.k) != (problem.m, problem.n, problem.k)
@@ -134,7 +136,7 @@ def row_of(recording: Recording, records: dict[Problem, Record]) -> Row:
     began = monotonic()
     resources = {row.config: row.resources for row in recording.rows}
     configs = [*measured]
-    judge = neighbours.learn_errors(problem, device, others).predict
+    judge = neighbours.learn_errors(problem, device, rest).predict
     belief = judge(configs, problem, [resources[config] for config in configs])
     place = int(belief.cautious(nearest.CAUTION).argmin())
     picked, doubt = configs[place], float(belief.deviations[place])
@@ -255,9 +257,9 @@ def timed(answer: Answer, record: Record, target: Target) -> tuple[float | None,
         candidate.config: outcome
         for candidate, outcome in zip(candidates, runner.rematch(candidates), strict=True)
     }
-    ours, theirs = outcomes.get(answer.config), outcomes.get(best.config)
-    best_us = theirs.time_us if isinstance(theirs, Measurement) else best.measurement.time_us
-    return ours.time_us if isinstance(ours, Measurement) else None, best_us
+    picked, tuned = outcomes.get(answer.config), outcomes.get(best.config)
+    best_us = tuned.time_us if isinstance(tuned, Measurement) else best.measurement.time_us
+    return picked.time_us if isinstance(picked, Measurement) else None, best_us
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results of look-ups for shapes that were left out: rows, a table and a file."""
+"""Look-ups of left-out shapes: rows, a table and a file."""
 
 from __future__ import annotations
 

@@ -46,30 +46,30 @@ from autotune.tuning.events import Silent
 from autotune.tuning.options import options_of
 from autotune.problem import Problem
 
-def say(**what):
-    print(json.dumps({"at_s": time.time() - float(sys.argv[1]), **what}), flush=True)
+def say(**event):
+    print(json.dumps({"at_s": time.time() - float(sys.argv[1]), **event}), flush=True)
 
-class Telling(Silent):
+class Reporter(Silent):
     def started(self, feasible, rejected, progress):
-        say(what="started", feasible=feasible)
+        say(kind="started", feasible=feasible)
 
     def baseline(self, measurement):
-        say(what="baseline", time_us=measurement and measurement.time_us)
+        say(kind="baseline", time_us=measurement and measurement.time_us)
 
     def trial(self, trial, progress):
         time_us = trial.time_us if trial.time_us < float("inf") else None
-        say(what="trial", time_us=time_us, busy=progress.busy, seconds=progress.seconds)
+        say(kind="trial", time_us=time_us, busy=progress.busy, seconds=progress.seconds)
 
     def enough(self, outlook):
-        say(what="enough", outlook=outlook)
+        say(kind="enough", outlook=outlook)
 
     def finished(self, record, progress):
         made = record.provenance
-        say(what="finished", time_us=record.best.measurement.time_us, driver=made.driver,
+        say(kind="finished", time_us=record.best.measurement.time_us, driver=made.driver,
             compiler=made.compiler, device=record.device.name, config=str(record.best.config))
 
 options = options_of(None, float(sys.argv[3]), int(sys.argv[4]), "gp", None)
-tuning.search(Problem.parse(sys.argv[2]), options, observer=Telling())
+tuning.search(Problem.parse(sys.argv[2]), options, observer=Reporter())
 """
 
 
@@ -79,9 +79,9 @@ class Run:
 
     told: list[dict[str, Any]]
 
-    def of(self, what: str) -> list[dict[str, Any]]:
+    def of(self, kind: str) -> list[dict[str, Any]]:
         """The events of one kind."""
-        return [event for event in self.told if event["what"] == what]
+        return [event for event in self.told if event["kind"] == kind]
 
     @property
     def fastest_us(self) -> float:
@@ -114,14 +114,14 @@ class Run:
 
 
 def main(
-    out: Path,
-    shapes: list[str],
-    budget: Annotated[float, typer.Option(help="Seconds of a run with an empty cache.")] = 15.0,
-    warm: Annotated[float, typer.Option(help="Seconds of one with compiled programs.")] = 6.0,
-    recordings: Annotated[Path, typer.Option(help="A folder of recordings.")] = recording.ROOT
+    out: Annotated[Path, typer.Argument(help="Folder of the result file.")],
+    shapes: Annotated[list[str], typer.Argument(help="Problems to tune.")],
+    budget: Annotated[float, typer.Option(help="Tuning seconds with an empty cache.")] = 15.0,
+    warm: Annotated[float, typer.Option(help="Tuning seconds with compiled programs.")] = 6.0,
+    recordings: Annotated[Path, typer.Option(help="Folder of recordings.")] = recording.ROOT
     / "h100",
-    seed: int = 0,
-    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
 ) -> None:
     """Tunes SHAPES and writes `live.json` to OUT."""
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The five fields that say where a result comes from; every file of results has them."""
+"""The provenance of results: five fields that every result file has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def provenance(
         device: name of the GPU.
         driver: CUDA version that the driver supports.
         toolkit: the compiler and its version.
-        commit: what the code was at; by default that of this checkout.
+        commit: the commit of the code; by default that of this checkout.
         date: in ISO 8601; by default now.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")

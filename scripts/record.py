@@ -7,8 +7,8 @@ replay:h100` answers; `4096x4096x4096:bf16` is recorded in that precision. Kerne
 programs evenly, as far as they have enough. Half of a family's programs are the model's first
 choices, half are drawn evenly from the rest, so that a search meets good and bad programs.
 
-`--extend` continues a recording, or the rest of a sweep that ended early: recorded configurations
-are not measured again, and count towards `--configs`.
+`--extend` continues a recording or an interrupted sweep: recorded configurations are not measured
+again and count towards `--configs`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ SURVEY = 30_000
 
 
 def main(
-    name: str,
-    shapes: list[str],
-    programs: Annotated[int, typer.Option(help="Most programs to compile.")] = 600,
-    configs: Annotated[int, typer.Option(help="Most configurations to measure.")] = 600,
+    name: Annotated[str, typer.Argument(help="Name of the recordings.")],
+    shapes: Annotated[list[str], typer.Argument(help="Problems to record.")],
+    programs: Annotated[int, typer.Option(help="Largest number of programs.")] = 600,
+    configs: Annotated[int, typer.Option(help="Largest number of configurations.")] = 600,
     family: Annotated[str, typer.Option(help="Kernel family; auto takes all.")] = AUTO,
     with_ladder: Annotated[
         bool, typer.Option("--ladder", help="Record the naive and tiled kernels too.")
     ] = False,
-    extend: Annotated[bool, typer.Option("--extend", help="Add to the recording.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Add to an existing recording.")] = False,
     root: Annotated[Path, typer.Option(help="Directory of recordings.")] = recording.ROOT,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Records SHAPES under NAME."""
     cache = settings.cache_dir()

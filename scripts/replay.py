@@ -8,8 +8,8 @@ print a table with one row a method. No GPU is needed; Kernel Tuner's strategies
 `pip install --group compare`. `spaces.py` says what a space is.
 
 A run sees each configuration with the recorded noise, the same for all methods of one seed, and is
-scored by the recorded times. It chooses the configuration with the fastest time it saw; with
-`--rematch` it times its leaders again first, as `autotune tune` does.
+scored by the recorded times. It chooses the configuration with the shortest time it saw. With
+`--rematch` it first times its leaders again, as `autotune tune` does.
 """
 
 from __future__ import annotations
@@ -54,25 +54,23 @@ SHOWN = Console(width=120, soft_wrap=True)
 
 
 def main(
-    path: Annotated[
-        Path, typer.Argument(help="A recording, .json.gz, or a table, .csv or .csv.gz.")
-    ],
+    path: Annotated[Path, typer.Argument(help="Recording (.json.gz) or table (.csv or .csv.gz).")],
     samplers: Annotated[
         list[str] | None, typer.Option("--sampler", help="Sampler of this package.")
     ] = None,
     strategies: Annotated[
-        list[str] | None, typer.Option("--kernel-tuner", help="A strategy of Kernel Tuner.")
+        list[str] | None, typer.Option("--kernel-tuner", help="Strategy of Kernel Tuner.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 50,
     evaluations: Annotated[int, typer.Option(min=1, help="Evaluations of each run.")] = 200,
-    blind: Annotated[bool, typer.Option("--blind", help="Without guesses and features.")] = False,
+    blind: Annotated[
+        bool, typer.Option("--blind", help="Search without guesses and features.")
+    ] = False,
     rematch: Annotated[bool, typer.Option("--rematch", help="Time the leaders again.")] = False,
-    window: Annotated[int, typer.Option(min=1, help="Configurations in flight.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = os.cpu_count() or 1,
-    out: Annotated[
-        Path | None, typer.Option("--json", help="Also write all results to this file.")
-    ] = None,
-    commit: Annotated[str, typer.Option(help="Recorded with the results.")] = "",
+    window: Annotated[int, typer.Option(min=1, help="Number of configurations in flight.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = os.cpu_count() or 1,
+    out: Annotated[Path | None, typer.Option("--json", help="JSON file for all results.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
 ) -> None:
     """Prints how soon methods find good configurations in PATH; `gp` if none is named."""
     methods = chosen(samplers or ([] if strategies else ["gp"]), strategies or [])
@@ -164,8 +162,8 @@ def run(task: Task) -> Run:
     if name != task.method:
         import kernel_tuner_replay
 
-        asked = kernel_tuner_replay.search(space, name, task.seed, task.evaluations, seen)
-        trials, seconds = [Trial(config, seen[config]) for config in asked.configs], asked.seconds
+        answer = kernel_tuner_replay.search(space, name, task.seed, task.evaluations, seen)
+        trials, seconds = [Trial(config, seen[config]) for config in answer.configs], answer.seconds
     else:
         trials, seconds = searched(space, task, seen)
     again = Random(f"again {task.seed}") if task.rematch else None
@@ -214,20 +212,22 @@ def choices(space: Space, trials: Iterable[Trial], again: Random | None) -> Iter
 
     `again` draws the noise of the leaders' second times; without it the first times decide.
     """
-    standings = Leaderboard()
+    leaderboard = Leaderboard()
     for trial in trials:
-        standings.add(trial)
-        if standings.best is None:
+        leaderboard.add(trial)
+        if leaderboard.best is None:
             yield 0.0
         elif again is None:
-            yield space.share(standings.best.config)
+            yield space.share(leaderboard.best.config)
         else:
-            rivals = (Rival.of(space, trial.config, again) for trial in standings.leaders)
-            yield space.share(winner(rivals).config)
+            leaders = (
+                RetimedLeader.of(space, trial.config, again) for trial in leaderboard.leaders
+            )
+            yield space.share(winner(leaders).config)
 
 
 @dataclass(frozen=True)
-class Rival:
+class RetimedLeader:
     """A leader with its second time."""
 
     config: Config
@@ -235,7 +235,7 @@ class Rival:
     resources: Resources
 
     @classmethod
-    def of(cls, space: Space, config: Config, random: Random) -> Rival:
+    def of(cls, space: Space, config: Config, random: Random) -> RetimedLeader:
         """Times a configuration again that ran before."""
         outcome = space.again(config, random, ROUNDS)
         assert isinstance(outcome, Measurement)
@@ -262,7 +262,7 @@ def header(path: Path, space: Space, commit: str) -> dict[str, Any]:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The versions of the installed ones among some packages."""
+    """The versions of the packages that are installed."""
     installed: dict[str, str] = {}
     for name in packages:
         with suppress(PackageNotFoundError):

@@ -52,7 +52,7 @@ def of_vendor(compute: str) -> str:
 
 @dataclass(frozen=True)
 class Finals:
-    """The last round of a shape, timed interleaved on the same operands.
+    """The final round of a shape, timed interleaved on the same operands.
 
     Attributes:
         ours: the winner.

@@ -1,4 +1,4 @@
-"""Scores of the cost model on shapes it was not fitted to, as `fit_cost.py` shows them."""
+"""Scores of the cost model on shapes it was not fitted to, for `fit_cost.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from autotune.problem import Problem
 
 FIRST = 10
-"""The number of the model's first choices that `first` takes the best of."""
+"""Number of first choices of the model that `first` takes the best of."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Score:
 
     Attributes:
         problem: the shape.
-        configs: how many ran.
+        configs: number of configurations that ran.
         spearman: rank correlation of predicted and measured times.
         first: the best of the first choices over the best known time, less 1.
         error: median of the predicted over the measured times, less 1.

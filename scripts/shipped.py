@@ -1,4 +1,4 @@
-"""Tunes many problems on this machine's GPU and writes the shipped records of its model.
+"""Tunes many problems on this machine's GPU and writes its shipped records.
 
     python scripts/shipped.py --seconds 500 --each 3.5
 
@@ -7,9 +7,9 @@ the linear layers of well-known models as PyTorch has them, `x @ W.T` (layout nt
 rows.
 
 The problems are ordered so that an early end leaves a useful set: suite and models alternate, by
-precision and size. Problems that the file already holds, measured with today's kernels, are skipped
-unless `--again` is given, so a run continues where the last one ended. The file is written every
-few problems. All problems share the compiled programs and the two processes that measure: starting
+precision and size. Problems that the file already has for the current kernels are skipped unless
+`--again` is given, so a run continues where the last one ended. The file is written every few
+problems. All problems share the compiled programs and the two processes that measure: starting
 these takes longer than a search.
 
 Searches start from the records of neighbouring problems: those in the file, the shipped ones, and
@@ -47,9 +47,9 @@ CONSOLE = Console(width=110, soft_wrap=True)
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="Seconds for all problems.")] = 3600.0,
-    each: Annotated[float, typer.Option(help="Seconds a problem.")] = 10.0,
-    twin: Annotated[float, typer.Option(help="Share of these for f16 after bf16.")] = 0.6,
+    seconds: Annotated[float, typer.Option(help="Total seconds for all problems.")] = 3600.0,
+    each: Annotated[float, typer.Option(help="Tuning seconds for each problem.")] = 10.0,
+    twin: Annotated[float, typer.Option(help="Share of --each for f16 after bf16.")] = 0.6,
     computes: Annotated[
         list[str] | None, typer.Option("--compute", help="Tune only these precisions.")
     ] = None,
@@ -62,7 +62,7 @@ def main(
         Path, typer.Option(help="Folder of recordings to start searches from.")
     ] = TRIALS,
     again: Annotated[bool, typer.Option("--again", help="Tune recorded problems again.")] = False,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Tunes and bundles; status 1 if a problem has no result."""
     began = monotonic()
@@ -112,7 +112,7 @@ class Reusable(Protocol):
 
 
 class Places:
-    """Targets for one problem after the other, closed with the stack."""
+    """The target of the current problem, reused if its runner can switch; closed with the stack."""
 
     def __init__(self, device: str, stack: ExitStack, seed: int = 0) -> None:
         self._device, self._seed = device, seed
@@ -163,7 +163,7 @@ def tuned(problem: Problem, places: Places, file: ShippedFile, options: Options)
 
 
 def tune_at(problem: Problem, places: Places, store: Store, options: Options) -> Record:
-    """Tunes a problem on the last one's target, with the programs already compiled.
+    """Tunes a problem on the reused target with the shared program cache.
 
     Raises:
         AutotuneError: if nothing could be measured.

@@ -89,12 +89,12 @@ def table(records: Iterable[Record]) -> Table:
 
 @dataclass
 class ShippedFile:
-    """A bundle that grows by one record after the other.
+    """A bundle that grows record by record.
 
     Attributes:
         path: the file.
-        store: holds the records of this run and of the runs that it continues.
-        source: hash of today's kernel sources.
+        store: the records of this run and of the runs that it continues.
+        source: hash of the current kernel sources.
     """
 
     path: Path
@@ -110,7 +110,7 @@ class ShippedFile:
         return [self._records[problem] for problem in sorted(self._records)]
 
     def resume(self, guesses: Iterable[Record], folder: Path) -> None:
-        """Takes over the file's records of today's kernels.
+        """Loads the file's records of the current kernels.
 
         All others, `guesses` and the other shipped files become the shipped records of this
         process, in `folder`: searches start from them.
@@ -121,8 +121,8 @@ class ShippedFile:
             if record.provenance.source == self.source:
                 self.add(self.store.save(record))
         # Later records replace earlier ones.
-        others = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)
-        latest = {(record.device, record.problem): record for record in others}
+        guessed = chain(chain.from_iterable(map(_records_in, beside)), guesses, own)
+        latest = {(record.device, record.problem): record for record in guessed}
         folder.mkdir(parents=True)
         (folder / "guesses.jsonl.gz").write_bytes(bundle.dumps(latest.values()))
         os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder)

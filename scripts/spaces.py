@@ -63,7 +63,7 @@ class Space:
     @cached_property
     def optimum_us(self) -> float:
         """The shortest recorded time."""
-        ran = (each for each in self.outcomes.values() if isinstance(each, Measurement))
+        ran = (outcome for outcome in self.outcomes.values() if isinstance(outcome, Measurement))
         return min(measurement.time_us for measurement in ran)
 
     def share(self, config: Config) -> float:
@@ -123,7 +123,7 @@ def _of_table(path: Path) -> Space:
         for row in csv.DictReader(io.StringIO(text)):
             config, outcome = _row(row)
             if config in outcomes:
-                raise ValueError(f"{config} stands there twice")
+                raise ValueError(f"{config} appears twice")
             outcomes[config] = outcome
     except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
         why = f"{type(error).__name__}: {error}"

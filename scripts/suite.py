@@ -7,16 +7,14 @@ write `suite-f32.json` and `suite-bf16.json`, and `layouts-tf32.json`, into the 
 
 Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, in the same precision;
 beside `tf32x3` in IEEE fp32) and all results of cuBLASLt's heuristic are timed once more,
-interleaved on the same buffers, so that the reported times are not those that the winner was chosen
-by. A file is written whole after every shape. A run that is broken off goes on where it was: shapes
-that the file holds of the same kernel sources and device are passed over unless `--again` is given,
-and rows of others are dropped.
+interleaved on the same buffers, so that the reported times are not those that chose the winner.
+A file is written whole after every shape. An interrupted run continues: shapes that the file has
+for these kernel sources and this device are skipped unless `--again` is given; other rows go.
 
-Tuning begins with an empty cache. Within one run, shapes share compiled programs, and the winners
-of shapes that were tuned before are among the first guesses of a new one. The worker process of
-the next shape starts while one is tuned: with less than 10 s of tuning it may still be at it in the
-last round, where it then costs single launches dearly. `--trials` keeps every configuration that
-was tried, in a recording for each shape (`values.py` reads them).
+Tuning starts with an empty cache. Within a run, shapes share compiled programs, and winners are
+among the first guesses for later shapes. The worker process for the next shape starts meanwhile;
+with less than 10 s of tuning it may still start during the final round and slow single launches.
+`--trials` keeps all trials in a recording for each shape (`values.py` reads them).
 """
 
 from __future__ import annotations
@@ -72,19 +70,19 @@ SHOWN = Console(width=110, soft_wrap=True)
 def main(
     out: Annotated[Path, typer.Argument(help="Folder of the result files.")],
     computes: Annotated[
-        list[str] | None, typer.Option("--compute", help="Precision of each shape; f32 by default.")
+        list[str] | None, typer.Option("--compute", help="Precision to tune; f32 by default.")
     ] = None,
-    shapes: Annotated[list[str] | None, typer.Option(help="Shapes, not the suite's.")] = None,
-    layouts: Annotated[bool, typer.Option("--layouts", help="Each shape in four layouts.")] = False,
-    name: Annotated[str, typer.Option(help="Name of the files.")] = "",
+    shapes: Annotated[list[str] | None, typer.Option(help="Shape instead of the suite's.")] = None,
+    layouts: Annotated[bool, typer.Option("--layouts", help="Tune shapes in all layouts.")] = False,
+    name: Annotated[str, typer.Option(help="Name of the files before the precision.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
-    trials: Annotated[Path | None, typer.Option(help="Folder that keeps all trials.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Replace rows of the files.")] = False,
-    flops: Annotated[float | None, typer.Option(help="Ceiling of the precision, FLOP/s.")] = None,
-    copy: Annotated[float | None, typer.Option(help="Ceiling of the memory, bytes/s.")] = None,
-    commit: Annotated[str, typer.Option(help="Commit; by default the checkout's.")] = "",
-    seed: int = 0,
+    trials: Annotated[Path | None, typer.Option(help="Folder for recordings of trials.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Tune shapes of the files again.")] = False,
+    flops: Annotated[float | None, typer.Option(help="Arithmetic ceiling in FLOP/s.")] = None,
+    copy: Annotated[float | None, typer.Option(help="Memory ceiling in bytes/s.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Writes a file for each precision and prints it as a table.
 
@@ -102,11 +100,11 @@ def main(
     wanted = [item for item in problems if again or item not in sheets[item.compute].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
-        shop = Shop(Path(empty), Options(budget_s=budget, seed=seed), trials)
+        run = SuiteRun(Path(empty), Options(budget_s=budget, seed=seed), trials)
         failed = [
             problem
-            for problem, place in in_turn(wanted, device)
-            if not done(problem, place, shop, sheets[problem.compute])
+            for problem, target in with_targets(wanted, device)
+            if not add_row(problem, target, run, sheets[problem.compute])
         ]
     for compute, sheet in sheets.items():
         show(compute, [row for problem, row in sheet.rows.items() if problem in problems], layouts)
@@ -134,15 +132,17 @@ def show(compute: str, rows: Sequence[Row], layouts: bool) -> None:
         SHOWN.print(results.layout_table(rows))
 
 
-def in_turn(problems: Sequence[Problem], device: str) -> Iterator[tuple[Problem, Future[Place]]]:
+def with_targets(
+    problems: Sequence[Problem], device: str
+) -> Iterator[tuple[Problem, Future[OpenTarget]]]:
     """Each problem with its target, which opens while the previous problem is tuned.
 
     A worker process that imports PyTorch takes seconds to start.
     """
 
-    def opening(problem: Problem) -> Place:
+    def opening(problem: Problem) -> OpenTarget:
         stack = ExitStack()
-        return Place(stack.enter_context(targets.opened(problem, device)), stack)
+        return OpenTarget(stack.enter_context(targets.opened(problem, device)), stack)
 
     with ThreadPoolExecutor(1, "open") as pool:
         coming = [pool.submit(opening, problem) for problem in problems[:1]]
@@ -151,12 +151,12 @@ def in_turn(problems: Sequence[Problem], device: str) -> Iterator[tuple[Problem,
             yield problem, coming.pop(0)
 
 
-def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bool:
+def add_row(problem: Problem, target: Future[OpenTarget], run: SuiteRun, sheet: Sheet) -> bool:
     """Makes the row of a problem; returns whether it worked."""
     try:
-        opened = place.result()
-        with opened.stack:
-            record, row = shop.row(problem, opened.target, sheet.most)
+        ready = target.result()
+        with ready.stack:
+            record, row = run.row(problem, ready.target, sheet.most)
     except AutotuneError as error:
         SHOWN.print(f"{problem}: {error}", style="red", markup=False)
         return False
@@ -168,7 +168,7 @@ def done(problem: Problem, place: Future[Place], shop: Shop, sheet: Sheet) -> bo
 def chosen(
     shapes: Sequence[str] | None, layouts: bool, computes: Sequence[str] = ("f32",)
 ) -> list[Problem]:
-    """The problems in the order in which they are tuned, precision by precision."""
+    """The problems in tuning order, precision by precision."""
     texts = shapes or (IN_EVERY_LAYOUT if layouts else SUITE)
     kinds = product(computes, texts, LAYOUTS if layouts else LAYOUTS[:1])
     problems = (
@@ -178,7 +178,7 @@ def chosen(
 
 
 @dataclass(frozen=True)
-class Place:
+class OpenTarget:
     """The target of a problem, and the stack that closes it."""
 
     target: Target
@@ -186,8 +186,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Shop:
-    """Shared by all shapes of a run.
+class SuiteRun:
+    """The settings that all shapes of a run share.
 
     Attributes:
         empty: folder of programs and records, empty at the start.
@@ -258,7 +258,7 @@ class Keeper(Silent):
 
 @runtime_checkable
 class Comparing(Protocol):
-    """A runner that also times further baselines, as the one of a GPU does."""
+    """A runner that also times further baselines, as a GPU's does."""
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
@@ -268,7 +268,7 @@ class Comparing(Protocol):
 
 
 def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) -> Finals:
-    """Times the winner, cuBLAS and cuBLASLt interleaved, as far as they are available.
+    """Times the winner and, if available, cuBLAS and cuBLASLt, interleaved.
 
     Raises:
         AutotuneError: if the winner fails.
@@ -285,7 +285,7 @@ def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) 
 
 
 def compared(candidate: Candidate, runner: Runner) -> dict[str, Measurement | Failure]:
-    """The outcomes of the last round, by name as in `Comparing`."""
+    """The outcomes of the final round, by name as in `Comparing`."""
     if not isinstance(runner, Comparing):
         (ours,), baseline = runner.rematch([candidate]), runner.baseline()
         return {str(candidate.config): ours, **({BASELINE: baseline} if baseline else {})}

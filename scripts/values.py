@@ -6,7 +6,7 @@ reads the recordings in the given folders (`suite.py --trials`, `record.py`) and
 value: the number of shapes it was tried on, the number of winners that have it, the number of
 shapes where a configuration with it is within 2 % of the best, and how much slower the best trial
 would be without it. The last is an upper bound: a search without the value would try other
-configurations instead. A value that is nowhere within 2 % is marked to go. A family is judged only
+configurations instead. A value that is nowhere within 2 % is marked `goes`. A family is judged only
 on shapes of the precisions that it ran in.
 """
 
@@ -32,8 +32,7 @@ from autotune.runners.recording import Recording
 NEAR = 1.02
 
 Trait = tuple[str, str, Value]
-"""What a search could lack: a family, a parameter and a value. The family itself counts as a
-parameter named `family`."""
+"""A family, a parameter and its value. The family itself counts as a parameter named `family`."""
 
 Ranked = Sequence[tuple[float, frozenset[Trait]]]
 """Microseconds and traits of each configuration that ran on a shape, fastest first."""
@@ -41,16 +40,16 @@ Ranked = Sequence[tuple[float, frozenset[Trait]]]
 
 @dataclass(frozen=True)
 class Worth:
-    """What one value of a parameter contributed.
+    """The worth of one value of a parameter.
 
     Attributes:
         family: the kernel family.
         parameter: its name, or `family`.
         value: the value.
-        tried: shapes on which something with it ran.
+        tried: shapes on which a configuration with it ran.
         wins: shapes whose fastest configuration has it.
-        near: shapes on which something with it is within 2 % of the fastest.
-        alone: shapes on which nothing without it ran.
+        near: shapes on which a configuration with it is within 2 % of the fastest.
+        alone: shapes on which no configuration without it ran.
         cost: geometric mean over the other shapes of the best time without it over the best time;
             None if there are none.
         worst: the largest of these ratios.
@@ -75,9 +74,11 @@ class Worth:
 
 
 def main(
-    folders: list[Path],
-    as_json: Annotated[Path | None, typer.Option("--json", help="JSON file of the values.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Markdown file of the values.")] = None,
+    folders: Annotated[list[Path], typer.Argument(help="Folders of recordings.")],
+    as_json: Annotated[
+        Path | None, typer.Option("--json", help="JSON file for the values.")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Markdown file for the values.")] = None,
     commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
 ) -> None:
     """Judges all values in the recordings of FOLDERS."""

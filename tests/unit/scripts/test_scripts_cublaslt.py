@@ -176,7 +176,7 @@ def real() -> str:
 
 
 def test_library_accepts_the_descriptor(real: str) -> None:
-    made = cublaslt.CublasLt(real).product("bf16", "nt")
+    made = cublaslt.CublasLt(real).description("bf16", "nt")
     assert [
         _read(real, "MatmulDesc", made, attribute, c_int())
         for attribute in (cublaslt.DESC_TRANSA, cublaslt.DESC_TRANSB)
@@ -185,7 +185,7 @@ def test_library_accepts_the_descriptor(real: str) -> None:
 
 @pytest.mark.parametrize(("compute", "expected"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
 def test_library_accepts_the_precision(real: str, compute: str, expected: int) -> None:
-    made = cublaslt.CublasLt(real).product(compute, "nn")
+    made = cublaslt.CublasLt(real).description(compute, "nn")
     compute_type = 0  # of cublasLtMatmulDescAttributes_t
     assert _read(real, "MatmulDesc", made, compute_type, c_int()) == expected
 

@@ -85,7 +85,7 @@ def test_our_trace_has_each_best_with_its_time(
     monkeypatch.setattr(targets, "opened", lambda *_: nullcontext(Target(runner, ORIGIN)))
     monkeypatch.setattr(contenders, "compile", build)
     rules = contest()
-    trace = contenders.ours(rules, 0, tmp_path)
+    trace = contenders.run_autotune(rules, 0, tmp_path)
     times = [step.seen_us for step in trace.steps]
     best_us = min(time_of(config).time_us for config in rules.configs)
     assert times == sorted(times, reverse=True)
@@ -303,7 +303,7 @@ def test_kernel_tuner_searches_on_a_fake_gpu(
     monkeypatch.setattr(backend, "get_runtime_info", lambda: runtime_info, raising=False)
     monkeypatch.setattr(observer, "cp", fake)
     rules = replace(contest(), strategy="adaptive_tabu_greywolf", budget_s=2.0)
-    trace = contenders.theirs(rules, 0, tmp_path)
+    trace = contenders.run_kernel_tuner(rules, 0, tmp_path)
     best_us = min(time_of(config).time_us for config in rules.configs)
     assert not trace.broken
     assert trace.steps[-1].seen_us == pytest.approx(best_us)
@@ -321,7 +321,7 @@ def test_kernel_tuner_searches_on_a_fake_gpu(
 
 def test_interrupted_contest_keeps_its_trace(gpu: Any, tmp_path: Path) -> None:
     del gpu
-    trace = contenders.theirs(contest(), 0, tmp_path)  # without CuPy or without a GPU
+    trace = contenders.run_kernel_tuner(contest(), 0, tmp_path)  # without CuPy or without a GPU
     assert trace.broken
     assert (trace.evaluations, trace.chosen) == (0, None)
 

@@ -15,7 +15,7 @@ from autotune.problem import Problem
 def trial(at_s: float, time_us: float | None) -> dict[str, Any]:
     """A trial event; the device has been busy 75 % of the time since 0.5 s after the command."""
     return {
-        "what": "trial",
+        "kind": "trial",
         "at_s": at_s,
         "time_us": time_us,
         "busy": 0.75,
@@ -24,8 +24,8 @@ def trial(at_s: float, time_us: float | None) -> dict[str, Any]:
 
 
 TRIALS = [trial(1.0, None), trial(1.5, 130.0), trial(2.0, 101.0), trial(4.5, 100.0)]
-STARTED = {"what": "started", "at_s": 0.5, "feasible": 9}
-FINISHED = {"what": "finished", "at_s": 5.0, "time_us": 100.5, "config": "simt:bm=8"}
+STARTED = {"kind": "started", "at_s": 0.5, "feasible": 9}
+FINISHED = {"kind": "finished", "at_s": 5.0, "time_us": 100.5, "config": "simt:bm=8"}
 
 
 def run(*more: dict[str, Any]) -> live.Run:
@@ -56,7 +56,7 @@ def test_summary_without_a_good_kernel() -> None:
 
 
 def test_summary_of_a_run_that_stopped_by_itself() -> None:
-    assert run({"what": "enough", "at_s": 4.6, "outlook": 0.001}).summary(100.0)["stopped"]
+    assert run({"kind": "enough", "at_s": 4.6, "outlook": 0.001}).summary(100.0)["stopped"]
 
 
 def test_fastest_ignores_failed_trials() -> None:
