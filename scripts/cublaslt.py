@@ -73,7 +73,7 @@ class CublasLt:
         if status != SUCCESS:
             raise RunnerError(f"cublasLt{name} returned status {status}")
 
-    def made(self, kind: str, *arguments: Any) -> c_void_p:
+    def create(self, kind: str, *arguments: Any) -> c_void_p:
         """A new handle, descriptor, layout or preference."""
         handle = c_void_p()
         self.call(f"{kind}Create", byref(handle), *arguments)
@@ -81,7 +81,7 @@ class CublasLt:
 
     def layout(self, kind: str, rows: int, columns: int, leading_dimension: int) -> c_void_p:
         """A row-major matrix of a type, as cuBLASLt sees it: its transpose, column-major."""
-        return self.made("MatrixLayout", DATA_TYPES[kind], columns, rows, leading_dimension)
+        return self.create("MatrixLayout", DATA_TYPES[kind], columns, rows, leading_dimension)
 
     def description(self, compute: str, layout: str) -> c_void_p:
         """The description of op(B)^T op(A)^T, whose column-major result is C, row-major.
@@ -89,17 +89,17 @@ class CublasLt:
         The library has no tf32x3: the baseline of `tf32x3` is its IEEE fp32.
         """
         precision = COMPUTE_32F_FAST_TF32 if compute == "tf32" else COMPUTE_32F
-        made = self.made("MatmulDesc", precision, CUDA_R_32F)
+        description = self.create("MatmulDesc", precision, CUDA_R_32F)
         for attribute, letter in zip((DESC_TRANSA, DESC_TRANSB), reversed(layout), strict=True):
             value = c_int(OP_T if letter == "t" else OP_N)
-            self.call("MatmulDescSetAttribute", made, attribute, byref(value), 4)
-        return made
+            self.call("MatmulDescSetAttribute", description, attribute, byref(value), 4)
+        return description
 
     def heuristic(
         self, handle: c_void_p, description: c_void_p, *layouts: c_void_p
     ) -> list[HeuristicResult]:
         """The results of its heuristic, best first, for operands aligned to 256 bytes."""
-        preference = self.made("MatmulPreference")
+        preference = self.create("MatmulPreference")
         limit = c_size_t(WORKSPACE)
         attribute = PREF_MAX_WORKSPACE_BYTES
         self.call("MatmulPreferenceSetAttribute", preference, attribute, byref(limit), 8)
@@ -126,7 +126,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
     if problem.batch > 1 or problem.epilogue != "none":
         return []
     library = CublasLt(library_path())
-    handle, description = library.made(""), library.description(problem.compute, problem.layout)
+    handle, description = library.create(""), library.description(problem.compute, problem.layout)
     layout_a, layout_b, layout_c = (
         library.layout(kind, rows, columns, leading_dimension)
         for kind, rows, columns, leading_dimension in zip(

@@ -129,9 +129,9 @@ class Producer:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
 
-    def __dlpack__(self, *, stream: int | None = None, **given: Any) -> Any:
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
         self.streams.append(stream)
-        return self.host.__dlpack__(**given)
+        return self.host.__dlpack__(**options)
 
 
 def test_dlpack_arrays_run_on_the_default_stream(case: Case) -> None:

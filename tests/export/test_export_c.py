@@ -70,7 +70,7 @@ def other_calls() -> list[Call]:
     return calls
 
 
-def made(built: Built, calls: Sequence[Call]) -> list[Outcome]:
+def matmul_outcomes(built: Built, calls: Sequence[Call]) -> list[Outcome]:
     status, outcomes = built.run([call.line() for call in calls])
     assert (status, len(outcomes)) == (0, len(calls))
     return outcomes
@@ -82,7 +82,7 @@ def test_exported_shapes_launch_what_python_launches(
     plans = {gemm.problem: gemm.plan for gemm in library.gemms}
     calls = exact_calls()
     assert len(calls) > 150
-    for call, outcome in zip(calls, made(built, calls), strict=True):
+    for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
         plan = plans[call.problem]
         expected = launched_by_python(library, call, plan.config, plan)
         assert (outcome.status, outcome.launches) == (0, expected), call
@@ -93,7 +93,7 @@ def test_other_shapes_launch_the_general_kernel_like_python(
 ) -> None:
     calls = other_calls()
     assert len(calls) > 80
-    for call, outcome in zip(calls, made(built, calls), strict=True):
+    for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
         general = general_of(library, call)
         expected = launched_by_python(library, call, general.config, general.plan(call.problem))
         assert (outcome.status, outcome.launches) == (0, expected), call

@@ -65,12 +65,12 @@ def code(cubin: bytes, symbol: str) -> bytes:
     )
     headers = [struct.unpack_from("<IIQQQQ", cubin, offset + size * n) for n in range(count)]
     table = headers[names][4]
-    wanted = f".text.{symbol}".encode()
+    section = f".text.{symbol}".encode()
     for name, _, _, _, start, length in headers:
         begin = table + name
-        if cubin[begin : cubin.index(b"\0", begin)] == wanted:
+        if cubin[begin : cubin.index(b"\0", begin)] == section:
             return cubin[start : start + length]
-    raise LookupError(wanted)
+    raise LookupError(section)
 
 
 def sections(program: Program, launch: Launch) -> Iterator[bytes]:

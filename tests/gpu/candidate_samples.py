@@ -35,7 +35,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Made:
+class FamilySample:
     """The sample of one family for one case.
 
     Attributes:
@@ -67,7 +67,7 @@ def configs(case: Case, family: str, device: Device) -> Sequence[Config]:
     return _legal(case, family, device)
 
 
-def made(case: Case, family: str, device: Device, programs: Path) -> Made:
+def sample_of(case: Case, family: str, device: Device, programs: Path) -> FamilySample:
     """Compiles configurations until a case has its number of candidates."""
     pool, count = configs(case, family, device), A_FAMILY[case.problem.compute]
     candidates, lost, failed = list[Candidate](), dict[Config, str](), dict[Config, str]()
@@ -83,14 +83,16 @@ def made(case: Case, family: str, device: Device, programs: Path) -> Made:
             lost[config] = loss
         else:
             failed[config] = outcome.reason
-    return Made(len(pool), tuple(candidates), lost, failed)
+    return FamilySample(len(pool), tuple(candidates), lost, failed)
 
 
-def library(cases: Iterable[Case], device: Device, programs: Path) -> dict[tuple[Case, str], Made]:
+def samples_of(
+    cases: Iterable[Case], device: Device, programs: Path
+) -> dict[tuple[Case, str], FamilySample]:
     """The samples of every family for every case, compiled on all cores."""
 
-    def sample(key: tuple[Case, str]) -> tuple[tuple[Case, str], Made]:
-        return key, made(*key, device, programs)
+    def sample(key: tuple[Case, str]) -> tuple[tuple[Case, str], FamilySample]:
+        return key, sample_of(*key, device, programs)
 
     keys = [(case, family) for case in cases for family in serving(case.problem)]
     with ThreadPoolExecutor() as pool:

@@ -36,7 +36,7 @@ class Product(ctypes.Structure):
     )
 
 
-def product_of(problem: Problem, **arguments: Any) -> Product:
+def gemm_call(problem: Problem, **arguments: Any) -> Product:
     """A call with its pointers, and with strides and factors if they are passed."""
     codes = (
         COMPUTES.index(problem.compute),
@@ -71,16 +71,16 @@ class Built:
         message = self.shared.lib_message(status).decode()
         assert status == 0, f"{function}: {message} ({self.shared.lib_driver_error()})"
 
-    def workspace(self, product: Product) -> int:
+    def workspace(self, gemm: Product) -> int:
         """Bytes of workspace that a call needs."""
         size = ctypes.c_size_t()
-        self.call("workspace_size", ctypes.byref(product), ctypes.byref(size))
+        self.call("workspace_size", ctypes.byref(gemm), ctypes.byref(size))
         return size.value
 
-    def matmul(self, product: Product, workspace: int, size: int, stream: int) -> None:
+    def matmul(self, gemm: Product, workspace: int, size: int, stream: int) -> None:
         """Enqueues a call."""
         places = ctypes.c_void_p(workspace), ctypes.c_size_t(size), ctypes.c_void_p(stream)
-        self.call("matmul", ctypes.byref(product), *places)
+        self.call("matmul", ctypes.byref(gemm), *places)
 
     def prepare(self, workspace: int, size: int, stream: int) -> None:
         """Enqueues the zeroing of a workspace's counters."""

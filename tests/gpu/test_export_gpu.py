@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from export_gpu import Built, driver_path, exported, product_of
+from export_gpu import Built, driver_path, exported, gemm_call
 from runtime_gpu import excess_of, runtime_of
 from support import exported_library
 
@@ -91,19 +91,19 @@ class Operands:
 
     def by_c(self, built: Built) -> Callable[[], None]:
         """Calls the C library, which writes `again`."""
-        product = product_of(
+        gemm = gemm_call(
             *(self.problem,),
             a=self.a.data_ptr(),
             b=self.b.data_ptr(),
             c=self.again.data_ptr(),
             bias=self.added,
         )
-        size = built.workspace(product)
+        size = built.workspace(gemm)
         space = self._torch.full((max(size, 1),), 255, dtype=self._torch.uint8, device="cuda")
         built.prepare(space.data_ptr(), size, self.stream)
 
         def call() -> None:
-            built.matmul(product, space.data_ptr(), size, self.stream)
+            built.matmul(gemm, space.data_ptr(), size, self.stream)
 
         return call
 
@@ -148,7 +148,7 @@ def test_other_shapes_are_correct(torch: Any, built: Built, problem: Problem, ga
     before = c.clone()
     steps = {"lda": k + gap, "ldb": n + gap, "ldc": n + gap}
     places = {"a": a.data_ptr(), "b": b.data_ptr(), "c": c.data_ptr()}
-    built.matmul(product_of(problem, alpha=0.5, **steps, **places), 0, 0, operands.stream)
+    built.matmul(gemm_call(problem, alpha=0.5, **steps, **places), 0, 0, operands.stream)
     torch.cuda.synchronize()
     assert excess_of(c[:, :n], a[:, :k], b[:, :n], 0.5, compute=problem.compute) <= 0
     assert torch.equal(c[:, n:], before[:, n:])

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from candidate_samples import MANY, Made, candidate, library, plan_of, serving, with_values
+from candidate_samples import (
+    MANY,
+    FamilySample,
+    candidate,
+    plan_of,
+    samples_of,
+    serving,
+    with_values,
+)
 from problem_cases import BATCHED, CASES, FINISHED, Case
 from support.served_precisions import SERVED
 
@@ -20,7 +28,7 @@ from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, OUTPUTS, Problem
 from autotune.runners.base import Candidate
 
-Library = dict[tuple[Case, str], Made]
+Samples = dict[tuple[Case, str], FamilySample]
 
 ALL = (*CASES, *BATCHED, *FINISHED)
 ANY_SHAPE = {"naive", "tiled", "simt", "wgmma"}
@@ -87,14 +95,16 @@ def shared(way: str, batch: int, device: Device) -> tuple[Config, Problem]:
     return Config.parse(text), Problem(250, 190, 2050, batch=batch)
 
 
-def different_results(made: Candidate, problem: Problem, session: Session, programs: Path) -> int:
+def different_results(
+    prepared: Candidate, problem: Problem, session: Session, programs: Path
+) -> int:
     """Number of different results of 50 runs on the same inputs, after verification."""
     bench = GemmBench(session, problem, cache=programs)
     # Matrices of a batch that wrongly shared counters or workspace would fail here.
-    outcome = bench.verify(made)
-    assert isinstance(outcome, Verdict), f"{made.plan.config}: {outcome}"
+    outcome = bench.verify(prepared)
+    assert isinstance(outcome, Verdict), f"{prepared.plan.config}: {outcome}"
     operands = bench.operands
-    run, c = session.bind(made)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
+    run, c = session.bind(prepared)(operands.values(1.0, 0.0)), np.empty(operands.c.bytes, np.uint8)
     results = set()
     for _ in range(50):
         run()
@@ -105,9 +115,9 @@ def different_results(made: Candidate, problem: Problem, session: Session, progr
 
 
 @pytest.fixture(scope="module")
-def made(session: Session, programs: Path) -> Library:
+def samples(session: Session, programs: Path) -> Samples:
     """The samples of every family for every case."""
-    return library(ALL, session.device, programs)
+    return samples_of(ALL, session.device, programs)
 
 
 @pytest.mark.parametrize("compute", SERVED)
@@ -121,7 +131,7 @@ def test_cases_cover_sixty_shapes_layouts_and_outputs(compute: str) -> None:
 
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_every_family_computes_the_gemm(
-    case: Case, session: Session, programs: Path, made: Library
+    case: Case, session: Session, programs: Path, samples: Samples
 ) -> None:
     bench = GemmBench(
         session,
@@ -130,13 +140,13 @@ def test_every_family_computes_the_gemm(
         strides=case.strides,
         cache=programs,
     )
-    samples = {family: made[case, family] for family in serving(case.problem)}
+    families = {family: samples[case, family] for family in serving(case.problem)}
     wrong = {
         str(config): reason
-        for sample in samples.values()
+        for sample in families.values()
         for config, reason in sample.failed.items()
     }
-    for sample in samples.values():
+    for sample in families.values():
         outcomes = {str(ready.config): bench.verify(ready) for ready in sample.candidates}
         wrong |= {
             name: str(outcome)
@@ -145,7 +155,7 @@ def test_every_family_computes_the_gemm(
         }
     assert wrong == {}
     needed = ANY_SHAPE - ({"wgmma"} if session.device.compute_capability != HOPPER else set())
-    idle = {family: sample for family, sample in samples.items() if not sample.candidates}
+    idle = {family: sample for family, sample in families.items() if not sample.candidates}
     assert [name for name, sample in idle.items() if sample.legal >= MANY or name in needed] == []
 
 
@@ -173,9 +183,9 @@ def test_tensor_core_results_are_reproducible(
 
 
 @pytest.mark.parametrize("case", ALL[::5], ids=str)
-def test_occupancy_is_the_drivers(case: Case, session: Session, made: Library) -> None:
+def test_occupancy_is_the_drivers(case: Case, session: Session, samples: Samples) -> None:
     ours, drivers = {}, {}
-    for item in _candidates(case, made):
+    for item in _candidates(case, samples):
         for launch, program in zip(item.plan.launches, item.programs, strict=True):
             key = f"{item.config} {launch.template.expression}"
             drivers[key] = session.resident_blocks(program, launch)
@@ -190,13 +200,13 @@ def test_occupancy_is_the_drivers(case: Case, session: Session, made: Library) -
 
 
 @pytest.mark.parametrize("case", ALL[::5], ids=str)
-def test_compiled_resources_are_the_drivers(case: Case, session: Session, made: Library) -> None:
-    compiled = _candidates(case, made)
+def test_compiled_resources_are_the_drivers(case: Case, session: Session, samples: Samples) -> None:
+    compiled = _candidates(case, samples)
     drivers = [
         session.resources(item.programs[item.plan.product], item.plan.main) for item in compiled
     ]
     assert [item.resources for item in compiled] == drivers
 
 
-def _candidates(case: Case, made: Library) -> list[Candidate]:
-    return [item for family in serving(case.problem) for item in made[case, family].candidates]
+def _candidates(case: Case, samples: Samples) -> list[Candidate]:
+    return [item for family in serving(case.problem) for item in samples[case, family].candidates]

@@ -138,9 +138,11 @@ def test_inaccurate_kernel_fails_beside_the_baseline(bench: GemmBench, programs:
     baseline = bench.baseline()
     if baseline is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
-    made = [broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")]
+    candidates = [
+        broken(fault, PROBLEM, bench.device, programs) for fault in ("none", "is not accurate")
+    ]
     outcomes = [
-        judged(PROBLEM, bench.measure(item, None), baseline.relative_error) for item in made
+        judged(PROBLEM, bench.measure(item, None), baseline.relative_error) for item in candidates
     ]
     assert isinstance(outcomes[0], Measurement), outcomes[0]
     assert isinstance(outcomes[1], Failure)
@@ -199,19 +201,19 @@ def test_two_processes_share_the_gpu(runner: GpuRunner, programs: Path) -> None:
 def test_inaccurate_kernel_fails_in_a_rematch(runner: GpuRunner, programs: Path) -> None:
     if runner.baseline() is None:
         pytest.skip("neither PyTorch nor CuPy with a GPU")
-    made = [
+    candidates = [
         broken(fault, PROBLEM, runner.device, programs) for fault in ("none", "is not accurate")
     ]
-    good, bad = runner.rematch(made)
+    good, bad = runner.rematch(candidates)
     assert isinstance(good, Measurement), good
     assert isinstance(bad, Failure)
     assert bad.stage == "accuracy"
 
 
 def test_rematch_survives_a_crash(runner: GpuRunner, programs: Path) -> None:
-    made = [
+    candidates = [
         broken(name, PROBLEM, runner.device, programs)
         for name in ("none", "illegal access", "none")
     ]
-    kinds = [type(outcome) for outcome in runner.rematch(made)]
+    kinds = [type(outcome) for outcome in runner.rematch(candidates)]
     assert kinds == [Measurement, Failure, Measurement]

@@ -40,14 +40,14 @@ def store() -> Store:
 def old(store: Store) -> Record:
     """A record of kernels that no longer exist, with ten times the measured times."""
     tuned = autotune.tune(*SHAPE, trials=8, budget=40)
-    made = replace(tuned.provenance, driver="12.0", source="0ld")
+    provenance = replace(tuned.provenance, driver="12.0", source="0ld")
     slower = tuple(
         replace(
             entry, measurement=replace(entry.measurement, time_us=10 * entry.measurement.time_us)
         )
         for entry in tuned.entries
     )
-    aged = replace(tuned, entries=slower, provenance=made)
+    aged = replace(tuned, entries=slower, provenance=provenance)
     store.path(tuned.device, PROBLEM).write_bytes(codec.dumps(aged))
     return aged
 

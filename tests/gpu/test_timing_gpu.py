@@ -34,7 +34,7 @@ FAST_FP64 = ((8, 0), (9, 0), (10, 0))
 """Compute capabilities whose float64 units verify quickly."""
 
 
-def made(config: Config, problem: Problem, session: Session, programs: Path) -> Candidate:
+def candidate_of(config: Config, problem: Problem, session: Session, programs: Path) -> Candidate:
     plan = plan_of(config, Case(problem, (0, 0, 0)))
     return candidate(plan, session.device, programs)
 
@@ -76,7 +76,7 @@ def test_cold_is_slower_than_hot_if_operands_fit_into_l2(session: Session, progr
         pytest.skip("L2 is too small for this shape")
     bench, candidate = (
         GemmBench(session, THIN, cache=programs),
-        made(TILED, THIN, session, programs),
+        candidate_of(TILED, THIN, session, programs),
     )
 
     def attempt() -> None:
@@ -88,7 +88,7 @@ def test_cold_is_slower_than_hot_if_operands_fit_into_l2(session: Session, progr
 
 
 def test_two_measurements_agree(bench: GemmBench, session: Session, programs: Path) -> None:
-    candidate = made(TILED, KILO, session, programs)
+    candidate = candidate_of(TILED, KILO, session, programs)
 
     def attempt() -> None:
         first, second = (measured(bench, candidate).time_us for _ in range(2))
@@ -100,7 +100,7 @@ def test_two_measurements_agree(bench: GemmBench, session: Session, programs: Pa
 def test_clearly_slower_candidate_stops_early(
     bench: GemmBench, session: Session, programs: Path
 ) -> None:
-    candidate = made(TILED, KILO, session, programs)
+    candidate = candidate_of(TILED, KILO, session, programs)
 
     def attempt() -> None:
         time_us = measured(bench, candidate).time_us
@@ -115,7 +115,7 @@ def test_clearly_slower_candidate_stops_early(
 def test_cold_time_is_the_same_for_either_objective(
     bench: GemmBench, session: Session, programs: Path
 ) -> None:
-    candidate = made(TILED, KILO, session, programs)
+    candidate = candidate_of(TILED, KILO, session, programs)
 
     def attempt() -> None:
         hot, cold = measured(bench, candidate), measured(bench, candidate, None, "cold")
@@ -128,13 +128,13 @@ def test_cold_time_is_the_same_for_either_objective(
 def test_candidate_hot_slower_than_best_cold_is_not_timed_cold(
     bench: GemmBench, session: Session, programs: Path
 ) -> None:
-    candidate = made(TILED, KILO, session, programs)
+    candidate = candidate_of(TILED, KILO, session, programs)
     best_us = measured(bench, candidate).time_us / 2
     assert measured(bench, candidate, best_us, "cold").cold_us is None
 
 
 def test_rematch_tells_naive_from_tiled(bench: GemmBench, session: Session, programs: Path) -> None:
-    candidates = [made(config, KILO, session, programs) for config in (NAIVE, TILED, NAIVE)]
+    candidates = [candidate_of(config, KILO, session, programs) for config in (NAIVE, TILED, NAIVE)]
 
     def attempt() -> None:
         outcomes, _ = bench.rematch(candidates, with_baseline=False)
@@ -209,7 +209,7 @@ def open_again(session: Session, operands: Operands) -> list[tuple[str, Run]]:
 def test_further_baseline_is_timed_like_the_first(
     bench: GemmBench, session: Session, programs: Path
 ) -> None:
-    candidate = made(TILED, KILO, session, programs)
+    candidate = candidate_of(TILED, KILO, session, programs)
 
     def attempt() -> None:
         outcomes = bench.compare([candidate], ["test_timing_gpu:open_again"])
@@ -237,7 +237,7 @@ def test_verification_of_a_small_gemm_takes_under_a_millisecond(
     configs = space.spread(space.feasible(problem, session.device).configs, 2000)
     _, quick = cost.rank(configs, problem, session.device)[0]
     bench = GemmBench(session, problem, cache=programs)
-    candidate = made(quick, problem, session, programs)
+    candidate = candidate_of(quick, problem, session, programs)
     first = bench.verify(candidate)
     assert isinstance(first, Verdict)
     assert first.time_us < 200
@@ -275,7 +275,7 @@ def test_measurement_takes_a_fraction_of_a_second(
 ) -> None:
     if session.device.compute_capability not in FAST_FP64:
         pytest.skip("few float64 units: verification takes longer")
-    candidate = made(TILED, KILO, session, programs)
+    candidate = candidate_of(TILED, KILO, session, programs)
     measured(bench, candidate)
 
     def attempt() -> None:

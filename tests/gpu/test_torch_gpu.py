@@ -207,19 +207,19 @@ def test_linear_matches_pytorch(torch: Any, dtype: str) -> None:
         close(torch, layer(x), plain.relu(), 1e-5)
 
 
-def made_up(
+def invented_record(
     driver: Driver, problem: Problem, config: Config, tuned_us: float, cublas: float
 ) -> Record:
     """A record of a kernel that works, with invented times."""
     entry = Entry(config, Measurement(tuned_us), Resources(128, 64, 0), 0.5, "warps")
-    made = Provenance("13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21T12:00:00Z", 1, 1, 1.0)
-    return Record(driver.probe(0), "measured", (entry,), Measurement(cublas), made, problem)
+    provenance = Provenance("13.0", "NVRTC 13.0", "", "0.1.0", "2026-11-21T12:00:00Z", 1, 1, 1.0)
+    return Record(driver.probe(0), "measured", (entry,), Measurement(cublas), provenance, problem)
 
 
 @pytest.fixture
 def model(torch: Any, store: Store, driver: Driver) -> Any:
     """A linear layer with an activation in fp32, recorded as faster by the tuned kernel."""
-    store.save(made_up(driver, LAYER, SIMT, 1.0, 2.0))
+    store.save(invented_record(driver, LAYER, SIMT, 1.0, 2.0))
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(IN, OUT, device="cuda"), torch.nn.ReLU())
 
@@ -239,7 +239,7 @@ def test_patched_model_computes_the_same(torch: Any, model: Any) -> None:
 
 
 def test_layer_that_cublas_runs_faster_is_kept(torch: Any, store: Store, driver: Driver) -> None:
-    store.save(made_up(driver, LAYER, SIMT, 2.0, 1.0))
+    store.save(invented_record(driver, LAYER, SIMT, 2.0, 1.0))
     assert patched(torch.nn.Linear(IN, OUT, device="cuda")).kept == ("",)
 
 
@@ -287,8 +287,8 @@ def test_patch_tunes_shapes_without_a_record(torch: Any, store: Store, driver: D
 
 
 def test_example_runs(torch: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    made = torch_inference.model_of(torch, IN, OUT)
-    assert torch_inference.compare(torch, made, ROWS) < 0.05
+    model = torch_inference.model_of(torch, IN, OUT)
+    assert torch_inference.compare(torch, model, ROWS) < 0.05
     out = capsys.readouterr().out
     assert "0 of 4 linear layers replaced" in out
     assert "us patched" in out
@@ -299,9 +299,9 @@ def test_example_patches_recorded_layers(
 ) -> None:
     up = Problem(ROWS, OUT, IN, "bf16", "nt")
     config = space.feasible(up, driver.probe(0), "mma").configs[0]
-    store.save(made_up(driver, up, config, 1.0, 2.0))
-    made = torch_inference.model_of(torch, IN, OUT)
-    assert torch_inference.compare(torch, made, ROWS) < 0.05
+    store.save(invented_record(driver, up, config, 1.0, 2.0))
+    model = torch_inference.model_of(torch, IN, OUT)
+    assert torch_inference.compare(torch, model, ROWS) < 0.05
     assert "2 of 4 linear layers replaced" in capsys.readouterr().out
 
 

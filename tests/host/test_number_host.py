@@ -99,5 +99,5 @@ def test_rounding_is_to_even_and_keeps_nan(program: Program, kind: str) -> None:
     huge = (
         np.inf if kind == "f16" else float(numbers(stored(np.array([1e38], np.float32), kind))[0])
     )
-    wanted = [1, 1 + 2 * unit, 1 + unit, 2.0**-24, huge, np.inf, np.nan]
-    np.testing.assert_array_equal(rounded[0, : len(values)], wanted)
+    expected = [1, 1 + 2 * unit, 1 + unit, 2.0**-24, huge, np.inf, np.nan]
+    np.testing.assert_array_equal(rounded[0, : len(values)], expected)

@@ -370,8 +370,10 @@ def verdict(
         REDUCTION_SHARED,
         *("a", "b", *sizes, 2.0, 0.0, "bias", 0, roundoff(problem), tolerance, "c"),
     )
-    flat = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
-    result: Matrix = execute(program, [step], flat, c, doubles(4), bias).view(np.float64)
+    doubles_as_floats = np.ascontiguousarray(expected).reshape(1, -1).view(np.float32)
+    result: Matrix = execute(program, [step], doubles_as_floats, c, doubles(4), bias).view(
+        np.float64
+    )
     return result
 
 

@@ -140,13 +140,15 @@ class Outcome:
 
     @property
     def launches(self) -> list[Launch]:
-        found = []
+        launched = []
         for words in (line.split(" ") for line in self.lines if line.startswith("launch ")):
             numbers = [int(word) for word in words[2:10]]
             values = tuple(bytes.fromhex(word) for word in words[10].split(",")[:-1])
             x, y, z, across, down, deep, shared, stream = numbers
-            found.append(Launch(words[1], (x, y, z), (across, down, deep), shared, stream, values))
-        return found
+            launched.append(
+                Launch(words[1], (x, y, z), (across, down, deep), shared, stream, values)
+            )
+        return launched
 
     def count(self, verb: str) -> int:
         return sum(line.split(" ")[0] == verb for line in self.lines)

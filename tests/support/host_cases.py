@@ -146,11 +146,11 @@ def numbers(matrix: Matrix) -> NDArray[np.float64]:
 
 
 def expected(case: Case) -> NDArray[np.float64]:
-    """What must come out, in float64."""
+    """The expected C in float64."""
     problem = case.problem
     a, b = (
-        numbers(one) if letter == "n" else numbers(one).swapaxes(-1, -2)
-        for one, letter in zip((case.a, case.b), problem.layout, strict=True)
+        numbers(matrix) if letter == "n" else numbers(matrix).swapaxes(-1, -2)
+        for matrix, letter in zip((case.a, case.b), problem.layout, strict=True)
     )
     value: NDArray[np.float64] = case.alpha * (a @ b)
     if case.beta:

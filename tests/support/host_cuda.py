@@ -81,7 +81,7 @@ def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_S
         *((unit, "-O0") for unit in _units(set(templates), sources)),
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda one: _object(one[0], one[1], headers, directory), units))
+        objects = list(pool.map(lambda unit: _object(unit[0], unit[1], headers, directory), units))
     program = directory / _digest(*map(str, objects))
     if not program.exists():
         _compile(program, *SANITIZERS, *map(str, objects))
@@ -132,13 +132,14 @@ def check(program: Program, cases: Sequence[Case]) -> None:
 
 
 def _units(templates: Collection[Template], sources: Path) -> Iterator[str]:
-    """Translation units that instantiate the templates, some of the same source in each."""
+    """Translation units that instantiate the templates, a group of one source in each."""
     for source in sorted({template.source for template in templates}):
-        some = sorted(
-            (one for one in templates if one.source == source), key=lambda one: one.expression
+        group = sorted(
+            (template for template in templates if template.source == source),
+            key=lambda template: template.expression,
         )
-        for first in range(0, len(some), TOGETHER):
-            yield _unit(source, some[first : first + TOGETHER], sources)
+        for first in range(0, len(group), TOGETHER):
+            yield _unit(source, group[first : first + TOGETHER], sources)
 
 
 def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
@@ -163,13 +164,13 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
 def _headers(directory: Path) -> Path:
     """A folder of what kernels include: from `cuda_src/include`, unless `tests/host` replaces it.
 
-    They have to lie in one, as a header finds others of its own folder first.
+    They share one folder, because a header includes from its own folder first.
     """
     folder = directory / f"include-{_digest(str(CUDA_SRC), str(HOST))}"
     folder.mkdir(exist_ok=True)
-    found = {header.name: header for header in CUDA_SRC.glob("include/*")}
-    found |= {header.name: header for header in HOST.glob("*.cuh")}
-    for name, header in found.items():
+    headers = {header.name: header for header in CUDA_SRC.glob("include/*")}
+    headers |= {header.name: header for header in HOST.glob("*.cuh")}
+    for name, header in headers.items():
         link = folder / name
         if not link.is_symlink() or link.readlink() != header:
             partial = folder / f".{name}.{os.getpid()}"

@@ -127,7 +127,7 @@ def general_of(library: ExportedLibrary, call: Call) -> General:
     """The first general kernel that the operands of a call allow."""
     problem = call.problem
     dense = zip(call.leading, problem.leading_dimensions, strict=True)
-    leading = tuple(given or default for given, default in dense)
+    leading = tuple(passed or default for passed, default in dense)
     full = (rows * ld for rows, ld in zip(problem.stored_rows, leading, strict=True))
     steps = tuple(
         0 if stride == SHARED or problem.batch == 1 else stride or dense_stride

@@ -38,8 +38,8 @@ def built(target: str, directory: Path) -> Path:
 
 def files(directory: str, pattern: str) -> set[str]:
     """Files of the checkout below a directory, relative to it."""
-    found = (ROOT / directory).rglob(pattern)
-    return {str(path.relative_to(ROOT / directory)) for path in found}
+    paths = (ROOT / directory).rglob(pattern)
+    return {str(path.relative_to(ROOT / directory)) for path in paths}
 
 
 @pytest.mark.parametrize("pattern", ["*.cu", "*.cuh"])

@@ -65,8 +65,8 @@ def read_plan(data: Any, library: ExportedLibrary, config: Config) -> LaunchPlan
 def test_json_has_the_whole_plan_of_every_gemm(library: ExportedLibrary, tmp_path: Path) -> None:
     data = document(library, tmp_path)
     read = {
-        product["problem"]: read_plan(product["plan"], library, Config.parse(product["config"]))
-        for product in data["products"]
+        entry["problem"]: read_plan(entry["plan"], library, Config.parse(entry["config"]))
+        for entry in data["products"]
     }
     assert read == {str(gemm.problem): gemm.plan for gemm in library.gemms}
 

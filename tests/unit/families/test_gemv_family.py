@@ -141,7 +141,7 @@ def test_splits_are_whole_vectors_of_k() -> None:
     ("shape", "layout", "template"),
     [
         ((8, 512, 512), "nt", (0, 1, 0)),
-        # C^T = op(B)^T op(A)^T: the layouts trade places and turn over.
+        # C^T = op(B)^T op(A)^T: the operands change places, and each flips between n and t.
         ((512, 8, 512), "nn", (1, 1, 1)),
         ((512, 8, 512), "nt", (0, 1, 1)),
         ((512, 8, 512), "tn", (1, 0, 1)),

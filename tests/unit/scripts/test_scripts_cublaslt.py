@@ -160,7 +160,7 @@ def test_batches_and_epilogues_have_no_baselines(
 def test_refusal_names_the_call(fake_library: str) -> None:
     library = cublaslt.CublasLt(fake_library)
     with pytest.raises(RunnerError, match="cublasLtMatrixLayoutCreate returned status 7"):
-        library.made("MatrixLayout", 1, 4, 4, 4)
+        library.create("MatrixLayout", 1, 4, 4, 4)
 
 
 def test_result_structure_has_the_headers_size() -> None:
@@ -176,29 +176,29 @@ def real() -> str:
 
 
 def test_library_accepts_the_descriptor(real: str) -> None:
-    made = cublaslt.CublasLt(real).description("bf16", "nt")
+    descriptor = cublaslt.CublasLt(real).description("bf16", "nt")
     assert [
-        _read(real, "MatmulDesc", made, attribute, c_int())
+        _read(real, "MatmulDesc", descriptor, attribute, c_int())
         for attribute in (cublaslt.DESC_TRANSA, cublaslt.DESC_TRANSB)
     ] == [cublaslt.OP_T, cublaslt.OP_N]
 
 
 @pytest.mark.parametrize(("compute", "expected"), [("tf32", 77), ("tf32x3", 68), ("f16", 68)])
 def test_library_accepts_the_precision(real: str, compute: str, expected: int) -> None:
-    made = cublaslt.CublasLt(real).description(compute, "nn")
+    descriptor = cublaslt.CublasLt(real).description(compute, "nn")
     compute_type = 0  # of cublasLtMatmulDescAttributes_t
-    assert _read(real, "MatmulDesc", made, compute_type, c_int()) == expected
+    assert _read(real, "MatmulDesc", descriptor, compute_type, c_int()) == expected
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("f32", 0), ("f16", 2), ("bf16", 14)])
 def test_library_accepts_the_layout(real: str, kind: str, expected: int) -> None:
-    made = cublaslt.CublasLt(real).layout(kind, 5, 7, 7 + GAP)
+    descriptor = cublaslt.CublasLt(real).layout(kind, 5, 7, 7 + GAP)
     rows, columns, leading_dimension = 2, 3, 4  # of cublasLtMatrixLayoutAttribute_t
     assert [
-        _read(real, "MatrixLayout", made, attribute, c_uint64())
+        _read(real, "MatrixLayout", descriptor, attribute, c_uint64())
         for attribute in (rows, columns, leading_dimension)
     ] == [7, 5, 7 + GAP]
-    assert _read(real, "MatrixLayout", made, 0, c_uint32()) == expected
+    assert _read(real, "MatrixLayout", descriptor, 0, c_uint32()) == expected
 
 
 def _read(

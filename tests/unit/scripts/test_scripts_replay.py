@@ -268,9 +268,9 @@ def test_strategy_tries_each_configuration_at_most_once(
     theirs: Any, recording: Path, strategy: str
 ) -> None:
     space = spaces.load(recording, True)
-    asked = theirs.search(space, strategy, 0, 20, space.outcomes).configs
-    assert len(asked) == len(set(asked)) == 20
-    assert set(asked) <= set(space.configs)
+    tried = theirs.search(space, strategy, 0, 20, space.outcomes).configs
+    assert len(tried) == len(set(tried)) == 20
+    assert set(tried) <= set(space.configs)
 
 
 def test_equal_seeds_give_equal_kernel_tuner_runs(theirs: Any, recording: Path) -> None:

@@ -27,7 +27,9 @@ def doubled(x: Any, out: Any) -> list[Any]:
     return [None, 2 * x]
 
 
-def of(arguments: list[Any], computes: Callable[..., Any], **tolerances: float | None) -> Workload:
+def workload_of(
+    arguments: list[Any], computes: Callable[..., Any], **tolerances: float | None
+) -> Workload:
     return work(arguments=arguments, reference=computes, **tolerances)
 
 
@@ -103,7 +105,7 @@ def test_output_that_is_read_keeps_its_contents() -> None:
 
 
 def test_output_that_is_only_written_starts_as_nan() -> None:
-    _, out = of([np.ones(3, F4), np.ones(3, F4)], doubled).buffers
+    _, out = workload_of([np.ones(3, F4), np.ones(3, F4)], doubled).buffers
     assert out.written
     assert np.isnan(out.before).all()
 
@@ -111,7 +113,7 @@ def test_output_that_is_only_written_starts_as_nan() -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "bool"])
 def test_integer_output_starts_different_from_the_result(dtype: str) -> None:
     x = np.array([0, 1, 1, 0], dtype)
-    _, out = of([x, x.copy()], lambda x, _: [None, x]).buffers
+    _, out = workload_of([x, x.copy()], lambda x, _: [None, x]).buffers
     assert out.written
     assert (out.before != x.view(out.before.dtype)).all()
 
@@ -121,7 +123,7 @@ def test_border_that_the_reference_keeps_is_input() -> None:
         out[1:-1] = 3
         return [out]
 
-    (out,) = of([np.arange(5.0)], inner).buffers
+    (out,) = workload_of([np.arange(5.0)], inner).buffers
     assert not out.written
     np.testing.assert_array_equal(out.before, np.arange(5.0))
 
@@ -131,7 +133,7 @@ def test_each_output_is_examined_separately() -> None:
         del copy
         return [total + x, x, None]
 
-    total, copy, _ = of([np.ones(2), np.ones(2), np.ones(2)], both).buffers
+    total, copy, _ = workload_of([np.ones(2), np.ones(2), np.ones(2)], both).buffers
     assert (total.written, copy.written) == (False, True)
 
 
@@ -139,7 +141,7 @@ def test_output_whose_contents_break_the_reference_is_input() -> None:
     def counted(bins: Any) -> list[Any]:
         return [np.bincount(bins)[bins]]  # fails for negative numbers
 
-    (bins,) = of([np.array([2, 0])], counted).buffers
+    (bins,) = workload_of([np.array([2, 0])], counted).buffers
     np.testing.assert_array_equal(bins.before, [2, 0])
 
 
@@ -151,7 +153,7 @@ def test_reference_may_change_its_arguments() -> None:
         x[:] = 9
         return [None, out]
 
-    x, out = of(arrays, inside).buffers
+    x, out = workload_of(arrays, inside).buffers
     assert out.expected is not None
     assert (arrays[0].tolist(), x.before.tolist(), out.expected.values.tolist()) == (
         [1, 1, 1],
@@ -163,7 +165,7 @@ def test_reference_may_change_its_arguments() -> None:
 def test_probing_the_reference_emits_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        of([np.ones(3, F4)], lambda x: [np.sqrt(x) + (x > 0)])
+        workload_of([np.ones(3, F4)], lambda x: [np.sqrt(x) + (x > 0)])
 
 
 @pytest.mark.parametrize(
@@ -179,18 +181,18 @@ def test_probing_the_reference_emits_no_warnings() -> None:
 )
 def test_invalid_expected_arrays_are_refused(returned: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        of([np.ones(3, F4), np.ones(3, F4)], lambda *_: returned)
+        workload_of([np.ones(3, F4), np.ones(3, F4)], lambda *_: returned)
 
 
 @pytest.mark.parametrize("values", [[-1, 2], [1.0, 2.0], [300, 2]])
 def test_expected_values_must_fit_the_type(values: list[float]) -> None:
     with pytest.raises(UsageError, match="an array of uint8, which cannot hold it"):
-        of([np.zeros(2, np.uint8)], lambda _: [np.array(values)])
+        workload_of([np.zeros(2, np.uint8)], lambda _: [np.array(values)])
 
 
 def test_expected_value_for_a_number_is_refused() -> None:
     with pytest.raises(UsageError, match="in argument 1, which has a number"):
-        of([np.ones(3), np.int32(3)], lambda x, _: [x, np.ones(3)])
+        workload_of([np.ones(3), np.int32(3)], lambda x, _: [x, np.ones(3)])
 
 
 @pytest.mark.parametrize(
@@ -205,7 +207,7 @@ def test_invalid_tolerance_is_refused(name: str, value: float) -> None:
     ("dtype", "rtol"), [("float16", 1e-2), ("float32", 1e-4), ("float64", 1e-9), ("int32", 0.0)]
 )
 def test_default_tolerances_follow_the_type(dtype: str, rtol: float) -> None:
-    (buffer,) = of([np.array([1, -3], dtype)], lambda x: [2 * x]).buffers
+    (buffer,) = workload_of([np.array([1, -3], dtype)], lambda x: [2 * x]).buffers
     assert buffer.expected is not None
     assert [buffer.expected.rtol, buffer.expected.atol] == pytest.approx([rtol, 4 * rtol])
 

@@ -163,8 +163,8 @@ def test_missing_product_is_beyond_tolerance(k: int, compute: str) -> None:
 def test_misplaced_elements_are_beyond_tolerance(k: int, compute: str) -> None:
     problem = Problem(64, 64, k, compute)
     wanted = product(problem, *operands(problem))
-    there = kept(np.roll(wanted, 1, axis=1), BITS[problem.output_type])
-    wrong = np.abs(there - wanted) > tolerance(problem) + roundoff(problem) * np.abs(wanted)
+    misplaced = kept(np.roll(wanted, 1, axis=1), BITS[problem.output_type])
+    wrong = np.abs(misplaced - wanted) > tolerance(problem) + roundoff(problem) * np.abs(wanted)
     assert wrong.mean() > 0.98
 
 
