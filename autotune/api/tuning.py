@@ -89,10 +89,10 @@ def search(
         from autotune.tuning.gemm import GemmTunable
         from autotune.tuning.loop import tune
 
-        subject = GemmTunable(problem, family)
+        tunable = GemmTunable(problem, family)
         target = opened()
         return tune(
-            subject,
+            tunable,
             target.runner,
             Store(settings.ensure(cache)),
             options,

@@ -1,17 +1,18 @@
-"""When further trials are no longer worth it."""
+"""The stop rule of a search."""
 
 from __future__ import annotations
 
-# The search ends when all that is left is expected to give less than this share of the time, so
-# often in a row; that is looked at after every so many trials. docs/search.md has what it costs.
+# The search stops once the untried configurations are expected to improve the best time by less
+# than ENOUGH, LOOKS times in a row; the check runs every EVERY trials. docs/search.md measures the
+# cost.
 ENOUGH, LOOKS, EVERY = 0.005, 3, 5
 
 
 class Patience:
-    """Follows what a search expects of all that it has not tried.
+    """Follows the improvement that a search expects of the configurations it has not tried.
 
     Attributes:
-        outlook: what it expected when it was looked at last; None as long as that is unknown.
+        outlook: the expected improvement at the last check, 0.01 for 1 %; None while unknown.
     """
 
     def __init__(self) -> None:
@@ -19,15 +20,15 @@ class Patience:
         self._low, self._looked = 0, 0
 
     def due(self, trials: int) -> bool:
-        """Whether it is time to look again, after so many trials."""
+        """Whether the next check is due at this number of trials."""
         return not self.over and trials >= self._looked + EVERY
 
     def look(self, trials: int, outlook: float | None) -> None:
-        """Takes note of the outlook after so many trials."""
+        """Records the outlook at this number of trials."""
         self._looked, self.outlook = trials, outlook
         self._low = 0 if outlook is None or outlook >= ENOUGH else self._low + 1
 
     @property
     def over(self) -> bool:
-        """Whether the rest is not worth it."""
+        """Whether the search should stop."""
         return self._low >= LOOKS

@@ -1,4 +1,4 @@
-"""Making a study without Optuna's announcements."""
+"""Optuna studies, created without Optuna's log messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optuna.storages import BaseStorage
 def study_of(
     name: str, storage: BaseStorage | None = None, sampler: BaseSampler | None = None
 ) -> optuna.Study:
-    """The study of that name, made if there is none; in memory if there is no storage."""
+    """The study of that name, created if necessary; in memory without a storage."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
