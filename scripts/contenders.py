@@ -117,7 +117,7 @@ class RestrictedGemm(GemmTunable):
 
 
 def run_autotune(contest: Contest, seed: int, folder: Path) -> Trace:
-    """Runs autotune."""
+    """Runs autotune and traces its best configurations."""
     began = time()
     clock = Clock(began)
     named: dict[str, Sampler] = {name: name for name in get_args(Sampler)}
@@ -244,10 +244,10 @@ def row(trace: Trace, judged: Mapping[Config, float]) -> dict[str, Any]:
     }
 
 
-def table(made: Mapping[str, Any]) -> Table:
+def table(content: Mapping[str, Any]) -> Table:
     """A row for each run."""
-    best = made["best"]
-    shown = Table(title=f"{made['problem']}: best known {best['us']:.2f} us", box=None)
+    best = content["best"]
+    shown = Table(title=f"{content['problem']}: best known {best['us']:.2f} us", box=None)
     shown.add_column("tuner", no_wrap=True)
     spans = [f"{within:.0%}" for within in WITHIN]
     for header in (
@@ -256,7 +256,7 @@ def table(made: Mapping[str, Any]) -> Table:
         "of the\nbest",
     ):
         shown.add_column(header, justify="right", no_wrap=True)
-    for run in made["rows"]:
+    for run in content["rows"]:
         reached = [run["within"][span] or {} for span in spans]
         shown.add_row(
             run["tuner"],

@@ -44,7 +44,7 @@ from autotune.runners.base import Measurement
 from autotune.runners.recording import Recording
 
 SAMPLE = 100.0
-"""Weight of a shape in measurements, however many it has: they are not independent."""
+"""Measurements that a shape counts as, however many it has: they are not independent."""
 
 COEFFICIENT, TRAIT, SHAPE = 0.7, 0.15, 0.05
 """Prior standard deviations of logarithms: of a coefficient, of a trait's factor, of the error
@@ -81,12 +81,12 @@ class Sample:
     @classmethod
     def of(cls, recording: Recording) -> Sample:
         """The configurations of a recording that ran, with their real resources."""
-        ran = [
+        rows = [
             (completed(row.config, recording), row.resources, row.outcome.time_us)
             for row in recording.rows
             if isinstance(row.outcome, Measurement)
         ]
-        configs, resources, measured = zip(*ran, strict=True)
+        configs, resources, measured = zip(*rows, strict=True)
         load = Load.of(configs, recording.problem, recording.device, resources)
         times = np.array(measured)
         # Every shape counts the same; a configuration that takes twice as long counts half.

@@ -54,7 +54,7 @@ def main(
     if out:
         import torch
 
-        made = {
+        content = {
             **provenance(
                 torch.cuda.get_device_name(),
                 local.driver_version(),
@@ -67,7 +67,7 @@ def main(
             "calls": CALLS,
             "us": rows,
         }
-        out.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def calls(problem: Problem) -> dict[str, Call]:

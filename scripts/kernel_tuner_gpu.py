@@ -205,7 +205,7 @@ def instance(kernel: Kernel, config: Config) -> Instance:
 
 
 class OptIn(BenchmarkObserver):  # type: ignore[misc]
-    """Allows the kernel to be timed its dynamic shared memory."""
+    """Allows the kernel that is timed its dynamic shared memory."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -260,8 +260,8 @@ def measured(cache: Path) -> list[dict[str, Any]]:
     """Kernel Tuner's measurements in order, also of an interrupted run."""
     if not cache.exists():
         return []
-    made = kernel_tuner.util.read_cache(str(cache), open_cache=False)
-    return [*made["cache"].values()]
+    content = kernel_tuner.util.read_cache(str(cache), open_cache=False)
+    return [*content["cache"].values()]
 
 
 def _constant(name: str) -> str:

@@ -121,11 +121,11 @@ def main(
         judged = judge(
             contest, target.runner, finalists(traces, recordings or [], chosen), Path(folder)
         )
-        made = results(contest, target, traces, judged, commit)
+        content = results(contest, target, traces, judged, commit)
     path = out / f"live-{problem.slug}.json"
     out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(made, indent=1, allow_nan=False) + "\n")
-    SHOWN.print(table(made))
+    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    SHOWN.print(table(content))
 
 
 def kept(texts: Sequence[str]) -> dict[str, frozenset[str]]:
@@ -200,7 +200,7 @@ def finalists(
 def judge(
     contest: Contest, runner: Runner, configs: Sequence[Config], folder: Path
 ) -> dict[Config, float]:
-    """The time of each correct configuration, in microseconds, interleaved by our runner."""
+    """The time of each correct configuration in microseconds, timed interleaved."""
     compiled = partial(compile, cache=folder)
     ready = [
         candidate
@@ -262,10 +262,10 @@ def rehearse(contest: Contest, device: Device) -> None:
         )
     first = candidates.ranked[0]
     launch = registry.plan(first, contest.problem).main
-    made = compile(launch.template, device.arch, cache=None)
+    program = compile(launch.template, device.arch, cache=None)
     SHOWN.print(f"{OURS} would begin with {first}", markup=False)
-    if isinstance(made, CompileFailure):
-        raise AutotuneError(f"{first}: {made.reason}")
+    if isinstance(program, CompileFailure):
+        raise AutotuneError(f"{first}: {program.reason}")
 
     import kernel_tuner_gpu as gpu
 

@@ -89,8 +89,8 @@ def recorded(
         write(out, rich[0].device, rows)
     if fit:
         source = f"scripts/left_out.py, {len(rows)} problems recorded on {rich[0].device.name}"
-        made = {"source": source, "losses": fitted(rows, models)}
-        losses.write_text(json.dumps(made, indent=1) + "\n")
+        content = {"source": source, "losses": fitted(rows, models)}
+        losses.write_text(json.dumps(content, indent=1) + "\n")
 
 
 @app.command()
@@ -242,7 +242,7 @@ def against_tuned(
 
 
 def timed(answer: Answer, record: Record, target: Target) -> tuple[float | None, float]:
-    """Times in us of the answer, None if it fails, and of the record's best, interleaved."""
+    """Interleaved times of the answer (None if it fails) and of the record's best, in us."""
     best = record.best
     if answer.config == best.config:
         return best.measurement.time_us, best.measurement.time_us

@@ -52,7 +52,7 @@ def geomean(ratios: Sequence[float]) -> float:
 
 
 def line(row: Row) -> str:
-    """Such as `300x4096x4096:bf16:nt  nearest 0.974, expected 0.952`."""
+    """A row in one line, such as `300x4096x4096:bf16:nt  nearest 0.974, expected 0.952`."""
     expected = "" if row.expected is None else f", expected {1 / (1 + row.expected):.3f}"
     return f"{row.problem:28} {row.how:9} {row.ratio:.3f}{expected}; lookup {row.lookup_s:.2f} s"
 
@@ -76,11 +76,11 @@ def show(rows: Sequence[Row]) -> None:
 def write(path: Path, device: Device, rows: Sequence[Row]) -> None:
     """Writes the rows with their summary."""
     ratios, origin = [row.ratio for row in rows], targets.here()
-    made = {
+    content = {
         **provenance(device.name, origin.driver, origin.compiler),
         "source": origin.source,
         "rows": [asdict(row) for row in rows],
         "geomean": geomean(ratios),
         "worst": min(ratios),
     }
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -145,7 +145,7 @@ def main(
             }
         )
         SHOWN.print(f"{problem}: {shown(rows[-1])}")
-    made = {
+    content = {
         **{name: end[name] for name in ("device", "driver")},
         "toolkit": end["compiler"],
         "commit": commit,
@@ -155,8 +155,8 @@ def main(
         "median": {kind: medians([row[kind] for row in rows]) for kind in ("cold", "warm")},
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / "live.json").write_text(json.dumps(made, indent=1) + "\n")
-    SHOWN.print(table(made["median"]))
+    (out / "live.json").write_text(json.dumps(content, indent=1) + "\n")
+    SHOWN.print(table(content["median"]))
 
 
 def run(problem: Problem, budget: float, seed: int, cache: Path) -> Run:

@@ -36,7 +36,7 @@ def provenance(
 
 
 def of_recordings(recordings: Sequence[Recording], commit: str = "") -> dict[str, str]:
-    """The fields of what is computed from recordings; values that differ are joined."""
+    """The fields of a result computed from recordings; different values are joined."""
 
     def joined(values: Sequence[str]) -> str:
         return ", ".join(dict.fromkeys(values))

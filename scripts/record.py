@@ -77,7 +77,7 @@ def main(
             if with_ladder:
                 chosen += without(steps(problem), (*chosen, *recorded))
             task = progress.add_task(text, completed=len(rows), total=len(rows) + len(chosen))
-            made = record(
+            sweep = record(
                 problem,
                 target.runner,
                 chosen,
@@ -89,7 +89,7 @@ def main(
             )
             if extend:
                 left_of(path).unlink(missing_ok=True)
-        print(summary(made.rows, made.baseline))
+        print(summary(sweep.rows, sweep.baseline))
 
 
 def serving(problem: Problem, family: str) -> tuple[str, ...]:

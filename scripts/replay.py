@@ -155,7 +155,7 @@ def done(tasks: Sequence[Task], jobs: int) -> Iterator[Run]:
 
 
 def run(task: Task) -> Run:
-    """One run of a method."""
+    """Runs a method on its space."""
     space = spaces.load(task.path, task.blind)
     seen = space.drawn(Random(task.seed))
     name = task.method.removeprefix(KERNEL_TUNER)
@@ -188,7 +188,7 @@ def search_of(space: Space, sampler: str, seed: int) -> Search:
 
 
 def searched(space: Space, task: Task, seen: dict[Config, Outcome]) -> tuple[list[Trial], float]:
-    """The trials of our search, and the seconds it took to choose."""
+    """The trials of this package's search, and the seconds it took to choose."""
     search = search_of(space, task.method, task.seed)
     trials: list[Trial] = []
     in_flight: list[Config] = []
@@ -236,7 +236,7 @@ class RetimedLeader:
 
     @classmethod
     def of(cls, space: Space, config: Config, random: Random) -> RetimedLeader:
-        """Times a configuration again that ran before."""
+        """The configuration with its second time."""
         outcome = space.again(config, random, ROUNDS)
         assert isinstance(outcome, Measurement)
         return cls(config, outcome, space.resources.get(config, UNKNOWN))

@@ -77,7 +77,7 @@ class Finals:
 
 
 def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: Ceilings) -> Row:
-    """The row of one shape; times in microseconds, ratios above 1 where ours is faster."""
+    """The row of one shape; times in microseconds; ratios above 1 if the winner is faster."""
     ours, cublas = finals.ours, finals.cublas
     roofline_us = 1e6 * max(problem.flops / most.flops, problem.bytes / most.bytes)
     cublas_us, cublas_cold_us = (cublas.time_us, cublas.cold_us) if cublas else (None, None)

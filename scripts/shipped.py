@@ -177,11 +177,14 @@ def tune_at(problem: Problem, places: Places, store: Store, options: Options) ->
 
 
 def line(record: Record, seconds: float) -> str:
-    """Such as `16x4096x4096:bf16:nt  7.51 us, cuBLAS 8.95 us: 1.192  (3.1 s, 120 trials)`."""
+    """A record in one line.
+
+    Such as `16x4096x4096:bf16:nt  7.51 us, cuBLAS 8.95 us: 1.192  (3.1 s, 120 trials)`.
+    """
     ours, theirs = record.best.measurement.time_us, record.baseline
     beside = f", cuBLAS {theirs.time_us:.2f} us: {theirs.time_us / ours:.3f}" if theirs else ""
-    made = f"({seconds:.1f} s, {record.provenance.trials} trials)"
-    return f"{record.problem!s:28} {ours:9.2f} us{beside}  {made}"
+    effort = f"({seconds:.1f} s, {record.provenance.trials} trials)"
+    return f"{record.problem!s:28} {ours:9.2f} us{beside}  {effort}"
 
 
 if __name__ == "__main__":

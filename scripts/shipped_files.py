@@ -1,4 +1,4 @@
-"""The files of shipped records: records from recordings, rounding, and a file that grows."""
+"""Shipped records: made from recordings, rounded and collected in a bundle."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def record_of(recording: Recording, *, most: int = 10) -> Record | None:
 
 
 def rounded(record: Record, digits: int = DIGITS) -> Record:
-    """The record with times, spreads, errors and shares rounded to so many significant digits."""
+    """The record with times, spreads, errors and shares rounded to `digits` digits."""
     entries = tuple(
         replace(
             entry,
@@ -73,7 +73,7 @@ def rounded(record: Record, digits: int = DIGITS) -> Record:
 
 
 def table(records: Iterable[Record]) -> Table:
-    """cuBLAS's time over ours, by precision."""
+    """A row for each precision: cuBLAS's times over those of the records."""
     ratios: dict[str, list[float]] = {}
     for record in records:
         if record.baseline is not None:

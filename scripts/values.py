@@ -217,7 +217,7 @@ def to_markdown(judged: Sequence[Worth], shapes: int) -> str:
 
 
 def _names(judged: Sequence[Worth]) -> list[str]:
-    """`family parameter` where it changes, else nothing."""
+    """`family parameter` in the first row of each parameter, else empty."""
     names = [f"{worth.family} {worth.parameter}" for worth in judged]
     return ["" if index and name == names[index - 1] else name for index, name in enumerate(names)]
 

@@ -161,14 +161,14 @@ def test_final_round_times_only_correct_kernels(
 def test_results_have_provenance() -> None:
     rules, times = contest(), {config(1): 120.0, config(2): 100.0}
     target = Target(FakeRunner(time_of), ORIGIN)
-    made = live.results(rules, target, [trace_of(1, 2)], times, "5eed")
-    assert json.loads(json.dumps(made)) == made
+    content = live.results(rules, target, [trace_of(1, 2)], times, "5eed")
+    assert json.loads(json.dumps(content)) == content
     fields = ("device", "driver", "toolkit", "commit", "evidence", "problem")
-    assert [made[name] for name in fields] == [
+    assert [content[name] for name in fields] == [
         *(H100.name, "13.0", "NVRTC 13.5", "5eed", "measured", str(PROBLEM))
     ]
-    assert made["best"] == {"config": str(config(2)), "us": 100.0}
-    assert contenders.table(made).row_count == 1
+    assert content["best"] == {"config": str(config(2)), "us": 100.0}
+    assert contenders.table(content).row_count == 1
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_results_have_provenance() -> None:
 def test_unknown_tuner_is_a_usage_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     app = Typer()
     app.command()(live.main)
-    ran = CliRunner().invoke(app, [str(tmp_path), "8x8x8", "--device", "h100", *words])
-    assert ran.exit_code == 2
+    result = CliRunner().invoke(app, [str(tmp_path), "8x8x8", "--device", "h100", *words])
+    assert result.exit_code == 2
 
 
 # The tests below need Kernel Tuner.
@@ -196,17 +196,21 @@ def test_kernel_tuner_launches_the_same_grid(gpu: Any) -> None:
     configs = kept()
     kernel = gpu.Kernel(PROBLEM, configs)
     for config in configs[::17]:
-        made, launch = gpu.instance(kernel, config), registry.plan(config, PROBLEM).main
-        assert (made.grid, made.threads, made.shared) == (launch.grid, launch.block, launch.shared)
+        instance, launch = gpu.instance(kernel, config), registry.plan(config, PROBLEM).main
+        assert (instance.grid, instance.threads, instance.shared) == (
+            launch.grid,
+            launch.block,
+            launch.shared,
+        )
 
 
 def test_source_defines_the_template_constants(gpu: Any) -> None:
     configs = kept()
-    made = gpu.instance(gpu.Kernel(PROBLEM, configs), configs[0])
+    instance = gpu.instance(gpu.Kernel(PROBLEM, configs), configs[0])
     arguments = registry.plan(configs[0], PROBLEM).main.template.arguments
-    assert made.name == f"simt<{', '.join(f'CHOSEN_{name}' for name, _ in arguments)}>"
+    assert instance.name == f"simt<{', '.join(f'CHOSEN_{name}' for name, _ in arguments)}>"
     lines = [f"constexpr int CHOSEN_{name} = {value};" for name, value in arguments]
-    assert made.source.splitlines()[: len(lines)] == lines
+    assert instance.source.splitlines()[: len(lines)] == lines
 
 
 def test_kernel_tuner_sees_exactly_the_contest(gpu: Any) -> None:
@@ -334,6 +338,6 @@ def test_rehearsal_needs_no_gpu(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
     app = Typer()
     app.command()(live.main)
     words = [str(tmp_path), PROBLEM.shape, "--device", "h100", "--dry-run"]
-    ran = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert ran.exit_code == 0, ran.output
-    assert f"sees {len(legal.configs)} configurations" in " ".join(ran.output.split())
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert f"sees {len(legal.configs)} configurations" in " ".join(result.output.split())

@@ -11,8 +11,8 @@ from support.sample_recording import recorded
 
 
 def test_provenance_has_the_five_fields() -> None:
-    made = provenance.provenance("H100", "13.0", "NVRTC 13.0", commit="abc", date="2026-11-21")
-    assert made == {
+    fields = provenance.provenance("H100", "13.0", "NVRTC 13.0", commit="abc", date="2026-11-21")
+    assert fields == {
         "device": "H100",
         "driver": "13.0",
         "toolkit": "NVRTC 13.0",
@@ -24,14 +24,14 @@ def test_provenance_has_the_five_fields() -> None:
 def test_no_field_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    made = provenance.provenance(None, "", None)
-    assert [made[name] for name in provenance.FIELDS[:4]] == [provenance.UNKNOWN] * 4
-    assert made["date"].startswith("20")
+    fields = provenance.provenance(None, "", None)
+    assert [fields[name] for name in provenance.FIELDS[:4]] == [provenance.UNKNOWN] * 4
+    assert fields["date"].startswith("20")
 
 
 def test_provenance_joins_the_values_of_recordings() -> None:
     first = recorded()
     second = replace(first, origin=replace(first.origin, driver="99.0"), date="2099-01-01")
-    made = provenance.of_recordings([first, second], "abc")
-    assert made["driver"] == f"{first.origin.driver}, 99.0"
-    assert (made["device"], made["date"]) == (first.device.name, "2099-01-01")
+    fields = provenance.of_recordings([first, second], "abc")
+    assert fields["driver"] == f"{first.origin.driver}, 99.0"
+    assert (fields["device"], fields["date"]) == (first.device.name, "2099-01-01")

@@ -168,9 +168,9 @@ def task(path: Path, method: str = "random", window: int = 1, seed: int = 0) -> 
 @pytest.mark.parametrize("window", [1, 8])
 def test_run_tries_each_configuration_once(recording: Path, window: int) -> None:
     space = spaces.load(recording, True)
-    ran = replay.run(task(recording, window=window))
-    assert sorted(ran.tried) == sorted(map(space.share, space.configs))
-    assert ran.chosen[-1] == pytest.approx(1.0)
+    result = replay.run(task(recording, window=window))
+    assert sorted(result.tried) == sorted(map(space.share, space.configs))
+    assert result.chosen[-1] == pytest.approx(1.0)
 
 
 def test_equal_seeds_give_equal_runs(recording: Path) -> None:
@@ -188,17 +188,17 @@ def run(*words: object) -> Result:
 
 def test_prints_rows_and_writes_provenance(recording: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out.json"
-    ran = run(
+    result = run(
         *(recording, "--sampler", "tpe", "--sampler", "random", "--seeds", 3, "--jobs", 1),
         *("--evaluations", 20, "--json", out, "--commit", "5eed"),
     )
-    assert ran.exit_code == 0, ran.output
-    made = json.loads(out.read_text())
-    assert [row["method"] for row in made["rows"]] == ["tpe", "random"]
-    assert {row["runs"] for row in made["rows"]} == {3}
-    assert made["optimum_us"] == FASTEST_US
+    assert result.exit_code == 0, result.output
+    content = json.loads(out.read_text())
+    assert [row["method"] for row in content["rows"]] == ["tpe", "random"]
+    assert {row["runs"] for row in content["rows"]} == {3}
+    assert content["optimum_us"] == FASTEST_US
     fields = ("problem", "device", "driver", "toolkit", "commit", "evaluations")
-    assert [made[name] for name in fields] == [
+    assert [content[name] for name in fields] == [
         *("256x256x256:f32:nn", "NVIDIA H100 80GB HBM3", "13.0", "NVRTC 13.5", "5eed", 20)
     ]
 
@@ -210,8 +210,8 @@ def test_runs_in_processes_equal_runs_in_sequence(recording: Path) -> None:
 
 @pytest.mark.parametrize("words", [("--sampler", "magic"), ("--kernel-tuner", "magic")])
 def test_unknown_method_is_a_usage_error(recording: Path, words: tuple[str, ...]) -> None:
-    ran = run(recording, *words)
-    assert ran.exit_code == 2
+    result = run(recording, *words)
+    assert result.exit_code == 2
 
 
 def test_invalid_file_is_a_usage_error(tmp_path: Path) -> None:
@@ -223,9 +223,9 @@ def test_missing_kernel_tuner_names_the_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "kernel_tuner", None)
     monkeypatch.delitem(sys.modules, "kernel_tuner_replay", raising=False)
-    ran = run(recording, "--kernel-tuner", "random_sample")
-    assert ran.exit_code == 2
-    assert "pip install --group compare" in " ".join(ran.output.split())
+    result = run(recording, "--kernel-tuner", "random_sample")
+    assert result.exit_code == 2
+    assert "pip install --group compare" in " ".join(result.output.split())
 
 
 @pytest.fixture
@@ -285,6 +285,6 @@ def test_equal_seeds_give_equal_kernel_tuner_runs(theirs: Any, recording: Path) 
 @pytest.mark.usefixtures("theirs")
 def test_strategy_has_its_own_row(recording: Path) -> None:
     words = ("--kernel-tuner", "random_sample", "--seeds", 2, "--jobs", 1)
-    ran = run(recording, *words, "--evaluations", 10)
-    assert ran.exit_code == 0, ran.output
-    assert "kernel-tuner:random_sample" in ran.output
+    result = run(recording, *words, "--evaluations", 10)
+    assert result.exit_code == 0, result.output
+    assert "kernel-tuner:random_sample" in result.output

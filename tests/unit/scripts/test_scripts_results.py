@@ -39,14 +39,14 @@ def fast(ratio: float, layout: str = "nn", m: int = 64) -> Row:
 
 
 def test_ratios_are_cublas_time_over_ours() -> None:
-    made = row()
-    assert (made["ratio"], made["cold"]["ratio"]) == (1.3, 1.25)
+    shape_row = row()
+    assert (shape_row["ratio"], shape_row["cold"]["ratio"]) == (1.3, 1.25)
 
 
 def test_cublaslt_uses_its_best_hot_and_cold_results() -> None:
-    made = row()
-    assert (made["ratio_lt"], made["cold"]["ratio_lt"]) == (1.2, 1.2)
-    assert (made["cublaslt_us"], made["cold"]["cublaslt_us"]) == (2400.0, 2520.0)
+    shape_row = row()
+    assert (shape_row["ratio_lt"], shape_row["cold"]["ratio_lt"]) == (1.2, 1.2)
+    assert (shape_row["cublaslt_us"], shape_row["cold"]["cublaslt_us"]) == (2400.0, 2520.0)
 
 
 def test_row_has_the_relative_errors() -> None:
@@ -75,8 +75,12 @@ def test_baseline_of_tf32x3_is_fp32() -> None:
 
 
 def test_untimed_values_are_null() -> None:
-    made = row(finals=Finals(OURS))
-    assert (made["ratio"], made["ratio_lt"], made["reference_error"]) == (None, None, None)
+    shape_row = row(finals=Finals(OURS))
+    assert (shape_row["ratio"], shape_row["ratio_lt"], shape_row["reference_error"]) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_row_survives_json_and_names_its_problem() -> None:
@@ -107,8 +111,8 @@ def test_tensor_core_ceilings_are_peak_and_measured_copy(compute: str) -> None:
 
 
 def test_summary_has_the_worst_shape_and_wins() -> None:
-    made = results.summary([fast(2.0), fast(1.5, m=65)])
-    assert (made["worst_shape"], made["families"]) == ("65x64x64", {"tiled": 2})
+    summary = results.summary([fast(2.0), fast(1.5, m=65)])
+    assert (summary["worst_shape"], summary["families"]) == ("65x64x64", {"tiled": 2})
 
 
 def test_early_suite_without_precisions_is_read() -> None:
@@ -120,10 +124,10 @@ def test_early_suite_without_precisions_is_read() -> None:
 
 
 def test_summary_has_geometric_mean_and_worst() -> None:
-    made = results.summary([fast(1.0), fast(4.0)])
-    assert (made["geomean"], made["worst"]) == (pytest.approx(2.0), pytest.approx(1.0))
-    assert made["cold"] == {"geomean": pytest.approx(2.0), "worst": 2.0}
-    assert made["cublaslt"]["geomean"] is None
+    summary = results.summary([fast(1.0), fast(4.0)])
+    assert (summary["geomean"], summary["worst"]) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert summary["cold"] == {"geomean": pytest.approx(2.0), "worst": 2.0}
+    assert summary["cublaslt"]["geomean"] is None
 
 
 def test_summary_has_the_largest_error_ratio() -> None:
@@ -158,9 +162,9 @@ def test_sheet_ignores_rows_of_another_origin(tmp_path: Path, origin: dict[str, 
 
 
 def test_file_has_its_provenance(tmp_path: Path) -> None:
-    made = sheet(tmp_path / "out.json")
-    made.add(SQUARE, record(), row())
-    written = json.loads(made.path.read_text())
+    suite_sheet = sheet(tmp_path / "out.json")
+    suite_sheet.add(SQUARE, record(), row())
+    written = json.loads(suite_sheet.path.read_text())
     assert {name: written[name] for name in ("driver", "toolkit", "commit", "source", "date")} == {
         "driver": "13.0",
         "toolkit": "NVRTC 13.0",

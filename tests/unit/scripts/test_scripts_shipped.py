@@ -84,9 +84,9 @@ def test_file_holds_the_tuned_records(tmp_path: Path) -> None:
 
 def test_recorded_problems_are_skipped(tmp_path: Path) -> None:
     run(tmp_path / "made.jsonl.gz")
-    made = (tmp_path / "made.jsonl.gz").read_bytes()
+    before = (tmp_path / "made.jsonl.gz").read_bytes()
     assert "1 of 1 problems are there already" in run(tmp_path / "made.jsonl.gz").output
-    assert (tmp_path / "made.jsonl.gz").read_bytes() == made
+    assert (tmp_path / "made.jsonl.gz").read_bytes() == before
 
 
 def test_records_of_other_kernels_are_tuned_again(
@@ -193,9 +193,9 @@ def test_equal_seeds_draw_equal_shapes() -> None:
 def recordings(folder: Path) -> Path:
     """Recordings of three problems with different fastest configurations."""
     for size in (128, 256, 512):
-        made = sample_recording.recorded()
-        made = replace(made, problem=Problem(size, size, size))
-        made.save(path_of(folder.name, made.problem, folder.parent))
+        recording = sample_recording.recorded()
+        recording = replace(recording, problem=Problem(size, size, size))
+        recording.save(path_of(folder.name, recording.problem, folder.parent))
     return folder
 
 
@@ -255,9 +255,9 @@ def test_record_in_the_file_has_its_device(tmp_path: Path) -> None:
 def test_bundled_recordings_keep_their_origin(tmp_path: Path) -> None:
     out = tmp_path / "suites.jsonl.gz"
     bundle_recordings.main(recordings(tmp_path / "sizes"), out)
-    made = bundle.loads(out.read_bytes()).records
-    assert [record.problem.m for record in made] == [128, 256, 512]
-    assert {record.provenance.source for record in made} == {
+    records = bundle.loads(out.read_bytes()).records
+    assert [record.problem.m for record in records] == [128, 256, 512]
+    assert {record.provenance.source for record in records} == {
         sample_recording.recorded().origin.source
     }
 

@@ -56,8 +56,8 @@ def run(out: Path, *options: object, shapes: tuple[str, ...] = (SHAPE,)) -> Resu
 
 
 def rows(out: Path, name: str = "suite-f32") -> list[dict[str, Any]]:
-    made = json.loads((out / f"{name}.json").read_text())
-    return list(made["rows"])
+    content = json.loads((out / f"{name}.json").read_text())
+    return list(content["rows"])
 
 
 def test_suite_has_27_shapes() -> None:
@@ -106,8 +106,8 @@ def test_file_name_can_be_set(tmp_path: Path) -> None:
 
 
 def test_ceiling_is_for_one_precision(tmp_path: Path) -> None:
-    ran = run(tmp_path, "--compute", "f32", "--compute", "tf32", "--flops", 1e12)
-    assert ran.exit_code == 2
+    result = run(tmp_path, "--compute", "f32", "--compute", "tf32", "--flops", 1e12)
+    assert result.exit_code == 2
 
 
 def test_row_has_the_winner_and_cublas(tmp_path: Path) -> None:
@@ -129,18 +129,18 @@ def test_existing_rows_are_not_tuned_again(tmp_path: Path) -> None:
 def test_again_tunes_existing_rows_again(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out)
-    made = json.loads((out / "suite-f32.json").read_text())
-    made["rows"][0]["config"] = "of yesterday"
-    (out / "suite-f32.json").write_text(json.dumps(made))
+    content = json.loads((out / "suite-f32.json").read_text())
+    content["rows"][0]["config"] = "of yesterday"
+    (out / "suite-f32.json").write_text(json.dumps(content))
     run(out, "--again")
     assert [row["config"] for row in rows(out)] == [str(FASTEST)]
 
 
 def test_failing_shape_leaves_the_others(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    ran = run(out, shapes=("5x5x5", SHAPE))
-    assert (ran.exit_code, len(rows(out))) == (1, 1)
-    assert "no result: 5x5x5" in ran.output
+    result = run(out, shapes=("5x5x5", SHAPE))
+    assert (result.exit_code, len(rows(out))) == (1, 1)
+    assert "no result: 5x5x5" in result.output
 
 
 def test_every_trial_is_kept(tmp_path: Path) -> None:

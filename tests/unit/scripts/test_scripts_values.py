@@ -101,14 +101,14 @@ def run(*words: object) -> Result:
 def test_main_reads_recordings_and_writes_both_files(tmp_path: Path) -> None:
     recorded().save(path_of("trials", PROBLEM, tmp_path))
     json_file, markdown = tmp_path / "out.json", tmp_path / "out.md"
-    ran = run(tmp_path / "trials", "--json", json_file, "--markdown", markdown)
-    assert ran.exit_code == 0, ran.output
-    made = json.loads(json_file.read_text())
-    assert (made["device"], made["date"]) == (recorded().device.name, recorded().date)
-    assert all(made[name] for name in ("driver", "toolkit", "commit"))
-    winners = {(value["parameter"], value["value"]) for value in made["values"] if value["wins"]}
+    result = run(tmp_path / "trials", "--json", json_file, "--markdown", markdown)
+    assert result.exit_code == 0, result.output
+    content = json.loads(json_file.read_text())
+    assert (content["device"], content["date"]) == (recorded().device.name, recorded().date)
+    assert all(content[name] for name in ("driver", "toolkit", "commit"))
+    winners = {(value["parameter"], value["value"]) for value in content["values"] if value["wins"]}
     assert winners == {("family", "simt"), *FASTEST.params}
-    assert len(markdown.read_text().splitlines()) == len(made["values"]) + 4
+    assert len(markdown.read_text().splitlines()) == len(content["values"]) + 4
 
 
 def test_folder_without_recordings_is_a_usage_error(tmp_path: Path) -> None:
