@@ -50,7 +50,7 @@ class Exchange:
 
     @property
     def capsule(self) -> Any:
-        """`__dlpack_c_exchange_api__`."""
+        """The capsule for `__dlpack_c_exchange_api__`."""
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
         new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

@@ -63,7 +63,7 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A tensor that a model learns."""
+    """A trainable tensor."""
 
 
 class FakeTorch(ModuleType):
@@ -159,7 +159,7 @@ class FakeCuPy(ModuleType):
 
 
 class GPUArray(Interface):
-    """PyCUDA's array."""
+    """A `pycuda.gpuarray.GPUArray`."""
 
     def __init__(self, host: Any, allocator: str = "mem_alloc") -> None:
         super().__init__(host, stream=None)

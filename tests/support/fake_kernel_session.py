@@ -25,17 +25,17 @@ F4 = np.float32
 
 
 class Error(Exception):
-    """PyCUDA's."""
+    """The error class of the fake PyCUDA."""
 
 
 class Pointers:
-    """The arrays that a kernel gets, with the memory around them."""
+    """The array arguments of a kernel, with the memory around them."""
 
     def __init__(self, values: Mapping[str, int | float], floats: int) -> None:
         self._values, self._floats = values, floats
 
     def __call__(self, place: int, before: int = 0, behind: int = 0) -> NDArray[np.float32]:
-        """The floats of an argument, with `before` and `behind` more around it."""
+        """The floats of an argument, with `before` and `behind` further ones around it."""
         address = int(self._values[f"argument {place}"]) - 4 * before
         count = before + self._floats + behind
         memory = (ctypes.c_float * count).from_address(address)
@@ -43,7 +43,7 @@ class Pointers:
 
 
 class Event:
-    """RequestReceived at a time that is the number of runs until then, in milliseconds."""
+    """An event; every run between two events counts as 250 microseconds."""
 
     def __init__(self, runs: int) -> None:
         self.runs = runs
@@ -57,7 +57,7 @@ class FakeSession:
 
     Attributes:
         kernels: the kernels by a configuration's `act`, or its THREADS.
-        log: what happened, in order.
+        log: runs and timings, in order.
     """
 
     device = H100

@@ -44,10 +44,10 @@ class FakeRunner:
         rematched: configurations in the order of `rematch`.
 
     Args:
-        outcome: of `measure`.
-        again: of `rematch`; by default the same.
+        outcome: the outcome of `measure` for a configuration.
+        again: the outcome of `rematch`; by default the same.
         known: the only configurations that can be measured; None for any.
-        evidence: what the times rest on.
+        evidence: the evidence of the times.
         device: the device.
     """
 

@@ -1,4 +1,4 @@
-"""The cases that `host_cuda` runs: a launch plan with its operands, and what must come out."""
+"""The cases that `host_cuda` runs: a launch plan with its operands, and the exact result."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class HostFault(AssertionError):
 
 @dataclass(frozen=True)
 class Case:
-    """One multiplication: the plan, the alignment that it is for, and its operands.
+    """A GEMM to run: its plan, the alignment it needs, and its operands.
 
-    `a` and `b` have the shapes in which they are stored, (k, m) for a transposed A; with a third
-    axis in front they are a batch, of one matrix if all products share it. Elements are of the
-    problem's types, as `stored` gives them. Each operand is put at exactly the alignment that the
-    plan counts on, with rows `leading_dimensions` and matrices `strides` apart.
+    `a` and `b` have their stored shapes, (k, m) for a transposed A. A batch has a third axis in
+    front, of length 1 if all its problems share the operand. Elements have the problem's types, as
+    `stored` gives them. Each operand has exactly the alignment that the plan requires; its rows are
+    `leading_dimensions` apart and its matrices `strides`.
     """
 
     problem: Problem
@@ -64,10 +64,10 @@ def case_of(
 ) -> Case:
     """A case of normal random operands.
 
-    `padding` is how many more elements there are in each row of A, B and C, `gaps` how many between
-    their matrices, `offsets` how many elements past an aligned address they start; all of the batch
-    share the operands named in `shared`. The plan counts on as much alignment as that allows. At
-    beta = 0, C is NaN.
+    `padding` is the number of elements after each row of A, B and C, `gaps` the number between
+    their matrices, `offsets` the number between an aligned address and their start. A batch shares
+    the operands named in `shared`. The plan uses all alignment that this leaves. At beta = 0, C is
+    NaN.
     """
     dense = problem.leading_dimensions
     lda, ldb, ldc = (ld + extra for ld, extra in zip(dense, padding, strict=True))
@@ -95,8 +95,10 @@ def random_case(
     beta: float = 0.0,
     strides: tuple[int, int, int] = (0, 0, 0),
 ) -> Case:
-    """A case of normal random operands for `plan`; all of a batch share an operand of stride 0.
-    At beta = 0, C is NaN."""
+    """A case of normal random operands for `plan`; a batch shares the operands of stride 0.
+
+    At beta = 0, C is NaN.
+    """
     random = np.random.default_rng(0)
 
     def matrices(stride: int, rows: int, columns: int, element: str) -> Matrix:
@@ -138,7 +140,7 @@ def stored(values: NDArray[np.float32], element: str) -> Matrix:
 
 
 def numbers(matrix: Matrix) -> NDArray[np.float64]:
-    """What is stored there, in float64."""
+    """The elements of a matrix in float64."""
     if matrix.dtype == np.uint16:
         matrix = (matrix.astype(np.uint32) << 16).view(np.float32)
     values: NDArray[np.float64] = matrix.astype(np.float64)
@@ -165,30 +167,30 @@ def expected(case: Case) -> NDArray[np.float64]:
 
 
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each element may be off by for normal random operands."""
+    """The error allowed in each element for normal random operands."""
     problem = case.problem
     allowed = oracle.tolerance(problem, case.alpha, case.beta)
     return allowed + oracle.roundoff(problem) * np.abs(wanted)
 
 
 def name_of(template: Template) -> str:
-    """What the launcher knows a kernel instance by."""
+    """The name of a kernel instance in the launcher."""
     return f"{template.source}:{template.expression}"
 
 
 def label(case: Case) -> str:
-    """What messages call a case."""
+    """The name of a case in messages."""
     return f"{case.plan.config} on {case.problem}"
 
 
 def _matrices(memory: NDArray[Any], shape: tuple[int, ...], ld: int, stride: int) -> NDArray[Any]:
-    """The matrices of that shape in flat memory, rows `ld` and matrices `stride` elements apart."""
+    """Matrices in flat memory, their rows `ld` and the matrices `stride` elements apart."""
     steps = (stride, ld, 1)[-len(shape) :]
     return as_strided(memory, shape, [memory.itemsize * step for step in steps])
 
 
 def _stored(matrices: Matrix, ld: int, stride: int) -> Matrix:
-    """The matrices as they lie in memory, NaN in the gaps, ending with the last element."""
+    """The memory of the matrices up to the last element, with NaN in the gaps."""
     *batch, rows, columns = matrices.shape
     size = sum((count - 1) * stride for count in batch) + (rows - 1) * ld + columns
     memory: Matrix = np.frombuffer(b"\xff" * (size * matrices.itemsize), matrices.dtype).copy()
@@ -197,15 +199,15 @@ def _stored(matrices: Matrix, ld: int, stride: int) -> Matrix:
 
 
 def memory_of_c(case: Case) -> Matrix:
-    """C as it lies in memory before the case runs."""
+    """The memory of C before the case runs."""
     return _stored(case.c, case.leading_dimensions[2], case.strides[2])
 
 
 def c_in(after: Matrix, case: Case) -> Matrix:
-    """C in the memory `after`, once nothing in its gaps is found changed.
+    """C, read from its memory `after` the run.
 
     Raises:
-        HostFault: if something is.
+        HostFault: if the run wrote into the gaps.
     """
     before, place = memory_of_c(case), (case.c.shape, case.leading_dimensions[2], case.strides[2])
     gaps = np.full(after.size, True)
@@ -274,7 +276,7 @@ def _tensor_map(tensor: TensorMap, case: Case) -> bytes:
 
 
 def _number(value: str | float, case: Case) -> float:
-    """A number, or what one of the words for it stands for in the case."""
+    """A number of the launch, or the case's value for a symbol such as `alpha` or `lda`."""
     if not isinstance(value, str):
         return value
     symbols: dict[str, float] = {"alpha": case.alpha, "beta": case.beta}

@@ -1,16 +1,18 @@
-"""Runs launch plans on the CPU: the kernels of `cuda_src/`, compiled by the host compiler with
-AddressSanitizer and UBSan (`tests/host/cuda_host.h`, `tests/host/launcher.cpp`). Headers there that
-wrap instructions of a GPU are replaced by those of the same name in `tests/host`, which emulate
-barriers, bulk copies and tensor cores.
+"""Runs launch plans on the CPU.
 
-`build` compiles kernel instances into one program, `run` gives it cases (`host_case`), `check`
-compares their results with numpy's in float64. A case fails with a `HostFault` for an access
-outside of its buffers or its shared memory, a misaligned vector, undefined behaviour, a divergent
-barrier or shuffle, counters that are not zero again, or arguments of other types than the kernel
-takes. Missing barriers and missing waits for asynchronous copies show as NaN or wrong results:
-shared memory starts as NaN, and the threads of a block run in a new random order after each
-barrier. Bulk copies come late and in any order; who waits for something that never happens is told
-where (a deadlock). Blocks run one after the other, in a new random order at each launch.
+The host compiler builds the kernels of `cuda_src/` with AddressSanitizer and UBSan
+(`tests/host/cuda_host.h`, `tests/host/launcher.cpp`). Headers that wrap GPU instructions are
+replaced by headers of the same name in `tests/host`, which emulate barriers, bulk copies and tensor
+cores.
+
+`build` compiles kernel instances into one program, `run` runs cases (`host_cases`) in it, and
+`check` compares their results with NumPy's in float64. A case fails with a `HostFault` for an
+access outside of its buffers or its shared memory, a misaligned vector, undefined behaviour, a
+divergent barrier or shuffle, counters that are not zero again, or arguments of other types than the
+kernel takes. Missing barriers and missing waits for asynchronous copies show as NaN or wrong
+results: shared memory starts as NaN, and the threads of a block run in a new random order after
+each barrier. Bulk copies complete late and in any order; a deadlock is reported with the places
+that wait. Blocks run one after the other, in a new random order at each launch.
 """
 
 from __future__ import annotations
@@ -65,17 +67,17 @@ class Program:
 
 
 def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_SRC) -> Program:
-    """Compiles the templates, whose files lie in `sources`, and links them with the launcher.
+    """Compiles the templates of files in `sources`, and links them with the launcher.
 
-    Objects are kept in `directory` under the hash of all that went into them. Functions of the same
-    name and parameters in two files are one to the linker: they must be the same.
+    Objects are kept in `directory` under the hash of all their inputs. The linker merges functions
+    of the same name and parameters in two files: their bodies must be the same.
 
     Raises:
         subprocess.CalledProcessError: if something does not compile.
     """
     directory.mkdir(parents=True, exist_ok=True)
     headers = _headers(directory)
-    # Optimising a kernel takes longer than it saves.
+    # Compiling a kernel with optimisation takes longer than it saves.
     units = [
         *(((HOST / name).read_text(), "-O1") for name in MACHINE),
         *((unit, "-O0") for unit in _units(set(templates), sources)),
@@ -89,7 +91,7 @@ def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_S
 
 
 def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
-    """C after each case, as it is stored (`host_case.numbers` reads it), computed by one process.
+    """C after each case, as it is stored (`host_cases.numbers` reads it), computed by one process.
 
     Raises:
         HostFault: names the first case that did something illegal, and says what it did.
@@ -113,7 +115,7 @@ def run(program: Program, cases: Sequence[Case]) -> list[Matrix]:
 
 
 def check(program: Program, cases: Sequence[Case]) -> None:
-    """Runs the cases and compares each with numpy's result in float64.
+    """Runs the cases and compares each with NumPy's result in float64.
 
     Raises:
         HostFault: as `run`, or if an error is above the tolerance (or NaN).
@@ -162,7 +164,7 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
 
 
 def _headers(directory: Path) -> Path:
-    """A folder of what kernels include: from `cuda_src/include`, unless `tests/host` replaces it.
+    """A folder of the kernels' headers: from `cuda_src/include`, unless `tests/host` replaces them.
 
     They share one folder, because a header includes from its own folder first.
     """

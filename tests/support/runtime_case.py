@@ -30,7 +30,7 @@ TYPED = Config("typed")
 
 @dataclass
 class Case:
-    """A runtime whose answers and compilations the test sets and counts."""
+    """A runtime on the fake GPU; a test sets its answers, and reads its look-ups and programs."""
 
     cuda: FakeCuda = field(default_factory=FakeCuda)
     config: Config | None = NAIVE

@@ -31,7 +31,7 @@ LEGAL = 4 * 3 - 1
 
 
 def kernel(**changes: Any) -> UserKernel:
-    """The kernel, with changes of the test."""
+    """The kernel with changed fields."""
     definition: dict[str, Any] = {
         "source": SAXPY,
         "name": "saxpy",
@@ -59,7 +59,7 @@ def reference(y: Any, x: Any, a: Any, n: Any) -> Sequence[Any]:
 
 
 def work(**changes: Any) -> Workload:
-    """The call, with changes of the test."""
+    """The call with changed fields."""
     keywords: Mapping[str, Any] = {
         **{"name": "saxpy", "arguments": arguments(), "reference": reference},
         **{"rtol": None, "atol": None, **changes},
@@ -74,7 +74,7 @@ def tunable(**changes: Any) -> KernelTunable:
 
 
 class KernelRunner:
-    """Times that are shortest with the most threads and one element each.
+    """A fake runner, fastest with the most threads and one element per thread.
 
     Attributes:
         broken: outcome of configurations with a number of threads, such as `t256`.

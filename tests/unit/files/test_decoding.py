@@ -33,15 +33,20 @@ class Sample:
 
 
 def fields(**changed: object) -> dict[str, object]:
-    given = {"name": "a", "capability": [9, 0], "timings": [{"time_us": 1.5}], "params": {"bm": 64}}
-    return given | changed
+    sample = {
+        "name": "a",
+        "capability": [9, 0],
+        "timings": [{"time_us": 1.5}],
+        "params": {"bm": 64},
+    }
+    return sample | changed
 
 
-def test_a_whole_value_is_converted() -> None:
+def test_whole_value_is_converted() -> None:
     assert convert(fields(), Sample, "sample") == Sample("a", (9, 0), (Timing(1.5),), {"bm": 64})
 
 
-def test_a_whole_number_may_stand_for_a_float() -> None:
+def test_whole_number_may_stand_for_a_float() -> None:
     timing = convert({"time_us": 3}, Timing, "timing")
     assert isinstance(timing.time_us, float)
 
@@ -89,13 +94,13 @@ def test_unknown_fields_are_ignored() -> None:
         ),
     ],
 )
-def test_an_error_names_field_value_and_type(data: object, message: str) -> None:
+def test_error_names_field_value_and_type(data: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         convert(data, Sample, "sample")
     assert str(caught.value) == message
 
 
-def test_a_long_value_is_shortened() -> None:
+def test_long_value_is_shortened() -> None:
     with pytest.raises(ValueError, match=r"name is \[0, 0, .*\.\.\.; it must be a text"):
         convert(fields(name=[0] * 1000), Sample, "sample")
 
@@ -113,7 +118,7 @@ def test_a_long_value_is_shortened() -> None:
         (b"[" * 100_000, "it nests too deeply"),
     ],
 )
-def test_a_text_that_is_not_json_is_refused(text: bytes, message: str) -> None:
+def test_text_that_is_not_json_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(text)
 

@@ -76,14 +76,14 @@ def _program(template: Template) -> Program:
     return replace(program, key="abc")
 
 
-def test_a_whole_cache_has_no_faults(store: Store) -> None:
+def test_whole_cache_has_no_faults(store: Store) -> None:
     store.save(record())
     store.quarantine(H100, "a", "timeout")
     ranges.save(store.root, TUNED)
     assert [item.fault for item in inspect(store.root)] == [None] * 3
 
 
-def test_an_empty_cache_holds_nothing(store: Store) -> None:
+def test_empty_cache_holds_nothing(store: Store) -> None:
     assert inspect(store.root) == []
 
 
@@ -103,7 +103,7 @@ def test_an_empty_cache_holds_nothing(store: Store) -> None:
         ("rescued/abc.jsonl", "\xff\n", "line 1 is no JSON object"),
     ],
 )
-def test_a_broken_file_is_found_with_the_reason(
+def test_broken_file_is_found_with_the_reason(
     store: Store, name: str, text: str, fault: str
 ) -> None:
     path = store.root / name
@@ -113,7 +113,7 @@ def test_a_broken_file_is_found_with_the_reason(
     assert (item.path, str(item.fault)[: len(fault)]) == (path, fault)
 
 
-def test_a_torn_last_line_is_no_fault(store: Store) -> None:
+def test_torn_last_line_is_no_fault(store: Store) -> None:
     store.quarantine(H100, "a", "timeout")
     (path,) = store.root.glob("quarantine/*.jsonl")
     path.write_bytes(path.read_bytes() + b'{"key": "b", "rea')
@@ -174,7 +174,7 @@ def _configs(record: Record | None) -> list[Config]:
     return [entry.config for entry in record.entries]
 
 
-def test_the_best_few_are_retimed_and_the_rest_dropped(store: Store) -> None:
+def test_best_few_are_retimed_and_the_rest_dropped(store: Store) -> None:
     old = store.save(entries_of(*WIDTHS))
     new = _again(store, old).new
     assert new == store.load(H100, SMALL)
@@ -183,7 +183,7 @@ def test_the_best_few_are_retimed_and_the_rest_dropped(store: Store) -> None:
     assert [entry.measurement.time_us for entry in new.entries] == [101.0, 171.0, 251.0]
 
 
-def test_the_new_record_states_origin_and_baseline(store: Store) -> None:
+def test_new_record_states_origin_and_baseline(store: Store) -> None:
     new = _again(store, store.save(entries_of(*WIDTHS))).new
     assert new is not None
     made = new.provenance
@@ -196,7 +196,7 @@ def test_the_new_record_states_origin_and_baseline(store: Store) -> None:
     assert new.baseline == Measurement(90.0)
 
 
-def test_the_old_record_is_kept_beside(store: Store) -> None:
+def test_old_record_is_kept_beside(store: Store) -> None:
     old = store.save(entries_of(*WIDTHS))
     _again(store, old)
     path = store.path(H100, SMALL)
@@ -218,21 +218,21 @@ def _wrong_at(*widths: int) -> Callable[[Config], Measurement | Failure]:
     return outcome
 
 
-def test_an_entry_wrong_now_gives_way_to_the_next(store: Store) -> None:
+def test_entry_wrong_now_gives_way_to_the_next(store: Store) -> None:
     bench = Bench(lambda: FakeRunner(_wrong_at(23)))
     retimed = _again(store, store.save(entries_of(*WIDTHS)), bench)
     assert _configs(retimed.new) == [tiled(16), tiled(32), tiled(8)]
     assert retimed.failed == ((tiled(23), Failure("verify", "error 3 of 0.1")),)
 
 
-def test_an_entry_failing_in_the_final_round_drops_out(store: Store) -> None:
+def test_entry_failing_in_the_final_round_drops_out(store: Store) -> None:
     bench = Bench(lambda: FakeRunner(again=_wrong_at(16)))
     retimed = _again(store, store.save(entries_of(*WIDTHS)), bench, top=2)
     assert _configs(retimed.new) == [tiled(23)]
     assert [config for config, _ in retimed.failed] == [tiled(16)]
 
 
-def test_an_entry_that_no_longer_compiles_drops_out(store: Store) -> None:
+def test_entry_that_no_longer_compiles_drops_out(store: Store) -> None:
     def broken(template: Template, arch: str) -> Program | CompileFailure:
         if dict(template.arguments)["TILE_WIDTH"] == 23:
             return CompileFailure(template, arch, "error: no such header", "")
@@ -242,21 +242,21 @@ def test_an_entry_that_no_longer_compiles_drops_out(store: Store) -> None:
     assert retimed.failed == ((tiled(23), Failure("compile", "error: no such header")),)
 
 
-def test_an_entry_illegal_today_is_not_compiled(store: Store) -> None:
+def test_entry_illegal_today_is_not_compiled(store: Store) -> None:
     old = entries_of(23)
     gone = replace(old.best, config=Config.of("tiled", {"tile_width": 999, "specialized": 1}))
     retimed = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
     assert [failure.reason[:5] for _, failure in retimed.failed] == ["value"]
 
 
-def test_an_unknown_family_is_a_failure_not_a_crash(store: Store) -> None:
+def test_unknown_family_is_a_failure_not_a_crash(store: Store) -> None:
     old = entries_of(23)
     gone = replace(old.best, config=Config.of("vanished", {"a": 1}))
     retimed = _again(store, store.save(replace(old, entries=(gone,))), compile=uncompiled)
     assert "vanished" in retimed.failed[0][1].reason
 
 
-def test_a_crashing_entry_is_quarantined(store: Store) -> None:
+def test_crashing_entry_is_quarantined(store: Store) -> None:
     def crash(config: Config) -> Measurement | Failure:
         return Failure("crash", "illegal access") if config == tiled(23) else by_width(config)
 
@@ -268,7 +268,7 @@ def test_a_crashing_entry_is_quarantined(store: Store) -> None:
     assert tiled(23) not in bench.runners[0].measured
 
 
-def test_a_record_without_working_entries_is_set_aside(store: Store) -> None:
+def test_record_without_working_entries_is_set_aside(store: Store) -> None:
     old = store.save(entries_of(*WIDTHS))
     retimed = _again(store, old, Bench(lambda: FakeRunner(_wrong_at(*WIDTHS))))
     assert retimed.new is None
@@ -278,7 +278,7 @@ def test_a_record_without_working_entries_is_set_aside(store: Store) -> None:
     assert loads(path.with_name(f"{path.name}.superseded-1").read_bytes()) == old
 
 
-def test_an_inaccurate_result_is_a_failure(store: Store) -> None:
+def test_inaccurate_result_is_a_failure(store: Store) -> None:
     class Exact(FakeRunner):
         def baseline(self) -> Measurement | None:
             return Measurement(90.0, relative_error=1e-7)
@@ -293,7 +293,7 @@ def test_an_inaccurate_result_is_a_failure(store: Store) -> None:
     ]
 
 
-def test_a_record_that_cannot_be_measured_is_unchanged(store: Store) -> None:
+def test_record_that_cannot_be_measured_is_unchanged(store: Store) -> None:
     @contextmanager
     def cramped(problem: Problem) -> Iterator[Target]:
         raise RunnerError(f"{problem}: verification needs 90 GiB")

@@ -28,7 +28,7 @@ from autotune.runners.base import Measurement
 LOW = Range(
     H100, Problem(512, 4096, 4096, "bf16"), "m", (Segment(1, 64, 64), Segment(65, 512, 512)), 0.04
 )
-# A configuration of `wgmma` has 18 parameters, and a measured time as many digits as a float has.
+# A wgmma configuration has 18 parameters; a measured time has all digits of a float.
 CONFIG = Config.parse(
     "wgmma:swap=1,bm=224,bn=128,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
     "low=none,pack=needed,bk=64,promote=0,cluster=2x1,split_k=1,reduction=none,workers=132,"
@@ -53,7 +53,7 @@ def long_records(count: int, entries: int = 5) -> list[Record]:
     ]
 
 
-@settings(deadline=None)  # Generating a record is what takes time.
+@settings(deadline=None)  # Generating a record takes most of the time.
 @given(st.lists(records(), max_size=4))
 def test_records_survive_their_bundle(originals: list[Record]) -> None:
     assert bundle.loads(bundle.dumps(originals)).records == tuple(originals)
@@ -64,11 +64,11 @@ def test_ranges_survive_their_bundle() -> None:
     assert bundle.loads(bundle.dumps([record()], [LOW, on_t4])).ranges == (LOW, on_t4)
 
 
-def test_an_empty_bundle_is_read() -> None:
+def test_empty_bundle_is_read() -> None:
     assert bundle.loads(bundle.dumps([])) == bundle.Bundle((), ())
 
 
-def test_the_same_content_gives_the_same_bytes() -> None:
+def test_same_content_gives_the_same_bytes() -> None:
     assert bundle.dumps(long_records(3), [LOW]) == bundle.dumps(long_records(3), [LOW])
 
 
@@ -77,12 +77,12 @@ def test_each_line_is_an_ordinary_record() -> None:
     assert json.loads(line) == codec.encode(record())
 
 
-def test_a_record_of_five_entries_takes_a_kilobyte() -> None:
+def test_record_of_five_entries_takes_a_kilobyte() -> None:
     assert len(bundle.dumps(long_records(100))) <= 100 * 1024
 
 
 def least_seconds(action: Callable[[], object]) -> float:
-    """The least of ten times, so that a busy machine matters less."""
+    """The shortest of ten times, so that a busy machine matters less."""
     seconds = []
     for _ in range(10):
         began = process_time()
@@ -106,7 +106,7 @@ def is_h100(device: Device) -> bool:
     return device == H100
 
 
-def test_the_header_names_all_devices() -> None:
+def test_header_names_all_devices() -> None:
     t4 = find("t4")
     data = bundle.dumps([record(), record(device=t4)], [LOW, replace(LOW, device=find("l4"))])
     assert BundleReader(data).devices == (H100, t4, find("l4"))
@@ -117,9 +117,9 @@ def test_records_of_one_device_are_read() -> None:
     assert list(reader.records(is_h100)) == [record()]
 
 
-def test_a_single_record_is_read() -> None:
-    wanted, *others = long_records(3)
-    reader = BundleReader(bundle.dumps([*others, replace(wanted, device=find("t4")), wanted]))
+def test_single_record_is_read() -> None:
+    wanted, *rest = long_records(3)
+    reader = BundleReader(bundle.dumps([*rest, replace(wanted, device=find("t4")), wanted]))
     assert reader.record(is_h100, wanted.problem) == wanted
     assert reader.record(is_h100, Problem(1, 1, 1)) is None
 
@@ -133,8 +133,8 @@ def test_reading_a_single_record_decodes_no_other(monkeypatch: pytest.MonkeyPatc
         return loads(text)
 
     monkeypatch.setattr(codec, "loads", noted)
-    wanted, *others = long_records(3)
-    reader = BundleReader(bundle.dumps([wanted, *others]))
+    wanted, *rest = long_records(3)
+    reader = BundleReader(bundle.dumps([wanted, *rest]))
     for _ in range(2):
         reader.record(is_h100, wanted.problem)
     assert decoded == [codec.line(wanted)]
@@ -144,7 +144,7 @@ def test_reading_a_single_record_decodes_no_other(monkeypatch: pytest.MonkeyPatc
 
 
 def packed(header: dict[str, Any], lines: list[dict[str, Any]], *, whole: bool = True) -> bytes:
-    """A bundle by somebody who knows how to make its checksums."""
+    """A bundle with valid checksums of its lines, and if `whole` of its body."""
     body = b"".join(checksum.sealed(line) + b"\n" for line in lines)
     if whole:
         header = header | {"sha256": sha256(body).hexdigest()}
@@ -152,7 +152,7 @@ def packed(header: dict[str, Any], lines: list[dict[str, Any]], *, whole: bool =
 
 
 def unpacked() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Header and lines of a bundle of one record and one range."""
+    """The header and the lines of a bundle of one record and one range."""
     data = bundle.dumps([record(entry(16, 900.0), baseline_us=800.0)], [LOW])
     header, *lines = map(json.loads, gzip.decompress(data).splitlines())
     return header, lines
@@ -225,18 +225,18 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("data", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_bundle_is_refused_with_the_reason(data: bytes, message: str) -> None:
+def test_broken_bundle_is_refused_with_the_reason(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bundle.loads(data)
 
 
-def test_a_changed_time_is_refused() -> None:
+def test_changed_time_is_refused() -> None:
     text = gzip.decompress(bundle.dumps([record(entry(16, 900.5))]))
     with pytest.raises(ValueError, match=r"checksum is [0-9a-f]{12}, .*; it was changed"):
         bundle.loads(gzip.compress(text.replace(b"900.5", b"100.5")))
 
 
-def test_a_changed_time_is_refused_by_its_lines_checksum() -> None:
+def test_checksum_of_a_line_refuses_a_changed_time() -> None:
     header, lines = unpacked()
     body = b"".join(checksum.sealed(line) + b"\n" for line in lines).replace(b"900.0", b"100.0")
     header["sha256"] = sha256(body).hexdigest()
@@ -245,7 +245,7 @@ def test_a_changed_time_is_refused_by_its_lines_checksum() -> None:
         bundle.loads(data)
 
 
-def test_a_header_without_a_checksum_is_refused() -> None:
+def test_header_without_a_checksum_is_refused() -> None:
     header, lines = unpacked()
     del header[checksum.CHECKSUM]
     body = b"".join(checksum.sealed(line) + b"\n" for line in lines)
@@ -254,5 +254,5 @@ def test_a_header_without_a_checksum_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"{}", b"[]", b"3"])
-def test_other_json_is_no_bundle(data: bytes) -> None:
+def test_unrelated_json_is_refused(data: bytes) -> None:
     assert not bundle.is_bundle(data)

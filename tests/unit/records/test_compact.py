@@ -14,7 +14,7 @@ from autotune.records.bundle import Bundle
 
 
 def sealed(document: Any) -> bytes:
-    """The text of a document, by somebody who knows how to make its checksum."""
+    """The text of a document with a valid checksum."""
     return json.dumps(document | {checksum.CHECKSUM: checksum.of(document)}).encode()
 
 
@@ -27,7 +27,7 @@ def change(*path: str | int, value: object) -> bytes:
     return sealed(document)
 
 
-def test_the_document_is_the_one_earlier_versions_wrote() -> None:
+def test_document_matches_earlier_versions() -> None:
     assert checksum.of(compact_document()) == CHECKSUM
 
 
@@ -35,7 +35,7 @@ def test_records_and_ranges_are_read() -> None:
     assert bundle.loads(sealed(compact_document())) == Bundle((RECORD,), (RANGE,))
 
 
-def test_the_layout_does_not_matter() -> None:
+def test_layout_does_not_matter() -> None:
     text = json.dumps(json.loads(sealed(compact_document())), indent=4).encode()
     assert bundle.loads(text) == Bundle((RECORD,), (RANGE,))
 
@@ -82,16 +82,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_document_is_refused_with_the_reason(text: bytes, message: str) -> None:
+def test_broken_document_is_refused_with_the_reason(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bundle.loads(text)
 
 
-def test_a_changed_time_is_refused() -> None:
+def test_changed_time_is_refused() -> None:
     with pytest.raises(ValueError, match=r"checksum is [0-9a-f]{12}, .*; it was changed"):
         bundle.loads(WHOLE.replace(b"900.0", b"100.0"))
 
 
-def test_a_document_without_a_checksum_is_refused() -> None:
+def test_document_without_a_checksum_is_refused() -> None:
     with pytest.raises(ValueError, match="no checksum"):
         bundle.loads(json.dumps(compact_document()).encode())

@@ -27,17 +27,17 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_a_kernel_record_survives_its_file() -> None:
+def test_kernel_record_survives_its_file() -> None:
     assert codec.loads(codec.dumps(kernel_record())) == kernel_record()
 
 
-def test_the_file_states_the_kernel_and_its_arguments() -> None:
+def test_file_states_the_kernel_and_its_arguments() -> None:
     data = codec.encode(kernel_record())
     assert data["kernel"] == {"name": "my::transpose", "arguments": list(CALL.arguments)}
     assert "problem" not in data
 
 
-def test_a_saved_record_is_found_by_its_call(store: Store) -> None:
+def test_saved_record_is_found_by_its_call(store: Store) -> None:
     store.save(kernel_record())
     assert store.kernel(H100, CALL) == kernel_record()
     assert store.kernel(H100, Call("my::transpose", CALL.arguments[:2])) is None
@@ -56,10 +56,10 @@ def test_records_of_one_call_are_merged(store: Store) -> None:
 def test_kernel_records_are_kept_apart_from_problems(store: Store) -> None:
     store.save(kernel_record())
     store.save(record(problem=SQUARE))
-    assert [found.problem for found in store.records(H100)] == [SQUARE]
+    assert [record.problem for record in store.records(H100)] == [SQUARE]
 
 
-def test_a_problem_record_in_a_kernels_file_is_skipped(store: Store) -> None:
+def test_problem_record_in_a_kernels_file_is_skipped(store: Store) -> None:
     store.save(kernel_record())
     (path,) = (store.root / "kernels").rglob("*.json")
     path.write_bytes(codec.dumps(record(problem=SQUARE)))
@@ -67,7 +67,7 @@ def test_a_problem_record_in_a_kernels_file_is_skipped(store: Store) -> None:
         assert store.kernel(H100, CALL) is None
 
 
-def test_a_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
+def test_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
     store.save(record(problem=SQUARE))
     store.path(H100, SQUARE).write_bytes(codec.dumps(kernel_record()))
     with pytest.warns(UserWarning, match=r"passed over: holds measured my::transpose\(float32"):
@@ -84,7 +84,7 @@ def test_a_kernel_record_in_a_problems_file_is_skipped(store: Store) -> None:
         ({"arguments": []}, r"kernel\.name is missing"),
     ],
 )
-def test_a_malformed_kernel_is_refused(kernel: object, message: str) -> None:
+def test_malformed_kernel_is_refused(kernel: object, message: str) -> None:
     data = json.loads(codec.dumps(kernel_record())) | {"kernel": kernel}
     with pytest.raises(ValueError, match=message):
         codec.decode(data | {checksum.CHECKSUM: checksum.of(data)})

@@ -17,7 +17,7 @@ from autotune.records.merging import comparable, reconcile, stale
 from autotune.runners.base import Evidence, Measurement
 from autotune.runners.recording import Origin
 
-# What `record` was made with.
+# The origin of `record`.
 TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
 
 
@@ -32,7 +32,7 @@ def _made(*entries: Entry, date: str = "2026-11-21T12:00:00Z", **changed: Any) -
 
 
 def _times(merged: Record) -> list[float]:
-    return [kept.measurement.time_us for kept in merged.entries]
+    return [entry.measurement.time_us for entry in merged.entries]
 
 
 # Of two stores
@@ -53,25 +53,25 @@ def test_entries_of_the_same_origin_are_merged() -> None:
     ],
     ids=["more samples", "a smaller spread", "a smaller share"],
 )
-def test_the_better_measurement_of_a_configuration_stands(better: Entry, worse: Entry) -> None:
+def test_better_measurement_of_a_configuration_stands(better: Entry, worse: Entry) -> None:
     for a, b in ((better, worse), (worse, better)):
         assert reconcile(_made(a), _made(b), TODAY).entries == (better,)
 
 
-def test_the_better_baseline_stands() -> None:
+def test_better_baseline_stands() -> None:
     a, b = _made(), _made()
     few, many = Measurement(80.0, samples=3), Measurement(82.0, samples=25)
     merged = reconcile(replace(a, baseline=few), replace(b, baseline=many), TODAY)
     assert merged.baseline == many
 
 
-def test_the_later_provenance_stands() -> None:
+def test_later_provenance_stands() -> None:
     old, new = _made(date="2026-11-21T12:00:00Z"), _made(date="2026-11-22T12:00:00+00:00")
     assert reconcile(new, old, TODAY).provenance == new.provenance
 
 
 @pytest.mark.parametrize("older", [{"source": "0ld"}, {"compiler": "NVRTC 12.8"}, {"driver": "12"}])
-def test_an_older_record_of_todays_origin_stands(
+def test_older_record_of_todays_origin_stands(
     older: dict[str, str],
 ) -> None:
     ours = _made(_timed(8, 100.0), date="2026-01-01T12:00:00Z")
@@ -90,7 +90,7 @@ def test_without_a_matching_origin_the_later_stands(today: Origin | None) -> Non
     assert reconcile(new, old, today) == new
 
 
-def test_an_unknown_driver_decides_nothing() -> None:
+def test_unknown_driver_decides_nothing() -> None:
     today = replace(TODAY, driver="")
     old, new = _made(date="2026-01-01T12:00:00Z"), _made(driver="12.8", date="2026-02-01T12:00:00Z")
     assert reconcile(new, old, today) == new
@@ -113,7 +113,7 @@ _records = st.builds(
 
 @settings(deadline=None)
 @given(_records, _records)
-def test_the_order_of_two_stores_does_not_matter(a: Record, b: Record) -> None:
+def test_order_of_two_stores_does_not_matter(a: Record, b: Record) -> None:
     assert reconcile(a, b, TODAY) == reconcile(b, a, TODAY)
 
 
@@ -152,13 +152,13 @@ def test_adopting_the_same_record_is_equal(store: Store) -> None:
     assert store.path(H100, SQUARE).stat().st_mtime_ns == before
 
 
-def test_a_record_of_older_kernels_is_passed_over(store: Store) -> None:
+def test_record_of_older_kernels_is_passed_over(store: Store) -> None:
     saved = store.save(_made())
     assert store.adopt(_made(_timed(8, 1.0), source="0ld"), TODAY) == "passed over"
     assert store.load(H100, SQUARE) == saved
 
 
-def test_a_replaced_record_is_kept_beside(store: Store) -> None:
+def test_replaced_record_is_kept_beside(store: Store) -> None:
     old = store.save(_made(source="0ld"))
     assert store.adopt(_made(), TODAY) == "better"
     beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.superseded-1")
@@ -171,12 +171,12 @@ def test_tuning_merges_no_times_of_another_origin(store: Store, older: dict[str,
     assert _times(store.save(_made(_timed(16, 90.0)))) == [90.0]
 
 
-def test_a_baseline_of_another_driver_is_not_kept(store: Store) -> None:
+def test_baseline_of_another_driver_is_not_kept(store: Store) -> None:
     store.save(replace(_made(driver="12.8"), baseline=Measurement(80.0)))
     assert store.save(_made()).baseline is None
 
 
-def test_a_withdrawn_record_is_kept_beside(store: Store) -> None:
+def test_withdrawn_record_is_kept_beside(store: Store) -> None:
     saved = store.save(_made())
     aside = store.withdraw(saved)
     assert loads(aside.read_bytes()) == saved
@@ -186,7 +186,7 @@ def test_a_withdrawn_record_is_kept_beside(store: Store) -> None:
 # Out of date
 
 
-def test_a_record_of_todays_origin_is_not_stale() -> None:
+def test_record_of_todays_origin_is_not_stale() -> None:
     assert stale(_made(), TODAY) is None
 
 
@@ -199,7 +199,7 @@ def test_a_record_of_todays_origin_is_not_stale() -> None:
         ({"driver": "12.8", "source": "0ld"}, "driver 12.8, now 13.0; kernel sources 0ld, now"),
     ],
 )
-def test_a_change_makes_a_record_stale(older: dict[str, str], message: str) -> None:
+def test_change_makes_a_record_stale(older: dict[str, str], message: str) -> None:
     assert str(stale(_made(**older), TODAY)).startswith(message)
 
 

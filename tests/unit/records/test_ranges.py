@@ -31,7 +31,7 @@ def tuned_range(**changed: Any) -> Range:
     return Range(H100, TOP, **(fields | changed))
 
 
-# What a range is
+# Points of a range
 
 
 @pytest.mark.parametrize(("size", "point"), [(1, 16), (16, 16), (17, 512), (512, 512)])
@@ -40,15 +40,15 @@ def test_each_size_has_its_point(size: int, point: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    "problem",
     [replace(TOP, m=513), replace(TOP, n=512), replace(TOP, layout="nt"), replace(TOP, batch=2)],
     ids=str,
 )
-def test_another_problem_has_no_point(other: Problem) -> None:
-    assert tuned_range().point(other) is None
+def test_another_problem_has_no_point(problem: Problem) -> None:
+    assert tuned_range().point(problem) is None
 
 
-def test_the_text_states_the_varying_dimension() -> None:
+def test_text_states_the_varying_dimension() -> None:
     short = replace(TOP, compute="bf16", epilogue="relu")
     assert str(replace(tuned_range(), problem=short)) == "1..512x1024x1024:bf16:nn:relu"
 
@@ -64,13 +64,13 @@ def test_the_text_states_the_varying_dimension() -> None:
         ({"evidence": "guessed"}, "evidence is 'guessed'"),
     ],
 )
-def test_an_impossible_range_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_impossible_range_is_refused(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         tuned_range(**changed)
 
 
 @pytest.mark.parametrize("sizes", [(0, 4, 4), (5, 4, 4), (1, 4, 0)])
-def test_an_impossible_segment_is_refused(sizes: tuple[int, int, int]) -> None:
+def test_impossible_segment_is_refused(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="segment"):
         Segment(*sizes)
 
@@ -78,18 +78,18 @@ def test_an_impossible_segment_is_refused(sizes: tuple[int, int, int]) -> None:
 # On disk
 
 
-def test_a_saved_range_is_loaded(tmp_path: Path) -> None:
+def test_saved_range_is_loaded(tmp_path: Path) -> None:
     stored.save(tmp_path, tuned_range())
     assert stored.load(tmp_path, H100) == (tuned_range(),)
 
 
-def test_a_later_range_replaces_one_of_the_same_sizes(tmp_path: Path) -> None:
+def test_later_range_replaces_one_of_the_same_sizes(tmp_path: Path) -> None:
     stored.save(tmp_path, tuned_range())
     stored.save(tmp_path, tuned_range(loss=0.01))
     assert [tuned.loss for tuned in stored.load(tmp_path, H100)] == [0.01]
 
 
-def test_a_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> None:
+def test_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> None:
     stored.save(tmp_path, tuned_range())
     stored.save(tmp_path, tuned_range(evidence="predicted"))
     assert {tuned.evidence for tuned in stored.load(tmp_path, H100)} == {"measured", "predicted"}
@@ -111,7 +111,7 @@ def test_a_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> No
     ],
     ids=str,
 )
-def test_a_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[str, object]) -> None:
+def test_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[str, object]) -> None:
     stored.save(tmp_path, tuned_range())
     path = stored.path_of(tmp_path, tuned_range())
     path.write_text(json.dumps(json.loads(path.read_text()) | broken))
@@ -122,7 +122,7 @@ def test_a_broken_file_is_skipped_with_a_warning(tmp_path: Path, broken: dict[st
 # The text
 
 
-def test_the_text_of_a_span() -> None:
+def test_text_of_a_span() -> None:
     assert Span.parse("64x16..4096x32:bf16:nt") == Span(
         Problem(64, 4096, 32, "bf16", "nt"), "n", 16
     )
@@ -141,7 +141,7 @@ def test_the_text_of_a_span() -> None:
         "-1..4x4x4",
     ],
 )
-def test_a_malformed_span_is_refused(text: str) -> None:
+def test_malformed_span_is_refused(text: str) -> None:
     with pytest.raises(ProblemError, match=r"malformed|range"):
         Span.parse(text)
 
@@ -158,8 +158,8 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-class Tuned:
-    """Searches that record what the cost model takes to be the best of two configurations."""
+class TwoConfigSearch:
+    """A search that records the better of two configurations by the cost model."""
 
     def __init__(self, store: Store) -> None:
         self.asked: list[int] = []
@@ -176,7 +176,7 @@ class Tuned:
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model chooses from two configurations: one for small sizes, one for large ones."""
+    """Leaves two legal configurations: one for small sizes, one for large sizes."""
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space((tiled(8), tiled(32))))
 
 
@@ -184,15 +184,15 @@ SPAN = Span.parse("1..512x1024x1024")
 
 
 @pytest.mark.usefixtures("two")
-def test_the_ends_are_tuned_first(store: Store) -> None:
-    search = Tuned(store)
+def test_ends_are_tuned_first(store: Store) -> None:
+    search = TwoConfigSearch(store)
     cover(SPAN, H100, store, search, loss=10.0)
     assert search.asked == [1, 512]
 
 
 @pytest.mark.usefixtures("two")
 def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
-    search = Tuned(store)
+    search = TwoConfigSearch(store)
     covered = cover(SPAN, H100, store, search, loss=0.05)
     assert covered.loss <= 0.05
     assert {point.m for point in covered.points} <= {*search.asked}
@@ -200,23 +200,23 @@ def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_the_range_is_recorded(store: Store) -> None:
-    covered = cover(SPAN, H100, store, Tuned(store), loss=0.05)
+def test_range_is_recorded(store: Store) -> None:
+    covered = cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
     assert stored.load(store.root, H100) == (covered,)
     assert (covered.low, covered.high, covered.evidence) == (1, 512, "measured")
 
 
 @pytest.mark.usefixtures("two")
 def test_recorded_points_are_not_tuned_again(store: Store) -> None:
-    cover(SPAN, H100, store, Tuned(store), loss=0.05)
-    again = Tuned(store)
+    cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
+    again = TwoConfigSearch(store)
     cover(SPAN, H100, store, again, loss=0.05)
     assert again.asked == []
 
 
 @pytest.mark.usefixtures("two")
-def test_an_interrupt_loses_no_point(store: Store) -> None:
-    search = Tuned(store)
+def test_interrupt_loses_no_point(store: Store) -> None:
+    search = TwoConfigSearch(store)
 
     def pressed(problem: Problem) -> Record:
         if search.asked:
@@ -229,20 +229,18 @@ def test_an_interrupt_loses_no_point(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("two")
-def test_a_range_of_one_size_is_one_point(store: Store) -> None:
-    covered = cover(Span.parse("64..64x64x64"), H100, store, Tuned(store))
+def test_range_of_one_size_is_one_point(store: Store) -> None:
+    covered = cover(Span.parse("64..64x64x64"), H100, store, TwoConfigSearch(store))
     assert (covered.segments, covered.loss) == ((Segment(64, 64, 64),), 0.0)
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])
-def test_an_impossible_loss_is_refused(loss: float) -> None:
+def test_impossible_loss_is_refused(loss: float) -> None:
     with pytest.raises(UsageError, match="give more than 0"):
         ranges.tune(SPAN, Options(), device="h100", loss=loss)
 
 
-def test_a_recording_names_the_missing_sizes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_recording_names_the_missing_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     with pytest.raises(NotFoundError, match="does not hold 63x4096x4096:f32:nn"):
         ranges.tune_range("63..64x4096x4096", device="replay:h100", trials=1)

@@ -39,22 +39,22 @@ def store(tmp_path: Path) -> Store:
 # The file
 
 
-@settings(deadline=None)  # Generating a record is what takes time.
+@settings(deadline=None)  # Generating a record takes most of the time.
 @given(records())
-def test_a_record_survives_its_file(any_record: Record) -> None:
+def test_record_survives_its_file(any_record: Record) -> None:
     assert loads(dumps(any_record)) == any_record
 
 
-def test_a_saved_record_is_loaded(store: Store) -> None:
+def test_saved_record_is_loaded(store: Store) -> None:
     saved = store.save(record(entry(16, 900.0), baseline_us=800.0))
     assert store.load(H100, SQUARE) == saved
 
 
-def test_an_empty_store_loads_nothing(store: Store) -> None:
+def test_empty_store_loads_nothing(store: Store) -> None:
     assert store.load(H100, SQUARE) is None
 
 
-def test_a_record_serves_every_card_of_its_model(store: Store) -> None:
+def test_record_serves_every_card_of_its_model(store: Store) -> None:
     store.save(record())
     assert store.load(replace(H100, memory_bytes=1, name="NVIDIA H100 80GB-HBM3"), SQUARE)
 
@@ -65,13 +65,13 @@ def test_schema_1_without_checksums_is_read(store: Store) -> None:
     assert store.load(H100, SQUARE) == saved
 
 
-def test_a_file_states_configurations_as_text_and_parameters(store: Store) -> None:
+def test_file_states_configurations_as_text_and_parameters(store: Store) -> None:
     store.save(record(entry(16, 900.0)))
     (kept,) = json.loads(store.path(H100, SQUARE).read_text())["entries"]
     assert (kept["config"], kept["params"]) == ("tiled:tile_width=16", {"tile_width": 16})
 
 
-def test_a_file_omits_usual_fields_of_the_problem(store: Store) -> None:
+def test_file_omits_usual_fields_of_the_problem(store: Store) -> None:
     saved = [store.save(record(problem=problem)) for problem in (SQUARE, BATCHED, WIDENED)]
     paths = [store.path(H100, kept.problem) for kept in saved]
     assert [json.loads(path.read_text())["problem"] for path in paths] == [
@@ -80,10 +80,10 @@ def test_a_file_omits_usual_fields_of_the_problem(store: Store) -> None:
          "epilogue": "bias"},
         {"m": 64, "n": 64, "k": 64, "compute": "bf16", "layout": "nn", "output": "f32"},
     ]  # fmt: skip
-    assert [store.load(H100, kept.problem) for kept in saved] == saved
+    assert [store.load(H100, record.problem) for record in saved] == saved
 
 
-def test_a_record_without_entries_is_refused() -> None:
+def test_record_without_entries_is_refused() -> None:
     with pytest.raises(ValueError, match="4096x4096x4096:f32:nn without entries"):
         replace(record(), entries=())
 
@@ -100,7 +100,7 @@ def test_a_record_without_entries_is_refused() -> None:
         (["predicted"], "predicted"),
     ],
 )
-def test_the_best_evidence_is_loaded(store: Store, saved: list[Evidence], best: Evidence) -> None:
+def test_best_evidence_is_loaded(store: Store, saved: list[Evidence], best: Evidence) -> None:
     for evidence in saved:
         store.save(record(evidence=evidence))
     loaded = store.load(H100, SQUARE)
@@ -134,7 +134,7 @@ def _cold(width: int, time_us: float, cold_us: float) -> Entry:
     return replace(made, measurement=replace(made.measurement, cold_us=cold_us))
 
 
-# The slowest has the shortest time with a flushed L2.
+# The slowest entry has the shortest cold time.
 COLD = [_cold(width, 900.0 + width, 999.0 - width) for width in range(4, 4 + KEPT + 1)]
 
 
@@ -161,7 +161,7 @@ def test_merging_keeps_the_best_cold_with_the_ten_fastest(store: Store) -> None:
     assert merged.entries == (*COLD[: KEPT - 1], COLD[-1])
 
 
-def test_a_best_cold_among_the_fastest_displaces_nothing(store: Store) -> None:
+def test_best_cold_among_the_fastest_displaces_nothing(store: Store) -> None:
     merged = store.save(record(*COLD[:KEPT]))
     assert merged.entries == tuple(COLD[:KEPT])
 
@@ -171,32 +171,32 @@ def _times(merged: Record | None) -> list[float]:
     return [kept.measurement.time_us for kept in merged.entries]
 
 
-def test_the_entries_of_both_are_kept_fastest_first(store: Store) -> None:
+def test_entries_of_both_are_kept_fastest_first(store: Store) -> None:
     store.save(record(entry(16, 900.0), entry(8, 700.0)))
     assert _times(store.save(record(entry(32, 800.0)))) == [700.0, 800.0, 900.0]
 
 
-def test_the_new_measurement_of_a_configuration_stands(store: Store) -> None:
+def test_new_measurement_of_a_configuration_stands(store: Store) -> None:
     store.save(record(entry(16, 900.0)))
     assert _times(store.save(record(entry(16, 950.0)))) == [950.0]
 
 
-def test_the_ten_fastest_are_kept(store: Store) -> None:
+def test_ten_fastest_are_kept(store: Store) -> None:
     store.save(record(*(entry(width, 100.0 + width) for width in range(4, 16))))
     assert _times(store.save(record(entry(32, 1.0)))) == [1.0, *(100.0 + w for w in range(4, 13))]
 
 
-def test_a_run_without_a_baseline_keeps_the_old_one(store: Store) -> None:
+def test_run_without_a_baseline_keeps_the_old_one(store: Store) -> None:
     store.save(record(baseline_us=800.0))
     assert store.save(record()).baseline == Measurement(800.0)
 
 
-def test_the_new_baseline_stands(store: Store) -> None:
+def test_new_baseline_stands(store: Store) -> None:
     store.save(record(baseline_us=800.0))
     assert store.save(record(baseline_us=810.0)).baseline == Measurement(810.0)
 
 
-def test_the_provenance_is_that_of_the_last_run(store: Store) -> None:
+def test_provenance_is_of_the_last_run(store: Store) -> None:
     store.save(record())
     later = replace(record().provenance, trials=3, date="2026-11-22T12:00:00Z")
     assert store.save(replace(record(), provenance=later)).provenance == later
@@ -207,14 +207,14 @@ def test_entries_of_other_sources_are_not_merged(store: Store) -> None:
     assert _times(store.save(record(entry(32, 900.0), source="new"))) == [900.0]
 
 
-def test_a_record_of_other_sources_is_kept_beside(store: Store) -> None:
+def test_record_of_other_sources_is_kept_beside(store: Store) -> None:
     old = store.save(record(entry(16, 100.0), source="old"))
     store.save(record(entry(32, 900.0), source="new"))
     beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.superseded-1")
     assert loads(beside.read_bytes()) == old
 
 
-def test_the_best_is_the_leanest_of_the_tied() -> None:
+def test_best_is_the_leanest_of_the_tied() -> None:
     assert record(entry(32, 100.0, 1.0), entry(8, 100.5, 1.0)).best == entry(8, 100.5, 1.0)
 
 
@@ -226,7 +226,7 @@ def _beside(baseline: Measurement | None, **changed: Any) -> bool:
     return replace(record(entry(16, 100.0, 2.0)), baseline=baseline, **changed).vendor_wins
 
 
-def test_a_faster_vendor_library_wins() -> None:
+def test_faster_vendor_library_wins() -> None:
     assert _beside(Measurement(95.0, 3.0))
 
 
@@ -235,12 +235,12 @@ def test_a_faster_vendor_library_wins() -> None:
     [None, Measurement(99.0, 1.0), Measurement(105.0, 1.0)],
     ids=["not timed", "tied", "slower"],
 )
-def test_a_tied_slower_or_untimed_vendor_library_loses(baseline: Measurement | None) -> None:
+def test_tied_slower_or_untimed_vendor_library_loses(baseline: Measurement | None) -> None:
     assert not _beside(baseline)
 
 
 @pytest.mark.parametrize("evidence", ["replayed", "predicted"])
-def test_the_vendor_library_wins_only_by_measurement(evidence: Evidence) -> None:
+def test_vendor_library_wins_only_by_measurement(evidence: Evidence) -> None:
     assert not _beside(Measurement(50.0), evidence=evidence)
 
 
@@ -248,7 +248,7 @@ def test_the_vendor_library_wins_only_by_measurement(evidence: Evidence) -> None
 
 
 def _change(path: tuple[str | int, ...], value: object) -> Callable[[bytes], bytes]:
-    """A change by somebody who knows how to make a checksum."""
+    """A change to a record that updates its checksum."""
 
     def changed(text: bytes) -> bytes:
         data = json.loads(text)
@@ -305,28 +305,28 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture(params=BROKEN, ids=str)
 def broken(request: pytest.FixtureRequest, store: Store) -> bytes:
-    """What stands in the record's file."""
+    """The content of the record's file."""
     store.save(record(entry(16, 900.0)))
     path = store.path(H100, SQUARE)
     path.write_bytes(BROKEN[request.param](path.read_bytes()))
     return path.read_bytes()
 
 
-def test_a_broken_file_counts_as_absent_with_a_warning(store: Store, broken: bytes) -> None:
+def test_broken_file_counts_as_absent_with_a_warning(store: Store, broken: bytes) -> None:
     path = store.path(H100, SQUARE)
     with pytest.warns(UserWarning, match=str(path)):
         assert store.load(H100, SQUARE) is None
     assert path.read_bytes() == broken
 
 
-def test_a_broken_file_is_kept_beside_its_replacement(store: Store, broken: bytes) -> None:
+def test_broken_file_is_kept_beside_its_replacement(store: Store, broken: bytes) -> None:
     with pytest.warns(UserWarning, match=r"kept as 4096x4096x4096-f32-nn\.json\.broken-1"):
         store.save(record())
     beside = store.path(H100, SQUARE).with_name("4096x4096x4096-f32-nn.json.broken-1")
     assert beside.read_bytes() == broken
 
 
-def test_a_second_broken_file_does_not_replace_the_first(store: Store) -> None:
+def test_second_broken_file_does_not_replace_the_first(store: Store) -> None:
     path = store.path(H100, SQUARE)
     path.parent.mkdir(parents=True)
     for text in ("one", "two"):
@@ -336,7 +336,7 @@ def test_a_second_broken_file_does_not_replace_the_first(store: Store) -> None:
     assert [path.with_name(f"{path.name}.broken-{n}").read_text() for n in (1, 2)] == ["one", "two"]
 
 
-def test_a_broken_file_is_warned_of_once(store: Store) -> None:
+def test_broken_file_is_warned_of_once(store: Store) -> None:
     path = store.path(H100, SQUARE)
     path.parent.mkdir(parents=True)
     path.write_text("{")
@@ -347,14 +347,14 @@ def test_a_broken_file_is_warned_of_once(store: Store) -> None:
     assert len(caught) == 1
 
 
-def test_a_broken_neighbour_does_not_hide_the_others(store: Store) -> None:
+def test_broken_neighbour_does_not_hide_the_others(store: Store) -> None:
     good = store.save(record())
     store.path(H100, Problem(64, 64, 64)).write_text("{")
     with pytest.warns(UserWarning, match="64x64x64-f32-nn"):
         assert store.records(H100) == [good]
 
 
-def test_an_unreadable_file_is_neither_loaded_nor_replaced(store: Store) -> None:
+def test_unreadable_file_is_neither_loaded_nor_replaced(store: Store) -> None:
     store.path(H100, SQUARE).mkdir(parents=True)
     with pytest.warns(UserWarning, match="Is a directory"):
         assert store.load(H100, SQUARE) is None
@@ -365,10 +365,10 @@ def test_an_unreadable_file_is_neither_loaded_nor_replaced(store: Store) -> None
 # Full and read-only disks, kills, and many processes at once
 
 
-def test_a_full_disk_is_reported_with_the_bytes_needed(store: Store) -> None:
+def test_full_disk_is_reported_with_the_bytes_needed(store: Store) -> None:
     path = store.path(H100, SQUARE)
     path.parent.mkdir(parents=True)
-    # The kernel's own full disk stands where the temporary file goes.
+    # /dev/full stands in for the temporary file.
     path.with_name(f"{path.name}.tmp").symlink_to("/dev/full")
     with pytest.raises(
         CacheError, match=r"No space left on device \(\d+ bytes .* free\); make room or set"
@@ -377,14 +377,14 @@ def test_a_full_disk_is_reported_with_the_bytes_needed(store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_a_failed_write_leaves_the_record_unchanged(store: Store, size: int) -> None:
+def test_failed_write_leaves_the_record_unchanged(store: Store, size: int) -> None:
     saved = store.save(record())
     with small_files(size), pytest.raises(CacheError, match="cannot be written"):
         store.save(record(entry(8, 1.0)))
     assert store.load(H100, SQUARE) == saved
 
 
-def test_a_cache_below_a_file_is_refused(tmp_path: Path) -> None:
+def test_cache_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(CacheError, match=str(tmp_path / "cache")):
         Store(tmp_path / "cache").save(record())
@@ -392,7 +392,7 @@ def test_a_cache_below_a_file_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def _not_root() -> Iterator[None]:
-    """Root writes read-only directories, so for a while it is someone else."""
+    """Drops root, which may write to read-only directories, for the duration."""
     user = os.geteuid()
     os.seteuid(user or 65534)
     try:
@@ -401,7 +401,7 @@ def _not_root() -> Iterator[None]:
         os.seteuid(user)
 
 
-def test_a_read_only_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(Path("cache"))
     store.save(record())
@@ -420,17 +420,17 @@ def test_waiting_for_a_locked_cache_ends(store: Store, monkeypatch: pytest.Monke
         store.save(record())
 
 
-def _save_for_ever(store: Store) -> None:
+def _save_forever(store: Store) -> None:
     while True:
         for width in range(4, 33):
             store.save(record(entry(width, 100.0 + width)))
 
 
-def test_a_kill_while_saving_loses_nothing(store: Store) -> None:
+def test_kill_while_saving_loses_nothing(store: Store) -> None:
     store.save(record(entry(1, 1.0)))
     instants = random.Random(0)
     for _ in range(30):
-        process = FORK.Process(target=_save_for_ever, args=(store,))
+        process = FORK.Process(target=_save_forever, args=(store,))
         process.start()
         time.sleep(instants.uniform(0.005, 0.04))
         process.kill()
@@ -470,7 +470,7 @@ def test_quarantine_is_for_one_device(store: Store) -> None:
     assert store.quarantined(replace(H100, name="Other")) == {}
 
 
-def test_the_latest_reason_stands(store: Store) -> None:
+def test_latest_reason_stands(store: Store) -> None:
     store.quarantine(H100, "a", "timeout")
     store.quarantine(H100, "a", "crash\nwith two lines")
     assert store.quarantined(H100) == {"a": "crash\nwith two lines"}
@@ -483,13 +483,13 @@ def quarantine_file(store: Store) -> Path:
     return path
 
 
-def test_a_torn_last_line_is_skipped(store: Store, quarantine_file: Path) -> None:
+def test_torn_last_line_is_skipped(store: Store, quarantine_file: Path) -> None:
     with quarantine_file.open("a") as file:
         file.write('{"key": "b", "rea')
     assert store.quarantined(H100) == {"a": "timeout"}
 
 
-def test_the_next_line_repairs_a_torn_one(store: Store, quarantine_file: Path) -> None:
+def test_next_line_repairs_a_torn_one(store: Store, quarantine_file: Path) -> None:
     with quarantine_file.open("a") as file:
         file.write('{"key": "b", "rea')
     store.quarantine(H100, "c", "crash")
@@ -497,7 +497,7 @@ def test_the_next_line_repairs_a_torn_one(store: Store, quarantine_file: Path) -
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "null", '{"key": "b"}', "\xff"])
-def test_a_broken_line_is_skipped_with_a_warning(
+def test_broken_line_is_skipped_with_a_warning(
     store: Store, quarantine_file: Path, line: str
 ) -> None:
     quarantine_file.write_text(f'{line}\n{{"key": "a", "reason": "timeout"}}\n', "latin-1")
@@ -505,7 +505,7 @@ def test_a_broken_line_is_skipped_with_a_warning(
         assert store.quarantined(H100) == {"a": "timeout"}
 
 
-def test_a_full_disk_leaves_the_quarantine_unchanged(store: Store, quarantine_file: Path) -> None:
+def test_full_disk_leaves_the_quarantine_unchanged(store: Store, quarantine_file: Path) -> None:
     with (
         small_files(quarantine_file.stat().st_size + 5),
         pytest.raises(CacheError, match=str(quarantine_file)),
@@ -543,7 +543,7 @@ def range_file(tmp_path: Path) -> Path:
     return ranges.path_of(tmp_path, TUNED)
 
 
-def test_a_saved_range_is_read(range_file: Path) -> None:
+def test_saved_range_is_read(range_file: Path) -> None:
     assert ranges.read(range_file) == TUNED
 
 
@@ -560,7 +560,7 @@ def test_a_saved_range_is_read(range_file: Path) -> None:
         (_change(("device", "name"), "NVIDIA A100"), "holds 1..512x4096x4096:bf16:nn of NVIDIA A1"),
     ],
 )
-def test_a_broken_range_is_skipped_with_the_reason(
+def test_broken_range_is_skipped_with_the_reason(
     tmp_path: Path, range_file: Path, change: Callable[[bytes], bytes], message: str
 ) -> None:
     range_file.write_bytes(change(range_file.read_bytes()))

@@ -44,14 +44,14 @@ def test_all_were_measured_with_a_vendor_baseline(device: Device) -> None:
     assert all(record.baseline is not None for record in records)
 
 
-def test_the_best_configurations_are_legal(device: Device) -> None:
+def test_best_configurations_are_legal(device: Device) -> None:
     for record in shipped.records(device):
         check_memory(record.problem, device)
         rejection = space.rejection(record.best.config, record.problem, device)
         assert rejection is None, record.title
 
 
-def test_a_shipped_problem_is_looked_up_exactly(device: Device, tmp_path: Path) -> None:
+def test_shipped_problem_is_looked_up_exactly(device: Device, tmp_path: Path) -> None:
     answer = lookup(Problem(16, 4096, 4096, "bf16", "nt"), device, Store(tmp_path))
     assert answer is not None
     assert (answer.how, answer.evidence) == ("exact", "measured")

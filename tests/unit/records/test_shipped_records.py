@@ -59,7 +59,7 @@ def tuned(width: int, time_us: float, problem: Problem = SQUARE, device: Device 
 # Devices
 
 
-def test_a_card_with_another_name_is_the_same_model() -> None:
+def test_card_with_another_name_is_the_same_model() -> None:
     assert same_model(H100, OTHER_NAME)
 
 
@@ -67,9 +67,9 @@ def test_slightly_different_clocks_are_the_same_model() -> None:
     assert same_model(H100, replace(H100, sm_clock=1_965_000_000, memory_clock=0))
 
 
-@pytest.mark.parametrize("other", [H200, PCIE, find("a100")], ids=lambda device: device.name)
-def test_other_models_differ(other: Device) -> None:
-    assert not same_model(H100, other)
+@pytest.mark.parametrize("device", [H200, PCIE, find("a100")], ids=lambda device: device.name)
+def test_other_models_differ(device: Device) -> None:
+    assert not same_model(H100, device)
 
 
 def test_models_of_one_architecture_run_the_same_programs() -> None:
@@ -79,29 +79,29 @@ def test_models_of_one_architecture_run_the_same_programs() -> None:
 # Shipped records
 
 
-def test_shipped_records_are_those_of_the_model(shipped_folder: Path) -> None:
+def test_shipped_records_are_of_the_model(shipped_folder: Path) -> None:
     h100, h200 = tuned(16, 9.0), tuned(16, 8.0, device=H200)
     ship(shipped_folder, [h100, h200])
     assert (shipped.records(H100), shipped.records(H200)) == ((h100,), (h200,))
 
 
-def test_an_empty_folder_ships_no_records(shipped_folder: Path) -> None:
+def test_empty_folder_ships_no_records(shipped_folder: Path) -> None:
     del shipped_folder
     assert shipped.records(H100) == ()
 
 
-def test_a_missing_folder_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_folder_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "nowhere"))
     assert shipped.records(H100) == ()
 
 
-def test_a_broken_header_is_skipped_with_a_warning(shipped_folder: Path) -> None:
+def test_broken_header_is_skipped_with_a_warning(shipped_folder: Path) -> None:
     (shipped_folder / FILE).write_bytes(b"broken")
     with pytest.warns(UserWarning, match=f"{FILE}: passed over: it is not JSON"):
         assert shipped.records(H100) == ()
 
 
-def test_a_tampered_file_is_skipped_with_a_warning(shipped_folder: Path) -> None:
+def test_tampered_file_is_skipped_with_a_warning(shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     path = shipped_folder / FILE
     path.write_bytes(path.read_bytes()[:-20])
@@ -109,7 +109,7 @@ def test_a_tampered_file_is_skipped_with_a_warning(shipped_folder: Path) -> None
         assert shipped.records(H100) == ()
 
 
-def test_a_malformed_record_is_skipped_with_a_warning(
+def test_malformed_record_is_skipped_with_a_warning(
     shipped_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = json.dumps(codec.encode(tuned(16, 9.0)) | {"schema": 9}).encode()
@@ -120,21 +120,21 @@ def test_a_malformed_record_is_skipped_with_a_warning(
         assert shipped.record(H100, SQUARE) is None
 
 
-def test_a_tampered_file_without_the_device_stays_closed(shipped_folder: Path) -> None:
+def test_tampered_file_without_the_device_stays_closed(shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     path = shipped_folder / FILE
     path.write_bytes(path.read_bytes()[:-20])
     assert shipped.records(H200) == ()
 
 
-def test_a_file_is_read_once(shipped_folder: Path) -> None:
+def test_file_is_read_once(shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     first = shipped.records(H100)
     (shipped_folder / FILE).write_text("broken since")
     assert shipped.records(H100) == first
 
 
-def test_a_bundle_of_an_earlier_version_is_read(shipped_folder: Path) -> None:
+def test_bundle_of_an_earlier_version_is_read(shipped_folder: Path) -> None:
     document = compact_document()
     sealed = document | {checksum.CHECKSUM: checksum.of(document)}
     (shipped_folder / "site.json").write_text(json.dumps(sealed))
@@ -150,26 +150,26 @@ def test_three_hundred_records_are_read_quickly(shipped_folder: Path) -> None:
     ship(shipped_folder, many)
     began = time.process_time()
     assert len(shipped.records(H100)) == 300
-    assert time.process_time() - began < 0.5  # a tenth of that on an idle machine
+    assert time.process_time() - began < 0.5  # 0.05 s on an idle machine
 
 
-# The user's records before them
+# Precedence of the user's records
 
 
-def test_a_shipped_record_answers_a_lookup(library: Records, shipped_folder: Path) -> None:
+def test_shipped_record_answers_a_lookup(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 9.0)])
     answer = lookup(SQUARE, H100, library.store)
     assert answer is not None
     assert (answer.how, answer.time_us) == ("exact", 9.0)
 
 
-def test_the_users_record_precedes_the_shipped_one(library: Records, shipped_folder: Path) -> None:
+def test_users_record_precedes_the_shipped_one(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 1.0)])
     own = library.store.save(tuned(16, 9.0))
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_a_shipped_record_precedes_a_prediction(library: Records, shipped_folder: Path) -> None:
+def test_shipped_record_precedes_a_prediction(library: Records, shipped_folder: Path) -> None:
     measured = tuned(16, 9.0)
     ship(shipped_folder, [measured])
     library.store.save(replace(tuned(16, 1.0), evidence="predicted"))
@@ -179,7 +179,7 @@ def test_a_shipped_record_precedes_a_prediction(library: Records, shipped_folder
 def test_each_problem_has_one_record(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 1.0), tuned(16, 2.0, SMALL)])
     library.store.save(tuned(16, 9.0))
-    assert [found.problem for found in library.records(H100)] == [SMALL, SQUARE]
+    assert [record.problem for record in library.records(H100)] == [SMALL, SQUARE]
 
 
 def test_records_under_another_device_name_count(library: Records) -> None:
@@ -187,14 +187,14 @@ def test_records_under_another_device_name_count(library: Records) -> None:
     assert (library.load(H100, SQUARE), library.records(H100)) == (own, [own])
 
 
-def test_related_records_are_those_of_other_models(library: Records, shipped_folder: Path) -> None:
+def test_related_records_are_of_other_models(library: Records, shipped_folder: Path) -> None:
     ship(shipped_folder, [tuned(16, 1.0, device=H200), tuned(16, 2.0, SMALL)])
     pcie = library.store.save(tuned(16, 9.0, SMALL, PCIE))
     library.store.save(tuned(16, 9.0, device=find("a100")))
-    assert [found.device for found in library.related(H100)] == [pcie.device, H200]
+    assert [record.device for record in library.related(H100)] == [pcie.device, H200]
 
 
-def test_a_broken_record_does_not_hide_its_device(library: Records) -> None:
+def test_broken_record_does_not_hide_its_device(library: Records) -> None:
     saved = library.store.save(tuned(16, 9.0, device=OTHER_NAME))
     folder = library.store.path(OTHER_NAME, SQUARE).parent
     (folder / "0.json").write_text("{")
@@ -211,14 +211,14 @@ def test_shipped_ranges_answer_lookups(library: Records, shipped_folder: Path) -
     assert (answer.how, answer.record, answer.expected_loss) == ("range", point, 0.02)
 
 
-# What uses them
+# Users of the shipped records
 
 
-def test_a_search_starts_from_shipped_records(library: Records, shipped_folder: Path) -> None:
+def test_search_starts_from_shipped_records(library: Records, shipped_folder: Path) -> None:
     candidates = GemmTunable(SMALL, "tiled").candidates(
         PredictedRunner(SMALL, H100), lambda _: False, survey=None
     )
-    winner = candidates.ranked[-1]  # which the model would try last
+    winner = candidates.ranked[-1]  # the model would try it last
     ship(
         shipped_folder,
         [record(replace(entry(16, 1.0), config=winner), problem=Problem(64, 64, 128))],
@@ -233,7 +233,7 @@ def test_best_finds_shipped_records(shipped_folder: Path, monkeypatch: pytest.Mo
     assert lookups.best(4096, 4096, 4096, device="h100") == measured
 
 
-def test_an_untuned_problem_is_chosen_but_has_no_best(
+def test_untuned_problem_is_chosen_but_has_no_best(
     shipped_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(shipped_folder.parent / "cache"))
@@ -244,7 +244,7 @@ def test_an_untuned_problem_is_chosen_but_has_no_best(
         lookups.best(4096, 4096, 4000, device="h100")
 
 
-def test_the_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AUTOTUNE_SHIPPED_DIR")
     from autotune import settings
 
@@ -253,5 +253,5 @@ def test_the_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert shipped.paths(folder)
     for path in shipped.paths(folder):
         reader = BundleReader(path.read_bytes())
-        assert all(path.stem.startswith(found.device.slug) for found in reader.records())
+        assert all(path.stem.startswith(record.device.slug) for record in reader.records())
         assert all(path.stem.startswith(device.slug) for device in reader.devices)

@@ -1,3 +1,5 @@
+"""Medians, spreads and ties of measured times."""
+
 from __future__ import annotations
 
 import math
@@ -15,12 +17,12 @@ from autotune.runners.estimates import Estimate, TimeEstimate, tied, winner
 _samples = st.lists(st.floats(min_value=0.1, max_value=1e6), min_size=1, max_size=50)
 
 
-def test_the_median_and_half_the_interquartile_distance() -> None:
+def test_estimate_is_median_and_half_interquartile_range() -> None:
     assert Estimate.of([5.0, 1.0, 2.0, 4.0, 3.0]) == Estimate(median=3.0, spread=1.0, samples=5)
 
 
 @given(_samples)
-def test_quartiles_are_those_of_numpy(samples: list[float]) -> None:
+def test_quartiles_match_numpy(samples: list[float]) -> None:
     low, median, high = np.quantile(samples, [0.25, 0.5, 0.75])
     estimate = Estimate.of(samples)
     assert (estimate.median, estimate.spread) == pytest.approx((median, (high - low) / 2))
@@ -48,11 +50,11 @@ def test_equal_times_without_spread_are_tied() -> None:
     assert tied(Measurement(100.0), Measurement(100.0))
 
 
-def test_the_fastest_wins_if_nothing_ties_with_it() -> None:
+def test_fastest_wins_if_nothing_ties_with_it() -> None:
     assert winner([entry(8, 103.0, 1.0), entry(32, 100.0, 1.0)]) == entry(32, 100.0, 1.0)
 
 
-def test_the_leanest_of_the_tied_wins() -> None:
+def test_leanest_of_the_tied_wins() -> None:
     assert winner([entry(32, 100.0, 1.0), entry(8, 100.9, 1.0)]) == entry(8, 100.9, 1.0)
 
 
@@ -61,7 +63,7 @@ def test_ties_with_the_fastest_do_not_chain() -> None:
     assert winner(chain) == entry(16, 100.9, 1.0)
 
 
-def test_the_text_decides_between_equal_resources() -> None:
+def test_text_decides_between_equal_resources() -> None:
     first = entry(16, 100.0, 1.0)
     second = replace(first, config=entry(17, 1.0).config)
     assert winner([second, first]) == first
@@ -72,13 +74,13 @@ def test_neighbouring_floats_have_no_negative_spread() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(4, 32), _samples), min_size=1, unique_by=lambda c: c[0]))
-def test_the_order_of_contenders_does_not_matter(cases: list[tuple[int, list[float]]]) -> None:
+def test_order_of_contenders_does_not_matter(cases: list[tuple[int, list[float]]]) -> None:
     estimates = [(width, Estimate.of(samples)) for width, samples in cases]
     contenders = [entry(width, estimate.median, estimate.spread) for width, estimate in estimates]
     assert winner(contenders) == winner(contenders[::-1])
 
 
-def test_a_chosen_time_can_decide() -> None:
+def test_chosen_time_can_decide() -> None:
     hot, cold = entry(8, 100.0), entry(32, 200.0)
     times = {hot.config: TimeEstimate(9.0, 0.1), cold.config: TimeEstimate(5.0, 0.1)}
     assert winner([hot, cold], timed=lambda contender: times[contender.config]) == cold

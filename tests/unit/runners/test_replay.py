@@ -47,7 +47,7 @@ def resources_of(width: int) -> Resources:
 
 
 def recorded() -> Recording:
-    """Two families; half of the tiled widths are slow, one crashed."""
+    """A recording of two families, with one crash among the tiled widths."""
     rows = [
         SweepRow(
             tiled(width),
@@ -77,32 +77,32 @@ def time_of(outcome: Measurement | Failure) -> float:
     return outcome.time_us
 
 
-def test_a_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_recording_is_read_back_as_it_was(tmp_path: Path) -> None:
     path = recording.path_of("h100", SQUARE, tmp_path)
     recorded().save(path)
     assert Recording.load(path) == recorded()
 
 
-def test_the_same_recording_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_same_recording_gives_the_same_bytes(tmp_path: Path) -> None:
     recorded().save(tmp_path / "a.json.gz")
     recorded().save(tmp_path / "b.json.gz")
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
-def test_a_recording_replaces_the_file_whole(tmp_path: Path) -> None:
+def test_recording_replaces_the_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     recorded().save(path)
     recorded().save(path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_missing_recording_is_not_found(tmp_path: Path) -> None:
+def test_missing_recording_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"none\.json\.gz"):
         Recording.load(tmp_path / "none.json.gz")
 
 
 def packed(data: bytes) -> bytes:
-    """Without the time, which would be in the names of the tests."""
+    """gzip without a timestamp, which would make the test IDs differ between runs."""
     return gzip.compress(data, mtime=0)
 
 
@@ -138,7 +138,7 @@ def changed(key: str, value: object) -> bytes:
         changed("families", []),
     ],
 )
-def test_a_broken_file_is_named(tmp_path: Path, data: bytes) -> None:
+def test_broken_file_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "broken.json.gz"
     path.write_bytes(data)
     with pytest.raises(AutotuneError, match=r"broken\.json\.gz: not a recording that can be used"):
@@ -162,24 +162,24 @@ def test_recordings_are_listed_with_their_problems(tmp_path: Path) -> None:
     assert recording.names(tmp_path) == {"h100": (small, SQUARE)}
 
 
-def test_a_missing_problem_lists_the_recorded_ones(tmp_path: Path) -> None:
+def test_missing_problem_lists_the_recorded_ones(tmp_path: Path) -> None:
     recorded().save(recording.path_of("h100", SQUARE, tmp_path))
     with pytest.raises(NotFoundError, match="it holds 4096x4096x4096:f32:nn"):
         recording.find("h100", Problem(1, 2, 3), tmp_path)
 
 
-def test_a_missing_name_lists_the_recordings(tmp_path: Path) -> None:
+def test_missing_name_lists_the_recordings(tmp_path: Path) -> None:
     recorded().save(recording.path_of("h100", SQUARE, tmp_path))
     with pytest.raises(NotFoundError, match="'b200'; there is h100"):
         recording.find("b200", SQUARE, tmp_path)
 
 
-def test_an_empty_folder_has_no_recordings(tmp_path: Path) -> None:
+def test_empty_folder_has_no_recordings(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is none"):
         recording.find("h100", SQUARE, tmp_path / "nowhere")
 
 
-def test_a_saved_recording_is_found(tmp_path: Path) -> None:
+def test_saved_recording_is_found(tmp_path: Path) -> None:
     recorded().save(recording.path_of("h100", SQUARE, tmp_path))
     assert recording.find("h100", SQUARE, tmp_path) == recorded()
 
@@ -198,7 +198,7 @@ def test_only_the_time_of_a_measurement_varies() -> None:
     assert replace(outcome, time_us=0.0) == Measurement(0.0, 0.5, 20, 120.5, 1e-4, 1e-3)
 
 
-def test_the_noise_follows_from_the_seed() -> None:
+def test_noise_follows_from_the_seed() -> None:
     configs = [tiled(width) for width in range(4, 33)]
     first, same, different = (
         outcomes(ReplayRunner(recorded(), seed), configs) for seed in (1, 1, 2)
@@ -207,17 +207,17 @@ def test_the_noise_follows_from_the_seed() -> None:
     assert first != different
 
 
-def test_a_recorded_failure_fails_again() -> None:
+def test_recorded_failure_fails_again() -> None:
     assert outcomes(ReplayRunner(recorded()), [tiled(32)]) == [crash(tiled(32))]
 
 
-def test_an_unrecorded_configuration_fails() -> None:
+def test_unrecorded_configuration_fails() -> None:
     runner = ReplayRunner(recorded())
     unrecorded = replace(ready(tiled(8), runner), config=tiled(8, specialized=0))
     assert isinstance(runner.measure(unrecorded, None), Failure)
 
 
-def test_a_replay_is_marked_as_replayed(tmp_path: Path) -> None:
+def test_replay_is_marked_as_replayed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     saved = tune(
         GemmTunable(SQUARE, "tiled"),
@@ -231,7 +231,7 @@ def test_a_replay_is_marked_as_replayed(tmp_path: Path) -> None:
     assert store.load(H100, SQUARE, "measured") is None
 
 
-def test_the_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_trials_and_record(tmp_path: Path) -> None:
     def once(name: str) -> tuple[object, list[Trial]]:
         store = Store(tmp_path / name)
         options = Options(trials=24, seed=11)
@@ -249,7 +249,7 @@ def live(config: Config) -> Measurement | Failure:
     return by_width(config) if config.family == "tiled" else crash(config)
 
 
-def test_a_sweep_records_every_configuration(tmp_path: Path) -> None:
+def test_sweep_records_every_configuration(tmp_path: Path) -> None:
     path = tmp_path / "h100" / "sweep.json.gz"
     configs = [NAIVE, *(tiled(width, kind) for width in range(4, 33) for kind in (0, 1))]
     record(SQUARE, FakeRunner(live), configs, path, compile=compiled, origin=ORIGIN)
@@ -257,7 +257,7 @@ def test_a_sweep_records_every_configuration(tmp_path: Path) -> None:
     assert {row.config: row.outcome for row in rows} == {config: live(config) for config in configs}
 
 
-def test_a_sweep_keeps_compile_failures(tmp_path: Path) -> None:
+def test_sweep_keeps_compile_failures(tmp_path: Path) -> None:
     def spilling(template: Template, arch: str) -> Program:
         return program(template, arch, spills=48)
 
@@ -268,7 +268,7 @@ def test_a_sweep_keeps_compile_failures(tmp_path: Path) -> None:
     assert isinstance(replayed[0], Failure)
 
 
-def test_an_interrupted_sweep_keeps_both_recordings(tmp_path: Path) -> None:
+def test_interrupted_sweep_keeps_both_recordings(tmp_path: Path) -> None:
     left = iter(range(7))
 
     def outcome(config: Config) -> Measurement:
@@ -285,7 +285,7 @@ def test_an_interrupted_sweep_keeps_both_recordings(tmp_path: Path) -> None:
     assert Recording.load(path) == recorded()
 
 
-def test_a_sweep_compiles_shared_programs_once(tmp_path: Path) -> None:
+def test_sweep_compiles_shared_programs_once(tmp_path: Path) -> None:
     built: list[str] = []
 
     def build(template: Template, arch: str) -> Program:

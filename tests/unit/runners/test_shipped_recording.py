@@ -56,7 +56,7 @@ def test_cublas_was_timed(square: Recording) -> None:
     assert square.baseline is not None
 
 
-def test_the_best_is_at_least_95_percent_of_cublas(square: Recording) -> None:
+def test_best_is_at_least_95_percent_of_cublas(square: Recording) -> None:
     assert square.baseline is not None
     assert square.baseline.time_us / fastest_us(square) >= 0.95
 
@@ -65,7 +65,7 @@ def test_every_step_of_the_ladder_was_recorded(square: Recording) -> None:
     assert [*ladder.recorded(square).steps] == [*STEPS, BEST]
 
 
-def test_the_best_kernel_far_exceeds_the_textbook_ones(square: Recording) -> None:
+def test_best_kernel_far_exceeds_the_textbook_ones(square: Recording) -> None:
     *texts, best, _cublas = [rung.gflops or 0.0 for rung in rungs(ladder.recorded(square))]
     assert best > 4 * max(texts)
 

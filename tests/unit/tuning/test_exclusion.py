@@ -41,9 +41,9 @@ def test_given_up_config_waits_for_the_other_process() -> None:
     assert claimed is not None
     search.give_up(claimed)
     search.exclude(frozenset([claimed]))
-    others = [*proposed(search, 60)]
+    proposals = [*proposed(search, 60)]
     search.exclude(frozenset())
-    assert (claimed in others, len(others), search.ask()) == (False, 9, claimed)
+    assert (claimed in proposals, len(proposals), search.ask()) == (False, 9, claimed)
 
 
 def test_exclusion_does_not_free_an_asked_config() -> None:

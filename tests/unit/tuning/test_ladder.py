@@ -229,8 +229,10 @@ def with_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         "mma": tensor_core_family("mma"),
         "wgmma": tensor_core_family("wgmma", oldest=(9, 0)),
     }
-    others = {name: family for name, family in registry.FAMILIES.items() if name not in stand_ins}
-    monkeypatch.setattr(registry, "FAMILIES", {**others, **stand_ins})
+    unchanged = {
+        name: family for name, family in registry.FAMILIES.items() if name not in stand_ins
+    }
+    monkeypatch.setattr(registry, "FAMILIES", {**unchanged, **stand_ins})
 
 
 def in_precision(compute: str) -> Problem:

@@ -155,8 +155,8 @@ def test_draw_projects_onto_its_own_family() -> None:
     configs = both()
     axes = {axis.name: axis for axis in axes_of(configs)}
     away = axes["family"].distances("thin")
-    others = [axis for axis in axes.values() if axis.name != "family"]
-    farthest = sum(float(axis.distances(axis.param(0)).max()) for axis in others)
+    parameters = [axis for axis in axes.values() if axis.name != "family"]
+    farthest = sum(float(axis.distances(axis.param(0)).max()) for axis in parameters)
     of_thin = np.array([config.family == "thin" for config in configs])
     assert away[of_thin].max() == 0
     assert away[~of_thin].min() > farthest
