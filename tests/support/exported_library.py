@@ -38,8 +38,10 @@ LARGE = 1 << 40
 
 
 def tuned() -> dict[Problem, Config]:
-    """The fastest configuration on an H100 for each problem of the suites, and for a third of them
-    also as a batch with an epilogue."""
+    """The fastest configuration on an H100 for each problem of the suites.
+
+    A third of the problems occur also as a batch with an epilogue.
+    """
     configs: dict[Problem, Config] = {}
     for suite in SUITES:
         rows = json.loads((RESULTS / f"{suite}.json").read_text())["rows"]

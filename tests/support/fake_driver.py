@@ -308,7 +308,7 @@ def _unpack(parameters: ctypes.Array[ctypes.c_void_p], formats: str) -> tuple[An
 def _matrix(
     address: int, rows: int, columns: int, ld: int, transposed: int = 0, kind: int = 0
 ) -> Any:
-    """A matrix in memory, in the type with that number."""
+    """A matrix in memory, whose element type has the number `kind`."""
     dtype = np.dtype(_STORED[kind])
     if transposed:
         rows, columns = columns, rows
@@ -351,7 +351,7 @@ def _partial(
     _z: int, a: int, lda: int, b: int, ldb: int, workspace: int, m: int, n: int, k: int,
     split: int, counters: int, _: int,
 ) -> None:  # fmt: skip
-    """Sums over the first `split` elements of K, and over the rest."""
+    """The two partial products: over the first `split` elements of K, and over the rest."""
     whole_a, whole_b = _matrix(a, m, k, lda), _matrix(b, k, n, ldb)
     parts = _matrix(workspace, 2 * m, n, n)
     parts[:m] = whole_a[:, :split] @ whole_b[:split]

@@ -46,7 +46,7 @@ class FakeRunner:
     Args:
         outcome: the outcome of `measure` for a configuration.
         again: the outcome of `rematch`; by default the same.
-        known: the only configurations that can be measured; None for any.
+        recorded: the only configurations that can be measured; None for any.
         evidence: the evidence of the times.
         device: the device.
     """
@@ -56,13 +56,13 @@ class FakeRunner:
         outcome: Outcome = by_width,
         *,
         again: Outcome | None = None,
-        known: Sequence[Config] | None = None,
+        recorded: Sequence[Config] | None = None,
         evidence: Evidence = "measured",
         device: Device = H100,
     ) -> None:
         self._outcome = outcome
         self._again = again or outcome
-        self._known = known
+        self._recorded = recorded
         self._evidence: Evidence = evidence
         self._device = device
         self.measured: list[Config] = []
@@ -79,10 +79,10 @@ class FakeRunner:
         return self._evidence
 
     def known(self) -> Sequence[Config] | None:
-        return self._known
+        return self._recorded
 
     def resources(self, config: Config) -> Resources | None:
-        return None if self._known is None else registry.find(config.family).estimate(config)
+        return None if self._recorded is None else registry.find(config.family).estimate(config)
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"

@@ -1,4 +1,4 @@
-"""What the Python run time launches for a call, as the fake driver in C writes it down."""
+"""Records the launches of the Python runtime in the form of the fake driver in C."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ SCRATCH = 1 << 56
 
 
 class Recorder(FakeCuda):
-    """Writes down launches with the bytes of their arguments, and encodes tensor maps as the fake
-    driver in C does."""
+    """A driver that records the bytes of launch arguments.
+
+    It encodes tensor maps as the fake driver in C does.
+    """
 
     def __init__(self, library: ExportedLibrary) -> None:
         super().__init__()
@@ -71,7 +73,7 @@ class Recorder(FakeCuda):
         return 0, ctypes.cast(self._encoder, ctypes.c_void_p).value, 0
 
     def placed(self, argument: bytes, counted: int) -> bytes:
-        """An argument as it is if the scratch memory lies in the caller's workspace."""
+        """An argument's value if scratch memory is in the caller's workspace."""
         if len(argument) not in (8, 128):
             return argument
         words = list(struct.unpack(f"<{len(argument) // 8}Q", argument))
@@ -98,7 +100,7 @@ def _encode(
 def launched_by_python(
     library: ExportedLibrary, call: Call, config: Config, plan: LaunchPlan
 ) -> list[Any]:
-    """What the runtime launches for a call, with a plan."""
+    """The launches of the runtime for a call with a plan."""
     cuda = Recorder(library)
     cuda.make_context(0)
 

@@ -29,7 +29,7 @@ FASTEST_US = 8.0
 
 
 def recorded() -> Recording:
-    """Every step of the ladder, and 25 `simt` kernels, one of them wrong."""
+    """A recording of every step of the ladder and of 25 `simt` kernels, one of them wrong."""
     rows = [_row(config, 100.0 / number) for number, config in enumerate(STEPS.values(), start=1)]
     choices = product((8, 16), (1, 2), (1, 2), ("columns", "snake", "column-pairs"))
     for number, (bk, fragments, blocks, order) in enumerate(choices):
@@ -44,7 +44,7 @@ def recorded() -> Recording:
 
 
 def ship(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the recording the only one of the package."""
+    """Installs the recording as the only one of the package."""
     recorded().save(path_of(NAME, PROBLEM, root))
     find, names = recording.find, recording.names
     monkeypatch.setattr(recording, "find", lambda name, problem: find(name, problem, root))

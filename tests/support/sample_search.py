@@ -17,7 +17,7 @@ from autotune.tuning.search import Search
 
 NAMES = ("a", "b", "c", "d")
 BEST = (6, 2, 5, 1)
-TAKEN = Resources(threads=128, registers=32, shared=0)
+RESOURCES = Resources(threads=128, registers=32, shared=0)
 
 
 def space(family: str = "one", sizes: Sequence[int] = (8, 8, 8, 8)) -> list[Config]:
@@ -27,7 +27,7 @@ def space(family: str = "one", sizes: Sequence[int] = (8, 8, 8, 8)) -> list[Conf
 
 
 def time_us(config: Config) -> float:
-    """At least 100; two of the parameters depend on each other."""
+    """Microseconds, at least 100; two of the parameters depend on each other."""
     off = [config.integer(name) - best for name, best in zip(NAMES, BEST, strict=True)]
     slow = 3.0 if config.family == "two" else 1.0
     smooth = 0.03 * abs(off[0]) + 0.08 * abs(off[1]) + 0.05 * off[2] ** 2
@@ -35,11 +35,11 @@ def time_us(config: Config) -> float:
 
 
 def result(config: Config) -> Trial:
-    return Trial(config, Measurement(time_us(config)), TAKEN)
+    return Trial(config, Measurement(time_us(config)), RESOURCES)
 
 
 def proposed(search: Search, count: int) -> Iterator[Config]:
-    """Asks, and tells each before the next."""
+    """The proposals of a search, each told before the next is asked."""
     for _ in range(count):
         config = search.ask()
         if config is None:
@@ -49,12 +49,12 @@ def proposed(search: Search, count: int) -> Iterator[Config]:
 
 
 def searched(configs: Sequence[Config], count: int) -> Search:
-    """A search that was told the times of the first `count`."""
+    """A search that was told the times of the first `count` configurations."""
     return Search(configs, told=map(result, configs[:count]))
 
 
 def hint(configs: Sequence[Config], resources: Sequence[Resources | None]) -> Description:
-    """A model that errs by a twentieth."""
+    """A time model with errors of up to 5 %."""
     del resources
     wrong = np.array(
         [0.05 * math.sin(50 * config.integer("a") + 9 * config.integer("d")) for config in configs]

@@ -21,7 +21,7 @@ CRAMPED = 2**40
 
 
 class Unreadable:
-    """Can be pickled but not unpickled."""
+    """A value that can be pickled but not unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return int, ("not a number",)
@@ -95,8 +95,10 @@ class Fake:
 
 
 class Tireless(Fake):
-    """A bench on which candidates take as many microseconds as their block has threads; any with
-    the parameter `act` breaks the context."""
+    """A bench on which a candidate takes a microsecond per thread of its block.
+
+    A candidate with the parameter `act` breaks the context.
+    """
 
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
@@ -144,7 +146,7 @@ def stillborn(problem: Problem, index: int) -> PendingBench:
 
 
 def large(problem: Problem, index: int) -> PendingBench:
-    """Reports its GPU, which has too little memory."""
+    """A bench that reports its GPU, which has too little memory."""
 
     def finish() -> Fake:
         raise RunnerError("verification needs 90 GiB")

@@ -142,7 +142,7 @@ def test_predicted_record_names_no_driver() -> None:
 
 def test_named_device_in_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     class Opened(Exception):
-        """The GPU was opened."""
+        """Raised when the GPU is opened."""
 
     def probe(index: int = 0) -> Device:
         if index > 1:

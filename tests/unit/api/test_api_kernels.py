@@ -38,7 +38,7 @@ DEFINITION: dict[str, Any] = {
 
 
 class OpenedRunner(KernelRunner):
-    """Remembers the arguments it is opened with.
+    """A runner that records the arguments it is opened with.
 
     Attributes:
         works: the calls, with the index of the GPU and the time limit.

@@ -105,7 +105,7 @@ def test_record_of_another_card_of_the_model_is_exact(store: Store) -> None:
 
 
 def save_range(store: Store, *, point: int, loss: float = 0.04) -> None:
-    """4096x4096x1024 to 4096x4096x4096 run what is recorded at `point`."""
+    """A range in which 4096x4096x1024 to 4096x4096x4096 run the record of `point`."""
     ranges.save(store.root, Range(H100, SQUARE, "k", (Segment(1024, 4096, point),), loss))
 
 

@@ -38,12 +38,12 @@ DEVICES = {
 CASES_PER_DEVICE = 12_000  # 108,000 on the nine capabilities that have to agree
 
 Kernel = tuple[int, int, int, int, int | None]
-"""Threads, registers, shared bytes, barriers, carve-out."""
+"""A kernel: threads, registers, shared bytes, barriers, carve-out."""
 
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """NVIDIA's cuda_occupancy.h, compiled."""
+    """NVIDIA's cuda_occupancy.h as a shared library."""
     files = distribution("nvidia-cuda-runtime").files or []
     header = next(file for file in files if file.name == "cuda_occupancy.h").locate()
     source = Path(__file__).parent / "occupancy.cpp"
@@ -54,7 +54,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def nvidia(oracle: ctypes.CDLL, device: Device, kernels: list[Kernel]) -> NDArray[np.int32]:
-    """Resident blocks, then the limit by each resource; INT_MAX for no limit."""
+    """NVIDIA's answers: resident blocks, then the limit by each resource; INT_MAX for no limit."""
     d = device
     limits = [d.threads_per_block, d.threads_per_sm, d.registers_per_block, d.registers_per_sm]
     limits += [d.warp_size, d.shared_per_block, d.shared_per_block_optin, d.shared_per_sm]

@@ -55,7 +55,7 @@ def test_resources_are_those_of_the_gemm_launch() -> None:
 
 
 def test_known_resources_need_no_compiler() -> None:
-    runner = FakeRunner(known=[tiled(16)])
+    runner = FakeRunner(recorded=[tiled(16)])
     assert isinstance(prepare(registry.plan(tiled(16), SQUARE), runner, uncompiled), Candidate)
 
 

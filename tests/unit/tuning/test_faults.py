@@ -54,15 +54,15 @@ def go(
     return tune(subject, runner, store, options, compile=compile, origin=ORIGIN, observer=observer)
 
 
-class Noting(GpuRunner):
-    """Keeps the outcomes that came back; none of them may be lost.
+class OutcomeRecorder(GpuRunner):
+    """A GPU runner that keeps the outcomes it returned; tuning may lose none of them.
 
     Attributes:
-        came: the outcomes by configuration.
+        returned: the outcomes by configuration.
     """
 
     def __init__(self, bench: str, time_limit: float = 30.0) -> None:
-        self.came: dict[Config, Measurement | Failure] = {}
+        self.returned: dict[Config, Measurement | Failure] = {}
         bench = f"support.dying_benches:{bench}"
         super().__init__(SQUARE, bench=bench, baseline_bench=None, time_limit=time_limit)
 
@@ -70,14 +70,14 @@ class Noting(GpuRunner):
         answer = super()._request(method, arguments, limit)
         match arguments, answer:
             case (Candidate() as candidate, *_), Measurement() | Failure():
-                self.came[candidate.config] = answer
+                self.returned[candidate.config] = answer
         return answer
 
 
 class Killer(threading.Thread):
     """Kills workers of a runner: one in five while it starts, the rest while they measure."""
 
-    def __init__(self, runner: Noting, spawned: list[int]) -> None:
+    def __init__(self, runner: OutcomeRecorder, spawned: list[int]) -> None:
         super().__init__(daemon=True)
         self._runner, self._spawned = runner, spawned
         self.kills = 0
@@ -116,7 +116,7 @@ class Until(Silent):
 
 
 def away(directory: Path, seconds: float) -> None:
-    """Removes a directory for a while, as a restarting file server does."""
+    """Removes a directory and restores it, like a file server that restarts."""
     directory.rename(directory.with_name("away"))
     time.sleep(seconds)
     directory.with_name("away").rename(directory)
@@ -133,7 +133,7 @@ def test_100_kills_and_an_outage_lose_nothing(
             spawned.append(self.pid)
 
     monkeypatch.setattr(subprocess, "Popen", Spawned)
-    runner = Noting("brief")
+    runner = OutcomeRecorder("brief")
     killer = Killer(runner, spawned)
     outage = threading.Timer(8.0, away, (store.root / "studies", GONE_S))
     killer.start()
@@ -142,8 +142,8 @@ def test_100_kills_and_an_outage_lose_nothing(
         go(runner, store, family="simt", observer=Until(killer))
     outage.join()
     runner.close()
-    assert {trial.config: trial.outcome for trial in told(store)} == runner.came
-    outcomes = runner.came.values()
+    assert {trial.config: trial.outcome for trial in told(store)} == runner.returned
+    outcomes = runner.returned.values()
     failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     times = [outcome.time_us for outcome in outcomes if isinstance(outcome, Measurement)]
     assert killer.kills == KILLS
@@ -158,21 +158,21 @@ def test_worker_killed_at_its_start_is_restarted(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
-    runner = Noting("mortal")
+    runner = OutcomeRecorder("mortal")
     assert go(runner, store, Options(trials=3)).provenance.trials == 3
     runner.close()
 
 
 def test_worker_killed_at_every_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "STARTS", 2)
-    runner = Noting("doomed")
+    runner = OutcomeRecorder("doomed")
     with pytest.raises(RunnerError, match=r"the worker did not start: .*SIGKILL"):
         _ = runner.device
     runner.close()
 
 
 def test_faulty_candidate_costs_only_itself(store: Store) -> None:
-    runner = Noting("faulty", time_limit=0.5)
+    runner = OutcomeRecorder("faulty", time_limit=0.5)
     record = go(runner, store)
     runner.close()
     failed = {

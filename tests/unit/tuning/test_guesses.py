@@ -91,13 +91,13 @@ def test_recorded_parameters_of_another_version_are_rejected() -> None:
         Config.parse("tiled:tile_width=16"),
         Config.parse("tiled:tile_width=16,specialized=1,unrolled=1"),
     ]
-    runner = FakeRunner(known=[*outdated, current])
+    runner = FakeRunner(recorded=[*outdated, current])
     usable = candidates(PROBLEM, runner, "tiled", none_unsafe)
     assert (usable.configs, usable.rejected) == ((current,), {"parameters": 2})
 
 
 def test_recording_of_outdated_parameters_alone_is_an_error() -> None:
-    runner = FakeRunner(known=[Config.parse("simt:bm=64,bn=64")])
+    runner = FakeRunner(recorded=[Config.parse("simt:bm=64,bn=64")])
     with pytest.raises(AutotuneError, match="rejected: parameters 1"):
         candidates(PROBLEM, runner, "auto", none_unsafe)
 

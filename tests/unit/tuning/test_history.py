@@ -21,7 +21,7 @@ def history() -> History:
 
 
 def behind(by: float, trials: int = LEAST, value: float | None = None) -> History:
-    """The second family has `trials` trials, and its best is `by` times as slow."""
+    """A history in which the second family has `trials` trials and is `by` times as slow."""
     made = history()
     made.finish(0, math.log(100.0))
     for index in SECOND[:trials]:

@@ -90,8 +90,7 @@ def test_failed_step_keeps_its_reason() -> None:
 
 
 def inaccurate_naive() -> FakeRunner:
-    """A device on which the naive kernels err eight times as much as cuBLAS, which a rematch
-    refuses."""
+    """A runner on which naive kernels err eight times as much as cuBLAS and fail in a rematch."""
 
     def verified(config: Config) -> Measurement:
         error = 8e-7 if config.family == "naive" else 1e-7
@@ -204,7 +203,7 @@ def test_table_fits_80_columns() -> None:
 
 
 def tensor_core_family(name: str, oldest: tuple[int, int] = (8, 0)) -> Family[Any]:
-    """A family on tensor cores, from an architecture on."""
+    """A stand-in for a tensor-core family, legal from compute capability `oldest` on."""
 
     def architecture(tile_width: int, device: Device) -> str | None:
         del tile_width

@@ -12,7 +12,7 @@ LOW = 0.9 * ENOUGH
 
 
 def patience(*outlooks: float | None) -> Patience:
-    """It has looked at these outlooks, each time when a look was due."""
+    """A stop rule that has seen these outlooks, each when a look was due."""
     made = Patience()
     for number, outlook in enumerate(outlooks, 1):
         made.look(number * EVERY, outlook)

@@ -220,7 +220,7 @@ def test_missing_compiler_raises(ordered: bool) -> None:
 
 @ORDERED
 def test_known_resources_are_not_compiled(ordered: bool) -> None:
-    runner = FakeRunner(known=[tiled(16)])
+    runner = FakeRunner(recorded=[tiled(16)])
     (ready,) = ahead([tiled(16)], SQUARE_PLAN, runner, uncompiled, window=1, ordered=ordered)
     assert isinstance(ready[1], Candidate)
 

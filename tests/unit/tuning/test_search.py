@@ -45,7 +45,7 @@ def synthetic() -> list[Config]:
 
 
 def cost(config: Config) -> float:
-    """Microseconds; the best has 128 x 256 tiles, 8 x 16 a thread, three stages, in columns."""
+    """Microseconds; least for 128 x 256 tiles, 8 x 16 a thread, three stages, in columns."""
     p = config.values
 
     def off(name: str, best: int) -> float:
@@ -62,7 +62,7 @@ def cost(config: Config) -> float:
 
 
 def run(search: Search, trials: int, seed: int = 0) -> list[Trial]:
-    """Asks and tells, with 2 % noise."""
+    """The trials of a search whose times have 2 % noise."""
     noise = random.Random(seed)
     done: list[Trial] = []
     while len(done) < trials and (config := search.ask()) is not None:
@@ -77,7 +77,7 @@ def share(trials: list[Trial]) -> float:
 
 
 def thin() -> list[Config]:
-    """Another family, which shares one parameter with the synthetic one."""
+    """A second family, which shares the parameter `bk` with the synthetic one."""
     choices = itertools.product((16, 32, 64, 128), (1, 2, 4, 8, 16), (2, 3, 4), ("near", "far"))
     names = ("bk", "splits", "unroll", "store")
     return [Config("thin", tuple(zip(names, c, strict=True))) for c in choices]
@@ -87,7 +87,7 @@ THIN = {"best_us": 800.0}
 
 
 def thin_cost(config: Config) -> float:
-    """Microseconds; at its best a fifth faster than the synthetic family."""
+    """Microseconds; at best a fifth faster than the synthetic family."""
     off = sum(
         abs(math.log2(config.integer(name) / best)) for name, best in (("bk", 64), ("splits", 8))
     )
@@ -100,7 +100,7 @@ def of_either(config: Config) -> float:
 
 
 def asked(search: Search, trials: int) -> list[Config]:
-    """Asks and tells over both families."""
+    """The proposals of a search over both families."""
     proposals: list[Config] = []
     while len(proposals) < trials and (config := search.ask()) is not None:
         proposals.append(config)
@@ -109,7 +109,7 @@ def asked(search: Search, trials: int) -> list[Config]:
 
 
 def both() -> list[Config]:
-    """1,488 configurations of one family and 120 of the other, in turns."""
+    """The 1,488 configurations of the synthetic family with 120 of `thin` in between."""
     mixed = synthetic()
     for place, config in enumerate(thin()):
         mixed.insert(7 * place, config)

@@ -36,12 +36,12 @@ def recorded() -> Recording:
 
 @cache
 def space() -> spaces.Space:
-    """With the guesses and the features that tuning uses."""
+    """The recorded space with the guesses and the features that tuning uses."""
     return spaces.load(PATH, blind=False)
 
 
 def reached(seed: int, evaluations: int) -> float:
-    """The share of the optimum that a search reaches."""
+    """The share of the optimal speed that a search reaches."""
     recorded_space = space()
     search = Search(
         recorded_space.configs,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.blas_threads import one_thread as one_thread
 from support.sample_search import (
-    TAKEN,
+    RESOURCES,
     hint,
     proposed,
     result,
@@ -76,7 +76,7 @@ def test_compiled_configs_are_described_by_resources() -> None:
     search = Search(configs, describe=noted)
     tried = [*proposed(search, 12)]
     search.ask()
-    assert {config for config, resources in seen.items() if resources == TAKEN} == {*tried}
+    assert {config for config, resources in seen.items() if resources == RESOURCES} == {*tried}
 
 
 def test_tail_of_guesses_ends_with_the_first_result() -> None:

@@ -281,7 +281,7 @@ def test_no_candidates_is_an_error_with_reasons(store: Store) -> None:
     with pytest.raises(
         AutotuneError, match=r"no tiled configuration can run .*it knows none of that kind"
     ):
-        tune_with(FakeRunner(known=()), store)
+        tune_with(FakeRunner(recorded=()), store)
 
 
 def test_unknown_family_is_refused(store: Store) -> None:
@@ -302,7 +302,7 @@ def test_neighbours_winner_is_among_the_first_guesses(store: Store) -> None:
 
 def test_recorded_configurations_need_no_compiler(store: Store) -> None:
     configs = [tiled(width) for width in (8, 16, 32)]
-    runner = FakeRunner(known=configs, evidence="replayed")
+    runner = FakeRunner(recorded=configs, evidence="replayed")
     tune_with(runner, store, compile=uncompiled)
     assert sorted(runner.measured) == configs
 
@@ -414,7 +414,7 @@ def test_progress_has_the_devices_busy_share(store: Store, monkeypatch: pytest.M
 
 
 class RecordingObserver:
-    """Lists the events it receives."""
+    """An observer that lists its events."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
