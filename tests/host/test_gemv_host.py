@@ -100,7 +100,7 @@ def test_equal_inputs_give_equal_bits(program: Program) -> None:
 
 
 @pytest.mark.parametrize("text", PROBLEMS)
-def test_the_configuration_is_legal_somewhere(text: str) -> None:
+def test_configuration_is_legal_somewhere(text: str) -> None:
     h100, config = find("h100"), config_of(text)
     problems = (Problem(*shape, layout=layout) for shape in PROBLEMS[text] for layout in LAYOUTS)
     assert any(space.rejection(config, problem, h100) is None for problem in problems)

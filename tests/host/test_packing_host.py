@@ -131,7 +131,7 @@ def test_b_is_copied_without_a(program: Program) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_limited_grid_loops_over_the_rest(
+def test_limited_grid_loops_over_the_rest(
     program: Program, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     monkeypatch.setattr(packing, "LARGEST_GRID", 3)

@@ -43,7 +43,7 @@ def files(directory: str, pattern: str) -> set[str]:
 
 
 @pytest.mark.parametrize("pattern", ["*.cu", "*.cuh"])
-def test_a_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str) -> None:
+def test_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str) -> None:
     wanted = {f"autotune/_cuda_src/{name}" for name in files("cuda_src", pattern)}
     assert wanted - set(wheel.namelist()) == set()
 
@@ -51,22 +51,22 @@ def test_a_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str)
 @pytest.mark.parametrize(
     "pattern", ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "calls.c"]
 )
-def test_a_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern: str) -> None:
+def test_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern: str) -> None:
     wanted = {f"autotune/{name}" for name in files("autotune", pattern)}
     assert wanted - set(wheel.namelist()) == set()
 
 
-def test_a_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
+def test_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
     assert tops == {"autotune", f"{NAME}.dist-info"}
 
 
-def test_the_command_is_autotune(wheel: zipfile.ZipFile) -> None:
+def test_command_is_autotune(wheel: zipfile.ZipFile) -> None:
     text = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode()
     assert "autotune = autotune.cli:main" in text
 
 
-def test_a_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
+def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
     text = wheel.read(f"{NAME}.dist-info/METADATA").decode()
     needed = [line for line in text.splitlines() if line.startswith("Requires-Dist")]
     assert [line for line in needed if "torch" in line or "cupy" in line] == []
@@ -76,5 +76,5 @@ def test_a_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> Non
 @pytest.mark.parametrize(
     "name", ["cuda_src/simt.cu", "tests/unit/test_packaging.py", "Makefile", "LICENSE", "README.md"]
 )
-def test_an_sdist_carries_what_builds_and_tests_it(sdist: tarfile.TarFile, name: str) -> None:
+def test_sdist_carries_what_builds_and_tests_it(sdist: tarfile.TarFile, name: str) -> None:
     assert f"{NAME}/{name}" in sdist.getnames()

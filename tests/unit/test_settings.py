@@ -74,12 +74,12 @@ def test_every_directory_made_is_for_this_user_alone(tmp_path: Path) -> None:
     assert modes == [0o700, 0o700]
 
 
-def test_an_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
+def test_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir(mode=0o755)
     assert stat.S_IMODE(settings.ensure(tmp_path / "shared").stat().st_mode) == 0o755
 
 
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+def test_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(CacheError, match=r"taken/cache: not a directory; set AUTOTUNE_CACHE_DIR"):
         settings.ensure(tmp_path / "taken" / "cache")

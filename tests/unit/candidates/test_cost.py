@@ -46,7 +46,7 @@ def test_no_prediction_beats_the_roofline(shape: str, family: str, device: str) 
     assert cost.times(configs, problem, gpu).min() >= 1e6 * least_seconds(problem, gpu)
 
 
-def test_the_ladder_is_predicted_in_order() -> None:
+def test_ladder_is_predicted_in_order() -> None:
     problem = Problem(4096, 4096, 4096)
     rungs = [
         "naive:mapping=uncoalesced,block=32",
@@ -64,7 +64,7 @@ def test_long_k_and_a_small_c_prefer_split_k() -> None:
     assert best.integer("split_k") >= 16
 
 
-def test_a_large_square_prefers_large_tiles() -> None:
+def test_large_square_prefers_large_tiles() -> None:
     problem = Problem(4096, 4096, 4096)
     _, best = cost.rank(feasible(problem, H100).configs, problem, H100)[0]
     assert best.integer("bm") * best.integer("bn") >= 128 * 128
@@ -76,7 +76,7 @@ def test_compiled_registers_override_the_estimate() -> None:
     assert cost.predict(BIG, problem, H100, compiled) >= cost.predict(BIG, problem, H100)
 
 
-def test_a_block_that_does_not_fit_takes_infinitely_long() -> None:
+def test_block_that_does_not_fit_takes_infinitely_long() -> None:
     compiled = Resources(threads=1024, registers=255, shared=0)
     assert math.isinf(cost.predict(BIG, Problem(64, 64, 64), H100, compiled))
 
@@ -98,14 +98,14 @@ def test_every_prediction_is_a_positive_time(problem: str, family: str) -> None:
     assert np.all(cost.times(configs, parsed, H100) > 0)
 
 
-def test_a_prediction_is_the_same_alone_and_among_many() -> None:
+def test_prediction_is_the_same_alone_and_among_many() -> None:
     problem = Problem(200, 300, 5000)
     configs = feasible(problem, H100).configs[::997]
     alone = [cost.predict(config, problem, H100) for config in configs]
     assert cost.times(configs, problem, H100).tolist() == alone
 
 
-def test_a_wave_of_one_block_takes_as_long_as_a_full_one() -> None:
+def test_wave_of_one_block_takes_as_long_as_a_full_one() -> None:
     full, begun, double = (
         predict(BIG, Problem(128 * blocks, 256, 4096)) for blocks in (132, 133, 264)
     )
@@ -138,7 +138,7 @@ def test_data_in_l2_is_not_read_again() -> None:
     assert predict(BIG, wide, cached=10.0, dram=0.01) < predict(BIG, wide, cached=0.1, dram=0.01)
 
 
-def test_a_trait_scales_the_loops_that_have_it() -> None:
+def test_trait_scales_the_loops_that_have_it() -> None:
     without = changed(BIG, tm=16, tn=8)
     assert predict(BIG, traits={"8x16": 2.0}) > 1.5 * predict(BIG, traits={})
     assert predict(without, traits={"8x16": 2.0}) == predict(without, traits={})
@@ -166,7 +166,7 @@ def test_tf32_takes_tensor_cores_twice_as_long_as_fp16() -> None:
     assert whole == pytest.approx(2 * half)
 
 
-def test_a_trait_scales_tensor_cores_too() -> None:
+def test_trait_scales_tensor_cores_too() -> None:
     slow, fast = (on_tensor_cores(1e12, "f16", traits={"8x16": factor}) for factor in (3.0, 1.0))
     assert slow == pytest.approx(3 * fast)
 
@@ -182,7 +182,7 @@ def test_tensor_core_kernels_do_not_wait_for_fp32_units() -> None:
     assert on_tensor_cores(1.0, "f16", a100, **slots) < on_tensor_cores(0.0, "f16", a100, **slots)
 
 
-def test_the_coefficients_have_their_provenance() -> None:
+def test_coefficients_have_their_provenance() -> None:
     data = json.loads(resources.files("autotune").joinpath("data/cost.json").read_text())
     assert data["provenance"].keys() >= {"date", "devices", "recordings", "summary"}
     assert data["provenance"]["recordings"]

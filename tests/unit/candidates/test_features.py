@@ -56,7 +56,7 @@ def test_tile_features_are_log_area_and_aspect() -> None:
     assert columns[:, ASPECT] == pytest.approx(np.log2(tiles[:, 0] / tiles[:, 1]))
 
 
-def test_the_fill_of_waves_is_a_feature() -> None:
+def test_fill_of_waves_is_a_feature() -> None:
     columns = described(SIMT).features
     at_once = np.round(2 ** columns[:, RESIDENT]) * H100.sms
     waves = np.round(2 ** columns[:, BLOCKS]) / at_once
@@ -73,7 +73,7 @@ def test_compiled_resources_replace_the_estimate() -> None:
     assert after[RESIDENT] < before[RESIDENT]
 
 
-def test_a_description_ignores_other_configurations() -> None:
+def test_description_ignores_other_configurations() -> None:
     assert np.array_equal(described(SIMT).features[7], described([SIMT[7]]).features[0])
 
 

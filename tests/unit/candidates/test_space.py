@@ -89,7 +89,7 @@ def large_tiles() -> Config:
         ({"bm": 96}, "value", "bm=96 is none of .*64, 128"),
     ],
 )
-def test_a_rejection_names_reason_and_numbers(
+def test_rejection_names_reason_and_numbers(
     values: dict[str, int | str], reason: str, numbers: str
 ) -> None:
     assert space.rejection(large_tiles(), SQUARE, H100) is None

@@ -58,7 +58,7 @@ def test_catalogue_peaks_match_the_datasheets(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", PEAKS)
-def test_the_peak_is_two_flop_a_lane_a_clock(key: str) -> None:
+def test_peak_is_two_flop_a_lane_a_clock(key: str) -> None:
     device = catalogue()[key]
     lanes = device.sms * fp32_lanes(device.compute_capability)
 
@@ -66,7 +66,7 @@ def test_the_peak_is_two_flop_a_lane_a_clock(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", BUS_BITS)
-def test_the_bandwidth_is_two_transfers_a_clock_over_the_bus(key: str) -> None:
+def test_bandwidth_is_two_transfers_a_clock_over_the_bus(key: str) -> None:
     device = catalogue()[key]
     transferred = 2 * device.memory_clock * BUS_BITS[key] / 8
 
@@ -79,7 +79,7 @@ def test_every_entry_names_its_source() -> None:
     assert [key for key, entry in data.items() if len(entry["source"]) < 20] == []
 
 
-def test_the_h100_is_the_measured_one() -> None:
+def test_h100_is_the_measured_one() -> None:
     """Read from the card: driver 580, 132 SMs at 1980 MHz."""
     assert (
         H100.sms,
@@ -122,13 +122,13 @@ def test_every_device_is_found_by_key_and_by_driver_name(key: str) -> None:
     assert find(key) == find(device.name) == device
 
 
-def test_an_unknown_device_lists_near_matches() -> None:
+def test_unknown_device_lists_near_matches() -> None:
     with pytest.raises(DeviceError, match=r"'h1000'; did you mean .*h100-sxm.* JSON file"):
         find("h1000")
 
 
 @pytest.mark.parametrize("text", ["", "rtx", "nvidia"])
-def test_a_bare_prefix_is_unknown(text: str) -> None:
+def test_bare_prefix_is_unknown(text: str) -> None:
     with pytest.raises(DeviceError, match="unknown device"):
         find(text)
 
@@ -166,7 +166,7 @@ def test_json_goes_both_ways(key: str) -> None:
         ({"granularity": "1"}, "granularity is '1'; it must be a whole number or null"),
     ],
 )
-def test_a_wrong_field_is_named(change: dict[str, object], message: str) -> None:
+def test_wrong_field_is_named(change: dict[str, object], message: str) -> None:
     with pytest.raises(DeviceError, match=message):
         Device.from_json(H100.to_json() | change)
 
@@ -188,7 +188,7 @@ def test_load_takes_a_catalogue_name() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b"{}", b""])
-def test_a_broken_device_file_is_named(tmp_path: Path, content: bytes) -> None:
+def test_broken_device_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(content)
 
@@ -196,7 +196,7 @@ def test_a_broken_device_file_is_named(tmp_path: Path, content: bytes) -> None:
         load(str(path))
 
 
-def test_a_missing_file_is_named() -> None:
+def test_missing_file_is_named() -> None:
     with pytest.raises(DeviceError, match=r"/nowhere/gpu\.json"):
         load("/nowhere/gpu.json")
 
@@ -239,7 +239,7 @@ def test_some_precisions_have_no_tensor_cores(capability: tuple[int, int], compu
     assert tensor_rate(capability, compute) is None
 
 
-def test_an_unlisted_architecture_has_the_previous_rate() -> None:
+def test_unlisted_architecture_has_the_previous_rate() -> None:
     assert tensor_rate((12, 1), "bf16") == tensor_rate((12, 0), "bf16")
 
 
@@ -248,9 +248,9 @@ def test_tf32x3_has_a_third_of_the_tf32_peak() -> None:
 
 
 @pytest.mark.parametrize(("key", "compute"), [("rtx-3090", "tf32x3"), ("t4", "tf32")])
-def test_the_peak_is_at_least_that_of_fp32_units(key: str, compute: str) -> None:
+def test_peak_is_at_least_that_of_fp32_units(key: str, compute: str) -> None:
     assert catalogue()[key].peak(compute) == catalogue()[key].peak_fp32
 
 
-def test_the_16_bit_peak_is_at_the_boost_clock() -> None:
+def test_16_bit_peak_is_at_the_boost_clock() -> None:
     assert H100.peak("bf16") == 132 * 2048 * 2 * 1.98e9

@@ -157,7 +157,7 @@ def test_few_columns_compute_the_transpose(
     )
 
 
-def test_the_transpose_swaps_operands_and_keeps_c() -> None:
+def test_transpose_swaps_operands_and_keeps_c() -> None:
     (launch,) = plan(ACROSS_K, Problem(512, 8, 256)).launches
     assert [argument.value for argument in launch.arguments[:15]] == [
         *("b", "ldb", "a", "lda", "c", "ldc", 8, 512, 256, "alpha", "beta", "bias"),
@@ -187,7 +187,7 @@ def test_vectors_never_cross_the_end_of_a_row() -> None:
     assert widths == [(2, 2), (2, 1)]
 
 
-def test_the_transpose_swaps_the_alignment() -> None:
+def test_transpose_swaps_the_alignment() -> None:
     launched = plan(ACROSS_K, Problem(512, 8, 512, layout="nt"), Alignment(a=2, b=4, c=1))
     assert (argument(launched, "VA"), argument(launched, "VB")) == (4, 2)
 
@@ -213,7 +213,7 @@ def test_shared_memory_fits_the_stages_or_the_sums() -> None:
 
 
 @pytest.mark.parametrize("config", [CONFIG, ACROSS_K, changed(CONFIG, stages=1)])
-def test_the_estimate_covers_every_layout(config: Config) -> None:
+def test_estimate_covers_every_layout(config: Config) -> None:
     problems = (Problem(8, 512, 512, layout=layout) for layout in LAYOUTS)
     largest = max(plan(config, problem).launches[0].shared for problem in problems)
     assert GEMV.estimate(config).shared == largest

@@ -158,7 +158,7 @@ def test_one_launch_packs_operands_for_whole_vectors() -> None:
     assert launched.workspace == copies + 2 * 4 * 8 * 17 * 128 * 64
 
 
-def test_an_unpacked_operand_is_read_in_place() -> None:
+def test_unpacked_operand_is_read_in_place() -> None:
     assert values(plan(changed(pack="b"), ODD))[:4] == ["a", "lda", "workspace", 1032]
 
 
@@ -193,7 +193,7 @@ def test_every_shape_has_at_most_6000_candidates(shape: str, device: str, comput
 
 
 @pytest.mark.parametrize("problem", ["64x4096x4096:tf32x3:tt", "513x1025x2048:bf16"])
-def test_the_estimate_matches_the_launch(problem: str) -> None:
+def test_estimate_matches_the_launch(problem: str) -> None:
     parsed = Problem.parse(problem)
     for config in space.spread(space.feasible(parsed, H100, "mma").configs, 200):
         launched, estimate = registry.plan(config, parsed), MMA.estimate(config)

@@ -39,14 +39,14 @@ def flags(launch: Launch, operand: str) -> tuple[int, ...]:
         ("nt", "b", (1025, 600)),
     ],
 )
-def test_a_copy_has_the_stored_rows_of_the_operand(
+def test_copy_has_the_stored_rows_of_the_operand(
     layout: str, operand: str, stored: tuple[int, int]
 ) -> None:
     copy = packing.copy(replace(ODD, layout=layout), operand)
     assert (copy.rows, copy.columns) == (copy.stored_rows, copy.stored_columns) == stored
 
 
-def test_a_transposed_copy_swaps_rows_and_columns() -> None:
+def test_transposed_copy_swaps_rows_and_columns() -> None:
     copy = packing.copy(ODD, "a", transposed=True)
     assert (copy.stored_rows, copy.stored_columns, copy.pitch) == (600, 513, 516)
 
@@ -66,7 +66,7 @@ def test_rows_can_be_padded_to_cache_lines(columns: int, element_bytes: int, pit
     assert packing.pitch(columns, element_bytes, line=128) == pitch
 
 
-def test_a_copy_in_whole_lines_copies_its_padding() -> None:
+def test_copy_in_whole_lines_copies_its_padding() -> None:
     copy = packing.copy(WIDE, "b", line=128)
     assert (copy.stored_columns, copy.pitch, copy.stride) == (1025, 1088, 600 * 1088)
     assert copy.bytes == 3 * 2 * 600 * 1088
@@ -94,7 +94,7 @@ def test_matrices_and_planes_are_contiguous() -> None:
     assert copy.bytes == 2 * 3 * 4 * 600 * 1028
 
 
-def test_a_copy_ends_where_another_may_start() -> None:
+def test_copy_ends_where_another_may_start() -> None:
     copy = packing.copy(WIDE, "b")
     assert copy.bytes == 3 * 2 * 600 * 1032
     assert packing.copy(WIDE, "a", start=copy.bytes).start == copy.bytes
@@ -106,18 +106,18 @@ def test_16_bit_elements_are_not_transposed_or_split(changed: dict[str, bool]) -
         packing.copy(WIDE, "a", **changed)
 
 
-def test_a_copy_starts_at_a_whole_vector() -> None:
+def test_copy_starts_at_a_whole_vector() -> None:
     with pytest.raises(ValueError, match="multiple of 16, not at 8"):
         packing.copy(ODD, "a", start=8)
 
 
 @pytest.mark.parametrize("operands", [(), ("a", "a")])
-def test_a_launch_packs_each_operand_once(operands: Sequence[str]) -> None:
+def test_launch_packs_each_operand_once(operands: Sequence[str]) -> None:
     with pytest.raises(ValueError, match="of both, not of"):
         packing.launch([packing.copy(ODD, operand) for operand in operands])
 
 
-def test_the_kernel_gets_the_arguments_of_both_operands() -> None:
+def test_kernel_gets_the_arguments_of_both_operands() -> None:
     a = packing.copy(ODD, "a", transposed=True)
     b = packing.copy(ODD, "b", low=True, start=a.bytes)
     launch = packing.launch([a, b])
@@ -135,14 +135,14 @@ def test_order_of_copies_does_not_matter() -> None:
     assert packing.launch(copies) == packing.launch(copies[::-1])
 
 
-def test_the_grid_has_blocks_for_both_copies() -> None:
+def test_grid_has_blocks_for_both_copies() -> None:
     a, b = (packing.copy(WIDE, operand) for operand in "ab")
     launch = packing.launch([a, b])
     assert launch.grid == (33 * 3 + 38 * 5, 1, 3)
     assert launch.block == (256, 1, 1)
 
 
-def test_an_unpacked_operand_has_no_blocks() -> None:
+def test_unpacked_operand_has_no_blocks() -> None:
     launch = packing.launch([packing.copy(ODD, "b")])
     assert flags(launch, "a") == (0, 0, 0)
     assert arguments_of(launch, "a")[-1] == 0

@@ -81,7 +81,7 @@ def test_widest_tile_follows_from_the_limits(limits: dict[str, int], width: int)
     assert widest(replace(H100, **limits)) == width  # type: ignore[arg-type]
 
 
-def test_a_device_too_small_for_any_tile_is_an_error() -> None:
+def test_device_too_small_for_any_tile_is_an_error() -> None:
     with pytest.raises(DeviceError, match="4x4 needs 16 threads of 1024 and 128 bytes of shared"):
         widest(replace(H100, shared_per_block=127))
 
@@ -101,7 +101,7 @@ def test_blocks_lie_along_x_of_the_grid(text: str, shape: tuple[int, int, int]) 
     assert launch.grid == (tiles, 1, 1)
 
 
-def test_an_unspecialized_kernel_serves_every_width() -> None:
+def test_unspecialized_kernel_serves_every_width() -> None:
     plans = [_plan(f"tiled:tile_width={width},specialized=0", SQUARE) for width in range(4, 33)]
     assert len({plan.launches[0].template for plan in plans}) == 1
 
@@ -129,13 +129,13 @@ def test_epilogue_is_a_template_argument(epilogue: str, compiled: int) -> None:
 @pytest.mark.parametrize(
     "text", ["naive:mapping=coalesced,block=16", "tiled:tile_width=16,specialized=1"]
 )
-def test_the_grid_has_a_layer_for_each_matrix(text: str) -> None:
+def test_grid_has_a_layer_for_each_matrix(text: str) -> None:
     (launch,) = _plan(text, Problem(64, 32, 8, batch=5)).launches
     assert launch.grid == (8, 1, 5)
 
 
 @pytest.mark.parametrize("family", [NAIVE, TILED], ids=lambda family: family.name)
-def test_the_estimate_matches_the_launch(family: Family[Any]) -> None:
+def test_estimate_matches_the_launch(family: Family[Any]) -> None:
     for config in space.feasible(SQUARE, H100, family.name).configs:
         (launch,) = _plan(str(config), SQUARE).launches
         estimate = family.estimate(config)

@@ -158,7 +158,7 @@ def test_buffers_beyond_a_memset_are_poisoned_by_a_kernel(
     assert bench.resets().count("poison C") == 1
 
 
-def test_a_verification_takes_twelve_launches_and_one_copy(bench: Bench) -> None:
+def test_verification_takes_twelve_launches_and_one_copy(bench: Bench) -> None:
     bench.verify()
     bench.session.copies = bench.session.synchronisations = 0
     bench.verify()
