@@ -71,7 +71,7 @@ class SimtWarps(SimtTile):
 
     @property
     def warps(self) -> int:
-        """SimtWarps a block."""
+        """Warps of a block."""
         return (self.bm // self.wm) * (self.bn // self.wn) * self.slices
 
     @property

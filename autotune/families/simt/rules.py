@@ -24,7 +24,7 @@ SLICED_BLOCKS_A_SM = 4
 PLAIN_SUMS = 64
 """Accumulators a thread from which the order of multiplication and a fence make a difference."""
 STAGES = {8: (3, 4, 5), 16: (2, 3, 4), 32: (2, 3, 4), 64: (2, 3, 4)}
-"""SimtBuffers of bk steps: with fewer, data comes too late; more only take shared memory."""
+"""Buffers of bk steps: with fewer, data comes too late; more only take shared memory."""
 AHEAD, NARROW = 64, 96
 """Steps of K that copies run ahead at most, except for tiles whose rows and columns add up to 96 or
 less: those need the depth to keep memory busy."""
