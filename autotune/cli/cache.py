@@ -88,7 +88,7 @@ def export(
     store = _store()
     chosen = exchange.chosen(store, _slug(store, device), problem or ())
     if not chosen.records and not chosen.ranges:
-        raise NotFoundError(f"{store.root}: nothing recorded of what was asked for; see `list`")
+        raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if file == STDOUT:
         sys.stdout.buffer.write(bundle.dumps(chosen.records, chosen.ranges))
         return

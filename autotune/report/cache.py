@@ -145,7 +145,7 @@ def _recorded(items: Iterable[Item]) -> dict[tuple[str, str], list[Item]]:
         if isinstance(content, Range):
             groups[content.device.name, f"ranges, {content.evidence}"].append(item)
         elif isinstance(content, KernelRecord):
-            groups[content.device.name, "kernels of yours"].append(item)
+            groups[content.device.name, "user kernels"].append(item)
         elif content is not None:
             groups[content.device.name, content.evidence].append(item)
     return groups

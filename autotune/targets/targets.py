@@ -138,23 +138,23 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
 
     source = source_of(device)
     if isinstance(source, ReplayedGpu):
-        raise DeviceError(f"{device} holds times of matrix products, none of {tunable}; give `gpu`")
+        raise DeviceError(f"{device} holds times of GEMMs, none of {tunable}; give `gpu`")
     if isinstance(source, LocalGpu):
         index: int | None = source.index
     else:
         index = local.present(source)
     if index is None:
         raise MissingError(
-            f"{tunable}: {resolve(device).name} is not in this machine, and nothing can predict "
-            "the time of a kernel of yours; `autotune.kernel_occupancy` tells without a GPU what "
+            f"{tunable}: {resolve(device).name} is not in this machine, and the time of a "
+            "user kernel cannot be predicted; `autotune.kernel_occupancy` shows without a GPU what "
             "its configurations occupy"
         )
     try:
         probed = gpu.probe(index)
     except MissingError as error:
         raise MissingError(
-            f"{error}; without a GPU `autotune.kernel_occupancy` tells what the configurations of "
-            "a kernel of yours occupy"
+            f"{error}; without a GPU `autotune.kernel_occupancy` shows what the configurations of "
+            "a user kernel occupy"
         ) from error
     check_compilable(probed)
     return index, probed

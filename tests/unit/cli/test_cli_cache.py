@@ -147,7 +147,7 @@ def test_export_filters_by_problem_and_device(
 
 def test_exporting_nothing_exits_with_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = failure(capsys, "cache", "export", str(tmp_path / "all.json"), status=3)
-    assert "nothing recorded of what was asked for" in text
+    assert "no matching record or range" in text
     assert not (tmp_path / "all.json").exists()
 
 
