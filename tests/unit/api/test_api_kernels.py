@@ -175,7 +175,7 @@ def test_arguments_that_do_not_fit_are_refused(runner: OpenedRunner) -> None:
         ({"objective": "warm"}, "unknown objective 'warm'"),
         ({"time_limit": 0}, "time_limit is 0; give more than 0 seconds"),
         ({"rtol": -1}, "rtol is -1; give a number of at least 0"),
-        ({"device": "replay:h100"}, r"replay:h100 holds times of matrix products, none of saxpy\("),
+        ({"device": "replay:h100"}, r"replay:h100 holds times of GEMMs, none of saxpy\("),
         ({"device": "h1000"}, "unknown device 'h1000'"),
         ({"device": 3.5}, "device is 3.5; give its name"),
     ],
@@ -236,8 +236,8 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("gpu", "no GPU: nothing at 0; without a GPU `autotune.kernel_occupancy` tells what"),
-        ("h100", "NVIDIA H100 80GB HBM3 is not in this machine, and nothing can predict the time"),
+        ("gpu", "no GPU: nothing at 0; without a GPU `autotune.kernel_occupancy` shows what"),
+        ("h100", "NVIDIA H100 80GB HBM3 is not in this machine, and the time of a user kernel"),
     ],
 )
 def test_tuning_without_a_gpu_is_refused(device: str, message: str) -> None:
