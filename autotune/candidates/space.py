@@ -132,7 +132,7 @@ class _Tree:
             chosen.pop()
 
     def _branch(self, level: int) -> _Branch:
-        """What may follow on what is chosen above `level`, and what falls; both are kept."""
+        """The legal ends of the combination chosen above `level`, and the rejections, cached."""
         if level == len(self._levels):
             return _END
         here, chosen = self._levels[level], self._chosen

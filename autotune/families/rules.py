@@ -88,7 +88,7 @@ class _Argument:
     view: type[Any] | None = None
 
     def reader(self, needs: Sequence[str], context: dict[str, object], views: Views) -> _Reader:
-        """What makes the argument from the values of `needs`."""
+        """The function that makes the argument from the values of `needs`."""
         if not self.parameters:
             value = context[self.name]
             return lambda _: value
@@ -110,7 +110,7 @@ class _Argument:
 
 @cache
 def _arguments(check: Check) -> tuple[_Argument, ...]:
-    """What the arguments of a check stand for; a signature is read once."""
+    """The arguments of a check, from its signature, which is read once."""
     arguments = []
     for name, parameter in signature(check, eval_str=True).parameters.items():
         kind = parameter.annotation

@@ -80,7 +80,7 @@ class SplitK:
 
 @dataclass(frozen=True)
 class GemvBuffers(Block):
-    """What a thread and a block keep: sums in registers, batches in shared memory."""
+    """The sums that a thread keeps in registers, and a block's batches in shared memory."""
 
     rows: int
     stages: int

@@ -183,7 +183,7 @@ class MmaCopies(Packing):
 
 @dataclass(frozen=True)
 class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
-    """What decides the registers of a thread."""
+    """The parameters that decide the registers of a thread."""
 
     promote: int
     min_blocks: int
@@ -213,7 +213,7 @@ class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
 
 @dataclass(frozen=True)
 class MmaSharedMemory(MmaWarps, MmaBuffer):
-    """What decides the shared memory of a block."""
+    """The parameters that decide the shared memory of a block."""
 
     stages: int
     store: Store

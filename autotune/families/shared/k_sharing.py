@@ -14,13 +14,13 @@ def fill(blocks: int, sms: int) -> float:
 
 
 def longest_split(iterations: int, splits: int) -> int:
-    """The k-iterations of the longest of so many splits, or 0 if a split would have none."""
+    """The k-iterations of the longest of `splits` parts, or 0 if a part would have none."""
     longest = ceil_div(iterations, splits)
     return longest if ceil_div(iterations, longest) == splits else 0
 
 
 def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
-    """Whether so many splits of each block fill waves better than any smaller number."""
+    """Whether `splits` parts of each block fill waves better than any smaller number."""
     reached = fill(blocks * splits, sms)
     return all(reached > margin * fill(blocks * less, sms) for less in range(1, splits))
 
@@ -28,14 +28,17 @@ def fuller(blocks: int, splits: int, sms: int, margin: float = 1.0) -> bool:
 def split_waves_fault(
     tiles: int, splits: int, sms: int, waves: int, margin: float = 1.0
 ) -> str | None:
-    """What is wrong with so many splits of each tile only to fill waves better, if anything."""
+    """Why splitting K does not fill waves better; None if it does.
+
+    At most `waves` blocks an SM are worth it.
+    """
     if tiles * splits <= waves * sms and fuller(tiles, splits, sms, margin):
         return None
     return f"{tiles} tiles fill {sms} SMs as well with less than {splits} splits"
 
 
 def last_block_fault(read: int) -> str | None:
-    """What is wrong with a last block that reads so many bytes of partial sums, if anything."""
+    """Why the last block of a tile cannot read `read` bytes of partial sums; None if it can."""
     if read <= LAST_BLOCK_BYTES:
         return None
     return f"the last block of a tile would read {read} bytes; {LAST_BLOCK_BYTES} at most"

@@ -1,4 +1,4 @@
-"""What a launch and its blocks may take of a device: threads, grid, shared memory, registers."""
+"""Limits of a launch on a device: threads, grid, shared memory, registers, cp.async."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ ASYNC_CAPABILITY = 8, 0
 
 
 def threads_fault(threads: int, device: Device) -> str | None:
-    """What is wrong with a block of `threads` on the device, if anything."""
+    """Why the device cannot launch a block of `threads`; None if it can."""
     if threads <= device.threads_per_block:
         return None
     return f"needs {threads} threads a block, {device.name} allows {device.threads_per_block}"
 
 
 def grid_fault(blocks: int) -> str | None:
-    """What is wrong with a grid of `blocks` along x, if anything."""
+    """Why a grid cannot have `blocks` along x; None if it can."""
     if blocks <= LARGEST_GRID_X:
         return None
     return f"needs {blocks} blocks, a grid allows {LARGEST_GRID_X}"
 
 
 def shared_fault(needed: int, blocks: int, device: Device) -> str | None:
-    """What is wrong with so much shared memory a block, of which `blocks` are to be resident."""
+    """Why an SM cannot hold `blocks` with `needed` bytes of shared memory each; None if it can."""
     most = device.shared_per_block_optin
     if needed > most:
         return f"needs {needed} bytes a block, {device.name} allows {most}"
@@ -43,7 +43,7 @@ def register_budget(blocks: int, threads: int, device: Device) -> int:
 
 
 def residency_fault(threads: int, device: Device) -> str | None:
-    """What is wrong with `threads` resident threads an SM, if anything."""
+    """Why an SM cannot hold `threads` resident threads; None if it can."""
     if threads <= device.threads_per_sm:
         return None
     return f"{threads} resident threads; {device.name} holds {device.threads_per_sm} an SM"
@@ -55,7 +55,7 @@ def has_cp_async(device: Device) -> bool:
 
 
 def cp_async_fault(device: Device) -> str | None:
-    """What is wrong with cp.async on the device, if anything."""
+    """Why the device has no cp.async; None if it has."""
     if has_cp_async(device):
         return None
     major, minor = device.compute_capability

@@ -13,8 +13,10 @@ def tile_count(problem: Problem, rows: int, columns: int) -> int:
 
 
 def order_fault(rows: int, columns: int, group: int, few: int, device: Device) -> str | None:
-    """What is wrong with walking `group` rows of tiles together, if anything; up to `few` tiles an
-    SM, any order will do."""
+    """Why `group` rows of tiles are not worth taking together; None if they are.
+
+    Up to `few` tiles an SM, any order will do.
+    """
     if group == 1:
         return None
     if rows * columns <= few * device.sms:

@@ -9,7 +9,7 @@ WORKSPACE_SHARE = 8
 
 
 def workspace_fault(needed: int, device: Device) -> str | None:
-    """What is wrong with a workspace of so many bytes, if anything."""
+    """Why a workspace of `needed` bytes is too large; None if it is not."""
     most = device.memory_bytes // WORKSPACE_SHARE
     if needed <= most:
         return None
