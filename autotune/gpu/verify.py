@@ -23,7 +23,7 @@ from autotune.verification import oracle
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a kernel has to fulfil.
+    """Requirements that a kernel has to fulfil.
 
     Attributes:
         scalings: alpha and beta of its two runs.

@@ -15,7 +15,7 @@ from autotune.records import Records
 
 
 def predicted(problem: Problem, device: Device, records: Records) -> Answer | None:
-    """What the model chose when it was asked to tune the problem, or else what it chooses now.
+    """The cost model's choice: recorded if it tuned the problem, else made now.
 
     None if no configuration can run.
     """

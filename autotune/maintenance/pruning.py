@@ -1,4 +1,4 @@
-"""What can be deleted from a cache: unused programs, copies set aside, journals, records."""
+"""Deletions from a cache: unused programs, copies set aside, journals, records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked: a GEMM's shape, precision, layout, batch and epilogue."""
+"""The problem: a GEMM's shape, precision, layout, batch and epilogue."""
 
 from __future__ import annotations
 

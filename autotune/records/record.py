@@ -85,12 +85,12 @@ class TuningRecord(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What was tuned, in one line."""
+        """The tuned problem or call, in one line."""
 
     @property
     @abstractmethod
     def slug(self) -> str:
-        """What was tuned, as part of a file name."""
+        """The tuned problem or call, as part of a file name."""
 
     @property
     def best(self) -> Entry:

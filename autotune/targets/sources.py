@@ -43,7 +43,7 @@ class ReplayedGpu:
 
 
 def source_of(device: DeviceLike) -> LocalGpu | ReplayedGpu | Device:
-    """What a device stands for.
+    """The source that a device stands for.
 
     Raises:
         DeviceError: if there is no such device, or the value is of another type.

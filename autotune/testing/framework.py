@@ -15,7 +15,7 @@ MakeArray = Callable[[tuple[int, ...], str], Any]
 
 
 class FrameworkContract:
-    """What the run time relies on in every array library.
+    """The contract that the run time relies on in every array library.
 
     A subclass overrides the fixtures `framework` and `make`, and `transposed` if arrays of the
     library have no `T`.

@@ -1,4 +1,4 @@
-"""What a block of `wgmma` takes of an SM: threads, registers and shared memory."""
+"""Resources of a `wgmma` block on an SM: threads, registers and shared memory."""
 
 from __future__ import annotations
 
