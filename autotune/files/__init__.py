@@ -1,9 +1,11 @@
-"""Files on disk: whole writes, locks, checksums, and typed values from JSON.
+"""Files on disk: bounded reads, whole writes, locks, checksums, and typed values from JSON.
 
-`writing` replaces and appends so that a crash, a kill or a full disk leaves every file whole.
-`checksum` seals JSON documents. `decoding` turns JSON into typed values, or says what is wrong.
+`reading` reads regular files up to the size that `limits` allows. `writing` replaces and appends so
+that a crash, a kill or a full disk leaves every file whole. `checksum` seals JSON documents.
+`decoding` turns JSON into typed values, or says what is wrong.
 """
 
+from autotune.files.reading import opened, read
 from autotune.files.writing import (
     LOCK_SECONDS,
     append,
@@ -27,6 +29,8 @@ __all__ = [
     "delete",
     "locked",
     "locked_existing",
+    "opened",
+    "read",
     "unwritable",
     "write",
     "write_whole",

@@ -11,14 +11,25 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from autotune.files import limits
+
 T = TypeVar("T")
 
-LARGEST = 2**30
-"""Most bytes that a compressed file may expand to."""
+DEPTH = 64
+"""Most lists and objects inside each other: documents of ours have 8."""
+
+NESTED = 500_000
+"""Most lists and objects: each takes 60 to 230 bytes of memory."""
+
+DIGITS = 64
+"""Most digits in a row: a number of 64 bits has 20, and a SHA-256 in a text 64."""
 
 SHOWN = 60
 """Most characters of a value in an error message."""
 
+_DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_BRACKETS, _NOT_BRACKETS = bytes.maketrans(b"{}", b"[]"), bytes({*range(256)} - {*b"[]{}"})
+_TEXT = rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"'
 # The parts of msgspec's messages; only errors need them, so they are compiled when used.
 _MESSAGE = r"(?s)(.*?)(?: - at `\$\.?(.*)`)?"
 _EXPECTED = r"(?s)Expected `([^`]+)`([^,]*)(?:, got .*)?"
@@ -39,10 +50,12 @@ def parse(text: bytes) -> Any:
     """The JSON value of a text.
 
     Raises:
-        ValueError: if the text is not JSON, nests too deeply, or has a number that is not finite.
+        ValueError: if the text is not JSON, is too long, nests too deeply, or has a number that is
+            not finite or has more than 64 digits.
     """
     import msgspec
 
+    _check_shape(text)
     try:
         return msgspec.json.decode(text)
     except RecursionError as error:
@@ -59,23 +72,23 @@ def parse(text: bytes) -> Any:
         raise ValueError(f"it is not JSON: {error}") from error
 
 
-def gunzip(data: bytes) -> bytes:
-    """The content of a gzip file.
+def gunzip(data: bytes, limit: int) -> bytes:
+    """The content of a gzip file, of at most `limit` bytes; see `files.limits`.
 
     Raises:
-        ValueError: if it is not gzip, is cut short or damaged, or expands to more than 1 GiB.
+        ValueError: if it is not gzip, is cut short or damaged, or expands to more.
     """
     import zlib
 
     stream = zlib.decompressobj(wbits=31)
     try:
-        content = stream.decompress(data, LARGEST)
+        content = stream.decompress(data, limit + 1)
     except zlib.error as error:
         raise ValueError(f"it is not gzip: {error}") from error
+    if len(content) > limit:
+        raise ValueError(f"it is gzip of more than {limit} bytes")
     if stream.eof and not stream.unused_data:
         return content
-    if len(content) >= LARGEST:
-        raise ValueError(f"it is not gzip of at most {LARGEST} bytes")
     raise ValueError("it is gzip that was cut short or appended to")
 
 
@@ -113,6 +126,30 @@ def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]
         readable = " and ".join(map(str, versions))
         raise ValueError(f"schema is {_shown(schema)}, this version reads {readable}")
     return data
+
+
+def _check_shape(text: bytes) -> None:
+    """Refuses a text whose value would take too much memory or recursion, or overflow a float."""
+    if len(text) > limits.DOCUMENT:
+        raise ValueError(f"it is JSON of {len(text)} bytes; at most {limits.DOCUMENT} are read")
+    if b"0" * (DIGITS + 1) in text.translate(_DIGITS_AS_ZEROS):
+        raise ValueError(f"it has a number of more than {DIGITS} digits")
+    brackets = text.translate(_BRACKETS, _NOT_BRACKETS)
+    if len(brackets) > 2 * NESTED:
+        nested = len(brackets) // 2
+        raise ValueError(f"it has {nested} lists and objects; at most {NESTED} are read")
+    # Texts in quotes may hold brackets too; leaving them out takes longer.
+    if _deep(brackets) and _deep(re.sub(_TEXT, b"", text).translate(_BRACKETS, _NOT_BRACKETS)):
+        raise ValueError(f"it nests too deeply: more than {DEPTH} lists and objects in each other")
+
+
+def _deep(brackets: bytes) -> bool:
+    """Whether brackets nest more than `DEPTH` deep: each step takes the innermost pairs out."""
+    for _ in range(DEPTH):
+        if b"[]" not in brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return b"[]" in brackets
 
 
 def _reworded(message: str, data: object, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import shutil
 import time
@@ -11,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 from autotune import settings
 from autotune.errors import CacheError
+from autotune.files.reading import opened
 
 LOCK = ".lock"
 LOCK_SECONDS = 30.0
@@ -77,9 +80,7 @@ def _acquired(directory: Path) -> int:
         raise
 
 
-def write_whole(
-    path: Path, data: bytes, *, temporary: Path | None = None, durable: bool = True
-) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replaces the file by `data`, or leaves it unchanged: readers never see half a file.
 
     The data goes to a temporary file in the same directory, which is renamed once.
@@ -87,16 +88,36 @@ def write_whole(
     Args:
         path: the file; its directory exists.
         data: the new content.
-        temporary: the temporary file, if the caller holds a lock; by default one of its own.
         durable: whether the data must survive a power cut, which costs two `fsync`.
 
     Raises:
         OSError: if the disk is full, read-only or broken.
     """
-    temporary = temporary or path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
+    _replace(path, temporary, io.BytesIO(data), durable=durable)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces a file of the cache by `data`. The directory must be locked.
+
+    Raises:
+        CacheError: if the disk is full, read-only or broken; the file is then unchanged.
+    """
+    try:
+        _replace(path, _temporary(path), io.BytesIO(data))
+    except OSError as error:
+        raise unwritable(path, len(data), error) from error
+
+
+def _temporary(path: Path) -> Path:
+    """The temporary file of a lock's holder: the next one overwrites what a killed one left."""
+    return path.with_name(f"{path.name}.tmp")
+
+
+def _replace(path: Path, temporary: Path, content: BinaryIO, *, durable: bool = True) -> None:
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            shutil.copyfileobj(content, file)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
@@ -106,20 +127,6 @@ def write_whole(
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def write(path: Path, data: bytes) -> None:
-    """Replaces a file of the cache by `data`. The directory must be locked.
-
-    Raises:
-        CacheError: if the disk is full, read-only or broken; the file is then unchanged.
-    """
-    # The lock admits one writer, so the name can be fixed: the next writer overwrites what a
-    # killed one left.
-    try:
-        write_whole(path, data, temporary=path.with_name(f"{path.name}.tmp"))
-    except OSError as error:
-        raise unwritable(path, len(data), error) from error
 
 
 def copy_aside(path: Path, reason: str) -> Path:
@@ -133,12 +140,16 @@ def copy_aside(path: Path, reason: str) -> Path:
     paths = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
     aside = next(candidate for candidate in paths if not candidate.exists())
     try:
-        data = path.read_bytes()
+        source = opened(path)
     except OSError as error:
         raise CacheError(
             f"{path}: cannot be read ({error.strerror}), so not replaced; move it away"
         ) from error
-    write(aside, data)
+    with source:
+        try:
+            _replace(aside, _temporary(aside), source)
+        except OSError as error:
+            raise unwritable(aside, os.fstat(source.fileno()).st_size, error) from error
     return aside
 
 

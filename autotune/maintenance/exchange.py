@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
+from autotune.files import limits
 from autotune.maintenance.inventory import Item, listed
 from autotune.problem import Problem
 from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, codec, ranges
@@ -92,7 +93,7 @@ def read(path: Path) -> tuple[TuningRecord | Range, ...]:
         AutotuneError: if it is broken or its checksum is wrong.
     """
     try:
-        data = path.read_bytes()
+        data = files.read(path, limits.BUNDLE)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}; give a bundle") from error
     try:

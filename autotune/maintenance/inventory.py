@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from autotune import files
 from autotune.compiler import cache as programs
+from autotune.files import limits
 from autotune.records import KernelRecord, Store, TuningRecord, ranges
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
@@ -130,12 +132,14 @@ def _torn(path: Path) -> str | None:
     A last line without a newline is no fault: the next writer cuts it off.
     """
     try:
-        *lines, _rest = path.read_bytes().split(b"\n")
+        with files.opened(path) as file:
+            for number, line in enumerate(iter(lambda: file.readline(limits.LINE), b""), start=1):
+                torn = len(line) < limits.LINE and not line.endswith(b"\n")
+                if not torn and not _is_object(line):
+                    return f"line {number} is no JSON object"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    broken = (number for number, line in enumerate(lines, start=1) if not _is_object(line))
-    number = next(broken, None)
-    return None if number is None else f"line {number} is no JSON object"
+    return None
 
 
 def _is_object(line: bytes) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from autotune.device import Device
-from autotune.files import checksum
+from autotune.files import checksum, limits
 from autotune.files.decoding import convert, gunzip, parse, require_schema
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
@@ -144,7 +144,7 @@ class BundleReader:
     @cached_property
     def _lines(self) -> list[bytes]:
         """The lines after the header."""
-        _, _, body = gunzip(self._data).partition(b"\n")
+        _, _, body = gunzip(self._data, limits.BUNDLE_TEXT).partition(b"\n")
         if (actual := sha256(body).hexdigest()) != self._header.sha256:
             stated = self._header.sha256[:12]
             raise ValueError(f"checksum is {stated}, its content has {actual[:12]}; it was changed")

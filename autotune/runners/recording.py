@@ -19,7 +19,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
-from autotune.files import write_whole
+from autotune.files import limits, write_whole
 from autotune.files.decoding import convert, gunzip, parse, require_schema
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
@@ -109,7 +109,7 @@ class Recording:
         Raises:
             ValueError: if they are anything but a recording of this schema.
         """
-        document = require_schema(parse(gunzip(data)), "recording", SCHEMA)
+        document = require_schema(parse(gunzip(data, limits.RECORDING_TEXT)), "recording", SCHEMA)
         written = convert(document, _RecordingFields, "recording")
         return cls(
             problem=Problem.parse(written.problem),

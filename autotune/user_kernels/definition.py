@@ -13,9 +13,11 @@ from operator import index
 from pathlib import Path
 from typing import SupportsIndex
 
+from autotune import files
 from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Template
+from autotune.files import limits
 from autotune.user_kernels.geometry import Extents, ParameterValues, SharedBytes
 
 Predicate = Callable[[ParameterValues], object]
@@ -130,7 +132,8 @@ def _source(source: str | Path, name: str) -> tuple[str, str, list[Path]]:
     """The text, its file name, and the folder of its own headers."""
     if isinstance(source, Path):
         try:
-            return source.read_text(encoding="utf-8"), source.name, [source.resolve().parent]
+            text = files.read(source, limits.SOURCE).decode().replace("\r\n", "\n")
+            return text, source.name, [source.resolve().parent]
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"source {source} cannot be read: {error}") from error
     if not isinstance(source, str):

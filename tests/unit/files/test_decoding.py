@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 import re
+import sys
+import tracemalloc
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pytest
 
-from autotune.files import decoding
 from autotune.files.decoding import convert, gunzip, parse, require_schema
 
 
@@ -114,13 +117,34 @@ def test_long_value_is_shortened() -> None:
         (b'"\xff"', "it is not JSON"),
         (b'{"a": NaN}', "it is not JSON"),
         (b"[1e999]", "it is not JSON: Number out of range"),
-        (b"9" * 5000, "it is not JSON"),
+        (b"9" * 5000, "it has a number of more than 64 digits"),
+        (b'{"a": -%s}' % (b"9" * 400), "it has a number of more than 64 digits"),
         (b"[" * 100_000, "it nests too deeply"),
+        (b"[" * 65 + b"]" * 65, "it nests too deeply: more than 64"),
+        (b'{"[]":' * 65 + b"0" + b"}" * 65, "it nests too deeply: more than 64"),
+        (b"[" + b"{}," * 500_000 + b"0]", "it has 500001 lists and objects; at most 500000"),
+        (b" " * 2**24 + b"0", "it is JSON of 16777217 bytes; at most 16777216 are read"),
     ],
 )
 def test_text_that_is_not_json_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * 200,
+        '"' + "[[" * 100 + '\\"' + "]]" * 100 + '"{',
+        sha256(b"").hexdigest(),
+        "9" * 64,
+        {"a" * 70: 2**64 - 1, "\n]": sys.float_info.max},
+    ],
+)
+def test_brackets_and_digits_in_texts_are_allowed(value: object) -> None:
+    for _ in range(63):
+        value = [value]
+    assert parse(json.dumps(value).encode()) == value
 
 
 def test_numbers_are_parsed_exactly() -> None:
@@ -132,7 +156,7 @@ PACKED = gzip.compress(b"content", mtime=0)
 
 
 def test_gzip_is_expanded() -> None:
-    assert gunzip(PACKED) == b"content"
+    assert gunzip(PACKED, 7) == b"content"
 
 
 @pytest.mark.parametrize(
@@ -148,14 +172,24 @@ def test_gzip_is_expanded() -> None:
 )
 def test_broken_gzip_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        gunzip(data)
+        gunzip(data, 100)
 
 
-def test_gzip_that_expands_too_far_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "LARGEST", 1000)
-    assert gunzip(gzip.compress(bytes(999))) == bytes(999)
-    with pytest.raises(ValueError, match="at most 1000 bytes"):
-        gunzip(gzip.compress(bytes(100_000)))
+def test_gzip_that_expands_too_far_is_refused() -> None:
+    assert gunzip(gzip.compress(bytes(1000)), 1000) == bytes(1000)
+    with pytest.raises(ValueError, match="it is gzip of more than 1000 bytes"):
+        gunzip(gzip.compress(bytes(1001)), 1000)
+
+
+def test_gzip_bomb_takes_no_memory() -> None:
+    bomb = gzip.compress(bytes(2**26))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="more than 1048576 bytes"):
+            gunzip(bomb, 2**20)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

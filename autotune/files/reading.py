@@ -1,0 +1,74 @@
+"""The reader for files that the package did not write in this process.
+
+A file is read only if it is a regular file of a plausible size: a named pipe in its place would
+block for ever, `/dev/zero` would fill the memory. `limits` has the size for each kind of file.
+
+    data = files.read(path, limits.RECORD)             # OSError: missing, a pipe, too large
+    value = decoding.parse(data)                       # ValueError: not JSON, too deep, too long
+    text = decoding.gunzip(data, limits.BUNDLE_TEXT)   # ValueError: not gzip, a bomb
+
+`read` raises only `OSError`, whose `strerror` completes "<path>: cannot be read: ".
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_KINDS = {
+    stat.S_IFBLK: "a block device",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def read(path: Path, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes; see `limits` for each kind of file.
+
+    Raises:
+        OSError: if there is no such file, it cannot be read, is not a regular file, or is larger.
+    """
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise _too_large(path, size, limit)
+        # The file may grow meanwhile.
+        data = file.read(size + 1)
+        if len(data) > size:
+            data += file.read(limit - size)
+        if len(data) > limit:
+            raise _too_large(path, os.fstat(file.fileno()).st_size, limit)
+        return data
+
+
+def opened(path: Path) -> BinaryIO:
+    """A regular file, open for reading. Opening never blocks.
+
+    Raises:
+        OSError: if there is no such file, it cannot be read, or is not a regular file.
+    """
+    # Opening a device may act on it, so its kind is checked before, and again afterwards.
+    _require_regular(path, path.stat())
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        _require_regular(path, os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _require_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "of unknown kind")
+        code = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
+        raise OSError(code, f"Is {kind}, not a regular file", str(path))
+
+
+def _too_large(path: Path, size: int, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"File has {size} bytes; at most {limit} are read", str(path))
