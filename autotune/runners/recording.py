@@ -74,7 +74,13 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Writes the file whole; the same recording always gives the same bytes."""
-        data = {
+        text = json.dumps(self.document(), separators=(",", ":"), allow_nan=False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, gzip.compress(text.encode(), mtime=0))
+
+    def document(self) -> dict[str, Any]:
+        """The recording as JSON data."""
+        return {
             "schema": SCHEMA,
             "problem": str(self.problem),
             "device": self.device.to_json(),
@@ -83,9 +89,6 @@ class Recording:
             "baseline": self.baseline and asdict(self.baseline),
             "families": _columns(self.rows),
         }
-        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, gzip.compress(text.encode(), mtime=0))
 
     @classmethod
     def load(cls, path: Path) -> Recording:
