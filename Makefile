@@ -8,13 +8,15 @@ SCRATCH := $(CURDIR)/build
 
 SHAPE := 4096x4096x4096
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
+SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/python\1/p' pyproject.toml)
 
-.PHONY: help demo test check gpu-test wheel clean
+.PHONY: help demo test check pythons $(SUPPORTED) gpu-test wheel clean
 
 help:
 	@echo "make demo      tune $(SHAPE) on the recording of an H100, look it up, print occupancies"
 	@echo "make test      the tests that need no GPU"
 	@echo "make check     linters, types, import contracts and the tests"
+	@echo "make pythons   the tests on each of $(SUPPORTED) that is installed"
 	@echo "make gpu-test  the tests that need a GPU, a driver and a CUDA toolkit"
 	@echo "make wheel     build the wheel from the sdist and use it in an empty environment"
 	@echo "make clean     remove .venv and everything that was built"
@@ -34,6 +36,12 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST)
+
+pythons: $(SUPPORTED)
+
+$(SUPPORTED):
+	@if $@ -c "" 2>/dev/null; then $(MAKE) PYTHON=$@ VENV=$(SCRATCH)/$@ test; \
+	else echo "$@: not installed"; fi
 
 gpu-test: $(VENV)/installed-gpu
 	$(BIN)/pytest tests/gpu

@@ -7,13 +7,21 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 
 def pytest_configure() -> None:
-    """Has Ctrl-C end what the tests start: a shell that starts the suite in the background has it
-    ignored, which processes hand on."""
+    """Has Ctrl-C end what the tests start, and takes Hypothesis's time limits away.
+
+    A shell that starts the suite in the background has Ctrl-C ignored, which processes hand on.
+    Hypothesis's time limits fail on a loaded machine.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.register_profile(
+        "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

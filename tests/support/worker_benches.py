@@ -3,12 +3,14 @@
 # ruff: noqa: ARG001, ARG002 - the worker calls these with arguments that they ignore
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pickle import PicklingError
 
 from autotune.device import find
 from autotune.errors import MissingError, RunnerError
@@ -18,6 +20,13 @@ from autotune.runners.base import Candidate, Measurement, Objective
 
 CRAMPED = 2**40
 """Bytes of workspace with which the GPU has no room for two processes."""
+
+
+class Unpicklable:
+    """A value that cannot be pickled. Python words that differently for each kind and version."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise PicklingError("cannot pickle an Unpicklable")
 
 
 class Unreadable:
@@ -67,8 +76,8 @@ class Fake:
             case "print":
                 print("chatter " * 10_000, flush=True)
                 return Measurement(1.0)
-            case "lambda":
-                return lambda: None
+            case "unpicklable":
+                return Unpicklable()
             case "unreadable":
                 return Unreadable()
         return "garbage"
@@ -157,14 +166,16 @@ def large(problem: Problem, index: int) -> PendingBench:
 def lonely(problem: Problem, index: int) -> PendingBench:
     """Ready only while no other such process exists, as on a GPU in exclusive mode.
 
-    The file named by AUTOTUNE_TEST_MARKER holds the process that has the GPU.
+    The process that has the GPU holds a lock on the file named by AUTOTUNE_TEST_MARKER until it
+    ends.
     """
-    marker = Path(os.environ["AUTOTUNE_TEST_MARKER"])
 
     def finish() -> Fake:
-        if marker.exists() and Path("/proc", marker.read_text()).exists():
-            raise RunnerError("all CUDA-capable devices are busy or unavailable")
-        marker.write_text(str(os.getpid()))
+        gpu = os.open(os.environ["AUTOTUNE_TEST_MARKER"], os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(gpu, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunnerError("all CUDA-capable devices are busy or unavailable") from None
         return Fake()
 
     return opened(finish)

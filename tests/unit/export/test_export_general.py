@@ -36,7 +36,7 @@ def planned(general: General, problem: Problem) -> LaunchPlan:
     return checked(registry.plan(general.config, problem, general.alignment))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 9), compute=st.sampled_from(SERVED),
     layout=st.sampled_from(LAYOUTS), epilogue=st.sampled_from(["none", "bias_gelu"]),
@@ -51,7 +51,7 @@ def test_general_plan_equals_the_plan_of_the_family(
     assert narrow.plan(problem) == planned(narrow, problem)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(m=SIZES, n=SIZES, k=SIZES, compute=st.sampled_from(SERVED), layout=st.sampled_from(LAYOUTS))
 def test_wide_plan_equals_the_plan_of_the_family(
     m: int, n: int, k: int, compute: str, layout: str

@@ -100,7 +100,7 @@ def test_stages_need_cp_async() -> None:
 sizes = st.one_of(st.integers(1, 64), st.integers(1, 2**20))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 16),
     sizes,

@@ -11,7 +11,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_records import H100, entry, record, records
 
@@ -53,7 +53,6 @@ def long_records(count: int, entries: int = 5) -> list[Record]:
     ]
 
 
-@settings(deadline=None)  # Generating a record takes most of the time.
 @given(st.lists(records(), max_size=4))
 def test_records_survive_their_bundle(originals: list[Record]) -> None:
     assert bundle.loads(bundle.dumps(originals)).records == tuple(originals)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.sample_records import H100, SQUARE, entry, record
 
@@ -111,13 +111,11 @@ _records = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(_records, _records)
 def test_order_of_two_stores_does_not_matter(a: Record, b: Record) -> None:
     assert reconcile(a, b, TODAY) == reconcile(b, a, TODAY)
 
 
-@settings(deadline=None)
 @given(_records, _records)
 def test_merging_again_changes_nothing(a: Record, b: Record) -> None:
     merged = reconcile(a, b, TODAY)

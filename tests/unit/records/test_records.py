@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from support.full_disk import small_files
 from support.sample_records import H100, SQUARE, entry, record, records
 
@@ -39,7 +39,6 @@ def store(tmp_path: Path) -> Store:
 # The file
 
 
-@settings(deadline=None)  # Generating a record takes most of the time.
 @given(records())
 def test_record_survives_its_file(any_record: Record) -> None:
     assert loads(dumps(any_record)) == any_record

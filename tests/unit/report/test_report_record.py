@@ -7,7 +7,7 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from rich.console import Console
 from support.sample_records import H100, SQUARE, entry, record, records
 
@@ -145,7 +145,6 @@ def test_brackets_are_not_markup() -> None:
     assert "bound by [bold]" in _text(record(replace(entry(16, 1.0), limiter="[bold]")))
 
 
-@settings(deadline=None)  # Generating a record takes most of the time.
 @given(records())
 def test_any_record_renders(any_record: Record) -> None:
     assert str(any_record.problem) in _text(any_record)
@@ -193,7 +192,6 @@ def test_neighbours_answer_is_predicted_in_json() -> None:
     assert (data["how"], data["evidence"]) == ("nearest", "predicted")
 
 
-@settings(deadline=None)  # Generating a record takes most of the time.
 @given(records())
 def test_json_holds_the_whole_record(any_record: Record) -> None:
     assert decode(json.loads(json.dumps(to_json(any_record)))["record"]) == any_record

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.runtime_case import SPLIT, Case
+from support.waiting import HANG_S
 
 from autotune import runtime, warmup
 from autotune.compiler import CompileFailure, Program
@@ -68,7 +69,7 @@ def test_shapes_that_share_a_kernel_compile_it_once(case: Case) -> None:
 
 
 def test_warmup_compiles_in_parallel(case: Case) -> None:
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=HANG_S)
 
     def build(template: Template, arch: str) -> Program | CompileFailure:
         together.wait()

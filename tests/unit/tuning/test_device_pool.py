@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 from support.fake_runner import FakeRunner, by_width, tiled
 from support.sample_records import SQUARE
+from support.waiting import HANG_S
 
 from autotune.errors import RunnerError
 from autotune.families import registry
@@ -81,7 +82,7 @@ def test_all_devices_are_busy_at_once() -> None:
     meeting = threading.Barrier(2)
 
     def meet(config: Config) -> Measurement:
-        meeting.wait(5)
+        meeting.wait(HANG_S)
         return by_width(config)
 
     runners = [FakeRunner(meet), FakeRunner(meet)]
@@ -93,7 +94,7 @@ def test_slow_device_gets_fewer_candidates() -> None:
     done = threading.Event()
 
     def slow(config: Config) -> Measurement:
-        assert done.wait(5)
+        assert done.wait(HANG_S)
         return by_width(config)
 
     def prepared() -> Iterator[Ready]:
@@ -109,7 +110,7 @@ def test_next_candidate_is_prepared_during_a_measurement() -> None:
     prepared_more = threading.Event()
 
     def waits(config: Config) -> Measurement:
-        assert prepared_more.wait(5)
+        assert prepared_more.wait(HANG_S)
         return by_width(config)
 
     def prepared() -> Iterator[Ready]:
@@ -139,7 +140,7 @@ def test_failed_candidate_needs_no_device() -> None:
     release = threading.Event()
 
     def waits(config: Config) -> Measurement:
-        assert release.wait(5)
+        assert release.wait(HANG_S)
         return by_width(config)
 
     with closing(DevicePool([FakeRunner(waits)], measure, ahead=True)) as pool:

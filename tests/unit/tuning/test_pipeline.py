@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from time import sleep
 
 import pytest
 from support.fake_runner import FakeRunner, compiled, program, tiled, uncompiled
 from support.sample_records import H100, SQUARE
+from support.waiting import HANG_S
 
 from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
@@ -44,7 +44,7 @@ class Gate:
     def __call__(self, template: Template, arch: str) -> Program:
         self.built.append(template.expression)
         if template.expression.startswith("tiled<4,"):
-            assert self.open.wait(10)
+            assert self.open.wait(HANG_S)
         return program(template, arch)
 
 
@@ -98,7 +98,7 @@ def test_window_is_filled_while_nothing_is_ready() -> None:
     full, drawn = threading.Event(), list[Config]()
 
     def build(template: Template, arch: str) -> Program:
-        assert full.wait(10)
+        assert full.wait(HANG_S)
         return program(template, arch)
 
     def source() -> Iterator[Config]:
@@ -120,7 +120,7 @@ def test_idle_device_gets_a_spare_candidate() -> None:
 
     def build(template: Template, arch: str) -> Program:
         if ("TILE_WIDTH", 16) in template.arguments:
-            assert slow.wait(10)
+            assert slow.wait(HANG_S)
         return program(template, arch)
 
     def spare(fits: Callable[[Config], bool]) -> Config | None:
@@ -151,7 +151,7 @@ def test_shared_template_is_compiled_once(ordered: bool) -> None:
 
 
 def test_templates_compile_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=HANG_S)
 
     def build(template: Template, arch: str) -> Program:
         both.wait()
@@ -168,7 +168,7 @@ def test_slow_second_launch_is_awaited() -> None:
 
     def build(template: Template, arch: str) -> Program:
         if template == second:
-            assert reduced.wait(10)
+            assert reduced.wait(HANG_S)
         return program(template, arch)
 
     prepared = ahead(
@@ -185,19 +185,16 @@ def test_slow_second_launch_is_awaited() -> None:
 
 @ORDERED
 def test_close_drops_queued_compilations(ordered: bool) -> None:
-    built: list[str] = []
-
-    def build(template: Template, arch: str) -> Program:
-        sleep(0.02)
-        built.append(template.expression)
-        return program(template, arch)
-
-    configs = [tiled(width) for width in range(4, 33)]
-    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
+    gate = Gate()
+    configs = [tiled(5), SLOW, *(tiled(width) for width in range(6, 33))]
+    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), gate, window=29, ordered=ordered, jobs=1)
+    earlier = set(threading.enumerate())
     with closing(prepared):
         next(prepared)
-    sleep(0.1)
-    assert len(built) <= 2
+        (compiler,) = set(threading.enumerate()) - earlier
+    gate.open.set()
+    compiler.join(HANG_S)
+    assert len(gate.built) <= 2
 
 
 @ORDERED

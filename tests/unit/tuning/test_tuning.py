@@ -26,6 +26,7 @@ from support.fake_runner import (
 )
 from support.paths import import_path
 from support.sample_records import H100, SQUARE
+from support.waiting import HANG_S
 
 from autotune.compiler import Program
 from autotune.errors import AutotuneError, ConfigError, RunnerError
@@ -376,7 +377,7 @@ def test_slow_compilation_does_not_stall_the_device(store: Store) -> None:
 
     def stalled(template: Template, arch: str) -> Program:
         if next(calls) == 0:
-            assert released.wait(10)
+            assert released.wait(HANG_S)
         return program(template, arch)
 
     def outcome(config: Config) -> Measurement:
