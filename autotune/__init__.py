@@ -17,11 +17,7 @@
 Importing the package imports nothing else; each name is imported where it is first used.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # `typing` takes longer to import than everything else here
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
@@ -95,6 +91,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     if name in _MODULES:
         return import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOMES:

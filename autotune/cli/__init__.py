@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Annotated, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from autotune.cli import cache, devices, export, tuning
 from autotune.cli.options import VerbCommand
+from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError
 from autotune.version import __version__
 
@@ -39,11 +42,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except AutotuneError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
+        except (KeyboardInterrupt, Interrupted) as interrupt:
+            print(": ".join(["interrupted", *interrupt.args]), file=sys.stderr)
+            sys.exit(130)
+
+
+class Verbs(TyperGroup):
+    """The verbs. An interrupt leaves them as `Interrupted`: typer would drop a `KeyboardInterrupt`
+    without a line."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        with _interrupts():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _interrupts():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def _app() -> typer.Typer:
     # Without markup, typer does not import rich and prints errors as plain lines.
     app = typer.Typer(
+        cls=Verbs,
         rich_markup_mode=None,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

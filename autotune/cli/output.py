@@ -16,6 +16,10 @@ PIPE_WIDTH = 160
 """Columns of tables where the output is not a terminal: wide enough for all of them."""
 
 
+class Interrupted(Exception):
+    """A signal ended the verb; the text, if any, says what became of its work."""
+
+
 def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:
     """Prints a table; `width` applies where the output is not a terminal."""
     from rich.console import Console

@@ -17,7 +17,7 @@ from autotune.cli.options import (
     Shape,
     with_problem_options,
 )
-from autotune.cli.output import SECONDS, show, show_json
+from autotune.cli.output import SECONDS, Interrupted, show, show_json
 
 if TYPE_CHECKING:
     from autotune.problem import Problem
@@ -120,8 +120,7 @@ def _tune_problem(
                 observer=tally,
             )
         except KeyboardInterrupt:
-            typer.echo("interrupted: what was measured is kept; run again to go on", err=True)
-            raise typer.Exit(130) from None
+            raise Interrupted("what was measured is kept; run again to go on") from None
     rejected = _rejected(tuned, tally, family) if explain else None
     _show_tuned(tuned, rejected, tally.failed, json)
 
@@ -175,8 +174,7 @@ def _tune_range(
             )
         except KeyboardInterrupt:
             bar.close()
-            typer.echo("interrupted: the sizes tuned so far are kept; run again to go on", err=True)
-            raise typer.Exit(130) from None
+            raise Interrupted("the sizes tuned so far are kept; run again to go on") from None
     if json:
         show_json(tuned.to_json() | {"device": tuned.device.name})
     else:

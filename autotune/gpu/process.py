@@ -57,6 +57,7 @@ class Worker:
         self._device_info: DeviceInfo | None = None
         self._ready = False
         self._error: AutotuneError | None = None  # why it never gets ready
+        self._stopped = False
         self._lock = threading.RLock()
         with suppress(OSError):  # it has ended already, which the next request reports
             self._connection.send((factory, arguments))
@@ -100,7 +101,8 @@ class Worker:
 
         Raises:
             WorkerGoneError: if the process ended before it received the request.
-            AutotuneError: as `device_info`, if the bench does not get ready.
+            AutotuneError: as `device_info`, if the bench does not get ready; or if another thread
+                stops the process, which says nothing about the request.
         """
         with self._lock:
             if not self._ready:
@@ -121,6 +123,7 @@ class Worker:
 
     def kill(self) -> None:
         """Kills the process without waiting for its end."""
+        self._stopped = True
         self._process.kill()
 
     def stop(self) -> None:
@@ -163,6 +166,7 @@ class Worker:
             self._connection.send((method, arguments))
             receipt = self._next_message(START_LIMIT)
         except OSError as error:
+            self._check_running()
             raise WorkerGoneError(self._end_reason()) from error
         if not isinstance(receipt, RequestReceived):
             raise WorkerGoneError(_reason(receipt))
@@ -180,10 +184,15 @@ class Worker:
             return self._connection.recv()
         except MessageTimeoutError:
             raise
-        except (EOFError, OSError):
-            return WorkerDying(self._end_reason())
         except Exception as error:
+            self._check_running()
+            if isinstance(error, EOFError | OSError):
+                return WorkerDying(self._end_reason())
             return WorkerDying(f"the worker's answer cannot be read: {error}")
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise AutotuneError("the worker was stopped before it answered")
 
     def _end_reason(self) -> str:
         """How the process ended, and the last line of its standard error."""

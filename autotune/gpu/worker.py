@@ -74,7 +74,9 @@ class WorkerDying:
 
 def main(descriptor: int) -> None:
     """Serves requests on an inherited socket until standard input, held by the parent, closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # The parent handles them, and ends this process; a signal to all must not look like a crash.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     status = 0
     try:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.waiting import happens
 
-from autotune.errors import MissingError, RunnerError
+from autotune.errors import AutotuneError, MissingError, RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu.runner import GpuRunner
@@ -162,9 +163,19 @@ def test_worker_killed_while_idle_costs_no_candidate(fake: GpuRunner) -> None:
         count(fake)
 
 
-def test_ctrl_c_leaves_the_worker_running(fake: GpuRunner) -> None:
-    os.kill(count(fake).samples, signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_to_all_leaves_the_worker_running(fake: GpuRunner, number: int) -> None:
+    os.kill(count(fake).samples, number)
     assert count(fake).time_us == 2.0
+
+
+def test_closing_during_a_request_is_no_crash(fake: GpuRunner) -> None:
+    count(fake)
+    closing = threading.Timer(0.2, fake.close)
+    closing.start()
+    with pytest.raises(AutotuneError, match="the worker was stopped before it answered"):
+        fake.measure(candidate("hang"), None)
+    closing.join()
 
 
 def test_interrupted_request_is_not_answered_later(
