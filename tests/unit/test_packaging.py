@@ -63,7 +63,7 @@ def test_wheel_carries_nothing_else(wheel: zipfile.ZipFile) -> None:
 
 def test_command_is_autotune(wheel: zipfile.ZipFile) -> None:
     text = wheel.read(f"{NAME}.dist-info/entry_points.txt").decode()
-    assert "autotune = autotune.cli:main" in text
+    assert "autotune = autotune.__main__:main" in text
 
 
 def test_wheel_needs_no_framework_and_no_pycuda(wheel: zipfile.ZipFile) -> None:
