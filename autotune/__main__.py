@@ -89,15 +89,14 @@ class Signals:
 
 def _end(status: int, line: bytes = b"") -> "NoReturn":
     """Ends the process without waiting for its threads, such as those that compile."""
+    from contextlib import suppress
+
     for stream in (sys.stdout, sys.stderr):
-        try:
+        # It may be closed, gone with its terminal, or being flushed.
+        with suppress(AttributeError, OSError, ValueError, RuntimeError):
             stream.flush()
-        except (AttributeError, OSError, ValueError, RuntimeError):
-            pass  # it is closed, gone with its terminal, or being flushed
-    try:
+    with suppress(OSError):
         os.write(2, line)
-    except OSError:
-        pass
     os._exit(status)
 
 
