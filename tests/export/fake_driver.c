@@ -24,6 +24,7 @@ typedef struct {
 
 static Kernel kernels[KERNELS];
 static int kernel_count;
+unsigned long long fake_cuda_launches; /* accepted launches, for callers in the same process */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void note(const char *format, ...) {
@@ -228,7 +229,9 @@ int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned
     char text[2 * 128 * ARGUMENTS + ARGUMENTS + 1], *to = text;
     int i, j;
     ENTER(cuLaunchKernel);
-    if (extra) return 1;
+    if (extra || !gx || !gy || !gz || gx > 2147483647 || gy > 65535 || gz > 65535) return 1;
+    if (!bx || !by || !bz || bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024) return 1;
+    ++fake_cuda_launches;
     for (i = 0; i < launched->count; ++i) {
         if ((uintptr_t)given[i] % (launched->size[i] == 128 ? 64 : (uintptr_t)launched->size[i])) return 716;
         for (j = 0; j < launched->size[i]; ++j) to += sprintf(to, "%02x", ((unsigned char *)given[i])[j]);

@@ -210,14 +210,12 @@ def environment_of(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
-def fake_driver(folder: Path, library: ExportedLibrary) -> None:
+def fake_driver(folder: Path, library: ExportedLibrary, *flags: str) -> None:
     """Builds the fake driver in a folder, with a table of a library's kernels."""
     (folder / "driver").mkdir()
     source, driver = TESTS / "export" / "fake_driver.c", folder / "driver" / "libcuda.so.1"
-    subprocess.run(
-        ["gcc", "-O1", "-Wall", "-shared", "-fPIC", "-o", driver, source, "-lm", "-lpthread"],
-        check=True,
-    )
+    command = ["gcc", "-O1", "-Wall", *flags, "-shared", "-fPIC", "-o", driver, source]
+    subprocess.run([*command, "-lm", "-lpthread"], check=True)
     rows = dict.fromkeys(
         f"{program.symbol} {_kind(launch)} {' '.join(_sizes(launch))}"
         for launch, program in library.launches
