@@ -11,15 +11,14 @@ import contextlib
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from autotune import settings
+from autotune import files, settings
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
 from autotune.families.plan import Template
-from autotune.files import write_whole
+from autotune.files import limits, trust
 
 FORMAT = 2
 
@@ -103,15 +102,9 @@ def _read(path: Path, key: str, template: Template, arch: str) -> Program | None
 
 def _parts(path: Path, key: str) -> tuple[dict[str, Any], bytes]:
     """Header and cubin of a file; ValueError if it does not hold the program of that key."""
-    checksum, newline, body = path.read_bytes().partition(b"\n")
-    if not newline or checksum != _checksum(key, body):
-        raise ValueError("its checksum is wrong; the file was changed, renamed or cut short")
+    body = trust.unsealed(key, files.read(path, limits.PROGRAM))
     header, _, cubin = body.partition(b"\n")
     return json.loads(header), cubin
-
-
-def _checksum(key: str, body: bytes) -> bytes:
-    return sha256(key.encode() + b"\n" + body).hexdigest().encode()
 
 
 def _write(path: Path, program: Program) -> None:
@@ -120,7 +113,7 @@ def _write(path: Path, program: Program) -> None:
     settings.ensure(path.parent)
     try:
         # Not durable: a program that a power cut damages fails its checksum and is compiled again.
-        write_whole(path, _checksum(program.key, body) + b"\n" + body, durable=False)
+        files.write_whole(path, trust.sealed(program.key, body), durable=False)
     except OSError as error:
         raise settings.unwritable(path.parent, error) from error
 

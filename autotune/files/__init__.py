@@ -2,7 +2,8 @@
 
 `reading` reads regular files up to the size that `limits` allows. `writing` replaces and appends so
 that a crash, a kill or a full disk leaves every file whole. `checksum` seals JSON documents.
-`decoding` turns JSON into typed values, or says what is wrong.
+`trust` seals built code, and tells whether other users can have written it. `decoding` turns JSON
+into typed values, or says what is wrong.
 """
 
 from autotune.files.reading import opened, read

@@ -33,8 +33,8 @@ PROGRAM = 64 * _MIB
 SOURCE = 16 * _MIB
 """CUDA or C source, also after preprocessing."""
 
-MANIFEST = 1 * _MIB
-"""The list of an export's files: 100 bytes each."""
+MANIFEST = 16 * _MIB
+"""The plans of an export and the list of its files: 5 KB for each problem."""
 
 LINE = 1 * _MIB
 """A line of a journal or of a rescue file: a trial takes 1 KB, a kernel's log may be in it."""

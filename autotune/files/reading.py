@@ -34,16 +34,25 @@ def read(path: Path, limit: int) -> bytes:
         OSError: if there is no such file, it cannot be read, is not a regular file, or is larger.
     """
     with opened(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise _too_large(path, size, limit)
-        # The file may grow meanwhile.
-        data = file.read(size + 1)
-        if len(data) > size:
-            data += file.read(limit - size)
-        if len(data) > limit:
-            raise _too_large(path, os.fstat(file.fileno()).st_size, limit)
-        return data
+        return content(file, path, limit)
+
+
+def content(file: BinaryIO, path: Path, limit: int) -> bytes:
+    """The content of an open file of at most `limit` bytes; `path` is for the error.
+
+    Raises:
+        OSError: if it cannot be read, or is larger.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > limit:
+        raise _too_large(path, size, limit)
+    # The file may grow meanwhile.
+    data = file.read(size + 1)
+    if len(data) > size:
+        data += file.read(limit - size)
+    if len(data) > limit:
+        raise _too_large(path, os.fstat(file.fileno()).st_size, limit)
+    return data
 
 
 def opened(path: Path) -> BinaryIO:

@@ -80,7 +80,7 @@ def _acquired(directory: Path) -> int:
         raise
 
 
-def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
     """Replaces the file by `data`, or leaves it unchanged: readers never see half a file.
 
     The data goes to a temporary file in the same directory, which is renamed once.
@@ -89,12 +89,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
         path: the file; its directory exists.
         data: the new content.
         durable: whether the data must survive a power cut, which costs two `fsync`.
+        mode: permissions of the file, less those that the umask denies.
 
     Raises:
         OSError: if the disk is full, read-only or broken.
     """
     temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
-    _replace(path, temporary, io.BytesIO(data), durable=durable)
+    _replace(path, temporary, io.BytesIO(data), durable=durable, mode=mode)
 
 
 def write(path: Path, data: bytes) -> None:
@@ -114,9 +115,17 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f"{path.name}.tmp")
 
 
-def _replace(path: Path, temporary: Path, content: BinaryIO, *, durable: bool = True) -> None:
+def _replace(
+    path: Path,
+    temporary: Path,
+    content: BinaryIO,
+    *,
+    durable: bool = True,
+    mode: int = 0o666,
+) -> None:
     try:
-        with temporary.open("wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             shutil.copyfileobj(content, file)
             if durable:
                 file.flush()

@@ -1,4 +1,4 @@
-"""Compiles `calls.c` once with the machine's C compiler, and finds the arrays that it can read."""
+"""Loads the machine code of `calls.c`, and finds the arrays that it can read."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import ctypes
 import os
 import subprocess
 import sys
-import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from autotune import settings
 from autotune.errors import CacheError
-
-FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC")
-COMPILER_SECONDS = 60.0
+from autotune.runtime.native.build import machine_code
 
 _CAPSULE, _MAJOR = b"dlpack_exchange_api", 1
 _METH_FASTCALL = 0x0080
@@ -102,15 +97,13 @@ def library() -> NativeLibrary | None:
     compiler = settings.c_compiler()
     if compiler is None or not _has_gil():
         return None
-    source = resources.files(__package__).joinpath("calls.c").read_bytes()
-    key = sha256(b"\0".join((source, *map(str.encode, FLAGS), os.fsencode(compiler)))).hexdigest()
-    path = settings.cache_dir() / "native" / f"{key}.so"
     try:
-        if not path.exists():
-            _compile(compiler, source, path)
-        return _load(path)
-    except (OSError, CacheError, subprocess.SubprocessError):
-        return None
+        return _load(machine_code(compiler))
+    except CacheError as error:
+        warnings.warn(f"warm calls run in Python: {error}", stacklevel=2)
+    except (OSError, AttributeError, subprocess.SubprocessError):
+        pass  # no compiler that works, no memfd, or a library without our functions
+    return None
 
 
 def _has_gil() -> bool:
@@ -119,19 +112,14 @@ def _has_gil() -> bool:
     return sys.implementation.name == "cpython" and bool(enabled())
 
 
-def _compile(compiler: Path, source: bytes, path: Path) -> None:
-    settings.ensure(path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        library_path = Path(folder) / path.name
-        command = [str(compiler), *FLAGS, "-x", "c", "-o", str(library_path), "-"]
-        subprocess.run(
-            command, input=source, capture_output=True, check=True, timeout=COMPILER_SECONDS
-        )
-        library_path.replace(path)
-
-
-def _load(path: Path) -> NativeLibrary:
-    library = ctypes.PyDLL(str(path))
+def _load(code: bytes) -> NativeLibrary:
+    """Loads the code from memory: a file that is cut short while mapped would kill the process."""
+    # The descriptor stays open: the dynamic linker knows libraries by path, so another one must
+    # never be loaded from the same number.
+    descriptor = os.memfd_create("autotune-calls")
+    with os.fdopen(descriptor, "wb", closefd=False) as file:
+        file.write(code)
+    library = ctypes.PyDLL(f"/proc/{os.getpid()}/fd/{descriptor}")
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     arrays = (ctypes.py_object,) * 4
     library.autotune_table.restype, library.autotune_table.argtypes = pointer, (pointer,)

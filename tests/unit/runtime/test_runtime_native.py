@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from support.fake_driver import Matrix, Status
 from support.fake_frameworks import FakeTorch, Interface, Parameter, Tensor
 from support.runtime_case import SPLIT, TYPED, Case
 
+from autotune import settings
 from autotune.errors import ArrayError, RunnerError
 from autotune.problem import Problem
 from autotune.runtime import Kernel
 from autotune.runtime.executable import BoundGemm
 from autotune.runtime.native import compiled as native
+from autotune.runtime.native.build import FLAGS
 from autotune.runtime.native.cache import CallCache
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -288,7 +291,7 @@ def test_python_serves_without_the_gil(
 def test_python_serves_without_a_writable_cache(
     case: Case, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "native").write_text("a file where the folder should be")
+    (tmp_path / f"native-{os.geteuid()}").write_text("a file where the folder should be")
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
     native.library.cache_clear()
     try:
@@ -303,18 +306,20 @@ def test_exchange_api_of_another_major_version_is_ignored(exchange: Exchange) ->
     assert native.exchange_api(Tensor) is None
 
 
-def test_machine_code_is_compiled_once(library: Any) -> None:
-    folder = Path(library.functions._name).parent
-    before = sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir())
+@pytest.mark.usefixtures("library")
+def test_machine_code_is_compiled_once() -> None:
+    folder = settings.cache_dir()
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in folder.rglob("*.so"))
     native.library.cache_clear()
     assert native.library() is not None
-    assert sorted((path.name, path.stat().st_mtime_ns) for path in folder.iterdir()) == before
+    after = sorted((path.name, path.stat().st_mtime_ns) for path in folder.rglob("*.so"))
+    assert (len(before), after) == (1, before)
 
 
 def test_machine_code_compiles_without_warnings(tmp_path: Path) -> None:
     source = Path(native.__file__).with_name("calls.c")
     strict = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
-    command = ["cc", *native.FLAGS, *strict, str(source), "-o", str(tmp_path / "calls.so")]
+    command = ["cc", *FLAGS, *strict, str(source), "-o", str(tmp_path / "calls.so")]
     assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
 
 

@@ -20,9 +20,9 @@
 // registers.
 #pragma once
 
-#include "common/async_copy.cuh"
-#include "simt/fragments.cuh"
-#include "common/number.cuh"
+#include "async_copy.cuh"
+#include "fragments.cuh"
+#include "number.cuh"
 
 template <int ROW_BYTES, int PAIRS>
 struct Swizzle {

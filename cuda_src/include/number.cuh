@@ -5,7 +5,7 @@
 // Rounding is to the nearest, ties to even; what is too large becomes infinite, NaN stays NaN.
 #pragma once
 
-#include "common/vector.cuh"
+#include "vector.cuh"
 
 struct Half {
     unsigned short bits;

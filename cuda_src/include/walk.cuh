@@ -10,7 +10,7 @@
 // Constraint: fewer than 2^31 - blocks units.
 #pragma once
 
-#include "common/tile_order.cuh"
+#include "block_order.cuh"
 
 struct Unit {
     int tile, matrix, begin, end;
