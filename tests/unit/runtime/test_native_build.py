@@ -98,8 +98,9 @@ def test_file_and_folder_are_for_this_user_alone(path: Path) -> None:
     assert modes == [0o600, 0o700]
 
 
+@pytest.mark.usefixtures("path")
 def test_umask_of_a_group_gives_nobody_access(
-    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "other"))
     old = os.umask(0o002)
