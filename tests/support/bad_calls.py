@@ -79,12 +79,12 @@ def copy(folder: Path, other: Path) -> None:
 def compile(folder: Path) -> None:
     """Compiles the library's source in a folder, and its caller unless it was copied."""
     command = [*C11, "-D_GNU_SOURCE", "-Wall", "-Wextra", *SANITIZERS, f"-I{folder}"]
-    caller, source = folder / "bad_calls.o", folder / "lib.c"
+    source, caller, program = folder / "lib.c", folder / "bad_calls.o", folder / "bad_calls"
     if not caller.exists():
-        parts = [*command, "-c", "-o", caller, TESTS / "export" / "bad_calls.c"]
-        subprocess.run(parts, check=True)
-    output = ["-o", folder / "bad_calls"]
-    subprocess.run([*command, *output, caller, source, "-ldl", "-lpthread"], check=True)
+        driver = TESTS / "export" / "bad_calls.c"
+        subprocess.run([*command, "-c", "-o", str(caller), str(driver)], check=True)
+    files = map(str, (program, caller, source))
+    subprocess.run([*command, "-o", *files, "-ldl", "-lpthread"], check=True)
 
 
 def run(folder: Path, count: int, seed: int) -> BadCalls:

@@ -214,8 +214,8 @@ def fake_driver(folder: Path, library: ExportedLibrary, *flags: str) -> None:
     """Builds the fake driver in a folder, with a table of a library's kernels."""
     (folder / "driver").mkdir()
     source, driver = TESTS / "export" / "fake_driver.c", folder / "driver" / "libcuda.so.1"
-    command = ["gcc", "-O1", "-Wall", *flags, "-shared", "-fPIC", "-o", driver, source]
-    subprocess.run([*command, "-lm", "-lpthread"], check=True)
+    command: list[str | Path] = ["gcc", "-O1", "-Wall", *flags, "-shared", "-fPIC", "-o", driver]
+    subprocess.run([*command, source, "-lm", "-lpthread"], check=True)
     rows = dict.fromkeys(
         f"{program.symbol} {_kind(launch)} {' '.join(_sizes(launch))}"
         for launch, program in library.launches

@@ -76,7 +76,7 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def shared_library(folder: Path, source: str) -> bytes:
     """The machine code of a C source."""
     output = folder / "other.so"
-    command = [compiler(), "-shared", "-fPIC", "-x", "c", "-o", output, "-"]
+    command: list[str | Path] = [compiler(), "-shared", "-fPIC", "-x", "c", "-o", output, "-"]
     subprocess.run(command, input=source.encode(), check=True)
     return output.read_bytes()
 
