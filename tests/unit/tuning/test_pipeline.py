@@ -185,16 +185,27 @@ def test_slow_second_launch_is_awaited() -> None:
 
 @ORDERED
 def test_close_drops_queued_compilations(ordered: bool) -> None:
-    gate = Gate()
-    configs = [tiled(5), SLOW, *(tiled(width) for width in range(6, 33))]
-    prepared = ahead(configs, SQUARE_PLAN, FakeRunner(), gate, window=29, ordered=ordered, jobs=1)
+    built: list[str] = []
+    queued, closed = threading.Event(), threading.Event()
+
+    def build(template: Template, arch: str) -> Program:
+        built.append(template.expression)
+        assert (closed if len(built) > 1 else queued).wait(HANG_S)
+        return program(template, arch)
+
+    def source() -> Iterator[Config]:
+        yield from (tiled(width) for width in range(4, 32))
+        queued.set()
+        yield tiled(32)
+
+    prepared = ahead(source(), SQUARE_PLAN, FakeRunner(), build, window=29, ordered=ordered, jobs=1)
     earlier = set(threading.enumerate())
     with closing(prepared):
         next(prepared)
         (compiler,) = set(threading.enumerate()) - earlier
-    gate.open.set()
+    closed.set()
     compiler.join(HANG_S)
-    assert len(gate.built) <= 2
+    assert len(built) <= 2
 
 
 @ORDERED
