@@ -4,6 +4,13 @@ Every message is one line that says what was wrong, with numbers, and what to do
 `exit_status` is what the command line returns for the error: 1 failed, 2 usage, 3 nothing found.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from autotune.records import TuningRecord
+    from autotune.tuning.evaluate import Trial
+
 
 class AutotuneError(Exception):
     """Base of every error that the package raises on purpose."""
@@ -39,6 +46,21 @@ class MissingError(AutotuneError):
 
 class CacheError(AutotuneError):
     """A cache that cannot be written: read-only, full, or owned by another user."""
+
+
+class UnsavedError(CacheError):
+    """Results of a tuning run that could not be written where they belong.
+
+    Attributes:
+        record: the record, if it is in no file at all; else None.
+        trials: the measured trials that are in no file at all.
+    """
+
+    def __init__(
+        self, message: str, *, record: TuningRecord | None = None, trials: tuple[Trial, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.record, self.trials = record, trials
 
 
 class RunnerError(AutotuneError):

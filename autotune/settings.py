@@ -22,6 +22,14 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("autotune", appauthor=False)
 
 
+def spare_dirs() -> list[Path]:
+    """Directories for temporary files, the most lasting first: what does not fit into the cache may
+    fit there."""
+    named = (os.environ.get("TMPDIR"), os.environ.get("XDG_RUNTIME_DIR"))
+    places = (Path(place) for place in ("/var/tmp", *named, "/tmp", "/dev/shm") if place)
+    return [*dict.fromkeys(place for place in places if place.is_absolute() and place.is_dir())]
+
+
 def shipped_dir() -> Path:
     """The directory of the shipped records.
 

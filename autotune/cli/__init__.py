@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -15,8 +15,11 @@ from typer.core import TyperGroup
 from autotune.cli import cache, devices, export, tuning
 from autotune.cli.options import VerbCommand
 from autotune.cli.output import Interrupted
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
+
+if TYPE_CHECKING:
+    from autotune.records import TuningRecord
 
 VERBS: tuple[Callable[..., None], ...] = (
     devices.doctor,
@@ -41,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _app()(_normalised(words), prog_name="autotune")
         except AutotuneError as error:
             print(f"error: {error}", file=sys.stderr)
+            if isinstance(error, UnsavedError) and error.record is not None:
+                _print_record(error.record)
             sys.exit(error.exit_status)
         except (KeyboardInterrupt, Interrupted) as interrupt:
             print(": ".join(["interrupted", *interrupt.args]), file=sys.stderr)
@@ -66,6 +71,14 @@ def _interrupts() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted from None
+
+
+def _print_record(record: TuningRecord) -> None:
+    """Prints a record that is in no file, in the form that `autotune cache import` reads."""
+    from autotune.records import codec
+
+    print("error: save standard output as a file and `autotune cache import` it", file=sys.stderr)
+    print(codec.dumps(record).decode())
 
 
 def _app() -> typer.Typer:

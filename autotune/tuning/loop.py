@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, CacheError
 from autotune.families.config import Config
 from autotune.records import Provenance, Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
@@ -29,6 +29,7 @@ from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
 from autotune.tuning.search import Search, axes_of
 from autotune.tuning.tunable import Candidates, Tunable
+from autotune.tuning.unsaved import unsaved
 from autotune.version import __version__
 
 __all__ = ["Options", "tune"]
@@ -87,18 +88,17 @@ def tune(
     Raises:
         AutotuneError: if there is no configuration to try, or none of those tried has a time.
         RunnerError: if a runner fails as a whole.
-        CacheError: if the store cannot be written.
+        CacheError: if the store cannot be written; an `UnsavedError` if results are affected.
     """
-    runners = (runner, *further)
-    run = _Run(tunable, runners, store, options, compile, origin, observer or Silent())
+    run = _Run(tunable, (runner, *further), store, options, compile, origin, observer or Silent())
     try:
         # A matrix library's threads would compete with the compiler's.
         with closing(run.journal), threadpool_limits(1, "blas"):
             run.search()
             run.rematch()
-    except BaseException:
+    except BaseException as error:
         if run.leaderboard.leaders:
-            run.save()
+            run.save(error)
         raise
     if not run.leaderboard.leaders:
         raise AutotuneError(
@@ -178,8 +178,8 @@ class _Run(Generic[R]):
             for candidate, outcome in zip(ready, outcomes, strict=True)
         )
 
-    def save(self) -> R:
-        """Records the leaders."""
+    def save(self, earlier: BaseException | None = None) -> R:
+        """Records the leaders; `earlier` is the error that ended the run, if any."""
         provenance = Provenance(
             driver=self._origin.driver,
             compiler=self._origin.compiler,
@@ -197,7 +197,10 @@ class _Run(Generic[R]):
             baseline=self._baseline,
             provenance=provenance,
         )
-        merged = self._store.save(record)
+        try:
+            merged = self._store.save(record)
+        except CacheError as error:
+            raise unsaved(record, error, earlier) from error
         self._observer.finished(merged, self._progress())
         return merged
 

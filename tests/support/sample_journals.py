@@ -12,6 +12,7 @@ from pathlib import Path
 import optuna
 import pytest
 
+from autotune import settings
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.runners.base import Failure, Measurement
@@ -48,6 +49,7 @@ def add(opened: Journal, trial: Trial) -> None:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(settings, "spare_dirs", list)
     return tmp_path / "cache"
 
 

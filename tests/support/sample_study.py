@@ -7,6 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 
+from autotune import settings
 from autotune.records import Store
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Journal
@@ -15,6 +16,7 @@ from autotune.tuning.search import Journal
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(settings, "spare_dirs", list)
     return Store(tmp_path)
 
 

@@ -11,9 +11,9 @@ from support.command_line import own_machine, run
 from support.sample_recording import DEVICE, PROBLEM
 from support.sample_records import H100
 
-from autotune import gpu, runtime
+from autotune import gpu, runtime, settings
 from autotune.compiler import nvcc, nvrtc
-from autotune.errors import MissingError
+from autotune.errors import CacheError, MissingError
 from autotune.gpu import session
 from autotune.problem import PRECISIONS
 from autotune.records import Store
@@ -371,3 +371,22 @@ def test_option_that_contradicts_the_shape_is_refused(
     message = "32x32x32:bf16 has compute bf16, the argument compute is f16; leave one out"
     arguments = verb, "32x32x32:bf16", "--compute", "f16", "--device", "h100"
     assert refused(capsys, *arguments) == (2, message)
+
+
+def test_record_that_fits_nowhere_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise CacheError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "save", full)
+        patch.setattr(settings, "spare_dirs", list)
+        assert run("tune", SHAPE, "--device", DEVICE, "--quiet") == 1
+    printed = capsys.readouterr()
+    *_, error, advice = printed.err.splitlines()
+    assert error == "error: no room; the record is in no file"
+    assert advice == "error: save standard output as a file and `autotune cache import` it"
+    (tmp_path / "record.json").write_text(printed.out)
+    assert run("cache", "import", str(tmp_path / "record.json")) == 0
+    assert run("best", SHAPE, "--device", DEVICE, "--exact") == 0

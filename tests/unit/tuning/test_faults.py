@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,17 +17,18 @@ from typing import Any
 
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, program, tiled
-from support.full_disk import small_files
+from support.full_disk import enlarge, small_disk, small_files
 from support.sample_records import SQUARE
 from support.sample_study import store as store
 from support.sample_study import told
 
+from autotune import settings
 from autotune.compiler import Program
-from autotune.errors import CacheError, RunnerError
+from autotune.errors import CacheError, RunnerError, UnsavedError
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.gpu import GpuRunner, process
-from autotune.records import Record, Store
+from autotune.records import Record, Store, codec
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.tuning import resume
 from autotune.tuning.evaluate import Compile, Trial
@@ -225,6 +227,53 @@ def test_trials_a_full_disk_refuses_are_rescued(
         go(runner, store, Options(trials=25, sampler="random"))
     assert str(tmp_path / "rescued") in str(end.value)
     assert {trial.config for trial in told(store)} >= set(runner.measured)
+
+
+def test_results_a_full_disk_refuses_are_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, other = tmp_path / "disk", tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
+    monkeypatch.setattr(settings, "spare_dirs", lambda: [other])
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(disk))
+    with small_disk(disk, 2**16):
+        first, second = FakeRunner(), FakeRunner()
+        with pytest.raises(UnsavedError) as end:
+            go(first, Store(disk))
+        message = str(end.value)
+        assert (end.value.record, end.value.trials) == (None, ())
+        assert message.count("No space left on device") == 2
+        assert re.search(rf"\.log: .* measured trials are kept in {other}/.*\.jsonl", message)
+        [record] = other.rglob("*.json")
+        assert f"the record is kept in {record}" in message
+        assert Store(tmp_path / "new").adopt(codec.loads(record.read_bytes()), None) == "new"
+        enlarge(disk, 2**22)
+        assert go(second, Store(disk)).provenance.trials == SPACE
+        assert len(first.measured) > 10
+        assert not {*first.measured} & {*second.measured}
+
+
+def test_results_that_fit_nowhere_are_in_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    monkeypatch.setattr(resume, "Journal", partial(Journal, patience_s=0.2))
+    monkeypatch.setattr(settings, "spare_dirs", list)
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(disk))
+    with small_disk(disk, 2**16):
+        runner = FakeRunner()
+        with pytest.raises(UnsavedError, match="the record is in no file") as end:
+            go(runner, Store(disk))
+        enlarge(disk, 2**22)
+        written = {trial.config for trial in told(Store(disk))}
+    lost = {trial.config for trial in end.value.trials}
+    assert f"{len(lost)} measured trials are lost" in str(end.value)
+    assert lost | written == {*runner.measured}
+    assert lost
+    record = end.value.record
+    assert record is not None
+    assert record.best.config in lost | written
 
 
 def test_device_does_not_wait_for_a_missing_storage(store: Store) -> None:

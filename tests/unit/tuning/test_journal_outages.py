@@ -23,8 +23,8 @@ from support.sample_journals import (
 )
 from support.sample_journals import cache as cache
 
-from autotune import files
-from autotune.errors import CacheError
+from autotune import files, settings
+from autotune.errors import CacheError, UnsavedError
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import rescue
 
@@ -119,8 +119,58 @@ def test_trials_that_fit_nowhere_are_reported_lost(tmp_path: Path, cache: Path) 
     path.parent.rename(tmp_path / "away")
     cache.write_text("a file")
     opened.finish(MEASURED)
-    with pytest.raises(CacheError, match="1 measured trials are lost: nor can the cache"):
+    with pytest.raises(UnsavedError, match="1 measured trials are lost: nor can the cache") as lost:
         opened.close()
+    assert lost.value.trials == (MEASURED,)
+
+
+@pytest.fixture
+def spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This user's folder on another disk."""
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(settings, "spare_dirs", lambda: [tmp_path / "other"])
+    return tmp_path / "other" / f"autotune-rescued-{os.geteuid()}"
+
+
+def test_trials_the_cache_refuses_are_kept_elsewhere(
+    tmp_path: Path, cache: Path, spare: Path
+) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    opened = journal(path, patience_s=0.5)
+    path.parent.rename(tmp_path / "away")
+    cache.write_text("a file")
+    opened.finish(MEASURED)
+    with pytest.raises(CacheError, match="1 measured trials are kept in") as caught:
+        opened.close()
+    [kept] = spare.glob("*.jsonl")
+    assert f"{kept}, which a restart of the machine may delete" in str(caught.value)
+    (tmp_path / "away").rename(path.parent)
+    assert journal(path).told == [MEASURED]
+    assert not kept.exists()
+
+
+def test_folder_that_others_can_write_is_not_used(cache: Path, spare: Path) -> None:
+    cache.write_text("a file")
+    assert rescue.keep("place", "simt", [MEASURED]) is not None
+    restored: list[Trial] = []
+    spare.chmod(0o777)
+    assert rescue.keep("place", "simt", [FAILED]) is None
+    rescue.restore("place", "simt", restored.append)
+    assert restored == []
+    spare.chmod(0o700)
+    rescue.restore("place", "simt", restored.append)
+    assert restored == [MEASURED]
+
+
+def test_broken_rescued_line_costs_no_other_line() -> None:
+    path = rescue.keep("place", "simt", [MEASURED, FAILED])
+    assert path is not None
+    first, second = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, b"[" * 100_000, b'{"config": 7}', second]) + b"\n")
+    restored: list[Trial] = []
+    with pytest.warns(UserWarning, match="line [23] is passed over") as warned:
+        rescue.restore("place", "simt", restored.append)
+    assert (restored, len(warned), path.exists()) == ([MEASURED, FAILED], 2, True)
 
 
 def test_broken_rescue_file_is_passed_over(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class Journal:
     A thread writes, in order. A kill loses only what the thread had not reached: milliseconds'
     worth, unless the storage is gone. While it is, every claim is granted and trials are kept and
     tried again at each call. What is still unwritten in the end goes to a file of the default
-    cache, and from there to the storage when it is next opened.
+    cache or of a temporary folder, and from there to the storage when it is next opened.
 
     Attributes:
         told: the study's trials when it was opened, in the order they began.
@@ -144,6 +144,7 @@ class Journal:
 
         Raises:
             CacheError: if trials could not be written; it says how many, and where they are now.
+            UnsavedError: if they could be written nowhere; it has them.
         """
         try:
             with suppress(CacheError, RuntimeError):  # overdue, or closed before
@@ -152,7 +153,8 @@ class Journal:
                 with suppress(Exception):
                     self._pool.submit(self._study.release).result(CLAIM_S)
         except KeyboardInterrupt:
-            with suppress(Exception):  # writing takes milliseconds, unless the storage is gone
+            # Writing takes milliseconds, unless the storage is gone or another interrupt comes.
+            with suppress(Exception, KeyboardInterrupt):
                 self._pool.submit(self._write).result(CLAIM_S)
             self._pool.shutdown(wait=False, cancel_futures=True)
             try:
@@ -195,11 +197,7 @@ class Journal:
         return self._place.unwritable(self._error or InterruptedError(4, "interrupted"))
 
     def _rescue(self) -> None:
-        """Puts what is pending into the cache, and raises a `CacheError` that says so."""
-        if unwritten := [*self._pending]:
-            file = rescue.keep(self._place.name, self._name, unwritten)
+        """Keeps what is pending elsewhere, and raises a `CacheError` that says where."""
+        if pending := [*self._pending]:
             self._pending.clear()
-            kept = f"kept in {file} until this is opened again"
-            where = kept if file else "lost: nor can the cache"
-            fate = f"{len(unwritten)} measured trials are {where}"
-            raise CacheError(f"{self._unwritable()}; {fate}")
+            raise rescue.unwritten(self._unwritable(), self._place.name, self._name, pending)

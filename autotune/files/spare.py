@@ -1,0 +1,52 @@
+"""Folders for results that cannot be written where they belong, such as on a full disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune import files, settings
+from autotune.errors import CacheError
+
+
+def folders() -> list[Path]:
+    """A folder of this user's in each of `settings.spare_dirs`; they need not exist."""
+    return [parent / f"autotune-rescued-{os.geteuid()}" for parent in settings.spare_dirs()]
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a directory of this user that nobody else can write to, and no link."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return owned and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def keep(
+    name: str, content: Callable[[Path], bytes], *, first: tuple[Path, ...] = ()
+) -> Path | None:
+    """Writes a file into the first folder that takes it.
+
+    Args:
+        name: of the file.
+        content: returns what to write to the path, which may exist.
+        first: folders to try before `folders`.
+
+    Returns:
+        The file's path; None if no folder takes it.
+    """
+    for folder in (*first, *folders()):
+        try:
+            # Others can write to the parent, and may have made the folder.
+            if folder not in first and not is_private(settings.ensure(folder)):
+                continue
+            with files.locked(folder):
+                files.write(folder / name, content(folder / name))
+        except (CacheError, OSError):
+            continue
+        return folder / name
+    return None
