@@ -21,9 +21,11 @@ def unsaved(record: TuningRecord, why: CacheError, earlier: BaseException | None
         fate = "the record is in no file"
     else:
         fate = f"the record is kept in {path}: `autotune cache import` it when there is room"
-    message, trials = f"{why}; {fate}", ()
+    message = f"{why}; {fate}"
     if isinstance(earlier, CacheError):
         message = f"{earlier}; the record cannot be saved either: {message}"
-    if isinstance(earlier, UnsavedError):
-        trials = earlier.trials
-    return UnsavedError(message, record=None if path else record, trials=trials)
+    return UnsavedError(
+        message,
+        record=None if path else record,
+        trials=earlier.trials if isinstance(earlier, UnsavedError) else (),
+    )
