@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TypeAlias
 
-from support.paths import ROOT
+import pytest
+from support.paths import ROOT, TESTS
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -139,3 +140,12 @@ def test_test_names_are_short() -> None:
         if len(name) > TEST_NAME_LENGTH
     ]
     assert long == []
+
+
+def test_only_the_tests_for_a_gpu_are_left_out(request: pytest.FixtureRequest) -> None:
+    left_out = [
+        folder
+        for folder in {path.parent for path in TESTS.rglob("test_*.py")}
+        if request.config.hook.pytest_ignore_collect(collection_path=folder, config=request.config)
+    ]
+    assert left_out == [TESTS / "gpu"]
