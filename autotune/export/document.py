@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from autotune.compiler import Program
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
+from autotune.export.manifest import MADE_BY
 from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
 from autotune.version import __version__
 
@@ -19,7 +20,7 @@ def document(library: ExportedLibrary, files: Mapping[str, str]) -> dict[str, ob
     key of the program."""
     return {
         "schema": SCHEMA,
-        "made_by": f"autotune {__version__}",
+        "made_by": f"{MADE_BY}{__version__}",
         "name": library.name,
         "counters": library.counters,
         "devices": [device.to_json() for device in library.devices],

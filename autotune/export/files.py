@@ -1,4 +1,4 @@
-"""Writes the files of an export to a directory: all of them or none."""
+"""Writes the files of an export to a directory, where an interruption leaves only known files."""
 
 from __future__ import annotations
 
@@ -6,82 +6,115 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from autotune import files
 from autotune.errors import AutotuneError, UsageError
+from autotune.export.manifest import PREFIX, SUFFIX, Manifest, read_manifest
+
+_CHUNK = 1 << 20
 
 
-def replace_files(directory: Path, manifest: str, files: Mapping[str, bytes]) -> tuple[Path, ...]:
+def replace_files(
+    directory: Path, manifest: str, contents: Mapping[str, bytes]
+) -> tuple[Path, ...]:
     """Writes all files under temporary names in a directory, then renames each to its own.
 
-    A file that already exists is replaced only if it is as an earlier export left it. The file
-    called `manifest` is JSON; its `files` states the SHA-256 of the others.
+    A file that already exists is replaced only if it is as an earlier export left it. While files
+    are renamed, the manifest describes those before and those after, so that the next export can
+    replace whatever an interrupted one has left.
+
+    Args:
+        directory: the folder; created if it does not exist.
+        manifest: the name of the JSON file that states the SHA-256 of the others, as `files`.
+        contents: the content of each file by name, the manifest's included.
 
     Raises:
         UsageError: for a file name that leaves the directory.
         AutotuneError: if something else wrote or changed an existing file, or the directory cannot
-            be written; no file is replaced then.
+            be written. No file is replaced then, unless a rename fails.
     """
-    for name in files:
+    for name in contents:
         if Path(name).name != name or name in (".", ".."):
             raise UsageError(f"{name!r} is no name of a file in {directory}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _check_own(directory, manifest, files)
-        with _temporary_files(directory, files) as temporaries:
-            # The manifest goes last: until then it describes the old files.
-            for name in sorted(files, key=lambda name: name == manifest):
-                temporaries[name].replace(directory / name)
+        before = read_manifest(directory / manifest)
+        replaced = _own_files(directory, manifest, before, contents)
+        _delete_leftovers(directory, before)
+        others = [name for name in contents if name != manifest]
+        with _temporary_files(directory) as temporary:
+            renames = [(temporary(contents[name]), name) for name in (*others, manifest)]
+            names = [path.name for path, _ in renames]
+            during = {**json.loads(contents[manifest]), "replaces": replaced, "temporary": names}
+            renames.insert(0, (temporary(json.dumps(during).encode()), manifest))
+            for path, name in renames:
+                path.replace(directory / name)
     except OSError as error:
         raise AutotuneError(
             f"cannot write to {error.filename or directory}: {error.strerror}; give another folder"
         ) from error
-    return tuple(directory / name for name in files)
+    return tuple(directory / name for name in contents)
 
 
-def _check_own(directory: Path, manifest: str, files: Mapping[str, bytes]) -> None:
-    """Refuses to replace a file that is not as an export left it."""
-    digests = _digests(directory / manifest)
-    for name, content in files.items():
+def _own_files(
+    directory: Path, manifest: str, before: Manifest | None, contents: Mapping[str, bytes]
+) -> dict[str, str]:
+    """The SHA-256 of the files to replace; refuses a file that is not as an export left it."""
+    digests: dict[str, str] = {}
+    # The manifest comes first: without it, no other file is known.
+    for name in sorted(contents, key=lambda name: name != manifest):
         path = directory / name
-        if not (path.exists() or path.is_symlink()):
+        if not (path.exists() or path.is_symlink()) or (name == manifest and before is not None):
             continue
-        regular = path.is_file() and not path.is_symlink()
-        if regular and name == manifest and digests is not None:
-            continue
-        present = path.read_bytes() if regular else None
-        same = present is not None and (
-            present == content or sha256(present).hexdigest() == (digests or {}).get(name)
+        digest = _digest(path)
+        own = digest == sha256(contents[name]).hexdigest() or (
+            before is not None and digest in before.digests(name)
         )
-        if not same:
+        if digest is None or not own:
             raise AutotuneError(
                 f"{path} is not as an export left it; move it away or give another folder"
             )
+        digests[name] = digest
+    return digests
 
 
-def _digests(manifest: Path) -> dict[str, str] | None:
-    """The SHA-256 of each file that a manifest lists; None if there is no valid manifest."""
-    try:
-        data = json.loads(manifest.read_text(encoding="utf-8"))
-        return {str(name): str(digest) for name, digest in data["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+def _digest(path: Path) -> str | None:
+    """The SHA-256 of a file; None if it is a link, a directory or no regular file."""
+    if path.is_symlink() or not path.is_file():
         return None
+    digest = sha256()
+    with files.opened(path) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _delete_leftovers(directory: Path, before: Manifest | None) -> None:
+    """Deletes the temporary files that an interrupted export did not get to rename."""
+    for name in before.temporary if before is not None else ():
+        path = directory / name
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
 
 
 @contextlib.contextmanager
-def _temporary_files(directory: Path, files: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
-    """The files under temporary names; those not renamed by the end are deleted."""
-    temporaries: dict[str, Path] = {}
+def _temporary_files(directory: Path) -> Iterator[Callable[[bytes], Path]]:
+    """A function that writes a temporary file; those not renamed by the end are deleted."""
+    paths: list[Path] = []
+
+    def write(content: bytes) -> Path:
+        handle, name = tempfile.mkstemp(dir=directory, prefix=PREFIX, suffix=SUFFIX)
+        paths.append(path := Path(name))
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        path.chmod(0o644)  # mkstemp gives 0600, but others may build the export
+        return path
+
     try:
-        for name, content in files.items():
-            handle, path = tempfile.mkstemp(dir=directory, prefix=".export-", suffix=".tmp")
-            temporaries[name] = Path(path)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            temporaries[name].chmod(0o644)  # mkstemp gives 0600, but others may build the export
-        yield temporaries
+        yield write
     finally:
-        for temporary in temporaries.values():
-            temporary.unlink(missing_ok=True)
+        for path in paths:
+            path.unlink(missing_ok=True)
