@@ -11,19 +11,39 @@ import contextlib
 import json
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from autotune import files, settings
 from autotune.compiler.program import CompileFailure, Program
 from autotune.errors import CacheError
 from autotune.families.plan import Template
-from autotune.files import limits, trust
+from autotune.files import decoding, limits, trust
 
 FORMAT = 2
+LARGEST = 2**31 - 1
+"""The largest of a program's numbers; all are 32-bit integers of the CUDA driver."""
 
-_HEADER = ("symbol", "registers", "shared", "local", "spills", "barriers", "compiler", "log")
 _LOCK_S = 120.0
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a file says of its cubin: fields of `Program`."""
+
+    symbol: str
+    registers: int
+    shared: int
+    local: int
+    spills: int
+    barriers: int
+    compiler: str
+    log: str
+
+    def __post_init__(self) -> None:
+        counts = self.registers, self.shared, self.local, self.spills, self.barriers
+        if min(counts) < 0 or max(counts) > LARGEST or not self.symbol:
+            raise ValueError(f"its resources are impossible: {counts} of {self.symbol!r}")
 
 
 def cached(
@@ -95,20 +115,20 @@ def _directory(cache: Path) -> Path:
 def _read(path: Path, key: str, template: Template, arch: str) -> Program | None:
     try:
         header, cubin = _parts(path, key)
-        return Program(template=template, arch=arch, cubin=cubin, key=key, **header)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return None
+    return Program(template=template, arch=arch, cubin=cubin, key=key, **asdict(header))
 
 
-def _parts(path: Path, key: str) -> tuple[dict[str, Any], bytes]:
+def _parts(path: Path, key: str) -> tuple[_Header, bytes]:
     """Header and cubin of a file; ValueError if it does not hold the program of that key."""
     body = trust.unsealed(key, files.read(path, limits.PROGRAM))
     header, _, cubin = body.partition(b"\n")
-    return json.loads(header), cubin
+    return decoding.convert(decoding.parse(header), _Header, "program"), cubin
 
 
 def _write(path: Path, program: Program) -> None:
-    header = json.dumps({name: getattr(program, name) for name in _HEADER})
+    header = json.dumps({field.name: getattr(program, field.name) for field in fields(_Header)})
     body = header.encode() + b"\n" + program.cubin
     settings.ensure(path.parent)
     try:

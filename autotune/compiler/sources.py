@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from autotune import settings
+from autotune import files, settings
+from autotune.files import limits
 
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 
@@ -33,7 +34,7 @@ def source_hash(
     while pending:
         name, path = pending.pop()
         if path not in digests:
-            text = path.read_bytes()
+            text = files.read(path, limits.SOURCE)
             digests[path] = name, sha256(text).hexdigest()
             beside = () if path.parent == root else (path.parent,)
             for header in _INCLUDE.findall(text):

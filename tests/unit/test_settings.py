@@ -74,9 +74,11 @@ def test_every_directory_made_is_for_this_user_alone(tmp_path: Path) -> None:
     assert modes == [0o700, 0o700]
 
 
-def test_existing_directory_is_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir(mode=0o755)
-    assert stat.S_IMODE(settings.ensure(tmp_path / "shared").stat().st_mode) == 0o755
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o777, 0o1777])
+def test_existing_directory_is_left_as_it_is(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(mode)
+    assert stat.S_IMODE(settings.ensure(tmp_path / "shared").stat().st_mode) == mode
 
 
 def test_file_in_the_way_is_named(tmp_path: Path) -> None:

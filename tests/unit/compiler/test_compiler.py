@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -20,6 +21,7 @@ from autotune.compiler import CompileFailure, Program, nvcc, nvrtc, ptxas
 from autotune.compiler import cache as program_cache
 from autotune.errors import MissingError
 from autotune.families.plan import Template
+from autotune.files import limits, trust
 
 KERNELS = """
 #include "outer.cuh"
@@ -287,6 +289,19 @@ def test_missing_source_is_a_value_naming_the_file(sources: Path) -> None:
     assert "absent.cu: No such file" in failed(Template("absent.cu", "f"), sources).reason
 
 
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(os.mkfifo, "named pipe"), (lambda path: path.symlink_to("/dev/zero"), "character device")],
+)
+def test_source_of_another_kind_is_a_value(
+    sources: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    make(sources / "pipe.cu")
+    failure = failed(Template("pipe.cu", "f"), sources).reason
+    assert "pipe.cu" in failure
+    assert reason in failure
+
+
 def test_failure_is_not_cached(sources: Path, cache: Path) -> None:
     compiler.compile(scaled(-1), "sm_90", cache=cache, sources=sources)
     assert programs(cache) == []
@@ -368,6 +383,61 @@ def test_damaged_program_file_is_a_miss_and_rewritten(
     again = compiled(scaled(), sources, cache)
     assert replace(again, log="") == replace(program, log="")
     assert program_cache._read(path, program.key, scaled(), "sm_90") == again
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("registers", -1),
+        ("registers", "40"),
+        ("registers", 10**20),
+        ("shared", None),
+        ("spills", 1.5),
+        ("symbol", ""),
+        ("symbol", 3),
+        ("log", []),
+        ("registers", None),
+    ],
+)
+def test_sealed_program_with_impossible_values_is_a_miss(
+    sources: Path, cache: Path, field: str, value: object
+) -> None:
+    program = compiled(scaled(), sources, cache)
+    (path,) = programs(cache)
+    header, _, cubin = trust.unsealed(program.key, path.read_bytes()).partition(b"\n")
+    changed = json.dumps({**json.loads(header), field: value}).encode()
+    path.write_bytes(trust.sealed(program.key, changed + b"\n" + cubin))
+    assert program_cache.fault(path) is not None
+    again = compiled(scaled(), sources, cache)
+    assert replace(again, log="") == replace(program, log="")
+
+
+def oversize(path: Path) -> None:
+    path.touch()
+    os.truncate(path, limits.PROGRAM + 1)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, oversize, lambda path: path.symlink_to("/dev/zero")])
+def test_program_file_of_another_kind_is_a_miss_and_replaced(
+    sources: Path, cache: Path, make: Callable[[Path], None]
+) -> None:
+    program = compiled(scaled(), sources, cache)
+    (path,) = programs(cache)
+    path.unlink()
+    make(path)
+    assert program_cache.fault(path) is not None
+    again = compiled(scaled(), sources, cache)
+    assert replace(again, log="") == replace(program, log="")
+    assert (path.is_symlink(), program_cache.fault(path)) == (False, None)
+
+
+def test_directory_in_place_of_a_program_costs_a_warning(sources: Path, cache: Path) -> None:
+    program = compiled(scaled(), sources, cache)
+    (path,) = programs(cache)
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(UserWarning, match="compiled programs are not kept: .*Is a directory"):
+        assert compiled(scaled(), sources, cache).cubin == program.cubin
 
 
 def test_renamed_program_file_is_not_loaded(sources: Path, cache: Path) -> None:

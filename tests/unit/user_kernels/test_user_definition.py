@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from support.sample_user_kernels import kernel, tunable
 
 from autotune.errors import UsageError
 from autotune.families.config import Config
+from autotune.files import limits
 from autotune.user_kernels import source_folder
 from autotune.user_kernels.geometry import Geometry, rejection
 
@@ -89,6 +92,29 @@ def test_headers_are_found_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     mine = kernel(source=tmp_path / "mine.cu", include=[str(tmp_path / "more")])
     assert (mine.file, mine.includes) == ("mine.cu", (tmp_path, tmp_path / "more"))
+
+
+def make_large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, limits.SOURCE + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (os.mkfifo, "named pipe"),
+        (Path.mkdir, "directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "character device"),
+        (make_large, f"{limits.SOURCE + 1} bytes"),
+        (lambda path: path.write_bytes(b"\xff"), "can't decode byte 0xff"),
+    ],
+)
+def test_source_of_another_kind_is_refused(
+    tmp_path: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    make(tmp_path / "mine.cu")
+    with pytest.raises(UsageError, match=rf"mine\.cu cannot be read: .*{reason}"):
+        kernel(source=tmp_path / "mine.cu")
 
 
 def test_source_folder_keeps_the_text_as_read(tmp_path: Path) -> None:
