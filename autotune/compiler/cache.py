@@ -28,7 +28,7 @@ _LOCK_S = 120.0
 
 
 @dataclass(frozen=True)
-class _Header:
+class _ProgramHeader:
     """What a file says of its cubin: fields of `Program`."""
 
     symbol: str
@@ -120,15 +120,17 @@ def _read(path: Path, key: str, template: Template, arch: str) -> Program | None
     return Program(template=template, arch=arch, cubin=cubin, key=key, **asdict(header))
 
 
-def _parts(path: Path, key: str) -> tuple[_Header, bytes]:
+def _parts(path: Path, key: str) -> tuple[_ProgramHeader, bytes]:
     """Header and cubin of a file; ValueError if it does not hold the program of that key."""
     body = trust.unsealed(key, files.read(path, limits.PROGRAM))
     header, _, cubin = body.partition(b"\n")
-    return decoding.convert(decoding.parse(header), _Header, "program"), cubin
+    return decoding.convert(decoding.parse(header), _ProgramHeader, "program"), cubin
 
 
 def _write(path: Path, program: Program) -> None:
-    header = json.dumps({field.name: getattr(program, field.name) for field in fields(_Header)})
+    header = json.dumps(
+        {field.name: getattr(program, field.name) for field in fields(_ProgramHeader)}
+    )
     body = header.encode() + b"\n" + program.cubin
     settings.ensure(path.parent)
     try:
