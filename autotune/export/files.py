@@ -28,7 +28,7 @@ def replace_files(
 
     Args:
         directory: the folder; created if it does not exist.
-        manifest: the name of the JSON file that states the SHA-256 of the others, as `files`.
+        manifest: the name of the JSON file that states the SHA-256 of the plain, as `files`.
         contents: the content of each file by name, the manifest's included.
 
     Raises:
@@ -44,9 +44,9 @@ def replace_files(
         before = read_manifest(directory / manifest)
         replaced = _own_files(directory, manifest, before, contents)
         _delete_leftovers(directory, before)
-        others = [name for name in contents if name != manifest]
+        plain = [name for name in contents if name != manifest]
         with _temporary_files(directory) as temporary:
-            renames = [(temporary(contents[name]), name) for name in (*others, manifest)]
+            renames = [(temporary(contents[name]), name) for name in (*plain, manifest)]
             names = [path.name for path, _ in renames]
             during = {**json.loads(contents[manifest]), "replaces": replaced, "temporary": names}
             renames.insert(0, (temporary(json.dumps(during).encode()), manifest))
@@ -110,7 +110,7 @@ def _temporary_files(directory: Path) -> Iterator[Callable[[bytes], Path]]:
         paths.append(path := Path(name))
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        path.chmod(0o644)  # mkstemp gives 0600, but others may build the export
+        path.chmod(0o644)  # mkstemp gives 0600, but plain may build the export
         return path
 
     try:
