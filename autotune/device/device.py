@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Annotated
+
+from msgspec import Meta
 
 from autotune.device.rates import tensor_rate
 from autotune.errors import DeviceError
-from autotune.files.decoding import convert
+from autotune.files.decoding import convert, shown
 from autotune.problem.precision import PRECISIONS
 
-_MAY_BE_ZERO = {"reserved_shared_per_block", "l2_bytes", "memory_clock"}
+# Registers or bytes of shared memory; blocks and SMs have up to 2^18.
+_Amount = Annotated[int, Meta(ge=1, le=2**24)]
+_ASCENDING = (
+    ("registers_per_block", "registers_per_sm"),
+    ("shared_per_block", "shared_per_block_optin"),
+    ("shared_per_block_optin", "shared_per_sm"),
+    ("threads_per_block", "threads_per_sm"),
+)
 # Cards whose tensor cores run at half rate with fp32 sums: RTX 2080 Ti, 3090, 4090 and 5090 reach
 # 56.9, 71, 165.2 and 209.5 TFLOP/s by the whitepapers, the L40 181 by its datasheet.
 _HALF_RATE = re.compile(r"GeForce|\bL40\b")
@@ -47,26 +56,29 @@ class Device:
             its own (the textbook devices); None takes the architecture's.
     """
 
-    name: str
-    compute_capability: tuple[int, int]
-    sms: int
-    warp_size: int
-    registers_per_block: int
-    registers_per_sm: int
-    shared_per_block: int
-    shared_per_block_optin: int
-    shared_per_sm: int
-    reserved_shared_per_block: int
-    threads_per_block: int
-    threads_per_sm: int
-    blocks_per_sm: int
-    l2_bytes: int
-    memory_bytes: int
-    sm_clock: int
-    memory_clock: int
-    memory_bandwidth: float
-    peak_fp32: float
-    granularity: int | None = None
+    name: Annotated[str, Meta(max_length=200, pattern="[A-Za-z0-9]")]
+    compute_capability: tuple[
+        Annotated[int, Meta(ge=1, le=99)],
+        Annotated[int, Meta(ge=0, le=9)],
+    ]
+    sms: Annotated[int, Meta(ge=1, le=4096)]
+    warp_size: Annotated[int, Meta(ge=32, le=32)]
+    registers_per_block: _Amount
+    registers_per_sm: _Amount
+    shared_per_block: _Amount
+    shared_per_block_optin: _Amount
+    shared_per_sm: _Amount
+    reserved_shared_per_block: Annotated[int, Meta(ge=0, le=2**20)]
+    threads_per_block: Annotated[int, Meta(ge=1, le=1024)]
+    threads_per_sm: Annotated[int, Meta(ge=32, le=2**16)]
+    blocks_per_sm: Annotated[int, Meta(ge=1, le=1024)]
+    l2_bytes: Annotated[int, Meta(ge=0, le=2**40)]
+    memory_bytes: Annotated[int, Meta(ge=1, le=2**50)]
+    sm_clock: Annotated[int, Meta(ge=1, le=10**11)]
+    memory_clock: Annotated[int, Meta(ge=0, le=10**12)]
+    memory_bandwidth: Annotated[float, Meta(ge=1, le=1e16)]
+    peak_fp32: Annotated[float, Meta(ge=1, le=1e18)]
+    granularity: Annotated[int, Meta(ge=1, le=2**20)] | None = None
 
     @property
     def slug(self) -> str:
@@ -99,13 +111,15 @@ class Device:
         return asdict(self) | {"compute_capability": list(self.compute_capability)}
 
     @classmethod
-    def from_json(cls, mapping: Mapping[str, object]) -> Device:
+    def from_json(cls, mapping: object) -> Device:
         """Reads `to_json` back.
 
         Raises:
             DeviceError: for unknown, missing or mistyped fields, and for numbers that no device
-                has (below 0, or 0 where that means nothing); the message names them.
+                has; the message names them.
         """
+        if not isinstance(mapping, Mapping):
+            raise DeviceError(f"device is {shown(mapping)}; it must be an object")
         names = {field.name for field in fields(cls)}
         required = {field.name for field in fields(cls) if field.default is MISSING}
         if unknown := sorted(mapping.keys() - names):
@@ -116,17 +130,10 @@ class Device:
             device = convert(mapping, cls, "device")
         except ValueError as error:
             raise DeviceError(f"device field {error}") from error
-        device._check()
+        for less, more in _ASCENDING:
+            if getattr(device, less) > getattr(device, more):
+                raise DeviceError(
+                    f"device field {less} is {getattr(device, less)}; it must be at most {more}, "
+                    f"{getattr(device, more)}"
+                )
         return device
-
-    def _check(self) -> None:
-        """Raises DeviceError for an empty name and for numbers that no device has."""
-        if not self.name:
-            raise DeviceError("device field name is ''; it must be a text that is not empty")
-        for name, value in vars(self).items():
-            least = 0 if name in _MAY_BE_ZERO or name == "compute_capability" else 1
-            for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int | float) and not least <= number < math.inf:
-                    raise DeviceError(
-                        f"device field {name} is {number}; it must be at least {least} and finite"
-                    )

@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from typing import Annotated
+
+from msgspec import Meta
 
 from autotune.errors import ConfigError
 
-Value = int | str
+Value = (
+    Annotated[int, Meta(gt=-(10**15), lt=10**15)]
+    | Annotated[str, Meta(min_length=1, max_length=200)]
+)
+"""A value of a parameter; its family says which are legal."""
 
 _TEXT = re.compile(r"(\w+)(?::(.*))?")
 
@@ -76,4 +83,4 @@ class Config:
 
 @lru_cache(4096)  # a bundle of 100 records has 20,000 values, most of them a few hundred texts
 def _value(text: str) -> Value:
-    return int(text) if re.fullmatch(r"-?\d+", text) else text
+    return int(text) if re.fullmatch(r"-?\d{1,15}", text) else text

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from autotune.device import Device
 from autotune.families.config import Config
@@ -23,6 +25,8 @@ VECTOR_BYTES = 16
 class Resources:
     """The resources of an SM that a kernel takes.
 
+    The bounds are those of every compute capability from 5.0 on.
+
     Attributes:
         threads: threads a block.
         registers: registers a thread.
@@ -31,11 +35,11 @@ class Resources:
         barriers: named barriers a block.
     """
 
-    threads: int
-    registers: int
-    shared: int
-    local: int = 0
-    barriers: int = 1
+    threads: Annotated[int, Meta(ge=1, le=1024)]
+    registers: Annotated[int, Meta(ge=0, le=255)]
+    shared: Annotated[int, Meta(ge=0, le=2**20)]
+    local: Annotated[int, Meta(ge=0, le=2**20)] = 0
+    barriers: Annotated[int, Meta(ge=0, le=16)] = 1
 
     def occupancy(self, device: Device) -> Occupancy:
         """The occupancy of the kernel on an SM of `device`."""

@@ -1,7 +1,8 @@
 """Bytes to typed values: the whole value, or an error that names the field and what it must be.
 
-`convert` fills dataclasses by their annotations with `msgspec`. A whole number may stand for a
-float. A field with a default may be absent. Fields that the dataclass does not have are ignored.
+`convert` fills dataclasses by their annotations with `msgspec`, which checks the domains stated
+there (see `domains`). A whole number may stand for a float. A field with a default may be absent.
+Fields that the dataclass does not have are ignored.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ DIGITS = 64
 
 SHOWN = 60
 """Most characters of a value in an error message."""
+
+LONGEST = 300
+"""Most characters of a dataclass's own message, which may repeat the value."""
 
 _DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _BRACKETS, _NOT_BRACKETS = bytes.maketrans(b"{}", b"[]"), bytes({*range(256)} - {*b"[]{}"})
@@ -120,11 +124,11 @@ def require_schema(data: object, name: str, *versions: int) -> Mapping[str, Any]
         ValueError: if it is no object, or its schema is another one.
     """
     if not isinstance(data, dict):
-        raise ValueError(f"{name} is {_shown(data)}; it must be an object")
+        raise ValueError(f"{name} is {shown(data)}; it must be an object")
     schema = data.get("schema")
     if type(schema) is not int or schema not in versions:
         readable = " and ".join(map(str, versions))
-        raise ValueError(f"schema is {_shown(schema)}, this version reads {readable}")
+        raise ValueError(f"schema is {shown(schema)}, this version reads {readable}")
     return data
 
 
@@ -162,8 +166,8 @@ def _reworded(message: str, data: object, name: str) -> str:
         nouns = " or ".join(_NOUNS.get(word, word) for word in expected[1].split(" | "))
         text = f"it must be {nouns}{expected[2]}"
     elif path:
-        return f"{path}: {text}"
-    return f"{path or name} is {_at(data, path)}; {text}"
+        return f"{path}: {cut(text)}"
+    return f"{path or name} is {_at(data, path)}; {cut(text)}"
 
 
 def _at(data: Any, path: str) -> str:
@@ -173,9 +177,14 @@ def _at(data: Any, path: str) -> str:
             data = data[key] if key else data[int(place)]
     except (LookupError, TypeError):
         return "of another type"
-    return _shown(data)
+    return shown(data)
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+def shown(value: object) -> str:
+    """A value for an error message, in at most 60 characters."""
+    return cut(repr(value), SHOWN)
+
+
+def cut(text: str, longest: int = LONGEST) -> str:
+    """The text, or its beginning and three dots."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

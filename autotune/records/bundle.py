@@ -25,7 +25,8 @@ import msgspec
 
 from autotune.device import Device
 from autotune.files import checksum, limits
-from autotune.files.decoding import convert, gunzip, parse, require_schema
+from autotune.files.decoding import convert, cut, gunzip, parse, require_schema
+from autotune.files.domains import Count, Text
 from autotune.problem import Problem
 from autotune.records import codec, compact, ranges
 from autotune.records.ranges import Range
@@ -110,7 +111,8 @@ class BundleReader:
     def records(self, serves: Callable[[Device], bool] | None = None) -> Iterator[Record]:
         """The records, or those of the devices for which `serves` is true."""
         for place, (_, raw_device) in enumerate(self._peeks):
-            if serves is None or serves(self._device(raw_device)):
+            device = self._device(raw_device)
+            if serves is None or serves(device):
                 yield self._record(place)
 
     def record(self, serves: Callable[[Device], bool], problem: Problem) -> Record | None:
@@ -122,7 +124,10 @@ class BundleReader:
 
     def ranges(self) -> Iterator[Range]:
         """The ranges."""
-        return map(ranges.loads, self._lines[self._header.records :])
+        for line in self._lines[self._header.records :]:
+            tuned = ranges.loads(line)
+            self._listed(tuned.device)
+            yield tuned
 
     def _record(self, place: int) -> Record:
         if place not in self._decoded:
@@ -134,8 +139,14 @@ class BundleReader:
 
     def _device(self, raw: bytes) -> Device:
         if raw not in self._devices_of:
-            self._devices_of[raw] = Device.from_json(parse(raw))
+            self._devices_of[raw] = self._listed(Device.from_json(parse(raw)))
         return self._devices_of[raw]
+
+    def _listed(self, device: Device) -> Device:
+        """The device, which the header has to list: it says whom the bundle serves."""
+        if device not in self.devices:
+            raise ValueError(f"it holds a record or range of {device.name}; its header does not")
+        return device
 
     @cached_property
     def _devices_of(self) -> dict[bytes, Device]:
@@ -164,7 +175,7 @@ class BundleReader:
             try:
                 peek = _PEEK.decode(line)
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"line {number}: {error}") from error
+                raise ValueError(f"line {number}: {cut(str(error))}") from error
             peeks.append((peek.problem, bytes(peek.device)))
         return peeks
 
@@ -189,9 +200,9 @@ _PEEK = msgspec.json.Decoder(_Peek)
 @dataclass(frozen=True)
 class _Header:
     devices: tuple[dict[str, Any], ...]
-    records: int
-    ranges: int
-    sha256: str
+    records: Count
+    ranges: Count
+    sha256: Text
 
 
 def _read_header(data: bytes) -> _Header:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,8 @@ from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
 from autotune.files import checksum
-from autotune.files.decoding import convert, parse, require_schema
+from autotune.files.decoding import convert, parse, require_schema, shown
+from autotune.files.domains import Name, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records.record import (
@@ -36,26 +36,24 @@ USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 class _EntryFields:
     """An entry as it is written: the configuration as text and by parameter."""
 
-    config: str
+    config: Text
     params: dict[str, Value]
     measurement: Measurement
     resources: Resources
-    occupancy: float
-    limiter: str
+    occupancy: Share
+    limiter: Text
 
     def entry(self) -> Entry:
         config = Config.parse(self.config)
         if config.values != self.params:
-            raise ValueError(f"params of {config} say {self.params!r}")
-        return Entry(
-            *(config, _timed(self.measurement), self.resources, self.occupancy, self.limiter)
-        )
+            raise ValueError(f"params of {config} say {shown(self.params)}")
+        return Entry(config, self.measurement, self.resources, self.occupancy, self.limiter)
 
 
 @dataclass(frozen=True)
 class _CallFields:
-    name: str
-    arguments: tuple[str, ...]
+    name: Name
+    arguments: tuple[Name, ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class _RecordFields:
     """A record as it is written, of either a `problem` or a `kernel`."""
 
     device: dict[str, Any]
-    evidence: str
+    evidence: Text
     entries: tuple[_EntryFields, ...]
     provenance: Provenance
     baseline: Measurement | None = None
@@ -134,26 +132,12 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
     written = convert(fields, _RecordFields, "record")
     entries = tuple(_entry(entry, place) for place, entry in enumerate(written.entries))
     shared = (Device.from_json(written.device), evidence_named(written.evidence), entries)
-    measured = (written.baseline and _timed(written.baseline), written.provenance)
     if written.kernel is not None:
         call = Call(written.kernel.name, written.kernel.arguments)
-        return KernelRecord(*shared, *measured, call)
+        return KernelRecord(*shared, written.baseline, written.provenance, call)
     if written.problem is None:
         raise ValueError("problem is missing")
-    return Record(*shared, *measured, written.problem)
-
-
-def measurement(data: object) -> Measurement:
-    """A measurement from its fields.
-
-    Raises:
-        ValueError: if one is missing, of another type or impossible.
-    """
-    measured = convert(data, Measurement, "measurement")
-    for name, value in vars(measured).items():
-        if isinstance(value, float) and not math.isfinite(value):  # not from `decoding.parse`
-            raise ValueError(f"{name} is {value}; it must be finite")
-    return _timed(measured)
+    return Record(*shared, written.baseline, written.provenance, written.problem)
 
 
 def _fields(record: TuningRecord) -> dict[str, object]:
@@ -194,10 +178,3 @@ def _entry(written: _EntryFields, place: int) -> Entry:
         return written.entry()
     except ValueError as error:
         raise ValueError(f"entries[{place}]: {error}") from error
-
-
-def _timed(measured: Measurement) -> Measurement:
-    """The measurement, if its time is above 0; else ValueError."""
-    if measured.time_us <= 0:
-        raise ValueError(f"time_us is {measured.time_us}, not a time")
-    return measured

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files import checksum
-from autotune.files.decoding import convert, parse, require_schema
+from autotune.files.decoding import convert, parse, require_schema, shown
+from autotune.files.domains import Text
 from autotune.problem import Problem
 from autotune.records import codec
 from autotune.records.ranges import Range
@@ -24,14 +25,14 @@ from autotune.runners.base import Measurement
 SCHEMA = 1
 T = TypeVar("T")
 
-EntryRow = tuple[int, str, list[Any], list[Any], float, int]
+EntryRow = tuple[int, Text, list[Any], list[Any], float, int]
 """Position of the form, values, measurement, resources, occupancy, position of the limiter."""
 
 
 @dataclass(frozen=True)
 class _RecordRow:
     device: int
-    problem: str
+    problem: Text
     made: list[Any]
     entries: list[EntryRow]
     evidence: str = "measured"
@@ -41,9 +42,9 @@ class _RecordRow:
 @dataclass(frozen=True)
 class _Tables:
     devices: list[dict[str, Any]]
-    forms: list[list[str]]
-    limiters: list[str]
-    origins: list[list[str]]
+    forms: list[list[Text]]
+    limiters: list[Text]
+    origins: list[list[Text]]
     records: list[_RecordRow]
     ranges: list[dict[str, Any]]
 
@@ -87,11 +88,11 @@ def _entry(row: EntryRow, tables: _Tables) -> dict[str, Any]:
     family, *names = _at(tables.forms, form, "form") or [""]
     values = text.split(",") if text else []
     if len(values) != len(names):
-        raise ValueError(f"{family} has {len(names)} parameters, values are {text!r}")
+        raise ValueError(f"{family} has {len(names)} parameters, values are {shown(text)}")
     pairs = ",".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
     config = Config.parse(f"{family}:{pairs}" if pairs else family)
     if [*config.values] != names:
-        raise ValueError(f"form is {[family, *names]!r}; not a family with its parameters")
+        raise ValueError(f"form is {shown([family, *names])}; not a family with its parameters")
     return {
         "config": str(config),
         "params": config.values,
@@ -106,11 +107,11 @@ def _named(kind: type, values: Sequence[Any]) -> dict[str, Any]:
     """The values by the names of a dataclass's first fields."""
     names = [field.name for field in fields(kind)]
     if len(values) > len(names):
-        raise ValueError(f"{kind.__name__} is {values!r}; it has {len(names)} fields")
+        raise ValueError(f"{kind.__name__} is {shown(values)}; it has {len(names)} fields")
     return dict(zip(names, values, strict=False))
 
 
 def _at(table: Sequence[T], position: object, name: str) -> T:
     if type(position) is not int or not 0 <= position < len(table):
-        raise ValueError(f"{name} is {position!r} of {len(table)}")
+        raise ValueError(f"{name} is {shown(position)} of {len(table)}")
     return table[position]

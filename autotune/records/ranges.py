@@ -13,12 +13,15 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from autotune import files
 from autotune.device import Device
 from autotune.files import checksum
 from autotune.files.decoding import convert, parse, require_schema
+from autotune.files.domains import Size, Text
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named
@@ -156,11 +159,11 @@ class _RangeFields:
     """A range as it is written."""
 
     device: dict[str, Any]
-    problem: str
-    dimension: str
-    segments: tuple[tuple[int, int, int], ...]
-    loss: float
-    evidence: str
+    problem: Text
+    dimension: Text
+    segments: tuple[tuple[Size, Size, Size], ...]
+    loss: Annotated[float, Meta(ge=0, le=1e6)]
+    evidence: Text
 
 
 def save(root: Path, tuned: Range) -> None:

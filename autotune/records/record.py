@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import Annotated, ClassVar, get_args
+
+from msgspec import Meta
 
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.files.domains import Count, Date, Seconds, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runners.base import Evidence, Measurement
@@ -29,8 +32,8 @@ class Entry:
     config: Config
     measurement: Measurement
     resources: Resources
-    occupancy: float
-    limiter: str
+    occupancy: Share
+    limiter: Text
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,14 @@ class Provenance:
         seconds: wall time of that run.
     """
 
-    driver: str
-    compiler: str
-    source: str
-    autotune: str
-    date: str
-    seed: int
-    trials: int
-    seconds: float
+    driver: Text
+    compiler: Text
+    source: Text
+    autotune: Text
+    date: Date
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    trials: Count
+    seconds: Seconds
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from autotune.compiler import Program
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
+from autotune.files.domains import Count, Error, Microseconds, Spread
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Objective = Literal["hot", "cold"]
@@ -37,14 +38,14 @@ class Measurement:
             and beta = 0; None if nothing ran, and in records that predate it.
     """
 
-    time_us: float
-    spread_us: float = 0.0
-    samples: int = 1
-    cold_us: float | None = None
-    error: float | None = None
-    tolerance: float | None = None
-    relative_error: float | None = None
-    cold_spread_us: float | None = None
+    time_us: Microseconds
+    spread_us: Spread = 0.0
+    samples: Count = 1
+    cold_us: Microseconds | None = None
+    error: Error | None = None
+    tolerance: Error | None = None
+    relative_error: Error | None = None
+    cold_spread_us: Spread | None = None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
 from autotune.files import limits, write_whole
-from autotune.files.decoding import convert, gunzip, parse, require_schema
+from autotune.files.decoding import convert, gunzip, parse, require_schema, shown
+from autotune.files.domains import Date, Text
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
 
@@ -44,9 +45,9 @@ class Origin:
         source: hash of the kernel sources.
     """
 
-    driver: str
-    compiler: str
-    source: str
+    driver: Text
+    compiler: Text
+    source: Text
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,8 @@ class Recording:
         """
         document = require_schema(parse(gunzip(data, limits.RECORDING_TEXT)), "recording", SCHEMA)
         written = convert(document, _RecordingFields, "recording")
+        if not written.families:
+            raise ValueError("it has no configurations")
         return cls(
             problem=Problem.parse(written.problem),
             device=Device.from_json(written.device),
@@ -132,10 +135,10 @@ class Recording:
 class _RecordingFields:
     """A recording as it is written."""
 
-    problem: str
+    problem: Text
     device: dict[str, Any]
     origin: Origin
-    date: str
+    date: Date
     baseline: Measurement | None
     families: dict[str, dict[str, Any]]
 
@@ -231,11 +234,12 @@ def _row(config: Config, cells: Mapping[str, Any]) -> SweepRow:
     resources, measured, failed = (
         {name: cells[name] for name in names_} for names_ in _COLUMNS.values()
     )
+    unused = failed if cells["stage"] is None else measured
+    if any(value is not None for value in unused.values()):
+        raise ValueError(f"both measured and failed: {shown(cells)}")
     outcome: Measurement | Failure
     if cells["stage"] is None:
         outcome = convert(measured, Measurement, "measurement")
-        if outcome.time_us <= 0:
-            raise ValueError(f"time_us is {outcome.time_us}, not a time")
     else:
         outcome = convert(failed, Failure, "failure")
     return SweepRow(config, convert(resources, Resources, "resources"), outcome)

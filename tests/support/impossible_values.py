@@ -129,7 +129,7 @@ def mutations(kind: Kind) -> Iterator[Mutation]:
 
 
 def _allowed(kind: Kind, path: str) -> frozenset[str]:
-    for end, values in {**kind.possible, **_POSSIBLE}.items():
+    for end, values in (*kind.possible.items(), *_POSSIBLE.items()):
         if re.search(rf"(?:^|\.)(?:{end})$", path):
             return values
     return frozenset()
@@ -225,25 +225,54 @@ def _stored(trial: Trial) -> dict[str, Any]:
     return {"config": str(trial.config), **trials.encode(trial)}
 
 
-# A recording's columns, and the cells of its first row.
+# A user kernel may have no arguments.
+_CALL = {"kernel.arguments": frozenset({"empty list"})}
+# A configuration of another version may have other values, and a failed trial no resources.
+_TRIAL = {
+    "config": frozenset({"word"}),
+    "resources": frozenset({"null"}),
+    "occupancy": frozenset({"0", "0.5", "null"}),
+    "limiter": frozenset({"empty text", "word", "null"}),
+    "outcome.reason": frozenset({"empty text", "word", "long text"}),
+}
+# A recording's columns, and the cells of its first row and of its second one, which failed.
 _COLUMNS = {
+    r"families\.\w+\.params": frozenset({"empty object"}),
     r"families\.\w+\.\w+": frozenset[str](),
-    r"(time_us|spread_us)\.0": frozenset({"0.5"}),
-    r"(error|tolerance|relative_error|cold_spread_us|cold_us)\.0": frozenset({"0.5", "null"}),
-    r"(registers|shared|local|barriers|samples)\.\d": frozenset({"0"}),
+    r"tile_width\.\d": frozenset({"-1", "0", "word"}),
+    r"time_us\.0": frozenset({"0.5"}),
+    r"spread_us\.0": frozenset({"0", "0.5"}),
+    r"cold_us\.0": frozenset({"0.5", "null"}),
+    r"(error|tolerance|relative_error|cold_spread_us)\.0": frozenset({"0", "0.5", "null"}),
+    r"reason\.1": frozenset({"empty text", "word", "long text"}),
+    r"(registers|shared|local|barriers|samples)\.0": frozenset({"0"}),
+    r"(registers|shared|local|barriers)\.1": frozenset({"0"}),
+}
+# The header and the lines state the same devices.
+_BUNDLE = {r"devices?\.\w+|devices\.0\.\w+": frozenset[str]()}
+# Fields by their position in lists.
+_COMPACT = {
+    "ranges|records": frozenset({"empty list"}),
+    r"origins\.0\.\d|limiters\.0": frozenset({"empty text", "word"}),
+    r"forms\.0\.\d|entries\.0\.1": frozenset({"word"}),
+    r"entries\.0\.2\.0|baseline\.0": frozenset({"0.5"}),
+    r"entries\.0\.2\.1|entries\.0\.4|made\.4": frozenset({"0", "0.5"}),
+    r"entries\.0\.2\.2|entries\.0\.3\.[12]|made\.[23]": frozenset({"0"}),
+    r"entries\.0\.2\.3": frozenset({"0.5", "null"}),
+    r"entries\.0\.2\.[45]": frozenset({"0", "0.5", "null"}),
 }
 
 _FRAME = frozenset({"header", "lines", "lines.0", "lines.1"})
 
 KINDS: Mapping[str, Kind] = {
     "record": Kind(_full_record(), _sealed, codec.loads),
-    "user kernel": Kind(_unsealed(codec.encode(_kernel_record())), _sealed, codec.loads),
+    "user kernel": Kind(_unsealed(codec.encode(_kernel_record())), _sealed, codec.loads, _CALL),
     "range": Kind(RANGE.to_json(), _sealed, ranges.loads),
-    "bundle": Kind(_bundle(), _bundled, bundle.loads, frame=_FRAME),
-    "bundle of schema 1": Kind(compact_document(), _sealed, bundle.loads),
+    "bundle": Kind(_bundle(), _bundled, bundle.loads, _BUNDLE, _FRAME),
+    "bundle of schema 1": Kind(compact_document(), _sealed, bundle.loads, _COMPACT),
     "device": Kind(H100.to_json(), _text, _device),
     "recording": Kind(_recording(), _zipped, Recording.loads, _COLUMNS),
-    "trial": Kind(_stored(MEASURED), _text, _trial),
-    "failed trial": Kind(_stored(FAILED), _text, _trial),
+    "trial": Kind(_stored(MEASURED), _text, _trial, _TRIAL),
+    "failed trial": Kind(_stored(FAILED), _text, _trial, _TRIAL),
 }
 """Samples of every kind of file, by name."""

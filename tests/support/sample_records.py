@@ -77,12 +77,20 @@ _measurements = st.builds(
     error=st.none() | _times,
     tolerance=st.none() | _times,
 )
-_configs = st.builds(Config.of, _words, st.dictionaries(_words, st.integers() | _words, max_size=4))
+_values = st.integers(-(10**15) + 1, 10**15 - 1) | _words
+_configs = st.builds(Config.of, _words, st.dictionaries(_words, _values, max_size=4))
 _entries = st.builds(
     Entry,
     config=_configs,
     measurement=_measurements,
-    resources=st.builds(Resources, *[_counts] * 5),
+    resources=st.builds(
+        Resources,
+        threads=st.integers(1, 1024),
+        registers=st.integers(0, 255),
+        shared=st.integers(0, 2**20),
+        local=st.integers(0, 2**20),
+        barriers=st.integers(0, 16),
+    ),
     occupancy=st.floats(min_value=0, max_value=1),
     limiter=st.text(max_size=20),
 )
@@ -102,11 +110,16 @@ def records() -> st.SearchStrategy[Record]:
             st.integers(1, LARGEST_BATCH),
             st.sampled_from(EPILOGUES),
         ),
-        device=st.sampled_from((H100, replace(H100, name="É" * 50, granularity=1))),
+        device=st.sampled_from((H100, replace(H100, name="É" * 50 + "1", granularity=1))),
         evidence=st.sampled_from(("measured", "replayed", "predicted")),
         entries=st.lists(_entries, min_size=1, max_size=3).map(tuple),
         baseline=st.none() | _measurements,
         provenance=st.builds(
-            Provenance, *[texts] * 5, seed=_counts, trials=_counts, seconds=_times
+            Provenance,
+            *[texts] * 4,
+            date=st.datetimes().map(lambda date: f"{date.isoformat()}Z"),
+            seed=_counts,
+            trials=_counts,
+            seconds=_times,
         ),
     )

@@ -13,7 +13,7 @@ from support.sample_records import H100, SQUARE
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.records import codec
+from autotune.files.decoding import convert
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Origin, Recording, SweepRow
 
@@ -55,15 +55,16 @@ def test_recording_without_relative_errors_is_read(tmp_path: Path) -> None:
 
 
 def test_record_keeps_the_relative_error() -> None:
-    assert codec.measurement(asdict(MEASURED)) == MEASURED
+    assert convert(asdict(MEASURED), Measurement, "measurement") == MEASURED
 
 
 def test_record_without_a_relative_error_is_read() -> None:
     old = {name: value for name, value in asdict(MEASURED).items() if name != "relative_error"}
-    assert codec.measurement(old) == replace(MEASURED, relative_error=None)
+    older = replace(MEASURED, relative_error=None)
+    assert convert(old, Measurement, "measurement") == older
 
 
 @pytest.mark.parametrize("wrong", ["1e-6", float("nan"), float("inf"), True])
 def test_invalid_relative_error_is_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="relative_error"):
-        codec.measurement(asdict(MEASURED) | {"relative_error": wrong})
+        convert(asdict(MEASURED) | {"relative_error": wrong}, Measurement, "measurement")

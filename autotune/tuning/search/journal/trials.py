@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.records import codec
+from autotune.files.decoding import convert
+from autotune.files.domains import Share, Text
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.axes import FAMILY
@@ -32,6 +33,17 @@ SILENT_S = 900.0
 THREAD = "journal-"
 
 Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _TrialFields:
+    """A trial as it is written."""
+
+    config: Text
+    outcome: dict[str, Any]
+    resources: Resources | None
+    occupancy: Share | None
+    limiter: Text | None
 
 
 def owner() -> dict[str, Any]:
@@ -85,20 +97,19 @@ def decode(attributes: Attributes) -> Trial:
     """The trial with these attributes.
 
     Raises:
-        KeyError, TypeError, ValueError: if they are not those of a trial with a result.
+        ValueError: if they are not those of a trial with a result, or a value is impossible.
     """
     # Before there were claims, the parts of the result were attributes by themselves.
-    result = attributes.get(RESULT, attributes)
-    outcome, resources = result["outcome"], result["resources"]
+    result = {**attributes.get(RESULT, attributes), "config": attributes.get("config")}
+    written = convert(result, _TrialFields, "trial")
+    kind: type[Measurement | Failure] = Failure if "stage" in written.outcome else Measurement
     # A field that this version does not know is an error, so that no other version is misread.
-    fields = Failure(**outcome) if "stage" in outcome else Measurement(**outcome)
-    return Trial(
-        config=Config.parse(attributes["config"]),
-        outcome=fields if isinstance(fields, Failure) else codec.measurement(asdict(fields)),
-        resources=resources and Resources(**resources),
-        occupancy=result["occupancy"],
-        limiter=result["limiter"],
-    )
+    names = {field.name for field in fields(kind)}
+    if unknown := sorted(written.outcome.keys() - names):
+        raise ValueError(f"outcome has {', '.join(unknown)}; this version does not know that")
+    outcome = convert(written.outcome, kind, "outcome")
+    config = Config.parse(written.config)
+    return Trial(config, outcome, written.resources, written.occupancy, written.limiter)
 
 
 def _started(pid: int) -> str | None:
