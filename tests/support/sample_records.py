@@ -43,7 +43,7 @@ def entry(width: int, time_us: float, spread_us: float = 0.0) -> Entry:
     return Entry(
         config=Config("tiled", (("tile_width", width),)),
         measurement=Measurement(time_us, spread_us, samples=20, error=1e-4, tolerance=1e-3),
-        resources=Resources(threads=width**2, registers=32, shared=8 * width**2),
+        resources=Resources(threads=min(width**2, 1024), registers=32, shared=8 * width**2),
         occupancy=0.75,
         limiter="threads",
     )
