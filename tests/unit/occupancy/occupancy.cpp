@@ -1,4 +1,4 @@
-// NVIDIA's occupancy calculator behind one C function, as the oracle of tests/test_occupancy.py.
+// NVIDIA's occupancy calculator behind one C function, as the oracle of tests/support/nvidia_occupancy.py.
 // c++ -O2 -shared -fPIC -I DIRECTORY_OF_cuda_occupancy.h occupancy.cpp -o occupancy.so
 
 #include <climits>

@@ -1,0 +1,176 @@
+"""Tuning runs on a recording in forked processes, which say what they told and can be killed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from support.fake_runner import uncompiled
+
+from attacks.forks import Fork, Send, answer
+from autotune.families.config import Config
+from autotune.maintenance.inventory import inspect
+from autotune.problem import Problem
+from autotune.records import Store, TuningRecord
+from autotune.runners import recording
+from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.runners.recording import Recording
+from autotune.runners.replay import ReplayRunner
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.events import Progress, Silent
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import tune
+from autotune.tuning.options import Options
+from autotune.tuning.resume import open_journal
+from autotune.tuning.search import axes_of
+
+PROBLEM = Problem(1024, 1024, 1024)
+TUNABLE = GemmTunable(PROBLEM, "auto")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tuner keeps what it finds.
+
+    Attributes:
+        cache: the cache directory.
+        storage: as `--storage`; None for a journal in the cache.
+    """
+
+    cache: Path
+    storage: str | None = None
+
+
+@lru_cache(maxsize=1)
+def recorded() -> Recording:
+    """The recording that is tuned on."""
+    return recording.find("h100", PROBLEM)
+
+
+class SlowRunner(ReplayRunner):
+    """A replay that says what it measures and takes its time.
+
+    Args:
+        measuring: called with the configuration when its measurement begins.
+    """
+
+    def __init__(self, measuring: Callable[[Config], None], seed: int) -> None:
+        super().__init__(recorded(), seed)
+        self._measuring = measuring
+
+    def measure(
+        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+    ) -> Measurement | Failure:
+        self._measuring(candidate.config)
+        return super().measure(candidate, best_us, objective)
+
+
+class Telling(Silent):
+    """An observer that sends every trial it is told, and when the record was written."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
+        del feasible, rejected
+        self._send({"started": progress.trials})
+
+    def trial(self, trial: Trial, progress: Progress) -> None:
+        del progress
+        timed = isinstance(trial.outcome, Measurement)
+        self._send({"told": str(trial.config), "timed": timed})
+
+    def finished(self, record: TuningRecord, progress: Progress) -> None:
+        del record, progress
+        self._send({"recorded": True})
+
+
+def tuner(
+    place: Place, options: Options, measuring: Callable[[Config], None] = lambda _: None
+) -> Callable[[Send], None]:
+    """The life of a tuning process."""
+
+    def run(send: Send) -> None:
+        os.environ["AUTOTUNE_CACHE_DIR"] = str(place.cache)
+        tune(
+            TUNABLE,
+            SlowRunner(measuring, options.seed),
+            Store(place.cache),
+            replace(options, storage=place.storage),
+            compile=uncompiled,
+            origin=recorded().origin,
+            observer=Telling(send),
+        )
+        send({"ended": True})
+
+    return run
+
+
+def warm(folder: Path) -> None:
+    """Imports and computes in this process what every tuner needs, so that forks start fast."""
+    place = Place(folder / "cache", f"sqlite:///{folder}/study.db")
+    folder.mkdir()
+    tuner(place, Options(2, sampler="gp"))(lambda _: None)
+
+
+def started(place: Place, options: Options) -> Fork:
+    """A running tuner."""
+    return Fork(tuner(place, options))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a later process finds.
+
+    Attributes:
+        trials: the configurations of the trials, in the journal's order.
+        timed: how many of them have a time.
+        record: whether there is a record.
+        faults: warnings, broken files, and what was raised.
+    """
+
+    trials: Sequence[str]
+    timed: int
+    record: bool
+    faults: tuple[str, ...]
+
+
+def found(place: Place) -> Found:
+    """What is on the disk, as the package reads it in a process of its own."""
+    messages = answer(lambda send: _look(place, send))
+    faults = [
+        message["raised"] + "\n" + message["traceback"]
+        for message in messages
+        if "raised" in message
+    ]
+    looks = [message for message in messages if "trials" in message]
+    if not looks:
+        return Found((), 0, False, (*faults, "the journal could not be read within 60 s"))
+    look = looks[0]
+    return Found(look["trials"], look["timed"], look["record"], (*faults, *look["faults"]))
+
+
+def _look(place: Place, send: Send) -> None:
+    os.environ["AUTOTUNE_CACHE_DIR"] = str(place.cache)
+    store, runner = Store(place.cache), ReplayRunner(recorded())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        journal = open_journal(
+            TUNABLE, runner, store, recorded().origin, axes_of(runner.known()), place.storage
+        )
+        trials = journal.told
+        journal.close()
+        record = store.load(runner.device, PROBLEM)
+        broken = [f"{item.path.name}: {item.fault}" for item in inspect(place.cache) if item.fault]
+    send(
+        {
+            "trials": [str(trial.config) for trial in trials],
+            "timed": sum(isinstance(trial.outcome, Measurement) for trial in trials),
+            "record": record is not None,
+            "faults": [*broken, *(str(warning.message) for warning in caught)],
+        }
+    )

@@ -1,0 +1,221 @@
+"""Attacks this package where its promises could break, counts, and says which promises broke.
+
+    python scripts/campaign.py                         a small run, under a minute
+    python scripts/campaign.py --full --jobs 2         the run that docs/reliability.md states
+    python scripts/campaign.py --only kills --count 50
+
+It needs no GPU. `docs/reliability.md` says what is promised. The exit status is 1 if a promise was
+broken. A broken promise is printed with the seed and the case that broke it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+import typer
+from attacks.outcome import Outcome, merged
+from provenance import provenance
+from rich.console import Console
+from rich.table import Table
+
+SHARE = "share.json"
+SHOWN = 20
+"""Broken promises that are printed of each part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the campaign.
+
+    Attributes:
+        module: below `attacks`; its `run(count, seed, folder)` returns an `Outcome`.
+        small: cases of a small run.
+        full: cases of a full run.
+        shares: how many processes divide a full run.
+    """
+
+    module: str
+    small: int
+    full: int
+    shares: int = 1
+
+
+PARTS: Mapping[str, Part] = {
+    "kills": Part("kills", 12, 1000, 8),
+    "occupancy": Part("occupancies", 13_000, 1_000_000, 2),
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process does of a part."""
+
+    name: str
+    count: int
+    seed: int
+
+
+def main(
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Parts: {', '.join(PARTS)}. Repeatable.")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="The full counts.")] = False,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Cases of each part, in place of its own.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Parts at once.")] = 1,
+    out: Annotated[Path | None, typer.Option("--json", help="JSON file for the figures.")] = None,
+    commit: Annotated[str, typer.Option(help="Commit; by default that of this checkout.")] = "",
+    share: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Runs the campaign and prints what each part tried and what broke."""
+    if share is not None:
+        run_share(Share(*json.loads(share)), Path.cwd())
+        return
+    names = only or [*PARTS]
+    if unknown := sorted({*names} - PARTS.keys()):
+        raise typer.BadParameter(f"{', '.join(unknown)}; give {', '.join(PARTS)}")
+    began = monotonic()
+    outcomes, seconds = run_parts(planned(names, full, count, seed, jobs), jobs)
+    Console(width=110).print(table(outcomes, seconds))
+    for name, outcome in outcomes.items():
+        for line in outcome.broken[:SHOWN]:
+            print(f"{name}: {line}")
+        if (more := len(outcome.broken) - SHOWN) > 0:
+            print(f"{name}: and {more} more; --json has them all")
+        for line in outcome.skipped:
+            print(f"{name}: skipped: {line}")
+    if out:
+        content = document(outcomes, seconds, seed, monotonic() - began, commit)
+        out.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    raise typer.Exit(any(outcome.broken for outcome in outcomes.values()))
+
+
+def planned(
+    names: Sequence[str], full: bool, count: int | None, seed: int, jobs: int
+) -> list[Share]:
+    """The shares of the parts; those of a full run have seeds of their own."""
+    shares = []
+    for name in names:
+        part = PARTS[name]
+        cases = count or (part.full if full else part.small)
+        number = min(part.shares if full or jobs > 1 else 1, cases)
+        for place in range(number):
+            mine = cases // number + (place < cases % number)
+            shares.append(Share(name, mine, 1000 * seed + place))
+    return shares
+
+
+def run_parts(shares: Sequence[Share], jobs: int) -> tuple[dict[str, Outcome], dict[str, float]]:
+    """Outcome and processor-independent seconds of each part, its shares' seconds added."""
+    with ThreadPoolExecutor(jobs) as pool:
+        results = [*pool.map(run_process, shares)]
+    names = dict.fromkeys(share.name for share in shares)
+    outcomes = {
+        name: merged(
+            outcome
+            for share, (outcome, _) in zip(shares, results, strict=True)
+            if share.name == name
+        )
+        for name in names
+    }
+    seconds = {
+        name: sum(
+            spent for share, (_, spent) in zip(shares, results, strict=True) if share.name == name
+        )
+        for name in names
+    }
+    return outcomes, seconds
+
+
+def run_process(share: Share) -> tuple[Outcome, float]:
+    """Runs a share in a process and a folder of its own; what that leaves behind is killed."""
+    began = monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="campaign-"))
+    try:
+        command = [sys.executable, __file__, "--share", json.dumps([*vars(share).values()])]
+        # A matrix library's threads would make each fork slower, and there are thousands.
+        threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | threads
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, start_new_session=True
+        ) as process:
+            try:
+                process.wait()
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            died = f"seed {share.seed}: the part itself ended with {process.returncode}"
+            return Outcome(broken=(died,)), monotonic() - began
+        content = json.loads((folder / SHARE).read_text(encoding="utf-8"))
+        for name in ("broken", "skipped"):
+            content[name] = tuple(content[name])
+        return Outcome(**content), monotonic() - began
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_share(share: Share, folder: Path) -> None:
+    """Runs a share in this process and leaves its outcome in the folder."""
+    part = importlib.import_module(f"attacks.{PARTS[share.name].module}")
+    work = folder / "work"
+    work.mkdir()
+    outcome = part.run(share.count, share.seed, work)
+    (folder / SHARE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+
+
+def table(outcomes: Mapping[str, Outcome], seconds: Mapping[str, float]) -> Table:
+    """A row for each part."""
+    shown = Table(title="reliability campaign")
+    shown.add_column("part")
+    shown.add_column("figures")
+    shown.add_column("broken", justify="right")
+    shown.add_column("s", justify="right")
+    for name, outcome in outcomes.items():
+        figures = [f"{what} {value:,}" for what, value in outcome.counts.items()]
+        figures += [f"{what} at most {value:,.1f}" for what, value in outcome.peaks.items()]
+        row = (name, ", ".join(figures), f"{len(outcome.broken)}", f"{seconds[name]:.0f}")
+        shown.add_row(*row)
+    return shown
+
+
+def document(
+    outcomes: Mapping[str, Outcome],
+    seconds: Mapping[str, float],
+    seed: int,
+    took_s: float,
+    commit: str,
+) -> dict[str, object]:
+    """The figures as JSON, with their provenance."""
+    return {
+        **provenance("none: no GPU is needed", None, None, commit=commit),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "seed": seed,
+        "seconds": round(took_s, 1),
+        "parts": {
+            name: {**asdict(outcome), "seconds": round(seconds[name], 1)}
+            for name, outcome in outcomes.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
