@@ -56,6 +56,10 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     "kills": Part("kills", 12, 1000, 8),
+    "interrupts": Part("interrupts", 6, 200, 2),
+    "mutations": Part("mutations", 300, 10_000, 4),
+    "impossible": Part("impossible", 300, 10_000, 2),
+    "processes": Part("processes", 3, 60, 2),
     "occupancy": Part("occupancies", 13_000, 1_000_000, 2),
 }
 

@@ -10,8 +10,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from time import monotonic
 from typing import Any
+
+FRAMES = 6
+"""Frames of a traceback that are told."""
 
 Send = Callable[[Any], None]
 """Sends a JSON value to the parent; a value that was sent survives the death of its sender."""
@@ -20,7 +24,7 @@ Send = Callable[[Any], None]
 class Fork:
     """A forked process that runs a function.
 
-    The function gets a `Send`. What it raises is sent as `{"raised": ...}` with the traceback.
+    The function gets a `Send`. What it raises is sent as `{"raised": ...}`, with where.
 
     Attributes:
         pid: of the process.
@@ -92,11 +96,18 @@ def _run(run: Callable[[Send], None], writer: int) -> None:
         status = 0
     except BaseException as error:
         with contextlib.suppress(BaseException):
-            send(
-                {"raised": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-            )
+            what = f"{type(error).__name__}: {str(error)[:200]}"
+            send({"raised": f"{what} ({_where(error)})"})
     finally:
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def _where(error: BaseException) -> str:
+    """The innermost frames of a traceback, the last one first."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return " < ".join(
+        f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames)
+    )

@@ -89,7 +89,7 @@ class Study:
             if "told" in message:
                 self.told[message["told"]] += 1
             if "raised" in message:
-                self._fault(f"raised {message['raised']}\n{message['traceback']}")
+                self._fault(f"raised {message['raised']}")
             if message.get("started", earlier) < earlier:
                 self._fault(f"resumed with {message['started']} of {earlier} told trials")
 

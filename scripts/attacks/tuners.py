@@ -142,11 +142,7 @@ class Found:
 def found(place: Place) -> Found:
     """What is on the disk, as the package reads it in a process of its own."""
     messages = answer(lambda send: _look(place, send))
-    faults = [
-        message["raised"] + "\n" + message["traceback"]
-        for message in messages
-        if "raised" in message
-    ]
+    faults = [message["raised"] for message in messages if "raised" in message]
     looks = [message for message in messages if "trials" in message]
     if not looks:
         return Found((), 0, False, (*faults, "the journal could not be read within 60 s"))

@@ -1,0 +1,151 @@
+"""Several tuners of one study, one of them killed: nothing is measured twice, the budget holds."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+from typing import Any
+
+from attacks import tuners
+from attacks.forks import Fork
+from attacks.outcome import Outcome
+from attacks.postgres import NoServerError, serving
+from attacks.tuners import Place
+from autotune.families.config import Config
+from autotune.tuning.options import Options
+
+TUNERS = 4
+TRIALS = 60
+SECONDS = 120.0
+MEASURING_S = 0.005
+
+
+@dataclass
+class Team:
+    """Tuners that work on one study at the same time.
+
+    Attributes:
+        place: of the study.
+        folder: of the logs of what each tuner measured.
+        random: draws when a tuner is killed.
+        killed: tuners that were killed.
+    """
+
+    place: Place
+    folder: Path
+    random: Random
+    killed: set[int] = field(default_factory=set)
+
+    def work(self, *, kill: bool) -> list[str]:
+        """Lets all work to the end, and returns what is wrong with that."""
+        forks = [self._started(number) for number in range(TUNERS)]
+        messages: list[list[Any]] = [[] for _ in forks]
+        if kill:
+            self._kill(forks[0], messages[0])
+            forks.append(self._started(TUNERS))
+            messages.append([])
+        deadline = monotonic() + SECONDS
+        for fork, received in zip(forks, messages, strict=True):
+            received += fork.messages(deadline - monotonic())
+        wrong = []
+        for number, (fork, received) in enumerate(zip(forks, messages, strict=True)):
+            fork.kill()
+            status = fork.ended()
+            wrong += [f"raised {message['raised']}" for message in received if "raised" in message]
+            if status and number not in self.killed and not wrong:
+                wrong.append(f"tuner {number} ended with {status}")
+        return wrong + self._miscounted()
+
+    def _started(self, number: int) -> Fork:
+        options = Options(TRIALS, seed=number, sampler="random")
+        measuring = partial(_log, self.folder / f"tuner-{number}")
+        return Fork(tuners.tuner(self.place, options, measuring))
+
+    def _kill(self, fork: Fork, received: list[Any]) -> None:
+        """Kills a tuner after some of its trials."""
+        wanted, deadline = self.random.randrange(1, TRIALS // TUNERS), monotonic() + SECONDS
+        while len(received) < wanted and (message := fork.line(deadline)) is not None:
+            received.append(message)
+        sleep(self.random.uniform(0, 4 * MEASURING_S))
+        fork.kill()
+        if fork.ended() == -9:
+            self.killed.add(0)
+
+    def _miscounted(self) -> list[str]:
+        """What is wrong with the measurements: those made twice, too many, or not enough."""
+        logs = {path.name: path.read_text().splitlines() for path in self.folder.glob("tuner-*")}
+        times = Counter(config for log in logs.values() for config in log)
+        # Only what a killed tuner was measuring may be measured again.
+        last = {logs[f"tuner-{number}"][-1] for number in self.killed if f"tuner-{number}" in logs}
+        twice = [config for config, count in times.items() if count > 1 + (config in last)]
+        wrong = [f"{len(twice)} of {len(times)} measured twice: {twice[0]}"] if twice else []
+        most = TRIALS + len(self.killed)
+        if times.total() > most:
+            wrong.append(f"{times.total()} measurements for --trials {TRIALS}")
+        kept = tuners.found(self.place)
+        wrong += kept.faults
+        if missing := len(times.keys() - {*kept.trials} - last):
+            wrong.append(f"{missing} of {len(times)} measured trials are not in the storage")
+        if len(kept.trials) < TRIALS:
+            wrong.append(f"ended with {len(kept.trials)} of {TRIALS} trials")
+        return wrong
+
+
+def run(count: int, seed: int, folder: Path) -> Outcome:
+    """Lets `count` teams work: in a journal file, in SQLite, in PostgreSQL; every other with a
+    tuner killed."""
+    tuners.warm(folder / "warm")
+    counts: Counter[str] = Counter(teams=count, tuners=TUNERS * count)
+    broken: list[str] = []
+    skipped: list[str] = []
+    with ExitStack() as stack:
+        urls = ["journal", "sqlite"]
+        server = folder / "server"
+        server.mkdir()
+        if count > len(urls):
+            try:
+                urls.append(stack.enter_context(serving(server)))
+            except NoServerError as error:
+                skipped.append(f"PostgreSQL: {error}")
+        for number in range(count):
+            root = folder / f"team-{number}"
+            root.mkdir()
+            url = urls[number % len(urls)]
+            name = url.partition(":")[0]
+            storage = {"journal": None, "sqlite": f"sqlite:///{root}/study.db"}.get(name, url)
+            # A study of PostgreSQL is named after the tunable, so each team needs a database.
+            if storage == url:
+                storage = _database(url, f"team{number}")
+            team = Team(Place(root / "cache", storage), root, Random(f"{seed} {number}"))
+            wrong = team.work(kill=number // len(urls) % 2 == 1)
+            counts[f"{name.partition('+')[0]} teams"] += 1
+            counts["killed"] += len(team.killed)
+            broken += [f"seed {seed}, team {number} ({name}): {line}" for line in wrong]
+    return Outcome(dict(counts), broken=tuple(broken), skipped=tuple(skipped))
+
+
+def _database(url: str, name: str) -> str:
+    """The URL of a new database of a server."""
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return url.rpartition("/")[0] + f"/{name}"
+
+
+def _log(path: Path, config: Config) -> None:
+    """Notes a configuration that is about to be measured, and takes the time of a measurement."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, f"{config}\n".encode())
+    finally:
+        os.close(file)
+    sleep(MEASURING_S)
