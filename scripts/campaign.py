@@ -60,6 +60,7 @@ PARTS: Mapping[str, Part] = {
     "mutations": Part("mutations", 300, 10_000, 4),
     "impossible": Part("impossible", 300, 10_000, 2),
     "processes": Part("processes", 3, 60, 2),
+    "calls": Part("calls", 3000, 60_000),
     "occupancy": Part("occupancies", 13_000, 1_000_000, 2),
 }
 

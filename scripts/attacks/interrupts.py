@@ -27,7 +27,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_S = 0.6
 """The interpreter and the package start in this time; half of the signals fall into it."""
 SECONDS = 60.0
-COMMAND = "import sys; from autotune.cli import main; sys.exit(main())"
+COMMAND = "import sys; from autotune.__main__ import main; sys.exit(main())"
 """As the installed command starts."""
 TRIALS = 150
 _TOLD = re.compile(r"^(\d+) trials, best \d", re.MULTILINE)
@@ -94,7 +94,7 @@ def faults(run: Run, found: Found) -> list[str]:
     if "Traceback" in run.errors:
         wrong.append(f"a traceback: {run.errors[-300:]}")
     # Before the package is imported, and after the record is written, the signal ends the process.
-    if run.status not in (0, 128 + run.number, 130, -run.number):
+    if run.status not in (0, 128 + run.number, -run.number):
         wrong.append(f"ended with {run.status}: {run.errors[-300:]}")
     if run.status == -run.number and found.trials and not found.record:
         wrong.append(f"died of the signal after {len(found.trials)} trials, without a record")

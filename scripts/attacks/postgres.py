@@ -7,7 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import randrange
 
@@ -30,16 +30,16 @@ def serving(folder: Path) -> Iterator[str]:
     driver = _driver()
     data, port = folder / "data", randrange(20_000, 60_000)
     owner = _owner(folder)
-    authentication = ["--auth=trust", f"--username={USER}", "--no-sync"]
+    authentication = ("--auth=trust", f"--username={USER}", "--no-sync")
     _run([programs / "initdb", "-D", data, *authentication], owner)
     options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {folder}"
-    start = [programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start"]
-    _run(start, owner)
+    control: list[Path | str] = [programs / "pg_ctl", "-D", data]
+    _run([*control, "-w", "-l", folder / "log", "-o", options, "start"], owner)
     try:
         yield f"postgresql+{driver}://{USER}@127.0.0.1:{port}/postgres"
     finally:
         with contextlib.suppress(NoServerError):
-            _run([programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"], owner)
+            _run([*control, "-m", "immediate", "stop"], owner)
 
 
 def _programs() -> Path:
@@ -78,7 +78,7 @@ def _owner(folder: Path) -> str | None:
     raise NoServerError("this is root, and there is no user to run PostgreSQL as")
 
 
-def _run(command: list[Path | str], owner: str | None) -> None:
+def _run(command: Sequence[Path | str], owner: str | None) -> None:
     result = subprocess.run(
         command,
         user=owner,

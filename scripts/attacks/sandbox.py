@@ -12,6 +12,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -76,7 +77,7 @@ def verdicts(count: int, attempt: Try) -> Iterator[Verdict]:
     """The outcomes of the cases 0 to `count` - 1, in order."""
     number = 0
     while number < count:
-        fork = Fork(lambda send, first=number: _go_on(range(first, count), attempt, send))
+        fork = Fork(partial(_go_on, range(number, count), attempt))
         try:
             while number < count:
                 began = monotonic()

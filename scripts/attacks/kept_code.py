@@ -1,0 +1,101 @@
+"""Samples and readers of compiled programs, the native library and export manifests."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from support.fake_runner import program
+
+from autotune import settings
+from autotune.compiler import Program
+from autotune.compiler import cache as programs
+from autotune.errors import AutotuneError
+from autotune.export.files import replace_files
+from autotune.families.plan import Template
+from autotune.maintenance.inventory import inspect
+from autotune.runtime.native import build
+
+TEMPLATE = Template("tiled.cu", "tiled", (("TILE_WIDTH", 16),))
+KEY = sha256(b"sample").hexdigest()
+CUBIN = bytes(range(256)) * 8
+
+
+def sample_program(cubin: bytes) -> Program:
+    """A program with made-up machine code."""
+    return replace(program(TEMPLATE, "sm_90"), cubin=cubin, key=KEY)
+
+
+def program_file() -> bytes:
+    """The file of the sample program."""
+    with tempfile.TemporaryDirectory() as folder:
+        programs.cached(Path(folder), KEY, TEMPLATE, "sm_90", lambda: sample_program(CUBIN))
+        (path,) = programs.paths(Path(folder))
+        return path.read_bytes()
+
+
+def read_program(folder: Path) -> list[str]:
+    """Takes the program from the cache, or compiles it again."""
+    built = sample_program(b"built again")
+    result = programs.cached(folder, KEY, TEMPLATE, "sm_90", lambda: built)
+    intact = sample_program(CUBIN)
+    inspect(folder)
+    return [] if result in (built, intact) else ["a changed program was accepted"]
+
+
+NATIVE = f"native-{os.geteuid()}"
+
+
+@lru_cache(maxsize=1)
+def machine_code() -> tuple[str, bytes, bytes]:
+    """The compiled part of warm calls: its file's name, the file, and the code in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = compiled_calls(Path(folder))
+        (path,) = (Path(folder) / NATIVE).glob("*.so")
+        return path.name, path.read_bytes(), code
+
+
+def compiled_calls(cache: Path) -> bytes:
+    """The compiled part of warm calls from a cache."""
+    compiler = settings.c_compiler()
+    assert compiler is not None, "no C compiler"
+    os.environ["AUTOTUNE_CACHE_DIR"] = str(cache)
+    return build.machine_code(compiler)
+
+
+def read_native(folder: Path) -> list[str]:
+    """Takes the compiled part from the cache; the C compiler is slow, so it is not started."""
+    name, _, code = machine_code()
+    place = folder / NATIVE
+    place.chmod(0o700)
+    (place / "native.so").rename(place / name)
+    build._compile = lambda *_: code
+    with suppress(AutotuneError, OSError):
+        return [] if compiled_calls(folder) == code else ["a changed library would be loaded"]
+    return []
+
+
+EXPORTED = {"gemm.c": b"int gemm;\n", "gemm.h": b"extern int gemm;\n"}
+
+
+def manifest() -> bytes:
+    """The manifest of the sample export."""
+    digests = {name: sha256(content).hexdigest() for name, content in EXPORTED.items()}
+    return json.dumps({"schema": 1, "files": digests}, indent=1).encode() + b"\n"
+
+
+def read_manifest(folder: Path) -> list[str]:
+    """Exports again into the same folder."""
+    foreign = folder / "gemm.c"
+    foreign.write_bytes(b"edited by the user\n")
+    new = {"gemm.c": b"int newer;\n", "gemm.h": b"extern int newer;\n", "gemm.json": manifest()}
+    with suppress(AutotuneError):
+        replace_files(folder, "gemm.json", new)
+    kept = foreign.read_bytes() == b"edited by the user\n"
+    return [] if kept else ["an edited file was overwritten"]
