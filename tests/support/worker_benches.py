@@ -72,6 +72,8 @@ class Fake:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "hang":
+                if marker := os.environ.get("AUTOTUNE_TEST_MARKER"):
+                    Path(marker).touch()
                 time.sleep(600)
             case "print":
                 print("chatter " * 10_000, flush=True)

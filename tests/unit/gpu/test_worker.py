@@ -50,6 +50,14 @@ def interleaved(runner: GpuRunner, *candidates: Candidate) -> list[int]:
 
 
 @pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file through which benches tell of themselves; a candidate that hangs creates it."""
+    path = tmp_path / "marker"
+    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(path))
+    return path
+
+
+@pytest.fixture
 def fake() -> Iterator[GpuRunner]:
     fake = runner()
     yield fake
@@ -169,20 +177,26 @@ def test_signal_to_all_leaves_the_worker_running(fake: GpuRunner, number: int) -
     assert count(fake).time_us == 2.0
 
 
-def test_closing_during_a_request_is_no_crash(fake: GpuRunner) -> None:
+def test_closing_during_a_request_is_no_crash(marker: Path, fake: GpuRunner) -> None:
+    def close() -> None:
+        if happens(marker.exists):
+            fake.close()
+
     count(fake)
-    closing = threading.Timer(0.2, fake.close)
+    closing = threading.Thread(target=close)
     closing.start()
     with pytest.raises(AutotuneError, match="the worker was stopped before it answered"):
         fake.measure(candidate("hang"), None)
     closing.join()
 
 
-def test_interrupted_request_is_not_answered_later(
-    fake: GpuRunner,
-) -> None:
+def test_interrupted_request_is_not_answered_later(marker: Path, fake: GpuRunner) -> None:
+    def interrupt() -> None:
+        if happens(marker.exists):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         fake.measure(candidate("hang"), None)
     signal.signal(signal.SIGALRM, previous)
@@ -243,13 +257,10 @@ def test_single_process_suffices_without_a_baseline() -> None:
     lone.close()
 
 
-def test_slow_library_import_delays_no_measurement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+def test_slow_library_import_delays_no_measurement(marker: Path) -> None:
     patient = runner(baseline_bench="slow")
     assert (count(patient).time_us, patient.baseline_ready) == (1.0, False)
-    (tmp_path / "marker").touch()
+    marker.touch()
     assert happens(lambda: patient.baseline_ready)
     assert patient.baseline() == Measurement(10.0, relative_error=1e-6)
     patient.close()
@@ -284,10 +295,8 @@ def test_measuring_worker_stays_if_memory_suffices(fake: GpuRunner) -> None:
     assert count(fake).samples == before
 
 
-def test_exclusive_gpu_serves_both_workers_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+@pytest.mark.usefixtures("marker")
+def test_exclusive_gpu_serves_both_workers_in_turn() -> None:
     shy = runner("lonely", baseline_bench="lonely")
     assert [count(shy).time_us, len(interleaved(shy)), count(shy).time_us] == [1.0, 1, 1.0]
     shy.close()
@@ -377,10 +386,8 @@ def test_worker_that_cannot_start_is_an_error(bench: str, reason: str) -> None:
     failing.close()
 
 
-def test_worker_that_cannot_restart_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AUTOTUNE_TEST_MARKER", str(tmp_path / "marker"))
+@pytest.mark.usefixtures("marker")
+def test_worker_that_cannot_restart_is_an_error() -> None:
     frail = runner("once")
     frail.measure(candidate("kill"), None)
     with pytest.raises(MissingError, match="fell off the bus"):
