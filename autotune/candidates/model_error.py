@@ -12,6 +12,7 @@ in turn (`scripts/left_out.py`); twice or half of each does about as well.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -129,11 +130,17 @@ class _FamilyError:
             groups.setdefault((sample.problem, sample.device), []).append(sample)
         points, errors = [], []
         for (problem, measured_on), group in groups.items():
-            described, predicted = self._described(group, problem, measured_on)
-            runs = np.isfinite(predicted)
+            try:
+                with np.errstate(all="ignore"):
+                    described, predicted = self._described(group, problem, measured_on)
+                    measured = np.array([sample.time_us for sample in group])
+                    logs = np.log(measured / predicted)
+            except ArithmeticError as error:
+                warnings.warn(f"{_illegal(problem, measured_on)}: {error}", stacklevel=2)
+                continue
+            runs = np.isfinite(logs) & np.isfinite(described).all(axis=1)
             points.append(_with_origin(described, foreign=measured_on != device)[runs])
-            measured = np.array([sample.time_us for sample in group])
-            errors.append(np.log(measured[runs] / predicted[runs]))
+            errors.append(logs[runs])
         error = np.concatenate(errors) if errors else np.empty(0)
         self._mean = error.sum() / (len(error) + NEUTRAL)
         self._process: GaussianProcess | None = None
@@ -157,6 +164,10 @@ class _FamilyError:
         described = features.of_products(configs, problem, device, compiled)
         assert described.predicted is not None  # the model knows every GEMM kernel
         return _points(described.features, configs, problem, self.words), described.predicted
+
+
+def _illegal(problem: Problem, device: Device) -> str:
+    return f"the record of {problem} on {device.name} holds a configuration that breaks the rules"
 
 
 def _points(

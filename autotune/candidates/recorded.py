@@ -31,13 +31,18 @@ def for_compute(config: Config, problem: Problem) -> Config:
 def current(
     family: str, recorded: Iterable[Config], problem: Problem, device: Device
 ) -> tuple[Config, ...]:
-    """The recorded configurations of a family that have exactly its present parameters.
+    """The recorded configurations of a family that have its present parameters and their values.
 
-    Those of an earlier version may lack a parameter, and no kernel can be made of them.
+    Those of an earlier version may lack a parameter, and no kernel can be made of them; nor of a
+    value that the family does not have.
     """
-    names = set(registry.find(family).domain(problem, device))
+    domain = registry.find(family).domain(problem, device)
     return tuple(
-        config for config in recorded if config.family == family and set(config.values) == names
+        config
+        for config in recorded
+        if config.family == family
+        and config.values.keys() == domain.keys()
+        and all(value in domain[name] for name, value in config.params)
     )
 
 

@@ -10,8 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from autotune import files
 from autotune.device.device import Device
 from autotune.errors import DeviceError
+from autotune.files import limits
 from autotune.files.decoding import parse
 
 _MARKETING = re.compile(r"^(nvidia|geforce|tesla|gtx|rtx)+")
@@ -59,7 +61,7 @@ def load(text: str) -> Device:
     if "/" not in text and not text.endswith(".json"):
         return find(text)
     try:
-        content = parse(Path(text).read_bytes())
+        content = parse(files.read(Path(text), limits.DEVICE))
     except (OSError, ValueError) as error:
         raise DeviceError(f"cannot read the device file {text}: {error}") from error
     if not isinstance(content, dict):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from autotune import files
 from autotune.device import Device, same_architecture, same_model
+from autotune.files import limits
+from autotune.files.decoding import parse
 from autotune.problem import Problem
 from autotune.records import ranges, shipped
 from autotune.records.ranges import Range
@@ -91,6 +93,6 @@ def _first_of_each_problem(*layers: Iterable[Record]) -> list[Record]:
 def _device_in(path: Path) -> Device | None:
     """The device in a record's file, which never changes; None if the file is unreadable."""
     try:
-        return Device.from_json(json.loads(path.read_bytes())["device"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return Device.from_json(parse(files.read(path, limits.RECORD))["device"])
+    except (OSError, ValueError, LookupError, TypeError):
         return None  # reading the record itself warns

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from autotune import files
 from autotune.device import Device
-from autotune.files import checksum
+from autotune.files import checksum, limits
 from autotune.files.decoding import convert, parse, require_schema
 from autotune.files.domains import Size, Text
 from autotune.problem import Problem
@@ -198,7 +198,7 @@ def read(path: Path) -> Range:
         ValueError: if the file is broken, its checksum is wrong, or it holds another range.
     """
     try:
-        tuned = loads(path.read_bytes())
+        tuned = loads(files.read(path, limits.RECORD))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
     if path.parts[-2:] != path_of(Path(), tuned).parts[-2:]:

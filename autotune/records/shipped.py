@@ -14,8 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from autotune import settings
+from autotune import files, settings
 from autotune.device import Device, same_model
+from autotune.files import limits
 from autotune.problem import Problem
 from autotune.records.bundle import BundleReader
 from autotune.records.ranges import Range
@@ -77,4 +78,4 @@ def _read(serves: Callable[[Device], bool], decode: Callable[[BundleReader], T])
 @lru_cache(maxsize=16)
 def _reader(path: Path) -> BundleReader:
     """The bundle, of which the header was read."""
-    return BundleReader(path.read_bytes())
+    return BundleReader(files.read(path, limits.BUNDLE))

@@ -19,10 +19,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from autotune import files
 from autotune.device import Device
+from autotune.files import limits
+from autotune.files.decoding import convert, parse
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import codec
@@ -155,7 +159,7 @@ class Store:
         """The candidates in quarantine, each with the latest reason."""
         path = self._quarantine_path(device)
         try:
-            *lines, _torn = (_bytes(path) or b"").split(b"\n")
+            *lines, _torn = (_bytes(path, limits.QUARANTINE) or b"").split(b"\n")
         except ValueError as error:
             _warn(f"{path}: passed over: {error}")
             return {}
@@ -207,7 +211,7 @@ class Store:
 
     def _parse(self, path: Path, kind: type[R]) -> R | None:
         """The record in the file, None if there is no file; ValueError if it is broken."""
-        text = _bytes(path)
+        text = _bytes(path, limits.RECORD)
         if text is None:
             return None
         record = codec.loads(text)
@@ -216,19 +220,27 @@ class Store:
         return record
 
 
+@dataclass(frozen=True)
+class _QuarantineFields:
+    """A line of the quarantine."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    reason: str
+
+
 def _fields(line: bytes) -> tuple[str, str] | None:
     """Key and reason of a line of the quarantine; None if the line is broken."""
     try:
-        data = json.loads(line)
-        return str(data["key"]), str(data["reason"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        fields = convert(parse(line), _QuarantineFields, "line")
+    except ValueError:
         return None
+    return fields.key, fields.reason
 
 
-def _bytes(path: Path) -> bytes | None:
+def _bytes(path: Path, limit: int) -> bytes | None:
     """The content of the file, None if there is none; ValueError if it cannot be read."""
     try:
-        return path.read_bytes()
+        return files.read(path, limit)
     except FileNotFoundError:
         return None
     except OSError as error:

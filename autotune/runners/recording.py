@@ -19,7 +19,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
-from autotune.files import limits, write_whole
+from autotune.files import limits, read, write_whole
 from autotune.files.decoding import convert, gunzip, parse, require_schema, shown
 from autotune.files.domains import Date, Text
 from autotune.problem import Problem
@@ -100,7 +100,7 @@ class Recording:
             AutotuneError: if it is broken or of another schema.
         """
         try:
-            return cls.loads(path.read_bytes())
+            return cls.loads(read(path, limits.RECORDING))
         except FileNotFoundError as error:
             raise NotFoundError(f"{path}: no such recording") from error
         except (OSError, ValueError) as error:

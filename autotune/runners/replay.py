@@ -86,6 +86,7 @@ class ReplayRunner:
 
 def noisy(recorded: Measurement, random: Random, samples: int = 1) -> Measurement:
     """A recorded measurement whose time has the noise of the median of so many samples."""
-    deviation = recorded.spread_us / recorded.time_us / _QUARTILE
+    # A spread as large as the time says only that the time is unknown; exp of more overflows.
+    deviation = min(1.0, recorded.spread_us / recorded.time_us) / _QUARTILE
     factor = math.exp(statistics.median(random.gauss(0.0, deviation) for _ in range(samples)))
     return replace(recorded, time_us=recorded.time_us * factor)
