@@ -135,8 +135,8 @@ class _FamilyError:
                     described, predicted = self._described(group, problem, measured_on)
                     measured = np.array([sample.time_us for sample in group])
                     logs = np.log(measured / predicted)
-            except ArithmeticError as error:
-                warnings.warn(f"{_illegal(problem, measured_on)}: {error}", stacklevel=2)
+            except ArithmeticError as fault:
+                warnings.warn(f"{_illegal(problem, measured_on)}: {fault}", stacklevel=2)
                 continue
             runs = np.isfinite(logs) & np.isfinite(described).all(axis=1)
             points.append(_with_origin(described, foreign=measured_on != device)[runs])
