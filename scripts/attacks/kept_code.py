@@ -18,6 +18,7 @@ from autotune.compiler import Program
 from autotune.compiler import cache as programs
 from autotune.errors import AutotuneError
 from autotune.export.files import replace_files
+from autotune.export.manifest import MADE_BY
 from autotune.families.plan import Template
 from autotune.maintenance.inventory import inspect
 from autotune.runtime.native import build
@@ -87,7 +88,7 @@ EXPORTED = {"gemm.c": b"int gemm;\n", "gemm.h": b"extern int gemm;\n"}
 def manifest() -> bytes:
     """The manifest of the sample export."""
     digests = {name: sha256(content).hexdigest() for name, content in EXPORTED.items()}
-    return json.dumps({"schema": 1, "files": digests}, indent=1).encode() + b"\n"
+    return json.dumps({"made_by": f"{MADE_BY}0", "files": digests}, indent=1).encode() + b"\n"
 
 
 def read_manifest(folder: Path) -> list[str]:
