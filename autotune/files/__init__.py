@@ -1,21 +1,20 @@
 """Files on disk: bounded reads, whole writes, locks, checksums, and typed values from JSON.
 
 `reading` reads regular files up to the size that `limits` allows. `writing` replaces and appends so
-that a crash, a kill or a full disk leaves every file whole. `checksum` seals JSON documents.
-`trust` seals built code, and tells whether other users can have written it. `decoding` turns JSON
-into typed values, or says what is wrong.
+that a crash, a kill or a full disk leaves every file whole. `locking` locks directories and files.
+`checksum` seals JSON documents. `trust` seals built code, and tells whether other users can have
+written it. `decoding` turns JSON into typed values, or says what is wrong.
 """
 
+from autotune.files.locking import LOCK_SECONDS, locked, locked_file, locked_folder
 from autotune.files.reading import opened, read
 from autotune.files.writing import (
-    LOCK_SECONDS,
     append,
     append_line,
     copy_aside,
     cut_torn_line,
     delete,
-    locked,
-    locked_existing,
+    move_aside,
     unwritable,
     write,
     write_whole,
@@ -29,7 +28,9 @@ __all__ = [
     "cut_torn_line",
     "delete",
     "locked",
-    "locked_existing",
+    "locked_file",
+    "locked_folder",
+    "move_aside",
     "opened",
     "read",
     "unwritable",

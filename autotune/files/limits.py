@@ -39,6 +39,9 @@ MANIFEST = 16 * _MIB
 LINE = 1 * _MIB
 """A line of a journal or of a rescue file: a trial takes 1 KB, a kernel's log may be in it."""
 
+JOURNAL = 256 * _MIB
+"""A damaged journal, read whole to keep its lines: 250,000 trials of 1 KB."""
+
 RESCUED = 64 * _MIB
 """Trials kept for a storage that was gone: 60,000 of 1 KB."""
 

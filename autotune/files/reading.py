@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,18 +56,26 @@ def content(file: BinaryIO, path: Path, limit: int) -> bytes:
     return data
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path, *, append: bool = False, create: bool = False) -> BinaryIO:
     """A regular file, open for reading. Opening never blocks.
 
+    Args:
+        path: the file.
+        append: whether to open it for appending too.
+        create: whether to create it if it is missing.
+
     Raises:
-        OSError: if there is no such file, it cannot be read, or is not a regular file.
+        OSError: if there is no such file, it cannot be opened, or is not a regular file.
     """
     # Opening a device may act on it, so its kind is checked before, and again afterwards.
-    _require_regular(path, path.stat())
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with suppress(*([FileNotFoundError] if create else [])):
+        _require_regular(path, path.stat())
+    flags = os.O_RDWR | os.O_APPEND if append else os.O_RDONLY
+    flags |= os.O_CREAT if create else 0
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
     try:
         _require_regular(path, os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, "r+b" if append else "rb")
     except BaseException:
         os.close(descriptor)
         raise

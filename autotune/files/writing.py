@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import io
 import os
 import shutil
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from autotune import settings
 from autotune.errors import CacheError
 from autotune.files.reading import opened
 
-LOCK = ".lock"
-LOCK_SECONDS = 30.0
-POLL_SECONDS = (0.0005, 0.01)
-"""The first and the longest pause before a lock is tried again; most are held for 2 ms."""
+BLOCK = 2**16
+"""Bytes that are searched at once for the end of the last whole line."""
 
 
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Locks the directory, made if needed, against other processes; a kill releases the lock.
-
-    Raises:
-        CacheError: if the directory cannot be made or written, or stays locked for 30 s.
-    """
-    settings.ensure(directory)
-    try:
-        (directory / LOCK).touch()
-        descriptor = _acquired(directory)
-    except TimeoutError as error:
-        raise CacheError(
-            f"{directory}: another process held it for {LOCK_SECONDS:.0f} s; try again when "
-            "that one has ended"
-        ) from error
-    except OSError as error:
-        raise unwritable(directory, 0, error) from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def locked_existing(directory: Path) -> Iterator[None]:
-    """The same lock, of a directory that was locked before; it is not made again if it is gone.
-
-    Raises:
-        OSError: if the directory is gone, or stays held for 30 s.
-    """
-    descriptor = _acquired(directory)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _acquired(directory: Path) -> int:
-    """A descriptor of the lock file; closing it, or a kill, releases the lock."""
-    descriptor = os.open(directory / LOCK, os.O_RDWR)
-    deadline, pause = time.monotonic() + LOCK_SECONDS, POLL_SECONDS[0]
-    try:
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return descriptor
-            if time.monotonic() > deadline:
-                raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock")
-            time.sleep(pause)
-            pause = min(2 * pause, POLL_SECONDS[1])
-    except BaseException:
-        os.close(descriptor)
-        raise
+class LocklessError(OSError):
+    """A file system without file locks."""
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
@@ -146,8 +87,7 @@ def copy_aside(path: Path, reason: str) -> Path:
     Raises:
         CacheError: if the file cannot be read or the copy cannot be written.
     """
-    paths = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
-    aside = next(candidate for candidate in paths if not candidate.exists())
+    aside = _aside(path, reason)
     try:
         source = opened(path)
     except OSError as error:
@@ -162,6 +102,24 @@ def copy_aside(path: Path, reason: str) -> Path:
     return aside
 
 
+def move_aside(path: Path, reason: str) -> Path:
+    """Renames the file to the first free `<name>.<reason>-1`, `-2`, ... and returns that path.
+
+    Raises:
+        CacheError: if the disk is read-only or broken.
+    """
+    aside = _aside(path, reason)
+    try:
+        return path.rename(aside)
+    except OSError as error:
+        raise unwritable(aside, 0, error) from error
+
+
+def _aside(path: Path, reason: str) -> Path:
+    paths = (path.with_name(f"{path.name}.{reason}-{number}") for number in count(1))
+    return next(candidate for candidate in paths if not os.path.lexists(candidate))
+
+
 def delete(path: Path) -> None:
     """Deletes the file, which need not exist.
 
@@ -174,24 +132,29 @@ def delete(path: Path) -> None:
         raise CacheError(f"{path}: cannot be deleted: {error.strerror}") from error
 
 
-def cut_torn_line(path: Path) -> None:
-    """Cuts off a last line without its newline, torn by a kill; makes the file if it is missing.
+def cut_torn_line(file: BinaryIO) -> int:
+    """Cuts off a last line without its newline, torn by a kill, and returns the file's size.
 
-    Otherwise the next line would be glued to it. The directory must be locked.
+    Otherwise the next line would be glued to it. The file must be locked.
 
     Raises:
-        OSError: if the disk is full, read-only or broken.
+        OSError: if the disk is read-only or broken.
     """
-    with path.open("a+b") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
+    size = end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        if newline := file.read(end - start).rfind(b"\n") + 1:
+            end = start + newline
+            break
+        end = start
+    if end < size:
+        file.truncate(end)
+    return end
 
 
-def append(path: Path, data: bytes, *, sync: bool) -> int:
-    """Appends lines and returns the file's size. The directory must be locked.
+def append(file: BinaryIO, data: bytes, *, sync: bool) -> int:
+    """Appends lines, all or none, and returns the file's size. The file must be locked.
 
     A last line without its end, which a crash has torn, is cut off first. The lines are on the disk
     when this returns if `sync`.
@@ -199,13 +162,18 @@ def append(path: Path, data: bytes, *, sync: bool) -> int:
     Raises:
         OSError: if the disk is full, read-only or broken.
     """
-    cut_torn_line(path)
-    with path.open("ab") as file:
-        file.write(data)
-        file.flush()
+    size, written = cut_torn_line(file), 0
+    try:
+        while written < len(data):
+            written += os.write(file.fileno(), data[written:])
         if sync:
             os.fsync(file.fileno())
-        return file.tell()
+    except OSError:
+        with suppress(OSError):
+            if os.fstat(file.fileno()).st_size == size + written:
+                os.ftruncate(file.fileno(), size)
+        raise
+    return size + written
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -217,7 +185,8 @@ def append_line(path: Path, line: bytes) -> None:
         CacheError: if the disk is full, read-only or broken.
     """
     try:
-        append(path, line + b"\n", sync=True)
+        with opened(path, append=True, create=True) as file:
+            append(file, line + b"\n", sync=True)
         _sync(path.parent)
     except OSError as error:
         raise unwritable(path, len(line) + 1, error) from error
@@ -228,6 +197,12 @@ def unwritable(path: Path, size: int, error: OSError) -> CacheError:
 
     `size` is the number of bytes to write, 0 if unknown.
     """
+    if isinstance(error, LocklessError):
+        return CacheError(
+            f"{path}: its file system has no file locks ({error.strerror}), which several "
+            "processes need; mount it with locks, or set AUTOTUNE_CACHE_DIR, or --storage, to a "
+            "local disk"
+        )
     needed = f"{size} bytes to write, " if size else ""
     free = "unknown"
     with suppress(OSError):

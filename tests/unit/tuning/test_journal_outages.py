@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 def test_finishing_does_not_wait_for_the_disk(tmp_path: Path) -> None:
     opened = journal(tmp_path / "study.log")
     opened.claim(MEASURED.config)
-    with files.locked(tmp_path):
+    with files.locked_file(tmp_path / "study.log"):
         began = time.monotonic()
         opened.finish(MEASURED)
         assert time.monotonic() - began < 0.1

@@ -75,7 +75,7 @@ class Journal:
             rescue.restore(self._place.name, study, shared.restore)
             return shared
 
-        self._study = self._place.opened(read)
+        self._study = self._place.opened(study, read)
         self.told = self._study.news()
         self._pool = ThreadPoolExecutor(1, trials.THREAD + owner["run"])
         self._writing = Lock()

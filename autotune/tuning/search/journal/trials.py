@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files.decoding import convert
+from autotune.files.decoding import convert, shown
 from autotune.files.domains import Share, Text
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
@@ -89,8 +89,11 @@ def verdict(trial: Trial) -> tuple[TrialState, float | None]:
 
 
 def encode(trial: Trial) -> dict[str, Any]:
-    """The result of a trial as JSON data."""
-    return {name: value for name, value in asdict(trial).items() if name != "config"}
+    """The result of a trial as JSON data.
+
+    It names the configuration too: of a damaged journal it shows which trial the result is of.
+    """
+    return asdict(trial) | {"config": str(trial.config)}
 
 
 def decode(attributes: Attributes) -> Trial:
@@ -100,7 +103,9 @@ def decode(attributes: Attributes) -> Trial:
         ValueError: if they are not those of a trial with a result, or a value is impossible.
     """
     # Before there were claims, the parts of the result were attributes by themselves.
-    result = {**attributes.get(RESULT, attributes), "config": attributes.get("config")}
+    result = {"config": attributes.get("config"), **attributes.get(RESULT, attributes)}
+    if result["config"] != attributes.get("config"):
+        raise ValueError(f"the result is that of {shown(result['config'])}")
     written = convert(result, _TrialFields, "trial")
     kind: type[Measurement | Failure] = Failure if "stage" in written.outcome else Measurement
     # A field that this version does not know is an error, so that no other version is misread.
