@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from support.full_disk import small_files
 
 from autotune.errors import CacheError
-from autotune.files import copy_aside, write, write_whole
+from autotune.files import (
+    append,
+    copy_aside,
+    cut_torn_line,
+    move_aside,
+    opened,
+    write,
+    write_whole,
+)
+from autotune.files.writing import BLOCK
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -43,6 +54,51 @@ def test_copies_aside_are_numbered(tmp_path: Path) -> None:
     path.write_text("content")
     copies = [copy_aside(path, "broken") for _ in range(2)]
     assert [copy.name for copy in copies] == ["file.broken-1", "file.broken-2"]
+
+
+def test_file_of_any_size_is_copied_aside(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.truncate(tmp_path / "file", 2**26)
+    tracemalloc.start()
+    try:
+        copy = copy_aside(tmp_path / "file", "broken")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert copy.stat().st_size == 2**26
+
+
+def test_pipe_is_not_copied_aside(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")
+    with pytest.raises(CacheError, match=r"cannot be read \(Is a named pipe.*move it away"):
+        copy_aside(tmp_path / "file", "broken")
+
+
+def test_file_moved_aside_replaces_no_other(tmp_path: Path) -> None:
+    (tmp_path / "file.broken-1").symlink_to("none")
+    (tmp_path / "file").write_bytes(b"content")
+    assert move_aside(tmp_path / "file", "broken") == tmp_path / "file.broken-2"
+    assert (tmp_path / "file.broken-2").read_bytes() == b"content"
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+@pytest.mark.parametrize("before", [b"", b"line\n", b"line\n" * BLOCK])
+def test_torn_line_of_any_length_is_cut(tmp_path: Path, before: bytes, length: int) -> None:
+    (tmp_path / "file").write_bytes(before + b"x" * length)
+    with opened(tmp_path / "file", append=True) as file:
+        assert cut_torn_line(file) == len(before)
+    assert (tmp_path / "file").read_bytes() == before
+
+
+def test_lines_are_appended_all_or_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"line\ntorn")
+    with opened(tmp_path / "file", append=True) as file:
+        with small_files(20), pytest.raises(OSError, match="File too large"):
+            append(file, b"next line\n" * 2, sync=True)
+        assert (tmp_path / "file").read_bytes() == b"line\n"
+        assert append(file, b"next line\n" * 2, sync=True) == 25
+    assert (tmp_path / "file").read_bytes() == b"line\nnext line\nnext line\n"
 
 
 def test_missing_file_cannot_be_copied_aside(tmp_path: Path) -> None:

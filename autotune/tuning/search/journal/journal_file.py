@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from optuna.storages.journal import BaseJournalBackend
 from optuna.trial import TrialState
@@ -28,6 +29,7 @@ STALE_S = 30.0
 """Optuna takes a lock file this old for left behind."""
 # The names of Optuna's locks, after the journal's: the lock, and the lock while it is released.
 _LOCK, _RELEASED = ".lock", re.compile(r"\.lock[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.rename")
+_CHECKSUM = re.compile(rb"\d{1,10}}")
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -49,7 +51,7 @@ class JournalFile(BaseJournalBackend):
 
         Raises:
             OSError: if the file is gone or is not a regular file.
-            ValueError: if a line is not JSON or longer than `limits.LINE`.
+            ValueError: if a line is damaged or longer than `limits.LINE`.
         """
         number, offset = self._unread if self._unread[0] <= log_number_from else (0, 0)
         with files.opened(self._path) as file:
@@ -59,7 +61,9 @@ class JournalFile(BaseJournalBackend):
                     if len(line) < limits.LINE:
                         return
                     raise ValueError(f"line {number + 1} has more than {limits.LINE} bytes")
-                log = json.loads(line) if number >= log_number_from else {}
+                log = decoded(line) if number >= log_number_from else {}
+                if log is None:
+                    raise ValueError(f"line {number + 1} is damaged")
                 number, offset = number + 1, offset + len(line)
                 self._unread = number, offset
                 if number > log_number_from:
@@ -71,7 +75,7 @@ class JournalFile(BaseJournalBackend):
         Raises:
             OSError: if they cannot be written, the file is another one, or it stays locked.
         """
-        data = b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
+        data = b"".join(encoded(log) + b"\n" for log in logs)
         # A claim need not survive a power cut; the line that finishes it syncs both.
         states = (TrialState(log["state"]) for log in logs if "state" in log)
         sync = any(state.is_finished() for state in states)
@@ -108,8 +112,17 @@ def prepare(path: Path) -> None:
     prepare(path)
 
 
+def encoded(log: dict[str, Any]) -> bytes:
+    """An operation as a line, as Optuna writes it, with a checksum that Optuna ignores."""
+    text = json.dumps(log, separators=(",", ":")).encode()[:-1]
+    return b'%s,"crc":%d}' % (text, crc32(text))
+
+
 def decoded(line: bytes) -> dict[str, Any] | None:
-    """The operation in a line as Optuna writes it; None if it is anything else."""
+    """The operation in a line, with or without a checksum; None if it is anything else."""
+    text, _, checksum = line.rstrip().rpartition(b',"crc":')
+    if text and _CHECKSUM.fullmatch(checksum) and crc32(text.lstrip()) != int(checksum[:-1]):
+        return None
     try:
         log = json.loads(line)
     except (ValueError, RecursionError):

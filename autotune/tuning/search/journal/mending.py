@@ -27,7 +27,7 @@ from autotune.families.config import Config
 from autotune.files import limits
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import rescue, trials
-from autotune.tuning.search.journal.journal_file import BROKEN, START, decoded
+from autotune.tuning.search.journal.journal_file import BROKEN, START, decoded, encoded
 from autotune.tuning.search.journal.shared_study import FINISHED
 from autotune.tuning.search.journal.trials import RESULT, SINCE
 
@@ -117,7 +117,7 @@ class _Line:
 
     def replace_by(self, log: dict[str, Any] | None) -> None:
         self.log = log
-        self.text = None if log is None else json.dumps(log, separators=(",", ":")).encode()
+        self.text = None if log is None else encoded(log)
 
 
 @dataclass
@@ -180,16 +180,22 @@ class _Replay(BaseJournalBackend):
         listed = self._storage.get_all_trials(own[0], deepcopy=False) if own else []
         by_number = {trial._trial_id: trial for trial in listed}
         useless = {number for number, trial in by_number.items() if not _is_ours(trial)}
+        good = {
+            trial.user_attrs.get("config")
+            for number, trial in by_number.items()
+            if number not in useless and (trial.state in FINISHED or RESULT in trial.user_attrs)
+        }
         results = [
             log["user_attr"][RESULT]
             for line in self.lines
-            if (log := line.log) and log["op_code"] == SET_USER_ATTRIBUTE
-            # The number of a study is known only from its trials.
+            if (log := line.log)
+            and log["op_code"] == SET_USER_ATTRIBUTE
+            # The study of a result is known only from the trial that it names.
             and (line.trial in by_number or len(self._studies) == len(own))
             and RESULT in log["user_attr"]
-            and _lost(by_number.get(log["trial_id"]), useless)
         ]
-        return useless, [trial for result in results if (trial := _trial(result))]
+        found = [trial for result in results if (trial := _trial(result))]
+        return useless, [trial for trial in found if str(trial.config) not in good]
 
 
 def _is_ours(trial: FrozenTrial) -> bool:
@@ -203,16 +209,9 @@ def _is_ours(trial: FrozenTrial) -> bool:
             trials.decode(attributes)
         elif claim:
             Config.parse(attributes["config"])
-        return not claim or OWNER <= attributes.keys()
+        return not claim or attributes.keys() >= OWNER
     except (KeyError, TypeError, ValueError):
         return False
-
-
-def _lost(trial: FrozenTrial | None, useless: set[int]) -> bool:
-    """Whether the trial that a result was for has none."""
-    if trial is None or trial._trial_id in useless:
-        return True
-    return trial.state not in FINISHED and RESULT not in trial.user_attrs
 
 
 def _trial(result: Any) -> Trial | None:
@@ -239,9 +238,9 @@ def _parts(data: bytes) -> list[bytes]:
             parts[-1] += b" " + line
             continue
         pieces = [line] if whole else re.split(rb"(?<=.)(?=%s)" % re.escape(START), line)
-        for piece in pieces[:-1]:
-            # The end of a line lost its newline: one byte follows the object.
-            parts.append(piece[:-1] if decoded(piece[:-1]) is not None else piece)
+        # Where an end of line was damaged, a byte follows the object.
+        glued = ((piece, piece[:-1]) for piece in pieces[:-1])
+        parts += [shorter if decoded(shorter) is not None else piece for piece, shorter in glued]
         parts.append(pieces[-1])
         torn = not whole
     return parts

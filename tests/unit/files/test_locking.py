@@ -1,0 +1,88 @@
+"""Locks of files and folders: one holder, no file left behind, no wait without an end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune import files
+from autotune.errors import CacheError
+from autotune.files import locking
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locking, "LOCK_SECONDS", 0.05)
+
+
+def test_locked_file_is_created_with_its_directory(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "file"
+    with files.locked_file(path, create=True) as file:
+        files.append(file, b"line\n", sync=False)
+        with pytest.raises(TimeoutError), files.locked_file(path):
+            pass
+    assert [found.name for found in path.parent.iterdir()] == ["file"]
+    with files.locked_file(path) as file:
+        assert file.read() == b"line\n"
+
+
+def test_missing_file_is_not_locked(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), files.locked_file(tmp_path / "file"):
+        pass
+
+
+def test_lock_is_of_the_file_that_has_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flock, waits = tmp_path / "file", fcntl.flock, []
+    path.write_bytes(b"old")
+
+    def replacing(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
+        if not waits:  # another process replaces the file while this one waits
+            waits.append(descriptor)
+            files.write_whole(path, b"new")
+
+    monkeypatch.setattr(fcntl, "flock", replacing)
+    with files.locked_file(path) as file:
+        assert file.read() == b"new"
+
+
+def test_locked_folder_has_no_new_file(tmp_path: Path) -> None:
+    with files.locked_folder(tmp_path):
+        with pytest.raises(TimeoutError), files.locked_folder(tmp_path):
+            pass
+        assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOLCK])
+def test_folder_that_cannot_be_locked_is_used_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    _without_locks(monkeypatch, code)
+    entered = []
+    for folder in (tmp_path, tmp_path / "none"):
+        with files.locked_folder(folder):
+            entered.append(folder)
+    assert entered == [tmp_path, tmp_path / "none"]
+
+
+@pytest.mark.parametrize("code", sorted(locking.LOCKLESS))
+def test_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    _without_locks(monkeypatch, code)
+    message = rf"{tmp_path}: its file system has no file locks .*set AUTOTUNE_CACHE_DIR"
+    with pytest.raises(CacheError, match=message), files.locked(tmp_path):
+        pass
+
+
+def _without_locks(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
