@@ -210,7 +210,7 @@ def _is_ours(trial: FrozenTrial) -> bool:
         elif claim:
             Config.parse(attributes["config"])
         return not claim or attributes.keys() >= OWNER
-    except (KeyError, TypeError, ValueError):
+    except rescue.BROKEN:
         return False
 
 
@@ -218,7 +218,7 @@ def _trial(result: Any) -> Trial | None:
     """The trial of a result, if it is whole and names its configuration."""
     try:
         return trials.decode({RESULT: result, "config": result["config"]})
-    except (KeyError, TypeError, ValueError):
+    except rescue.BROKEN:
         return None
 
 
