@@ -38,7 +38,8 @@ def test_missing_file_is_not_locked(tmp_path: Path) -> None:
 def test_lock_is_of_the_file_that_has_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, flock, waits = tmp_path / "file", fcntl.flock, []
+    path, flock = tmp_path / "file", fcntl.flock
+    waits: list[int] = []
     path.write_bytes(b"old")
 
     def replacing(descriptor: int, operation: int) -> None:
