@@ -70,8 +70,8 @@ def locked_file(path: Path, *, create: bool = False) -> Iterator[BinaryIO]:
     while True:
         with opened(path, append=True, create=create) as file:
             _lock(file.fileno())
-            # Another process may have replaced the file while this one waited.
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            # Another process may have replaced or removed the file while this one waited.
+            if _is_at(file, path):
                 yield file
                 return
 
@@ -98,6 +98,14 @@ def locked_folder(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether the path is that of the open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _acquired(directory: Path) -> int:

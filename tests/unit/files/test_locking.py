@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,22 +36,29 @@ def test_missing_file_is_not_locked(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("change", [lambda path: files.write_whole(path, b"new"), Path.unlink])
+@pytest.mark.parametrize("create", [True, False])
 def test_lock_is_of_the_file_that_has_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], create: bool
 ) -> None:
     path, flock = tmp_path / "file", fcntl.flock
     waits: list[int] = []
     path.write_bytes(b"old")
 
-    def replacing(descriptor: int, operation: int) -> None:
+    def changing(descriptor: int, operation: int) -> None:
         flock(descriptor, operation)
-        if not waits:  # another process replaces the file while this one waits
+        if not waits:  # another process replaces or removes the file while this one waits
             waits.append(descriptor)
-            files.write_whole(path, b"new")
+            change(path)
 
-    monkeypatch.setattr(fcntl, "flock", replacing)
-    with files.locked_file(path) as file:
-        assert file.read() == b"new"
+    monkeypatch.setattr(fcntl, "flock", changing)
+    if change is Path.unlink and not create:
+        with pytest.raises(FileNotFoundError), files.locked_file(path):
+            pass
+        return
+    with files.locked_file(path, create=create) as file:
+        assert file.read() == (b"" if change is Path.unlink else b"new")
+        assert os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 def test_locked_folder_has_no_new_file(tmp_path: Path) -> None:

@@ -194,8 +194,8 @@ class _Replay(BaseJournalBackend):
             and (line.trial in by_number or len(self._studies) == len(own))
             and RESULT in log["user_attr"]
         ]
-        found = [trial for result in results if (trial := _trial(result))]
-        return useless, [trial for trial in found if str(trial.config) not in good]
+        named = [trial for result in results if (trial := _trial(result))]
+        return useless, [trial for trial in named if str(trial.config) not in good]
 
 
 def _is_ours(trial: FrozenTrial) -> bool:
