@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.device.catalogue import catalogue, find, load
 from autotune.device.device import Device
-from autotune.device.models import same_architecture, same_model
+from autotune.device.models import prediction_slug, same_architecture, same_model
 from autotune.device.rates import fp32_lanes, tensor_rate
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "find",
     "fp32_lanes",
     "load",
+    "prediction_slug",
     "same_architecture",
     "same_model",
     "tensor_rate",

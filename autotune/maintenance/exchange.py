@@ -18,7 +18,7 @@ from autotune.records import MergeOutcome, Record, Store, TuningRecord, bundle, 
 from autotune.records.bundle import Bundle
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
-from autotune.records.record import BEST_FIRST
+from autotune.records.record import BEST_FIRST, folder_of
 from autotune.runners.recording import Origin
 
 
@@ -60,7 +60,9 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
         content for content in contents if isinstance(content, Record) and wanted(content.problem)
     ]
     records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
-    best = {(record.device.slug, record.problem): record for record in records}
+    best = {
+        (folder_of(record.device, record.evidence), record.problem): record for record in records
+    }
     tuned = [
         content
         for content in contents

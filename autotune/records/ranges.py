@@ -24,7 +24,7 @@ from autotune.files.decoding import convert, parse, require_schema
 from autotune.files.domains import Size, Text
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
-from autotune.records.record import evidence_named
+from autotune.records.record import evidence_named, folder_of, paths_of
 from autotune.runners.base import Evidence
 
 SCHEMA = 1
@@ -181,14 +181,14 @@ def save(root: Path, tuned: Range) -> None:
 
 def load(root: Path, device: Device) -> tuple[Range, ...]:
     """All ranges of the device, by file name; a broken file is skipped with a warning."""
-    paths = sorted((root / FOLDER / device.slug).glob("*.json"))
+    paths = paths_of(root / FOLDER, device)
     return tuple(tuned for path in paths if (tuned := _read(path)) is not None)
 
 
 def path_of(root: Path, tuned: Range) -> Path:
     """The file of the range."""
     suffix = "" if tuned.evidence == "measured" else f".{tuned.evidence}"
-    return root / FOLDER / tuned.device.slug / f"{tuned.slug}{suffix}.json"
+    return root / FOLDER / folder_of(tuned.device, tuned.evidence) / f"{tuned.slug}{suffix}.json"
 
 
 def read(path: Path) -> Range:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar, get_args
 
 from msgspec import Meta
 
-from autotune.device import Device
+from autotune.device import Device, prediction_slug
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Seconds, Share, Text
@@ -19,6 +20,8 @@ from autotune.runners.base import Evidence, Measurement
 from autotune.runners.estimates import TimeEstimate, tied, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
+PREDICTED = ".predicted.json"
+"""How the names of predicted files end."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,21 @@ class KernelRecord(TuningRecord):
     def slug(self) -> str:
         """The call's slug."""
         return self.call.slug
+
+
+def folder_of(device: Device, evidence: Evidence) -> str:
+    """The name of a device's folder: predictions depend on its numbers, not only on its name."""
+    return prediction_slug(device) if evidence == "predicted" else device.slug
+
+
+def paths_of(root: Path, device: Device) -> Iterator[Path]:
+    """The files of a device below `root`, which has a folder for each device."""
+    predicted = prediction_slug(device)
+    for path in sorted((root / device.slug).glob("*.json")):
+        if predicted == device.slug or not path.name.endswith(PREDICTED):
+            yield path
+    if predicted != device.slug:
+        yield from sorted((root / predicted).glob(f"*{PREDICTED}"))
 
 
 def evidence_named(name: str) -> Evidence:

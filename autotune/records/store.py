@@ -31,7 +31,14 @@ from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import codec
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
-from autotune.records.record import BEST_FIRST, KernelRecord, Record, TuningRecord
+from autotune.records.record import (
+    BEST_FIRST,
+    KernelRecord,
+    Record,
+    TuningRecord,
+    folder_of,
+    paths_of,
+)
 from autotune.runners.base import Evidence
 
 MergeOutcome = Literal["new", "better", "equal", "passed over"]
@@ -44,7 +51,7 @@ class Store:
     """The records and the quarantine under a directory, which need not exist yet.
 
     Any number of processes may use it at once. Devices are told apart by their slug, so a record
-    serves every card of its model.
+    serves every card of its model. Predictions are told apart by the device's numbers too.
     """
 
     root: Path
@@ -138,7 +145,7 @@ class Store:
 
     def records(self, device: Device) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem."""
-        paths = (self.root / Record.FOLDER / device.slug).glob("*.json")
+        paths = paths_of(self.root / Record.FOLDER, device)
         loaded = (self._read(path, Record) for path in paths)
         records = [record for record in loaded if record is not None]
         records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
@@ -176,7 +183,7 @@ class Store:
         self, kind: type[TuningRecord], device: Device, slug: str, evidence: Evidence
     ) -> Path:
         suffix = "" if evidence == "measured" else f".{evidence}"
-        return self.root / kind.FOLDER / device.slug / f"{slug}{suffix}.json"
+        return self.root / kind.FOLDER / folder_of(device, evidence) / f"{slug}{suffix}.json"
 
     def _path_of(self, record: TuningRecord) -> Path:
         return self._path(type(record), record.device, record.slug, record.evidence)
@@ -216,7 +223,9 @@ class Store:
             return None
         record = codec.loads(text)
         if not isinstance(record, kind) or self._path_of(record) != path:
-            raise ValueError(f"holds {record.evidence} {record.title} of {record.device.name}")
+            place = self._path_of(record).relative_to(self.root)
+            content = f"{record.evidence} {record.title} of {record.device.name}"
+            raise ValueError(f"holds {content}, whose file is {place}")
         return record
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from autotune.families.config import Config
 from autotune.records import Store, TuningRecord
+from autotune.records.record import folder_of
 from autotune.runners.base import Failure, Runner
 from autotune.runners.recording import Origin
 from autotune.tuning.evaluate import Trial
@@ -23,7 +24,7 @@ def open_journal(
     storage: str | None,
 ) -> Journal:
     """The journal of a tunable's study, in the store or in an Optuna storage."""
-    device, slug = runner.device.slug, tunable.slug
+    device, slug = folder_of(runner.device, runner.evidence), tunable.slug
     path = store.root / "studies" / device / f"{slug}.{runner.evidence}.log"
     study = study_of(tunable.kinds, origin)
     if storage is None:

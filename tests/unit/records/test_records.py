@@ -125,6 +125,61 @@ def test_records_of_other_devices_are_excluded(store: Store) -> None:
     assert store.records(H100) == []
 
 
+# Predictions of a device file with the name of a real card
+
+
+FICTION = replace(H100, sms=10)
+
+
+def test_changed_device_has_predictions_of_its_own(store: Store) -> None:
+    real = store.save(record(entry(16, 900.0), evidence="predicted"))
+    own = store.save(record(entry(8, 9000.0), evidence="predicted", device=FICTION))
+    assert store.load(H100, SQUARE) == real
+    assert store.load(FICTION, SQUARE) == own
+    assert (store.records(H100), store.records(FICTION)) == ([real], [own])
+
+
+@pytest.mark.parametrize(
+    "change", [{"peak_fp32": 1e15}, {"granularity": 1}, {"reserved_shared_per_block": 0}]
+)
+def test_any_number_that_predictions_follow_from_counts(
+    store: Store, change: dict[str, Any]
+) -> None:
+    store.save(record(evidence="predicted"))
+    assert store.load(replace(H100, **change), SQUARE) is None
+
+
+def test_unlisted_device_has_predictions_for_its_numbers(store: Store) -> None:
+    mine = replace(H100, name="Mine")
+    saved = store.save(record(evidence="predicted", device=mine))
+    assert store.load(mine, SQUARE) == saved
+    assert store.load(replace(mine, l2_bytes=2**20), SQUARE) is None
+
+
+def test_changed_device_leaves_measured_records_alone(store: Store) -> None:
+    saved = store.save(record())
+    store.save(record(entry(8, 1.0), evidence="predicted", device=FICTION))
+    assert store.load(H100, SQUARE) == store.load(FICTION, SQUARE) == saved
+
+
+def test_ranges_of_a_changed_device_are_its_own(tmp_path: Path) -> None:
+    segments = (Segment(1, 4096, 4096),)
+    for device, loss in ((H100, 0.1), (FICTION, 0.2)):
+        ranges.save(tmp_path, Range(device, SQUARE, "m", segments, loss, "predicted"))
+    assert [tuned.loss for tuned in ranges.load(tmp_path, H100)] == [0.1]
+    assert [tuned.loss for tuned in ranges.load(tmp_path, FICTION)] == [0.2]
+
+
+def test_prediction_in_the_file_of_another_device_is_absent(store: Store) -> None:
+    store.save(record(evidence="predicted", device=FICTION))
+    (stray,) = store.paths()
+    place = store.path(H100, SQUARE, "predicted")
+    place.parent.mkdir()
+    stray.rename(place)
+    with pytest.warns(UserWarning, match=r"whose file is records/nvidia-h100-80gb-hbm3-\w{8}/"):
+        assert store.load(H100, SQUARE) is None
+
+
 # Merging
 
 
