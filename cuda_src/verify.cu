@@ -15,8 +15,20 @@
 // The reference is a float64 product in tiles of 64 x 64, 4 x 4 a thread, 16 deep. grid.y splits K,
 // and the parts are added up in memory that starts as zeros. grid.z is the matrix of the batch.
 //
+// A tolerance hides one missing term among thousands. So there is a second kind of operands: small
+// integers, whose sums fp32 holds exactly in any order.
+//
+//     K:    | paired ...        | unpaired: 3 or 4 | paired ...                |
+//
+// Each paired place has a partner, at a distance that is drawn anew, with the same column of A and
+// the negative row of B. Partners cancel, and C is the sum over the unpaired places alone, however
+// long K is: so small that every type holds it, and odd, so never 0. A term that is missing, comes
+// twice or has another factor changes it by a whole number. `fill_exact` writes A and B,
+// `compare_exact` works out C from the positions alone. autotune/verification/exact.py is the same
+// in NumPy.
+//
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
-// reference 16640. `check` and `compare` add to results that start as zeros.
+// reference 16640. `check`, `compare` and `compare_exact` add to results that start as zeros.
 #include "number.cuh"
 
 constexpr int THREADS = 256;
@@ -76,20 +88,90 @@ __device__ inline long long first_index() {
 
 __device__ inline long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
 
-// What elements are filled with, and what they are checked to be: for POISONED, anything.
-constexpr int POISONED = 0, NORMAL = 1, ZERO = 2;
+// What elements are filled with, and what they are checked to be: for POISONED, anything. RAISED
+// and LOWERED are the integers that C holds before an exact product, EVEN those of its bias.
+constexpr int POISONED = 0, NORMAL = 1, ZERO = 2, RAISED = 3, LOWERED = 4, EVEN = 5;
 
+// Number `index` of the stream `seed` among the integers of C: 44, 48 or 52. The exact product adds
+// at most 2 * 13 + 4 with either sign, so that C stays positive and no ReLU hides it.
+__device__ inline float raised(long long seed, long long index) {
+    return 44.0f + 4.0f * (mixed(seed + index * 0x9e3779b97f4a7c15) % 3);
+}
+
+// Number `index` of the stream `seed` among the integers of the bias: -4, -2, 2 or 4.
+__device__ inline float even(long long seed, long long index) {
+    const unsigned long long bits = mixed(seed + index * 0x9e3779b97f4a7c15);
+    return (bits & 1 ? -2.0f : 2.0f) * (1.0f + (bits >> 1 & 1));
+}
+
+// The number that an element holds, for any content that is one.
+__device__ inline float number(int content, long long seed, long long index) {
+    if (content == RAISED) return raised(seed, index);
+    if (content == LOWERED) return -raised(seed, index);
+    if (content == EVEN) return even(seed, index);
+    return content == NORMAL ? normal(seed, index) : 0.0f;
+}
+
+// Guards and gaps are filled if `guards`; else only rows are.
 template <int TYPE>
 __global__ void __launch_bounds__(THREADS)
     fill(typename Stored<TYPE>::Bits* memory, long long guard, long long length, long long columns,
-         long long pitch, long long count, long long outer, int content, long long seed) {
+         long long pitch, long long count, long long outer, int content, long long seed,
+         int guards) {
     const Buffer buffer = {guard, length, columns, pitch, count, outer};
     for (long long at = first_index(); at < buffer.end(); at += index_step()) {
         const long long i = at - guard;
-        if (content == POISONED || !buffer.holds(i))
+        const bool held = buffer.holds(i);
+        if (!held && !guards) continue;
+        if (content == POISONED || !held)
             memory[at] = Stored<TYPE>::POISON;
         else
-            memory[at] = content == ZERO ? 0 : Stored<TYPE>::bits(normal(seed, i));
+            memory[at] = Stored<TYPE>::bits(number(content, seed, i));
+    }
+}
+
+// Which places of K have a partner in an exact product: all but `terms` from `first` on. The others,
+// `paired` of them, are put in another order by an affine map, and neighbours there are partners.
+struct Pairing {
+    long long first, terms, paired, factor, shift;
+};
+
+// Factor of A (B = 0) or of B at place `p` of K, for row or column `outer`, counted on from matrix
+// to matrix: 1 to 8 with either sign. Unpaired, one product is 1 or -1, the others are 2 or 4.
+template <int B>
+__device__ float exact_factor(long long seed, long long outer, long long p, Pairing pairing) {
+    const long long term = p - pairing.first;
+    const bool unpaired = 0 <= term && term < pairing.terms;
+    unsigned long long place = term, side = 0;
+    if (!unpaired) {
+        place = (static_cast<unsigned long long>(p < pairing.first ? p : p - pairing.terms) *
+                     pairing.factor + pairing.shift) % pairing.paired;
+        side = place & B;
+        place = pairing.terms + place / 2;
+    }
+    const unsigned long long bits = mixed(seed + ((outer << 32) + place) * 0x9e3779b97f4a7c15);
+    int size = 1 + (bits >> 1 & 7);
+    if (unpaired) size = place == 0 ? 1 : B ? 1 + (bits >> 1 & 1) : 2;
+    return (bits & 1) != side ? -size : size;
+}
+
+// Fills the rows of A (B = 0) or B with the integers of an exact product. K runs along the columns
+// or, if `k_down`, along the rows. `beside` says that a group is one row of each matrix.
+template <int TYPE, int B>
+__global__ void __launch_bounds__(THREADS)
+    fill_exact(typename Stored<TYPE>::Bits* memory, long long guard, long long length,
+               long long columns, long long pitch, long long count, long long outer,
+               int beside, int k_down, long long rows, long long first, long long terms,
+               long long paired, long long factor, long long shift, long long seed) {
+    const Buffer buffer = {guard, length, columns, pitch, count, outer};
+    const Pairing pairing = {first, terms, paired, factor, shift};
+    for (long long i = first_index(); i < length; i += index_step()) {
+        if (!buffer.holds(i)) continue;
+        const long long group = i / outer, within = i % outer / pitch, column = i % outer % pitch;
+        const long long matrix = beside ? within : group, row = beside ? group : within;
+        const long long p = k_down ? row : column;
+        const long long o = k_down ? matrix * columns + column : matrix * rows + row;
+        memory[guard + i] = Stored<TYPE>::bits(exact_factor<B>(seed, o, p, pairing));
     }
 }
 
@@ -125,10 +207,8 @@ __global__ void __launch_bounds__(THREADS)
         const long long i = at - guard;
         if (!buffer.holds(i))
             mine += memory[at] != Stored<TYPE>::POISON;
-        else if (content == ZERO)
-            mine += memory[at] != 0;
-        else if (content == NORMAL)
-            mine += memory[at] != Stored<TYPE>::bits(normal(seed, i));
+        else if (content != POISONED)
+            mine += memory[at] != Stored<TYPE>::bits(number(content, seed, i));
     }
     mine = reduced<0>(mine);
     if (threadIdx.x == 0 && mine != 0) atomicAdd(changed, mine);
@@ -160,7 +240,7 @@ __global__ void __launch_bounds__(THREADS)
     extern __shared__ double shared[];
     double* const tile_a = shared;
     double* const tile_b = shared + DEPTH * STRIDE;
-    const long long tiles = (n + TILE - 1) / TILE;
+    const long long tiles = (n + TILE - 1ll) / TILE;
     const long long row = blockIdx.x / tiles * TILE, column = blockIdx.x % tiles * TILE;
     const long long k_first = blockIdx.y * chunk;
     const long long k_end = k_first + chunk < k ? k_first + chunk : k;
@@ -197,6 +277,17 @@ __device__ double finished(double value, const T* bias, long long column) {
     return value;
 }
 
+// The larger of the largest errors, and the sum of the wrong elements, of all threads.
+__device__ inline void report(double* verdict, double largest, double wrong) {
+    largest = reduced<1>(largest);
+    wrong = reduced<0>(wrong);
+    if (threadIdx.x != 0) return;
+    // As bits, positive numbers have their own order, and NaN, whose sign fabs clears, is above.
+    atomicMax(reinterpret_cast<unsigned long long*>(verdict),
+              static_cast<unsigned long long>(__double_as_longlong(fabs(largest))));
+    atomicAdd(verdict + 1, wrong);
+}
+
 // verdict: the largest error, which is |C - epilogue(alpha product + beta C0)| less what rounding
 // that to C's type may do, `roundoff` of its size; elements where it exceeds `tolerance`; sums of
 // squares of the whole difference and of what is expected. NaN in C stays NaN and counts as wrong.
@@ -223,15 +314,56 @@ __global__ void __launch_bounds__(THREADS)
         differences += difference * difference;
         squares += expected * expected;
     }
-    largest = reduced<1>(largest);
-    wrong = reduced<0>(wrong);
+    report(verdict, largest, wrong);
     differences = reduced<0>(differences);
     squares = reduced<0>(squares);
     if (threadIdx.x != 0) return;
-    // As bits, positive numbers have their own order, and NaN, whose sign fabs clears, is above.
-    atomicMax(reinterpret_cast<unsigned long long*>(verdict),
-              static_cast<unsigned long long>(__double_as_longlong(fabs(largest))));
-    atomicAdd(verdict + 1, wrong);
     atomicAdd(verdict + 2, differences);
     atomicAdd(verdict + 3, squares);
+}
+
+// The first two of these figures for C = epilogue(alpha A B + beta C0 + bias) for the integers of
+// `fill_exact`, where C0 is RAISED for a positive beta and LOWERED for a negative one, and the bias
+// EVEN. Expected are the exact bits, up to `tolerance`: 0 unless the epilogue rounds.
+//
+// Row `special_row` of the first A, if not -1, has `special` at the first unpaired place of K, and
+// so has column `special_column` of the first B: an infinity or NaN has to reach just that row or
+// column. If `any_special`, NaN may stand for an infinity.
+template <int OUTPUT, int EPILOGUE>
+__global__ void __launch_bounds__(THREADS)
+    compare_exact(const typename Number<OUTPUT>::Type* c, long long ldc, long long stride_c, int m,
+                  int n, int batch, int batch_a, int batch_b, float alpha, float beta,
+                  long long seed_a, long long seed_b, long long seed_c, long long seed_bias,
+                  long long first, long long terms, long long special_row,
+                  long long special_column, float special, int any_special, float tolerance,
+                  double* verdict) {
+    using Type = typename Number<OUTPUT>::Type;
+    const Pairing pairing = {first, terms, 0, 0, 0};
+    double largest = 0, wrong = 0;
+    const long long rows = static_cast<long long>(m) * batch;
+    for (long long i = first_index(); i < rows * n; i += index_step()) {
+        const long long column = i % n, row = i / n % m, matrix = i / n / m;
+        const long long at = matrix * stride_c + row * ldc + column;
+        const long long o_a = (batch_a > 1 ? matrix * m : 0) + row;
+        const long long o_b = (batch_b > 1 ? matrix * n : 0) + column;
+        double sum = 0;
+        for (long long term = 0; term < terms; ++term) {
+            double left = exact_factor<0>(seed_a, o_a, first + term, pairing);
+            double right = exact_factor<1>(seed_b, o_b, first + term, pairing);
+            if (term == 0 && o_a == special_row) left = special;
+            if (term == 0 && o_b == special_column) right = special;
+            sum += left * right;
+        }
+        const double before = fabs(beta) * static_cast<double>(beta == 0 ? 0 : raised(seed_c, at));
+        const float bias = EPILOGUE & 1 ? even(seed_bias, column) : 0.0f;
+        const double expected = finished<EPILOGUE>(alpha * sum + before, &bias, 0);
+        const double got = to_float(c[at]);
+        const bool finite = expected - expected == 0;
+        if (got == expected || (got != got && (any_special ? !finite : expected != expected)))
+            continue;
+        const double difference = fabs(got - expected);
+        largest = larger(largest, difference);
+        wrong += !(difference <= tolerance);
+    }
+    report(verdict, largest, wrong);
 }

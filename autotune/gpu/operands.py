@@ -82,6 +82,12 @@ class GuardedMatrix:
         return int(self.allocation), guard, self.length, self.columns, *self.groups
 
     @property
+    def side_by_side(self) -> bool:
+        """Whether a group is the same row of all matrices."""
+        matrix = (self.rows - 1) * self.leading_dimension + self.columns
+        return self.batch > 1 and matrix > self.stride
+
+    @property
     def groups(self) -> tuple[int, int, int]:
         """Row groups as `verify.cu` takes them: row pitch, rows of a group, group pitch.
 
@@ -91,7 +97,7 @@ class GuardedMatrix:
         interleaved_row = (self.batch - 1) * self.stride + self.columns
         if self.batch == 1:
             return max(1, self.leading_dimension), self.rows, max(1, matrix)
-        if matrix <= self.stride:
+        if not self.side_by_side:
             return self.leading_dimension, self.rows, self.stride
         if self.columns <= self.stride and interleaved_row <= self.leading_dimension:
             return self.stride, self.batch, self.leading_dimension

@@ -27,6 +27,7 @@ TIME_LIMIT, TIME_LIMIT_PER_TFLOP = 5.0, 20.0
 # The arrays of a user kernel are compared on the host.
 TIME_LIMIT_PER_GB = 20.0
 BASELINE_LIMIT = 120.0  # loading cuBLAS takes seconds from a slow disk
+EXAMINE_TIMES = 4  # a winner is verified on two sets of operands and launched many times
 LIBRARY_RUNS = 16  # runs that one factory of further baselines may open
 
 
@@ -148,6 +149,11 @@ class GpuRunner:
                 return outcomes
             case _:
                 return [self._measured_separately(candidate) for candidate in candidates]
+
+    def examine(self, candidate: Candidate) -> Failure | None:
+        """Verifies a winner beyond what each candidate has to pass."""
+        answer = self._request("examine", (candidate,), EXAMINE_TIMES * self._limit)
+        return answer if answer is None or isinstance(answer, Failure) else _unexpected(answer)
 
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str] = ()

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from autotune.driver.arguments import Values
-from autotune.gpu.operands import Operands
+from autotune.gpu.findings import Findings
+from autotune.gpu.judgement import (
+    ERRORS,
+    READ,
+    WRITTEN,
+    Check,
+    described,
+    first_failure,
+    stray_writes,
+)
+from autotune.gpu.operands import GuardedMatrix, Operands
 from autotune.gpu.session import Run, Session
-from autotune.gpu.verify_kernels import NORMAL, POISONED, ZERO, VerifyKernels
+from autotune.gpu.verify_kernels import (
+    EVEN,
+    LOWERED,
+    NORMAL,
+    POISONED,
+    RAISED,
+    ZERO,
+    VerifyKernels,
+)
 from autotune.problem import Problem
 from autotune.runners.base import Failure
-from autotune.verification import oracle
+from autotune.verification import exact, oracle
+from autotune.verification.exact import Draw, Special
+
+Bind = Callable[[Values], Run]
+"""Makes a run with the given argument values."""
 
 
 @dataclass(frozen=True)
@@ -26,26 +45,26 @@ class Requirements:
     """Requirements that a kernel has to fulfil.
 
     Attributes:
-        scalings: alpha and beta of its two runs.
-        tolerance: the largest error allowed in an element, for a problem, alpha and beta.
+        exact: alpha and beta of products of small integers, which have to be right bit for bit.
+        scalings: alpha and beta of products of normal numbers; the verdict is that of the last.
+        tolerance: the largest error allowed there in an element, for a problem, alpha and beta.
+        specials: whether infinities, NaN and denormal numbers have to stay where they belong.
     """
 
-    scalings: tuple[tuple[float, float], tuple[float, float]]
+    exact: tuple[tuple[float, float], ...]
+    scalings: tuple[tuple[float, float], ...]
     tolerance: Callable[[Problem, float, float], float]
+    specials: bool = False
 
 
-KERNEL = Requirements(((0.75, -0.5), (1.0, 0.0)), oracle.tolerance)
+KERNEL = Requirements(((exact.ALPHA, -1.0),), ((1.0, 0.0),), oracle.tolerance)
 """For a kernel: it has to read C in the first run and must not read it in the second."""
-LIBRARY = Requirements(((1.0, 0.0),) * 2, oracle.library_tolerance)
+THOROUGH = Requirements(
+    ((exact.ALPHA, 1.0),), ((0.75, -0.5), (0.0, 1.0), (1.0, 0.0)), oracle.tolerance, specials=True
+)
+"""For a kernel that is about to be recorded."""
+LIBRARY = Requirements((), ((1.0, 0.0),) * 2, oracle.library_tolerance)
 """For a library, which computes the product and the epilogue one after the other."""
-RUNS = 2
-
-# Results, in doubles. For each run: elements changed in and around the buffers it may write, and
-# the four figures of `compare`. At the end: elements changed in the buffers it may only read.
-WRITTEN = ("around C", "around the workspace", "in or around the counters, which stay zero")
-READ = ("in or around A", "in or around B", "in or around the bias")
-RUN_RESULTS = len(WRITTEN) + 4
-RESULTS = RUNS * RUN_RESULTS + len(READ)
 
 
 @dataclass(frozen=True)
@@ -66,12 +85,13 @@ class Verdict:
 
 
 class Verifier:
-    """Checks kernels of one problem against a float64 reference on the device.
+    """Checks kernels of one problem, on small integers and against a float64 reference.
 
-    A, B, the bias and the reference stay the same from kernel to kernel until `refresh`. No kernel
-    can profit: before each run C and the workspace are poisoned with NaN where they hold no input,
-    C gets new numbers where it is one, and afterwards every element of all buffers and of their
-    guards is checked. A kernel that damages what is kept fails, and then everything is drawn anew.
+    The reference and the normal numbers it is of stay the same from kernel to kernel until
+    `refresh`; the integers are drawn anew each time. No kernel can profit: before each run C and
+    the workspace are poisoned with NaN where they hold no input, C gets new numbers where it is
+    one, and afterwards every element of all buffers and of their guards is checked. A kernel that
+    damages what is kept fails, and then everything is drawn anew.
     """
 
     def __init__(self, session: Session, operands: Operands, cache: Path | None) -> None:
@@ -84,135 +104,192 @@ class Verifier:
         self._session = session
         self._operands = operands
         self._kernels = VerifyKernels(session, operands, cache)
-        self._results = session.allocate(8 * RESULTS)
-        # Pinned, so that one asynchronous copy and one synchronisation bring the results.
-        self._copied = session.cuda.pagelocked_empty(RESULTS, np.float64)
+        self._findings = Findings(session)
         self._read = operands.a, operands.b, operands.bias
-        self._seeds = (0, 0, 0)  # of the buffers in `_read`
+        self._seeds = (0, 0, 0)  # of the normal numbers in `_read`
         self._stale = True
 
     def refresh(self) -> None:
         """Draws new operands and enqueues their reference."""
         self._seeds = secrets.randbits(62), secrets.randbits(62), secrets.randbits(62)
-        for matrix, seed in zip(self._read, self._seeds, strict=True):
-            self._kernels.fill_normal(matrix, seed)
+        self._restore(guards=True)
         self._kernels.multiply()
         self._stale = False
 
-    def verify(
-        self, bind: Callable[[Values], Run], requirements: Requirements = KERNEL
-    ) -> Verdict | Failure:
-        """Runs a kernel for both pairs of alpha and beta; the verdict is that of the last run.
+    def verify(self, bind: Bind, requirements: Requirements = KERNEL) -> Verdict | Failure:
+        """Runs a kernel as the requirements say; the verdict is that of the last run.
 
         Afterwards A, B and the bias hold normal numbers and C holds the kernel's last result.
-
-        Args:
-            bind: makes a run with the given argument values.
-            requirements: what the kernel has to fulfil.
 
         Raises:
             pycuda.driver.Error: if a launch fails.
         """
+        self._begin()
+        problem = self._operands.problem
+        marks: list[tuple[Any, Any]] = []
+        checks = [self._exact(bind, scaling, None, marks) for scaling in requirements.exact]
+        if requirements.specials:
+            checks += [
+                self._exact(bind, (exact.ALPHA, 1.0), special, marks)
+                for special in exact.specials(problem)
+            ]
+        if checks:
+            self._restore()
+        for scaling in requirements.scalings:
+            tolerance = requirements.tolerance(problem, *scaling)
+            checks.append(self._rounded(bind, scaling, tolerance, marks))
+        read = self._check_read()
+        found = self._findings.read()
+        failure = stray_writes(found[read:], READ) or first_failure(problem, checks, found)
+        self._stale = failure is not None
+        if failure:
+            return failure
+        error, _, difference, square = found[checks[-1].place + len(WRITTEN) :][:ERRORS]
+        relative = math.sqrt(difference / square) if square else 0.0
+        time_us = min(1e3 * start.time_till(end) for start, end in marks)
+        return Verdict(error, checks[-1].tolerance, relative, time_us)
+
+    def repeat(self, bind: Bind, launches: int) -> Failure | None:
+        """Runs a kernel many times, in pairs that cancel out bit for bit.
+
+        C grows by an exact product and shrinks by the same. What a single launch does wrong stays
+        in C to the end, so that one comparison sees a race that is lost once in hundreds of
+        launches.
+
+        Args:
+            bind: makes a run with the given argument values.
+            launches: an even number.
+
+        Raises:
+            pycuda.driver.Error: if a launch fails.
+        """
+        self._begin()
+        operands, kernels, draw = self._operands, self._kernels, self._draw()
+        kernels.fill(operands.bias, ZERO, guards=False)
+        kernels.fill(operands.c, RAISED, draw.c)
+        self._clear_scratch()
+        add, subtract = (bind(operands.values(alpha, 1.0)) for alpha in (1.0, -1.0))
+        for _ in range(launches // 2):
+            add()
+            subtract()
+        place = self._check_written(RAISED, draw.c)
+        self._restore()
+        found = self._findings.read()
+        self._stale = any(found)
+        if found[place]:
+            reason = f"{found[place]:.0f} elements in or around C differ after {launches} launches"
+            return Failure("verify", f"{reason} that cancel out: the result is not always the same")
+        return stray_writes(found[place:], WRITTEN, f" in {launches} launches")
+
+    def recheck(self) -> Failure | None:
+        """Checks C once more after timed runs with alpha = 1 and beta = 0 on the normal numbers."""
+        self._findings.clear()
+        tolerance = oracle.tolerance(self._operands.problem)
+        check = self._compared((1.0, 0.0), 0, tolerance, self._check_written(POISONED))
+        failure = first_failure(
+            self._operands.problem, [check], self._findings.read(), " after timing"
+        )
+        self._stale = failure is not None
+        return failure
+
+    def _begin(self) -> None:
         if self._stale:
             self.refresh()
         self._stale = True  # unless everything is right in the end
-        operands, problem, seed = self._operands, self._operands.problem, secrets.randbits(62)
-        self._session.cuda.memset_d32_async(
-            int(self._results), 0, 2 * RESULTS, self._session.stream
-        )
-        scalings = requirements.scalings
-        tolerances = [requirements.tolerance(problem, *scaling) for scaling in scalings]
-        marks: list[tuple[Any, Any]] = []
-        for i, (alpha, beta) in enumerate(scalings):
-            self._reset(beta, seed, first=i == 0)
-            run = bind(operands.values(alpha, beta))
-            start = self._session.mark()
-            run()
-            marks.append((start, self._session.mark()))
-            self._examine(alpha, beta, tolerances[i], seed, self._place(RUN_RESULTS * i))
-        for i, (matrix, drawn) in enumerate(zip(self._read, self._seeds, strict=True)):
-            self._kernels.check(matrix, NORMAL, drawn, self._place(RUN_RESULTS * RUNS + i))
-        self._session.cuda.memcpy_dtoh_async(self._copied, int(self._results), self._session.stream)
-        self._session.synchronize()
-        time_us = min(1e3 * start.time_till(end) for start, end in marks)
-        outcome = self._outcome(self._copied, requirements, tolerances, time_us)
-        self._stale = isinstance(outcome, Failure)
-        return outcome
+        self._findings.clear()
 
-    def _reset(self, beta: float, seed: int, first: bool) -> None:
-        """Resets the buffers that a run may write.
+    def _restore(self, *, guards: bool = False) -> None:
+        """Puts the normal numbers into A, B and the bias."""
+        for matrix, seed in zip(self._read, self._seeds, strict=True):
+            self._kernels.fill(matrix, NORMAL, seed, guards=guards)
 
-        Guards of workspace and counters are filled before the first run alone: a kernel that
-        changes them there fails by that run, whatever the second one finds.
-        """
-        operands, kernels = self._operands, self._kernels
-        if beta:
-            kernels.fill_normal(operands.c, seed)
+    def _draw(self) -> Draw:
+        """Draws the integers of an exact product and puts them into A and B."""
+        draw = Draw.of(self._operands.problem.k)
+        self._kernels.fill_factors(draw)
+        return draw
+
+    def _exact(
+        self,
+        bind: Bind,
+        scaling: tuple[float, float],
+        special: Special | None,
+        marks: list[tuple[Any, Any]],
+    ) -> Check:
+        """Enqueues a product of integers and its checks."""
+        operands, kernels, draw = self._operands, self._kernels, self._draw()
+        alpha, beta = scaling
+        if special:
+            kernels.place_special(special, draw.pairing.first)
+        if operands.problem.has_bias:
+            kernels.fill(operands.bias, EVEN, draw.bias, guards=False)
+        kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
+        self._run(bind, scaling, marks)
+        place, tolerance = self._check_written(POISONED), exact.tolerance(operands.problem, special)
+        errors = self._findings.address(self._findings.reserve(ERRORS))
+        kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
+        return Check(described(scaling, special), place, tolerance, exact=True)
+
+    def _rounded(
+        self,
+        bind: Bind,
+        scaling: tuple[float, float],
+        tolerance: float,
+        marks: list[tuple[Any, Any]],
+    ) -> Check:
+        """Enqueues a product of normal numbers and its checks."""
+        seed = secrets.randbits(62)
+        if scaling[1]:
+            self._kernels.fill(self._operands.c, NORMAL, seed)
         else:
-            kernels.poison(operands.c)
-        if first or operands.workspace.length:
-            kernels.poison(operands.workspace)
-        if first:
-            kernels.poison(operands.counters)
+            self._kernels.poison(self._operands.c)
+        self._run(bind, scaling, marks)
+        return self._compared(scaling, seed, tolerance, self._check_written(POISONED))
+
+    def _run(self, bind: Bind, scaling: tuple[float, float], marks: list[tuple[Any, Any]]) -> None:
+        self._clear_scratch()
+        run = bind(self._operands.values(*scaling))
+        start = self._session.mark()
+        run()
+        marks.append((start, self._session.mark()))
+
+    def _clear_scratch(self) -> None:
+        """Poisons the workspace and zeroes the counters, both with new guards."""
+        operands, kernels = self._operands, self._kernels
+        kernels.poison(operands.workspace)
+        kernels.poison(operands.counters)
         if operands.counters.length:
             kernels.clear(operands.counters)
 
-    def _examine(self, alpha: float, beta: float, tolerance: float, seed: int, place: int) -> None:
-        """Enqueues the checks of one run, whose results are stored from `place` on."""
+    def _check_written(self, content: int, seed: int = 0) -> int:
+        """Enqueues the checks of what a kernel writes; returns the place of their counts."""
         operands = self._operands
-        written = (
-            (operands.c, POISONED),
-            (operands.workspace, POISONED),
-            (operands.counters, ZERO),
+        return self._check(
+            (operands.c, content, seed),
+            (operands.workspace, POISONED, 0),
+            (operands.counters, ZERO, 0),
         )
-        for i, (matrix, content) in enumerate(written):
-            self._kernels.check(matrix, content, 0, place + 8 * i)
+
+    def _check_read(self) -> int:
+        """Enqueues the checks of what a kernel only reads; returns the place of their counts."""
+        a, b, bias = zip(self._read, (NORMAL,) * len(READ), self._seeds, strict=True)
+        return self._check(a, b, bias)
+
+    def _check(self, *contents: tuple[GuardedMatrix, int, int]) -> int:
+        first = self._findings.reserve(len(contents))
+        for i, (matrix, content, seed) in enumerate(contents):
+            self._kernels.check(matrix, content, seed, self._findings.address(first + i))
+        return first
+
+    def _compared(
+        self, scaling: tuple[float, float], seed: int, tolerance: float, place: int
+    ) -> Check:
+        """Enqueues the comparison with the reference, whose figures follow those at `place`."""
         self._kernels.compare(
-            *(alpha, beta),
+            *scaling,
             seed=seed,
-            roundoff=oracle.roundoff(operands.problem),
+            roundoff=oracle.roundoff(self._operands.problem),
             tolerance=tolerance,
-            place=place + 8 * len(written),
+            place=self._findings.address(self._findings.reserve(ERRORS)),
         )
-
-    def _outcome(
-        self,
-        results: NDArray[np.float64],
-        requirements: Requirements,
-        tolerances: Sequence[float],
-        time_us: float,
-    ) -> Verdict | Failure:
-        """Judges the results: stray writes first, then the error of each run."""
-        problem = self._operands.problem
-        if failure := _stray_writes(results[-len(READ) :], READ):
-            return failure
-        runs = results[: RUN_RESULTS * RUNS].reshape(RUNS, RUN_RESULTS)
-        for scaling, tolerance, run in zip(requirements.scalings, tolerances, runs, strict=True):
-            text = "(alpha={:g}, beta={:g})".format(*scaling)
-            if failure := _stray_writes(run, WRITTEN, f" {text}"):
-                return failure
-            error, wrong, difference, square = run[len(WRITTEN) :].tolist()
-            if not error <= tolerance:
-                return Failure(
-                    "verify",
-                    f"wrong result: largest error {error:.3g}, tolerance {tolerance:.3g}, exceeded "
-                    f"by {wrong:.0f} of {problem.batch * problem.m * problem.n} elements {text}",
-                )
-        return Verdict(error, tolerance, math.sqrt(difference / square) if square else 0.0, time_us)
-
-    def _place(self, index: int) -> int:
-        return int(self._results) + 8 * index
-
-
-def _stray_writes(
-    counts: NDArray[np.float64], places: Sequence[str], scaling: str = ""
-) -> Failure | None:
-    """The failure that names every place with changed elements; None if there is none."""
-    changed = [
-        f"{count:.0f} elements {place}"
-        for count, place in zip(counts, places, strict=False)
-        if count
-    ]
-    if not changed:
-        return None
-    return Failure("verify", f"stray writes: changed {' and '.join(changed)}{scaling}")
+        return Check(described(scaling), place, tolerance)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
+
+import numpy as np
 
 from autotune.compiler import CompileFailure, Program, compile
 from autotune.errors import RunnerError
@@ -15,12 +18,13 @@ from autotune.gpu.operands import GuardedMatrix, Operands
 from autotune.gpu.session import LoadedKernel, Session
 from autotune.problem import ELEMENT_TYPES
 from autotune.problem.integers import ceil_div
+from autotune.verification.exact import Draw, Special
 
 # As in verify.cu.
 THREADS, TILE, DEPTH = 256, 64, 16
 REDUCTION_SHARED = 8 * THREADS
 REFERENCE_SHARED = 8 * 2 * DEPTH * (TILE + 1)
-POISONED, NORMAL, ZERO = 0, 1, 2
+POISONED, NORMAL, ZERO, RAISED, LOWERED, EVEN = range(6)
 POISON: Mapping[int, int] = {4: 0x7FFFDEAD, 2: 0x7FED}
 """Bits of the NaN in guards, gaps and what has to be overwritten, by the bytes of an element."""
 
@@ -31,6 +35,10 @@ REGION: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i64"),
     *("i64", "i64", "i64", "i32", "i64"),
 )
+FACTORS: tuple[ArgumentType, ...] = (
+    *("pointer", "i64", "i64", "i64", "i64", "i64", "i64"),
+    *("i32", "i32", "i64", "i64", "i64", "i64", "i64", "i64", "i64"),
+)
 REFERENCE: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "pointer", "i64", "pointer"),
     *("i32", "i32", "i32", "i64", "i64", "i64"),
@@ -38,6 +46,10 @@ REFERENCE: tuple[ArgumentType, ...] = (
 COMPARE: tuple[ArgumentType, ...] = (
     *("pointer", "pointer", "i64", "i64", "i32", "i32", "i32"),
     *("f32", "f32", "pointer", "i64", "f32", "f32", "pointer"),
+)
+EXACT: tuple[ArgumentType, ...] = (
+    *("pointer", "i64", "i64", "i32", "i32", "i32", "i32", "i32", "f32", "f32"),
+    *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "pointer"),
 )
 
 
@@ -64,7 +76,9 @@ class VerifyKernels:
         )
         reference = Template("verify.cu", "reference", (operand, *transposes(problem)))
         compare = Template("verify.cu", "compare", (output, epilogue(problem)))
-        templates = (*fills.values(), *checks.values(), reference, compare)
+        exact = Template("verify.cu", "compare_exact", (output, epilogue(problem)))
+        factors = [Template("verify.cu", "fill_exact", (operand, ("B", b))) for b in (0, 1)]
+        templates = (*fills.values(), *checks.values(), reference, compare, exact, *factors)
         programs = _compiled(templates, session.device.arch, cache)
 
         def load(
@@ -72,22 +86,54 @@ class VerifyKernels:
         ) -> LoadedKernel:
             return session.load(programs[template], arguments, shared)
 
-        self._fills = {type: load(template, REGION) for type, template in fills.items()}
+        self._fills = {type: load(template, (*REGION, "i32")) for type, template in fills.items()}
         self._checks = {
             type: load(template, (*REGION, "pointer")) for type, template in checks.items()
         }
         self._reference = load(reference, REFERENCE, REFERENCE_SHARED)
         self._compare = load(compare, COMPARE)
+        self._compare_exact = load(exact, EXACT)
+        self._factors = [load(template, FACTORS) for template in factors]
 
-    def fill_normal(self, matrix: GuardedMatrix, seed: int) -> None:
-        """Fills rows with normal numbers drawn from `seed`, and guards and gaps with poison."""
-        self._fill(matrix, NORMAL, seed)
+    def fill(
+        self, matrix: GuardedMatrix, content: int, seed: int = 0, *, guards: bool = True
+    ) -> None:
+        """Fills rows with `content`, drawn from `seed`, and, if `guards`, all else with poison."""
+        blocks = _blocks(matrix.guarded_length)
+        self._launch(self._fills[matrix.type], blocks, *matrix.region, content, seed, int(guards))
+
+    def fill_factors(self, draw: Draw) -> None:
+        """Fills the rows of A and B with the integers of an exact product."""
+        operands = self._operands
+        k_down = (operands.problem.layout[0] == "t", operands.problem.layout[1] == "n")
+        sides = ((operands.a, draw.a), (operands.b, draw.b))
+        for kernel, (matrix, seed), down in zip(self._factors, sides, k_down, strict=True):
+            self._launch(
+                *(kernel, _blocks(matrix.length), *matrix.region),
+                *(int(matrix.side_by_side), int(down), matrix.rows),
+                *(*astuple(draw.pairing), seed),
+            )
+
+    def place_special(self, special: Special, place: int) -> None:
+        """Stores the value in the first matrix of A or B, at `place` of K."""
+        operands, layout = self._operands, self._operands.problem.layout
+        if special.row is not None:
+            matrix, row, column = operands.a, special.row, place
+        else:
+            matrix, row, column = operands.b, place, special.column or 0
+        if layout[matrix is operands.b] == "t":
+            row, column = column, row
+        size = ELEMENT_TYPES[matrix.type].bytes
+        address = matrix.address + size * (row * matrix.leading_dimension + column)
+        cuda = self._session.cuda
+        memset = cuda.memset_d32_async if size == 4 else cuda.memset_d16_async
+        memset(address, _stored_bits(special.value, matrix.type), 1, self._session.stream)
 
     def poison(self, matrix: GuardedMatrix) -> None:
         """Fills a whole buffer, guards included, with poison; the bits that `fill` writes."""
         size = ELEMENT_TYPES[matrix.type].bytes
         if size not in POISON or matrix.guarded_length >= MEMSET_LIMIT:
-            self._fill(matrix, POISONED)
+            self.fill(matrix, POISONED)
             return
         # A memset costs the host a fraction of a kernel launch.
         cuda = self._session.cuda
@@ -126,6 +172,29 @@ class VerifyKernels:
             *(seed, roundoff, tolerance, place),
         )
 
+    def compare_exact(
+        self,
+        alpha: float,
+        beta: float,
+        draw: Draw,
+        *,
+        special: Special | None,
+        tolerance: float,
+        place: int,
+    ) -> None:
+        """Adds to the two doubles from `place` on how far C is from the exact product."""
+        operands, problem = self._operands, self._operands.problem
+        special = special or Special(0.0)
+        row, column = (-1 if at is None else at for at in (special.row, special.column))
+        self._launch(
+            *(self._compare_exact, _blocks(problem.batch * problem.m * problem.n)),
+            *(operands.c.address, operands.leading_dimensions[2], operands.strides[2]),
+            *(problem.m, problem.n, problem.batch, operands.a.batch, operands.b.batch),
+            *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
+            *(draw.pairing.first, draw.pairing.terms, row, column, special.value),
+            *(int(problem.precision.products > 1), tolerance, place),
+        )
+
     def multiply(self) -> None:
         """Computes the float64 product of A and B; K is split where C has few tiles."""
         operands, sms = self._operands, self._session.device.sms
@@ -144,12 +213,16 @@ class VerifyKernels:
             *(operands.strides[0], operands.strides[1]),
         )
 
-    def _fill(self, matrix: GuardedMatrix, content: int, seed: int = 0) -> None:
-        blocks = _blocks(matrix.guarded_length)
-        self._launch(self._fills[matrix.type], blocks, *matrix.region, content, seed)
-
     def _launch(self, kernel: LoadedKernel, blocks: int, *arguments: int | float) -> None:
         kernel.enqueue((blocks, 1, 1), (THREADS, 1, 1), *arguments)
+
+
+def _stored_bits(value: float, type: str) -> int:
+    """The bits of a number in an element type; a denormal fp32 number is one of bfloat16 too."""
+    if type == "f16":
+        return int(np.float16(value).view(np.uint16))
+    bits = int(np.float32(value).view(np.uint32))
+    return bits if type == "f32" else bits >> 16
 
 
 def _blocks(elements: int) -> int:

@@ -15,10 +15,11 @@ Measured, replayed and predicted records have separate files and are never merge
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
+from autotune.families.config import Config
 from autotune.records.record import Entry, TuningRecord, fastest_cold
 from autotune.runners.base import Measurement
 
@@ -65,8 +66,8 @@ def stale(record: TuningRecord, today: HasOrigin) -> str | None:
     return "; ".join(changed) or None
 
 
-def merge(old: R | None, new: R) -> R:
-    """The record after a tuning run.
+def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
+    """The record after a tuning run, in which the configurations `failed` did not work.
 
     The entries are the ten fastest of both, with the fastest cold one among them. If both have a
     configuration, the new measurement stands, even if it is slower. `old` gives no entries if its
@@ -76,7 +77,8 @@ def merge(old: R | None, new: R) -> R:
     """
     if old is None:
         return replace(new, entries=_kept(new.entries))
-    earlier = old.entries if comparable(old.provenance, new.provenance) else ()
+    comparables = old.entries if comparable(old.provenance, new.provenance) else ()
+    earlier = (entry for entry in comparables if entry.config not in failed)
     entries = {entry.config: entry for entry in (*earlier, *new.entries)}.values()
     same_driver = old.provenance.driver == new.provenance.driver
     baseline = new.baseline or (old.baseline if same_driver else None)

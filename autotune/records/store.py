@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,6 +25,7 @@ from msgspec import Meta
 
 from autotune import files
 from autotune.device import Device
+from autotune.families.config import Config
 from autotune.files import limits
 from autotune.files.decoding import convert, parse
 from autotune.problem import Problem
@@ -60,8 +61,12 @@ class Store:
         """The file of a problem's record."""
         return self._path(Record, device, problem.slug, evidence)
 
-    def save(self, record: R) -> R:
+    def save(self, record: R, failed: Collection[Config] = ()) -> R:
         """Merges the record into the one on disk (see `merging.merge`) and returns the result.
+
+        Args:
+            record: the record of a tuning run.
+            failed: configurations that failed in that run, which an earlier record may have.
 
         Raises:
             CacheError: if it cannot be written; the file on disk is then unchanged.
@@ -69,7 +74,7 @@ class Store:
         path = self._path_of(record)
         with files.locked(path.parent):
             old = self._previous(path, type(record))
-            merged = merge(old, record)
+            merged = merge(old, record, failed)
             self._replace(path, old, merged)
         return merged
 

@@ -92,6 +92,9 @@ class Runner(Protocol):
       objective "cold" it has a `cold_us`, unless its hot time alone is clearly slower than
       `best_us` or `evidence` is not "measured".
     - `rematch` times all candidates interleaved, so that their times can be compared.
+    - `examine` verifies a candidate that is about to be recorded as the fastest more thoroughly
+      than `measure`: hundreds of launches, gaps between rows, special values. It returns the
+      failure, or None if there is none, and always if `evidence` is not "measured".
     - A runner starts in the background: if it cannot, `device` or the first request raises the
       reason.
     - `baseline_ready` never waits and may be read by any thread at any time. Everything else is for
@@ -118,6 +121,8 @@ class Runner(Protocol):
     ) -> Measurement | Failure: ...
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]: ...
+
+    def examine(self, candidate: Candidate) -> Failure | None: ...
 
     def baseline(self) -> Measurement | None:
         """The vendor baseline of the problem; None if there is none.

@@ -54,6 +54,11 @@ class PredictedRunner:
         """The predicted times, which have no noise."""
         return [self.measure(candidate, None) for candidate in candidates]
 
+    def examine(self, candidate: Candidate) -> Failure | None:
+        """None: nothing runs."""
+        del candidate
+        return None
+
     def baseline(self) -> Measurement | None:
         """None: no vendor library runs."""
         return None

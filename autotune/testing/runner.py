@@ -140,6 +140,17 @@ class RunnerContract:
         outcomes = runner.rematch([candidates[0], failing, candidates[1]])
         assert [type(outcome) for outcome in outcomes] == [Measurement, Failure, Measurement]
 
+    def test_examination_of_a_right_candidate_finds_nothing(
+        self, runner: Runner, candidates: list[Candidate]
+    ) -> None:
+        assert runner.examine(candidates[0]) is None
+
+    def test_examination_of_a_failing_candidate_is_a_failure(
+        self, runner: Runner, failing: Candidate
+    ) -> None:
+        if runner.evidence == "measured":
+            assert isinstance(runner.examine(failing), Failure)
+
     def test_close_after_a_failure(self, runner: Runner, failing: Candidate) -> None:
         runner.measure(failing, None)
         runner.close()

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from autotune.families.config import Config
 from autotune.runners.base import Failure, Objective
 from autotune.tuning.evaluate import Trial
 
@@ -37,24 +38,34 @@ class Leaderboard:
         self.trials: list[Trial] = []
         self.failures = 0
         self.best: Trial | None = None
+        self._timed: set[Config] = set()
         self._rematched: list[Trial] | None = None
 
     def add(self, trial: Trial) -> None:
-        """Adds a trial."""
+        """Adds a trial; a failure replaces earlier trials of its configuration."""
+        if isinstance(trial.outcome, Failure) and trial.config in self._timed:
+            self._replace(entry for entry in [*self.trials] if entry.config != trial.config)
         self.trials.append(trial)
-        self.failures += isinstance(trial.outcome, Failure)
+        if isinstance(trial.outcome, Failure):
+            self.failures += 1
+            return
+        self._timed.add(trial.config)
         if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
             self.best = trial
 
     def rejudge(self, judge: Callable[[Trial], Trial]) -> None:
         """Replaces every trial by what `judge` makes of it."""
-        trials, self.trials, self.failures, self.best = self.trials, [], 0, None
-        for trial in trials:
-            self.add(judge(trial))
+        self._replace([judge(trial) for trial in self.trials])
 
     def rematch(self, trials: Iterable[Trial]) -> None:
         """From now on only these trials, which were timed interleaved, can lead."""
         self._rematched = list(trials)
+
+    def disqualify(self, trial: Trial) -> None:
+        """Adds the failure of a configuration that was rematched."""
+        self.add(trial)
+        rest = [entry for entry in self._rematched or () if entry.config != trial.config]
+        self._rematched = [*rest, trial]
 
     @property
     def leaders(self) -> list[Trial]:
@@ -78,12 +89,30 @@ class Leaderboard:
         by_config = {trial.config: trial for trial in timed}
         return sorted((by_config[config] for config in [*chosen][:LEADERS]), key=self._time)
 
+    def _replace(self, trials: Iterable[Trial]) -> None:
+        self.trials, self.failures, self.best = [], 0, None
+        self._timed.clear()
+        for trial in trials:
+            self.add(trial)
+
+    @property
+    def failed(self) -> frozenset[Config]:
+        """Configurations that failed, in a trial, in the rematch or later."""
+        trials = (*self.trials, *(self._rematched or ()))
+        return frozenset(trial.config for trial in trials if isinstance(trial.outcome, Failure))
+
     def failure_summary(self) -> str:
         """Why no trial has a time, in one line: counts by stage, and the first failure."""
         failures = [
             (trial.config, trial.outcome)
-            for trial in (*self.trials, *(self._rematched or ()))
+            for trial in self.trials
             if isinstance(trial.outcome, Failure)
+        ]
+        tried = {config for config, _ in failures}
+        failures += [
+            (trial.config, trial.outcome)
+            for trial in self._rematched or ()
+            if isinstance(trial.outcome, Failure) and trial.config not in tried
         ]
         if not failures:
             return "none was tried; allow more trials or time"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -177,6 +177,18 @@ class _Run(Generic[R]):
             self._trial(candidate, outcome)
             for candidate, outcome in zip(ready, outcomes, strict=True)
         )
+        self._examine({candidate.config: candidate for candidate in ready})
+
+    def _examine(self, candidates: Mapping[Config, Candidate]) -> None:
+        """Examines the winner; if it fails, the next leader is the winner, and so on."""
+        while leaders := self.leaderboard.leaders:
+            candidate = candidates[leaders[0].config]
+            failure = self._runner.examine(candidate)
+            if failure is None:
+                return
+            trial = self._trial(candidate, failure)
+            self._write(trial)
+            self.leaderboard.disqualify(trial)
 
     def save(self, earlier: BaseException | None = None) -> R:
         """Records the leaders; `earlier` is the error that ended the run, if any."""
@@ -198,7 +210,7 @@ class _Run(Generic[R]):
             provenance=provenance,
         )
         try:
-            merged = self._store.save(record)
+            merged = self._store.save(record, self.leaderboard.failed)
         except CacheError as error:
             raise unsaved(record, error, earlier) from error
         self._observer.finished(merged, self._progress())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import astuple, replace
 from math import erf
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -19,8 +21,11 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.families.shared.arguments import epilogue, transposes, type_arguments
 from autotune.gpu import operands, verify_kernels
 from autotune.gpu.verify_kernels import (
+    EVEN,
+    LOWERED,
     NORMAL,
     POISONED,
+    RAISED,
     REDUCTION_SHARED,
     REFERENCE_SHARED,
     THREADS,
@@ -28,6 +33,7 @@ from autotune.gpu.verify_kernels import (
 )
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.problem.integers import ceil_div
+from autotune.verification import exact
 from autotune.verification.oracle import largest_error, product, roundoff
 
 GUARD = 16
@@ -65,11 +71,24 @@ def comparison(problem: Problem) -> Template:
     return Template("verify.cu", "compare", (type_arguments(problem)[1], epilogue(problem)))
 
 
+def exact_comparison(problem: Problem) -> Template:
+    return Template("verify.cu", "compare_exact", (type_arguments(problem)[1], epilogue(problem)))
+
+
 FILL, CHECK = (
     {kind: template(name, TYPE=number) for number, kind in enumerate(TYPES)}
     for name in ("fill", "check")
 )
+FACTORS = {
+    (kind, side): template("fill_exact", TYPE=number, B=side)
+    for number, kind in enumerate(TYPES)
+    for side in (0, 1)
+}
 TEMPLATES = (
+    *FACTORS.values(),
+    *(exact_comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
+    *(exact_comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
+    *(exact_comparison(Problem(1, 1, 1, kind)) for kind in TYPES[1:]),
     *FILL.values(),
     *CHECK.values(),
     *(reference(Problem(1, 1, 1, layout=layout)) for layout in LAYOUTS),
@@ -164,7 +183,7 @@ def region(where: str, shape: Shape, content: int, seed: int = 7) -> tuple[str |
 
 def filled(program: Program, content: int, seed: int = 7, shape: Shape = ONE) -> Matrix:
     """The bits of a buffer after `fill`."""
-    step = launch(FILL[shape.type], 0, *region("c", shape, content, seed))
+    step = launch(FILL[shape.type], 0, *region("c", shape, content, seed), "1")
     return execute(program, [step], NOTHING, NOTHING, memory(shape))
 
 
@@ -180,7 +199,7 @@ def check(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
 
 
 def fill(content: int, shape: Shape = ONE, seed: int = 7) -> Launch:
-    return launch(FILL[shape.type], 0, *region("a", shape, content, seed))
+    return launch(FILL[shape.type], 0, *region("a", shape, content, seed), "1")
 
 
 def elements(shape: Shape) -> NDArray[np.bool_]:
@@ -254,7 +273,9 @@ def test_check_ignores_elements_of_an_output(program: Program, content: int) -> 
 
 def test_check_counts_words_changed_in_gaps(program: Program) -> None:
     groups = Shape(ROWS, COLUMNS + 1, LD).groups
-    wider = launch(FILL["f32"], 0, "a", GUARD, ONE.length, COLUMNS + 1, *groups, str(NORMAL), 7)
+    wider = launch(
+        FILL["f32"], 0, "a", GUARD, ONE.length, COLUMNS + 1, *groups, str(NORMAL), 7, "1"
+    )
     # No gap follows the last row.
     assert counted(program, wider, check(POISONED)) == ROWS - 1
 
@@ -277,7 +298,7 @@ def test_check_sees_the_sign_of_a_zero(program: Program, kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES[1:])
 def test_check_sees_the_element_past_an_odd_end(program: Program, kind: str) -> None:
     odd = Shape(1, 7, 7, type=kind)
-    longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7)
+    longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7, "1")
     # The longer fill puts an element where the guard of the shorter one begins.
     assert (
         counted(
@@ -457,7 +478,7 @@ def test_compare_reproduces_the_old_c(program: Program, kind: str) -> None:
     shape = Shape(m, n, n, batch, m * n, kind)
     sizes = n, m * n, str(m), str(n), str(batch)
     steps = [
-        launch(FILL[kind], 0, "b", 0, shape.length, n, *shape.groups, str(NORMAL), 9),
+        launch(FILL[kind], 0, "b", 0, shape.length, n, *shape.groups, str(NORMAL), 9, "1"),
         launch(
             comparison(Problem(m, n, 1, kind)),
             REDUCTION_SHARED,
@@ -469,10 +490,176 @@ def test_compare_reproduces_the_old_c(program: Program, kind: str) -> None:
     assert (result[:3].tolist(), result[3] > 0) == ([0.0, 0.0, 0.0], True)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_refill_leaves_guards_and_gaps(program: Program, kind: str) -> None:
+    shape = replace(ONE, type=kind)
+    step = launch(FILL[kind], 0, *region("c", shape, NORMAL), "0")
+    bits = execute(program, [step], NOTHING, NOTHING, memory(shape))
+    assert (bits == np.where(elements(shape), filled(program, NORMAL, shape=shape), 0)).all()
+
+
+@pytest.mark.parametrize("content", [RAISED, LOWERED, EVEN])
+def test_integers_of_c_and_bias_equal_those_of_numpy(program: Program, content: int) -> None:
+    numbers = filled(program, content).view(np.float32)[elements(ONE)]
+    places = np.flatnonzero(elements(ONE)) - GUARD
+    expected = exact.even(7, places) if content == EVEN else exact.raised(7, places)
+    np.testing.assert_array_equal(numbers, -expected if content == LOWERED else expected)
+
+
+SIDES = {
+    "one": Shape(ROWS, COLUMNS, LD),
+    "batch": Shape(7, 5, 8, batch=3, stride=60),
+    "beside": Shape(7, 5, 20, batch=3, stride=6),
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("down", [False, True])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("shape", SIDES.values(), ids=SIDES)
+def test_factors_equal_those_of_numpy(
+    program: Program, shape: Shape, side: int, down: bool, kind: str
+) -> None:
+    typed = replace(shape, type=kind)
+    k, outer = (shape.rows, shape.columns) if down else (shape.columns, shape.rows)
+    pairing = exact.Pairing.draw(k, Random(k))
+    sizes = (typed.length, typed.columns, *typed.groups)
+    flags = (str(int(typed.side_by_side)), str(int(down)))
+    step = launch(
+        FACTORS[kind, side],
+        0,
+        *("c", GUARD, *sizes, *flags, typed.rows),
+        *(*astuple(pairing), 11),
+    )
+    bits = execute(program, [step], NOTHING, NOTHING, memory(typed))
+    problem = Problem(outer, outer, k, batch=shape.batch)
+    factors = (exact.right if side else exact.left)(problem, 11, pairing)
+    matrices = factors.reshape(shape.batch, outer, k)
+    for matrix, values in enumerate(matrices):
+        wanted = stored(np.ascontiguousarray(values.T if down else values), kind)
+        for row, line in enumerate(wanted.view(BITS[kind])):
+            start = GUARD + matrix * shape.stride + row * shape.leading_dimension
+            np.testing.assert_array_equal(bits[start : start + shape.columns], line)
+    assert not bits[~elements(typed)].any()
+
+
+def exact_verdict(
+    program: Program,
+    problem: Problem,
+    beta: float = -1.0,
+    *,
+    damage: Callable[[NDArray[np.float64]], None] = lambda _: None,
+    special: exact.Special | None = None,
+    any_special: bool = False,
+) -> Matrix:
+    """What `compare_exact` finds in a C that NumPy computed and `damage` changed."""
+    m, n, batch = problem.m, problem.n, problem.batch
+    draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)))
+    left = exact.left(problem, draw.a, draw.pairing).astype(np.float64).reshape(batch, m, -1)
+    right = exact.right(problem, draw.b, draw.pairing).astype(np.float64).reshape(batch, n, -1)
+    if special and special.row is not None:
+        left[0, special.row, draw.pairing.first] = special.value
+    if special and special.column is not None:
+        right[0, special.column, draw.pairing.first] = special.value
+    before = exact.raised(draw.c, np.arange(batch * m * n)).astype(np.float64)
+    bias = exact.even(draw.bias, np.arange(n))
+    with np.errstate(invalid="ignore"):
+        c = product(
+            problem,
+            left,
+            right.swapaxes(1, 2),
+            np.sign(beta) * before.reshape(batch, m, n),
+            bias,
+            alpha=2.0,
+            beta=beta,
+        )
+    damage(c)
+    spot = special or exact.Special(0.0)
+    row, column = (-1 if at is None else at for at in (spot.row, spot.column))
+    step = launch(
+        exact_comparison(problem),
+        REDUCTION_SHARED,
+        *("a", n, m * n, str(m), str(n), str(batch), str(batch), str(batch)),
+        *(2.0, beta, draw.a, draw.b, draw.c, draw.bias),
+        *(draw.pairing.first, draw.pairing.terms, row, column),
+        *(spot.value, str(int(any_special)), exact.tolerance(problem, special), "c"),
+    )
+    with np.errstate(over="ignore"):
+        short = stored(c.astype(np.float32), problem.output_type)
+    result: Matrix = execute(program, [step], short, NOTHING, doubles(4)).view(np.float64)
+    return result
+
+
+EXACT = (
+    *(Problem(13, 11, 40, epilogue=name) for name in EPILOGUES),
+    *(Problem(13, 11, 40, kind, epilogue="bias_relu") for kind in TYPES[1:]),
+    Problem(7, 5, 33, batch=3),
+    *(Problem(7, 5, k) for k in (1, 2, 3, 4, 5)),
+)
+
+
+@pytest.mark.parametrize("problem", EXACT, ids=str)
+@pytest.mark.parametrize("beta", [-1.0, 1.0])
+def test_exact_product_is_right_bit_for_bit(
+    program: Program, problem: Problem, beta: float
+) -> None:
+    assert exact_verdict(program, problem, beta)[1] == 0
+
+
+@pytest.mark.parametrize("problem", EXACT, ids=str)
+def test_one_missing_term_is_seen(program: Program, problem: Problem) -> None:
+    def drop(c: NDArray[np.float64]) -> None:
+        c.reshape(-1)[-1] -= 2  # alpha times the smallest product
+
+    assert exact_verdict(program, problem, damage=drop)[1] == 1
+
+
+@pytest.mark.parametrize("problem", EXACT, ids=str)
+def test_zeros_are_wrong_everywhere(program: Program, problem: Problem) -> None:
+    def clear(c: NDArray[np.float64]) -> None:
+        c[:] = 0
+
+    wrong = exact_verdict(program, problem, damage=clear)[1]
+    assert wrong == problem.batch * problem.m * problem.n
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**-130])
+@pytest.mark.parametrize("where", ["row", "column"])
+def test_special_value_reaches_its_row_or_column(
+    program: Program, value: float, where: str
+) -> None:
+    special = exact.Special(value, **{where: 4})
+    problem = Problem(13, 11, 40, batch=2)
+    assert exact_verdict(program, problem, special=special)[1] == 0
+    if value != value:
+        elsewhere = exact.Special(value, **{where: 5})
+
+        def spread(c: NDArray[np.float64]) -> None:
+            c[1, 0, 0] = np.nan
+
+        assert exact_verdict(program, problem, special=elsewhere, damage=spread)[1] == 1
+
+
+def test_nan_for_an_infinity_is_wrong_unless_allowed(program: Program) -> None:
+    def lose(c: NDArray[np.float64]) -> None:
+        c[~np.isfinite(c)] = np.nan
+
+    special = exact.Special(np.inf, row=3)
+    problem = Problem(13, 11, 40)
+    wrong = [
+        exact_verdict(program, problem, special=special, damage=lose, any_special=allowed)[1]
+        for allowed in (False, True)
+    ]
+    assert wrong == [11, 0]
+
+
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 @pytest.mark.parametrize("kind", TYPES)
 def test_verification_kernels_compile(arch: str, kind: str) -> None:
     problem = Problem(1, 1, 1, kind, epilogue="bias_gelu")
-    kernels = (FILL[kind], CHECK[kind], reference(problem), comparison(problem))
+    kernels = (
+        *(FILL[kind], CHECK[kind], reference(problem), comparison(problem)),
+        *(FACTORS[kind, 0], FACTORS[kind, 1], exact_comparison(problem)),
+    )
     programs = [compiler.compile(kernel, arch, cache=None) for kernel in kernels]
     assert {type(program) for program in programs} == {compiler.Program}

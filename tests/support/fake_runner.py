@@ -42,10 +42,12 @@ class FakeRunner:
         bests: the `best_us` of each of them.
         objectives: the objective of each of them.
         rematched: configurations in the order of `rematch`.
+        examined: configurations in the order of `examine`.
 
     Args:
         outcome: the outcome of `measure` for a configuration.
         again: the outcome of `rematch`; by default the same.
+        examination: the outcome of `examine`, if a failure; by default as `again`.
         recorded: the only configurations that can be measured; None for any.
         evidence: the evidence of the times.
         device: the device.
@@ -56,12 +58,14 @@ class FakeRunner:
         outcome: Outcome = by_width,
         *,
         again: Outcome | None = None,
+        examination: Outcome | None = None,
         recorded: Sequence[Config] | None = None,
         evidence: Evidence = "measured",
         device: Device = H100,
     ) -> None:
         self._outcome = outcome
         self._again = again or outcome
+        self._examination = examination or self._again
         self._recorded = recorded
         self._evidence: Evidence = evidence
         self._device = device
@@ -69,6 +73,7 @@ class FakeRunner:
         self.bests: list[float | None] = []
         self.objectives: list[Objective] = []
         self.rematched: list[Config] = []
+        self.examined: list[Config] = []
 
     @property
     def device(self) -> Device:
@@ -95,6 +100,11 @@ class FakeRunner:
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
         self.rematched += [candidate.config for candidate in candidates]
         return [self._again(candidate.config) for candidate in candidates]
+
+    def examine(self, candidate: Candidate) -> Failure | None:
+        self.examined.append(candidate.config)
+        outcome = self._examination(candidate.config)
+        return outcome if isinstance(outcome, Failure) else None
 
     def baseline(self) -> Measurement | None:
         return Measurement(90.0)

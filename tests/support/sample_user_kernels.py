@@ -104,6 +104,10 @@ class KernelRunner:
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:
         return [self._outcome(candidate.config) for candidate in candidates]
 
+    def examine(self, candidate: Candidate) -> Failure | None:
+        del candidate
+        return None
+
     def baseline(self) -> None:
         return None
 

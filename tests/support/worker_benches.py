@@ -92,6 +92,10 @@ class Fake:
         baseline = Measurement(20.0, samples=25) if with_baseline else None
         return [self.measure(candidate, None) for candidate in candidates], baseline
 
+    def examine(self, candidate: Candidate) -> object:
+        outcome = self.measure(candidate, None)
+        return None if isinstance(outcome, Measurement) else outcome
+
     def compare(
         self, candidates: Sequence[Candidate], baselines: Sequence[str]
     ) -> dict[str, object]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
 from autotune import settings
+from autotune.errors import RunnerError
+from autotune.families.plan import Alignment
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_baseline import open_baseline
-from autotune.gpu.verify import LIBRARY, Verdict, Verifier
+from autotune.gpu.verify import LIBRARY, THOROUGH, Verdict, Verifier
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
@@ -21,6 +24,15 @@ from autotune.verification.accuracy import inaccuracy
 
 BASELINE = "vendor"
 """The vendor baseline's name in a comparison."""
+
+LEADER = (4, 50), 20_000.0
+"""Fewest and most launches of a leader that have to agree, and the microseconds that decide."""
+
+GAP = 3
+"""Gap between rows of a winner's operands, in vectors of the widest kind that their rows allow."""
+
+WINNER = (50, 800), 300_000.0
+"""The same of the winner. 800 launches find 99.97 % of races that are lost once in a hundred."""
 
 
 def open_bench(problem: Problem, index: int) -> PendingBench:
@@ -86,18 +98,29 @@ class GemmBench(BaseBench):
     def measure(
         self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """Verifies, then times; few samples if clearly slower than `best_us`, by the objective."""
+        """Verifies, times, and looks at C once more.
+
+        Takes few samples if clearly slower than `best_us`, by the objective.
+        """
         ready = self._prepared(candidate, None)
         if isinstance(ready, Failure):
             return ready
-        return self._guarded(lambda: self._timed(ready, best_us, objective))
+
+        def timed() -> Measurement | Failure:
+            measurement = self._timed(ready, best_us, objective)
+            return self._verifier.recheck() or measurement
+
+        return self._guarded(timed)
 
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
-        """Verifies all candidates, then times them interleaved, on request with the baseline."""
+        """Verifies all candidates, then times them interleaved, on request with the baseline.
+
+        Verified are also many launches of each, which have to agree bit for bit.
+        """
         self._begin(candidates)
         baseline = self._verified_baseline() if with_baseline else None
         error = baseline[1].relative if baseline else None
-        ready = [self._prepared(candidate, error) for candidate in candidates]
+        ready = [self._prepared(candidate, error, LEADER) for candidate in candidates]
         outcomes = self._interleaved([*ready, *([baseline] if baseline else [])])
         timed = outcomes.pop() if baseline else None
         return outcomes, timed if isinstance(timed, Measurement) else None
@@ -121,6 +144,17 @@ class GemmBench(BaseBench):
         ready |= {name: self._verified(run) for name, run in runs}
         return dict(zip(ready, self._interleaved(list(ready.values())), strict=True))
 
+    def examine(self, candidate: Candidate) -> Failure | None:
+        """Verifies a winner: operands with gaps, special values, hundreds of launches.
+
+        The gaps keep the alignment of the operands. Without memory for them, there are none.
+        """
+
+        ready = self._prepared(candidate, None, WINNER)
+        if isinstance(ready, Failure):
+            return ready
+        return self._guarded(lambda: self._thorough(candidate))
+
     def baseline(self) -> Measurement | None:
         """The vendor baseline's time; None if neither PyTorch nor CuPy can compute the problem."""
         ready = self._verified_baseline()
@@ -139,17 +173,41 @@ class GemmBench(BaseBench):
         )
         self._verifier.refresh()
 
-    def _prepared(self, candidate: Candidate, baseline_error: float | None) -> Ready | Failure:
+    def _prepared(
+        self,
+        candidate: Candidate,
+        baseline_error: float | None,
+        repeats: tuple[tuple[int, int], float] | None = None,
+    ) -> Ready | Failure:
+        """A verified run, if asked for by many launches too: `LEADER` or `WINNER`."""
+
         def prepared() -> Ready | Failure:
             self.operands.reserve(candidate.plan.workspace, candidate.plan.counters)
             bound = self._session.bind(candidate)
             verdict = self._verifier.verify(bound)
             if isinstance(verdict, Failure):
                 return verdict
-            inaccurate = inaccuracy(self.operands.problem, verdict.relative, baseline_error)
-            return inaccurate or (bound(self.operands.values(1.0, 0.0)), verdict)
+            failure = inaccuracy(self.operands.problem, verdict.relative, baseline_error)
+            if repeats and not failure:
+                failure = self._verifier.repeat(bound, _launches(*repeats, verdict.time_us))
+            return failure or (bound(self.operands.values(1.0, 0.0)), verdict)
 
         return self._guarded(prepared)
+
+    def _thorough(self, candidate: Candidate) -> Failure | None:
+        """Verifies on operands with gaps, for as long as these exist."""
+        problem, plan = self.operands.problem, candidate.plan
+        widths = astuple(Alignment.dense(problem))
+        dense = problem.leading_dimensions
+        gapped = [ld + GAP * width for ld, width in zip(dense, widths, strict=True)]
+        try:
+            operands = Operands(self._session, problem, (gapped[0], gapped[1], gapped[2]))
+            operands.reserve(plan.workspace, plan.counters)
+            verifier = Verifier(self._session, operands, self._cache)
+        except (RunnerError, self._session.cuda.MemoryError):
+            verifier = self._verifier
+        verdict = verifier.verify(self._session.bind(candidate), THOROUGH)
+        return verdict if isinstance(verdict, Failure) else None
 
     def _verified(self, run: Run) -> Ready | Failure:
         verdict = self._guarded(lambda: self._verifier.verify(lambda _: run, LIBRARY))
@@ -163,3 +221,9 @@ class GemmBench(BaseBench):
         """Measurements of the verified runs, timed interleaved; failures as they are."""
         self.operands.clear_counters()
         return super()._interleaved(entries)
+
+
+def _launches(limits: tuple[int, int], device_us: float, each_us: float) -> int:
+    """An even number of launches of `each_us` that take `device_us`, within the limits."""
+    low, high = limits
+    return max(low, min(high, 2 * int(device_us / each_us / 2)))

@@ -56,6 +56,11 @@ class KernelBench(BaseBench):
         del with_baseline
         return self._interleaved([self._prepared(candidate) for candidate in candidates]), None
 
+    def examine(self, candidate: Candidate) -> Failure | None:
+        """Verifies a winner once more, after it was timed beside others."""
+        ready = self._prepared(candidate)
+        return ready if isinstance(ready, Failure) else None
+
     def baseline(self) -> Measurement | None:
         """None: no library has this kernel."""
         return None

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.gpu.benches import base
 from autotune.gpu.benches import gemm as module
-from autotune.gpu.benches.gemm import BASELINE, GemmBench
+from autotune.gpu.benches.gemm import BASELINE, LEADER, WINNER, GemmBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, WarmRun
-from autotune.gpu.verify import Verdict
+from autotune.gpu.verify import KERNEL, THOROUGH, Requirements, Verdict
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
 
@@ -42,7 +43,8 @@ class FakeSession:
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
-        self.cuda = SimpleNamespace(Error=Error)
+        self.full = False
+        self.cuda = SimpleNamespace(Error=Error, MemoryError=MemoryError)
 
     def bind(self, candidate: Candidate) -> Callable[[Any], Run]:
         values = candidate.config.values
@@ -56,8 +58,19 @@ class FakeSession:
 
 
 class FakeOperands:
-    def __init__(self, session: FakeSession, problem: Problem, *_: object) -> None:
+    def __init__(
+        self,
+        session: FakeSession,
+        problem: Problem,
+        leading_dimensions: tuple[int, int, int] | None = None,
+        strides: object = None,
+    ) -> None:
+        assert strides is None
         self.problem, self._log = problem, session.log
+        if leading_dimensions:
+            if session.full:
+                raise RunnerError("no memory")
+            session.log.append(f"gaps {leading_dimensions}")
 
     def reserve(self, workspace: int, counters: int) -> None:
         self._log.append(f"reserve {workspace} {counters}")
@@ -76,13 +89,27 @@ class FakeVerifier:
     def refresh(self) -> None:
         self._log.append("refresh")
 
-    def verify(self, bound: Callable[[Any], Run], *_: object) -> Verdict | Failure:
+    def verify(
+        self, bound: Callable[[Any], Run], requirements: Requirements = KERNEL
+    ) -> Verdict | Failure:
         run = bound(None)
         assert isinstance(run, Named)
-        self._log.append(f"verify {run.name}")
-        if run.name == "wrong":
+        how = " thoroughly" if requirements is THOROUGH else ""
+        self._log.append(f"verify {run.name}{how}")
+        if run.name == "wrong" or (how and run.name == "gapless"):
             return Failure("verify", "wrong result")
+        self._name = run.name
         return Verdict(1e-5, 1e-3, run.error, run.time_us)
+
+    def repeat(self, bound: Callable[[Any], Run], launches: int) -> Failure | None:
+        run = bound(None)
+        assert isinstance(run, Named)
+        self._log.append(f"repeat {run.name} {launches}")
+        return Failure("verify", "not always the same") if run.name == "racing" else None
+
+    def recheck(self) -> Failure | None:
+        self._log.append("recheck")
+        return Failure("verify", "wrong after timing") if self._name == "tired" else None
 
 
 class FakeTimer:
@@ -139,7 +166,11 @@ def test_refused_launch_is_a_failure(bench: GemmBench) -> None:
 
 def test_timer_gets_the_objective(bench: GemmBench, log: list[str]) -> None:
     bench.measure(candidate("right"), None, "cold")
-    assert log[-1] == "time right cold"
+    assert log[-2:] == ["time right cold", "recheck"]
+
+
+def test_wrong_c_after_timing_is_a_failure(bench: GemmBench) -> None:
+    assert bench.measure(candidate("tired"), None) == Failure("verify", "wrong after timing")
 
 
 def test_measure_does_not_judge_accuracy(bench: GemmBench) -> None:
@@ -160,6 +191,44 @@ def test_rematch_draws_operands_and_reserves_the_largest(bench: GemmBench, log: 
 def test_counters_are_cleared_before_interleaved_timing(bench: GemmBench, log: list[str]) -> None:
     bench.rematch([candidate("a", counters=1), candidate("b", counters=9)], with_baseline=False)
     assert log[-2:] == ["clear counters", "interleave 2"]
+
+
+def test_leaders_are_launched_many_times(bench: GemmBench, log: list[str]) -> None:
+    outcomes, _ = bench.rematch([candidate("right"), candidate("racing")], with_baseline=False)
+    assert [type(outcome) for outcome in outcomes] == [Measurement, Failure]
+    assert [line for line in log if "repeat" in line] == ["repeat right 50", "repeat racing 50"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "each_us", "launches"),
+    [(LEADER, 100.0, 50), (LEADER, 1000.0, 20), (LEADER, 1e5, 4), (WINNER, 1.0, 800)],
+)
+def test_launches_shrink_with_the_kernels_time(
+    limits: tuple[tuple[int, int], float], each_us: float, launches: int
+) -> None:
+    assert module._launches(*limits, each_us) == launches
+
+
+def test_winner_is_examined_with_gaps(bench: GemmBench, log: list[str]) -> None:
+    assert bench.examine(candidate("right")) is None
+    assert log == [
+        *("reserve 0 0", "verify right", "repeat right 800"),
+        *("gaps (76, 76, 76)", "reserve 0 0", "verify right thoroughly"),
+    ]
+
+
+def test_winner_is_examined_without_gaps_if_memory_is_short(
+    bench: GemmBench, log: list[str]
+) -> None:
+    session: Any = bench._session
+    session.full = True
+    assert bench.examine(candidate("right")) is None
+    assert log[-1] == "verify right thoroughly"
+
+
+@pytest.mark.parametrize("act", ["wrong", "racing", "gapless", "refused"])
+def test_bad_winner_is_a_failure(bench: GemmBench, act: str) -> None:
+    assert isinstance(bench.examine(candidate(act)), Failure)
 
 
 def test_rematch_judges_by_the_baselines_current_error(bench: GemmBench) -> None:

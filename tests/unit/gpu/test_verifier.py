@@ -14,15 +14,19 @@ from autotune import settings
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu import verify_kernels
+from autotune.gpu.judgement import ERRORS, READ, WRITTEN
 from autotune.gpu.operands import GUARD, Operands
 from autotune.gpu.session import Run
-from autotune.gpu.verify import KERNEL, LIBRARY, READ, RUN_RESULTS, WRITTEN, Verdict, Verifier
-from autotune.gpu.verify_kernels import MEMSET_LIMIT, NORMAL, POISON
+from autotune.gpu.verify import KERNEL, LIBRARY, THOROUGH, Verdict, Verifier
+from autotune.gpu.verify_kernels import LOWERED, MEMSET_LIMIT, NORMAL, POISON, RAISED
 from autotune.problem import Problem
 from autotune.runners.base import Failure
 
 PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
+EXACT = [0.0] * (len(WRITTEN) + ERRORS)
 FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]
+SECOND = len(EXACT)
+"""Where the findings of the second run of a kernel begin."""
 
 # Positions of arguments of `fill` and `check`.
 MEMORY, CONTENT, SEED = 0, 7, 8
@@ -36,11 +40,11 @@ class Bench:
         self.session = session
         self.operands = Operands(session, problem)
         self.verifier = Verifier(session, self.operands, cache=None)
-        self.results = np.array([*FINE, *FINE, *[0.0] * len(READ)])
+        self.results = np.array([*EXACT, *FINE, *[0.0] * len(READ)])
         self.seen: list[tuple[int | float, int | float]] = []
 
     def _fill(self, array: NDArray[np.float64]) -> None:
-        array[:] = self.results
+        array[: len(self.results)] = self.results
 
     def bound(self, values: Values) -> Run:
         def run() -> None:
@@ -67,7 +71,8 @@ class Bench:
             if launch.kernel == "run":
                 steps.append("run")
             elif launch.kernel == "fill" and launch.arguments[MEMORY] in starts:
-                content = "normal" if launch.arguments[CONTENT] == NORMAL else "poison"
+                contents = {NORMAL: "normal", RAISED: "raised", LOWERED: "lowered"}
+                content = contents.get(int(launch.arguments[CONTENT]), "poison")
                 steps.append(f"{content} {starts[int(launch.arguments[MEMORY])]}")
             elif launch.kernel.startswith("memset") and launch.arguments[0] in starts:
                 name = starts[int(launch.arguments[0])]
@@ -94,10 +99,10 @@ def bench() -> Bench:
 
 
 def test_verdict_is_of_the_unscaled_run(bench: Bench) -> None:
-    bench.results[RUN_RESULTS : 2 * RUN_RESULTS] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
+    bench.results[SECOND:][: len(FINE)] = [*[0.0] * len(WRITTEN), 2e-6, 0.0, 9e-12, 4.0]
     verdict = bench.verify()
     assert (bench.seen, verdict.error, verdict.relative, verdict.time_us) == (
-        [(0.75, -0.5), (1.0, 0.0)],
+        [(2.0, -1.0), (1.0, 0.0)],
         2e-6,
         pytest.approx(1.5e-6),
         pytest.approx(7.0),
@@ -126,14 +131,103 @@ def test_each_run_starts_with_fresh_poison_and_zeros(bench: Bench) -> None:
     bench.operands.reserve(64, 5)
     bench.verify()
     bench.verify()
-    first = ["normal C", "poison workspace", "poison counters", "zero counters", "run"]
-    assert bench.resets() == [*first, "poison C", "poison workspace", "zero counters", "run"]
+    scratch = ["poison workspace", "poison counters", "zero counters", "run"]
+    assert bench.resets() == ["lowered C", *scratch, "poison C", *scratch]
 
 
-def test_empty_buffers_get_their_guards_once(bench: Bench) -> None:
+def test_counters_of_no_length_are_not_zeroed(bench: Bench) -> None:
     bench.verify()
-    first = ["normal C", "poison workspace", "poison counters", "run"]
-    assert bench.resets() == [*first, "poison C", "run"]
+    assert "zero counters" not in bench.resets()
+
+
+def test_thorough_verification_scales_and_adds(bench: Bench) -> None:
+    bench.results = np.array([*EXACT * 5, *FINE * 3, *[0.0] * len(READ)])
+    assert isinstance(bench.verifier.verify(bench.bound, THOROUGH), Verdict)
+    assert bench.seen == [(2.0, 1.0)] * 5 + [(0.75, -0.5), (0.0, 1.0), (1.0, 0.0)]
+
+
+def test_special_values_are_of_the_first_matrices(bench: Bench) -> None:
+    bench.results = np.array([*EXACT * 5, *FINE * 3, *[0.0] * len(READ)])
+    bench.verifier.verify(bench.bound, THOROUGH)
+    operands = bench.operands
+    ends = {m.address: m.address + 4 * m.rows * m.columns for m in (operands.a, operands.b)}
+    stored = [
+        launch.arguments[1]
+        for launch in bench.session.log
+        for start, end in ends.items()
+        if launch.kernel == "memset 32" and start <= int(launch.arguments[0]) < end
+    ]
+    assert stored == [0x7F800000, 0x7FC00000, 0x00080000, 0x80080000]
+
+
+def test_normal_numbers_return_after_the_integers(bench: Bench) -> None:
+    bench.verify()
+    kernels = [launch.kernel for launch in bench.session.log]
+    last = max(i for i, name in enumerate(kernels) if name == "fill_exact")
+    refilled = [
+        launch
+        for launch in bench.session.log[last:]
+        if launch.kernel == "fill" and launch.arguments[CONTENT] == NORMAL
+    ]
+    assert [launch.arguments[-1] for launch in refilled] == [0, 0, 0]  # guards stay
+    checks = {launch.arguments[SEED] for launch in bench.launched("check")[-3:]}
+    assert {launch.arguments[SEED] for launch in refilled} == checks
+
+
+def test_each_exact_product_is_drawn_anew(bench: Bench) -> None:
+    seeds = set()
+    for _ in range(4):
+        bench.verify()
+        seeds |= {launch.arguments[-1] for launch in bench.launched("fill_exact")}
+    assert len(seeds) == 8
+
+
+def test_repeated_launches_cancel_out(bench: Bench) -> None:
+    bench.results = np.zeros(len(WRITTEN))
+    assert bench.verifier.repeat(bench.bound, 6) is None
+    assert bench.seen == [(1.0, 1.0), (-1.0, 1.0)] * 3
+    (final,) = (
+        launch
+        for launch in bench.launched("check")
+        if launch.arguments[MEMORY] == int(bench.operands.c.allocation)
+    )
+    (before,) = (
+        launch
+        for launch in bench.launched("fill")
+        if launch.arguments[MEMORY] == int(bench.operands.c.allocation)
+    )
+    assert final.arguments[CONTENT : SEED + 1] == before.arguments[CONTENT : SEED + 1]
+    assert final.arguments[CONTENT] == RAISED
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (0, "3 elements in or around C differ after 6 launches that cancel out"),
+        (1, "stray writes: changed 3 elements around the workspace in 6 launches"),
+    ],
+)
+def test_launches_that_differ_are_a_failure(bench: Bench, place: int, reason: str) -> None:
+    bench.results = np.zeros(len(WRITTEN))
+    bench.results[place] = 3
+    outcome = bench.verifier.repeat(bench.bound, 6)
+    assert isinstance(outcome, Failure)
+    assert reason in outcome.reason
+
+
+def test_recheck_compares_c_without_a_run(bench: Bench) -> None:
+    bench.verify()
+    bench.seen.clear()
+    bench.results = np.array(FINE)
+    assert (bench.verifier.recheck(), bench.seen) == (None, [])
+
+
+def test_recheck_failure_says_when(bench: Bench) -> None:
+    bench.verify()
+    bench.results = np.array([0, 0, 0, 0.5, 1, 0.25, 1])
+    outcome = bench.verifier.recheck()
+    assert isinstance(outcome, Failure)
+    assert outcome.reason.startswith("wrong result after timing: largest error 0.5")
 
 
 @pytest.mark.parametrize("output", ["same", "f32"])
@@ -158,14 +252,14 @@ def test_buffers_beyond_a_memset_are_poisoned_by_a_kernel(
     assert bench.resets().count("poison C") == 1
 
 
-def test_verification_takes_twelve_launches_and_one_copy(bench: Bench) -> None:
+def test_verification_takes_19_launches_and_one_copy(bench: Bench) -> None:
     bench.verify()
     bench.session.copies = bench.session.synchronisations = 0
     bench.verify()
     kernels = [launch.kernel for launch in bench.session.log]
-    counts = {name: kernels.count(name) for name in ("fill", "check", "compare", "reference")}
-    assert counts == {"fill": 1, "check": 9, "compare": 2, "reference": 0}
-    assert sum(name.startswith("memset") for name in kernels) == 4
+    names = ("fill", "fill_exact", "check", "compare", "compare_exact", "reference")
+    assert [kernels.count(name) for name in names] == [5, 2, 9, 1, 1, 0]
+    assert sum(name.startswith("memset") for name in kernels) == 6
     assert (bench.session.copies, bench.session.synchronisations) == (1, 1)
 
 
@@ -185,7 +279,8 @@ def test_each_verification_draws_a_new_c(bench: Bench) -> None:
     for _ in range(4):
         bench.verify()
         seeds |= {launch.arguments[-4] for launch in bench.launched("compare")}
-    assert len(seeds) == 4
+        seeds |= {launch.arguments[12] for launch in bench.launched("compare_exact")}
+    assert len(seeds) == 8
 
 
 def test_every_buffer_is_checked(bench: Bench) -> None:
@@ -199,7 +294,8 @@ def test_every_buffer_is_checked(bench: Bench) -> None:
 
 def test_each_check_has_its_own_result(bench: Bench) -> None:
     bench.verify()
-    launches = (*bench.launched("check"), *bench.launched("compare"))
+    compared = (*bench.launched("compare"), *bench.launched("compare_exact"))
+    launches = (*bench.launched("check"), *compared)
     places = [launch.arguments[-1] for launch in launches]
     assert len(set(places)) == len(places)
 
@@ -213,16 +309,18 @@ def test_reference_grid_has_a_layer_for_each_matrix(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "reason"),
     [
-        (0, 3, "stray writes: changed 3 elements around C (alpha=0.75, beta=-0.5)"),
-        (1, 1, "stray writes: changed 1 elements around the workspace (alpha=0.75, beta=-0.5)"),
+        (0, 3, "stray writes: changed 3 elements around C (alpha=2, beta=-1)"),
+        (1, 1, "stray writes: changed 1 elements around the workspace (alpha=2, beta=-1)"),
         (
-            RUN_RESULTS + 2,
+            SECOND + 2,
             2,
             "stray writes: changed 2 elements in or around the counters, which stay zero "
             "(alpha=1, beta=0)",
         ),
-        (3, 0.5, "wrong result: largest error 0.5, tolerance "),
-        (RUN_RESULTS + 3, np.nan, "wrong result: largest error nan, tolerance "),
+        (3, 0.5, "wrong result for small integers: largest error 0.5, tolerance "),
+        (4, 1, "wrong result for small integers: largest error 0, tolerance "),
+        (SECOND + 3, 0.5, "wrong result: largest error 0.5, tolerance "),
+        (SECOND + 3, np.nan, "wrong result: largest error nan, tolerance "),
         (-3, 1, "stray writes: changed 1 elements in or around A"),
         (-1, 4, "stray writes: changed 4 elements in or around the bias"),
     ],
@@ -261,16 +359,18 @@ def test_refused_launch_renews_operands(bench: Bench) -> None:
 
 
 def test_library_is_run_without_reading_c(bench: Bench) -> None:
+    bench.results[: len(FINE)] = FINE
     bench.verifier.verify(bench.bound, LIBRARY)
     assert bench.seen == [(1.0, 0.0)] * 2
 
 
 def test_library_may_round_more_often_than_a_kernel() -> None:
     bench = Bench(Problem(30, 20, 10, "bf16"))
-    bench.results[RUN_RESULTS + 3] = bench.results[3] = 0.5
-    outcomes = [
-        bench.verifier.verify(bench.bound, requirements) for requirements in (KERNEL, LIBRARY)
-    ]
+    coarse = [0.0, 0.0, 0.0, 0.5, 0.0, 1e-6, 1.0]
+    outcomes = []
+    for requirements, first in ((KERNEL, EXACT), (LIBRARY, coarse)):
+        bench.results = np.array([*first, *coarse, *[0.0] * len(READ)])
+        outcomes.append(bench.verifier.verify(bench.bound, requirements))
     assert [type(outcome) for outcome in outcomes] == [Failure, Verdict]
 
 
@@ -296,7 +396,7 @@ def test_each_buffer_is_checked_in_its_type(
             launches = bench.launched(kernel)
             templates = {run.template for run in launches if run.arguments[MEMORY] == place}
             assert templates == {(kind,)}
-    (reference,), (compare, _) = bench.launched("reference"), bench.launched("compare")
+    (reference,), (compare,) = bench.launched("reference"), bench.launched("compare")
     assert (reference.template[0], compare.template[0]) == (operand, output)
     assert compare.arguments[-3] == roundoff
 

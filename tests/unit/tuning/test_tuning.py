@@ -168,6 +168,39 @@ def test_leader_failing_in_the_rematch_is_not_recorded(store: Store) -> None:
     assert record.best.config == tiled(23, specialized=1)
 
 
+def failing_winner(config: Config) -> Measurement | Failure:
+    """The examination of a kernel that is right as long as nobody looks twice."""
+    return Failure("verify", "a race") if config == tiled(23, specialized=0) else by_width(config)
+
+
+def test_winner_that_fails_its_examination_is_not_recorded(store: Store) -> None:
+    runner = FakeRunner(examination=failing_winner)
+    record = tune_with(runner, store)
+    assert runner.examined == [tiled(23, specialized=0), tiled(23, specialized=1)]
+    assert record.best.config == tiled(23, specialized=1)
+    assert tiled(23, specialized=0) not in {entry.config for entry in record.entries}
+
+
+def test_failed_winner_is_not_measured_again(store: Store) -> None:
+    tune_with(FakeRunner(examination=failing_winner), store)
+    second = FakeRunner()
+    tune_with(second, store, Options(trials=400))
+    assert tiled(23, specialized=0) not in {*second.measured, *second.rematched}
+
+
+def test_failed_winner_leaves_an_earlier_record(store: Store, tmp_path: Path) -> None:
+    tune_with(FakeRunner(), store, Options(storage=str(tmp_path / "first")))
+    later = Options(storage=str(tmp_path / "second"))
+    record = tune_with(FakeRunner(examination=failing_winner), store, later)
+    assert tiled(23, specialized=0) not in {entry.config for entry in record.entries}
+
+
+def test_error_names_why_every_winner_failed(store: Store) -> None:
+    runner = FakeRunner(examination=crash)
+    with pytest.raises(AutotuneError, match=r"crash 10; .*illegal access"):
+        tune_with(runner, store, Options(trials=12))
+
+
 def test_interrupt_records_what_was_measured(store: Store) -> None:
     runner = failing_after(9, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):

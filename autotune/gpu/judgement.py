@@ -1,0 +1,76 @@
+"""Judgement of what verification found: stray writes and wrong elements become failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.problem import Problem
+from autotune.runners.base import Failure
+from autotune.verification.exact import Special
+
+WRITTEN = ("around C", "around the workspace", "in or around the counters, which stay zero")
+READ = ("in or around A", "in or around B", "in or around the bias")
+ERRORS = 4
+"""Figures of `compare`: largest error, wrong elements, sums of squares of errors and of values."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A verified run.
+
+    Attributes:
+        run: alpha, beta and special values, for a reason.
+        place: index of its findings: the counts of `WRITTEN`, then `ERRORS` figures.
+        tolerance: the largest error allowed.
+        exact: whether it was of small integers.
+    """
+
+    run: str
+    place: int
+    tolerance: float
+    exact: bool = False
+
+
+def first_failure(
+    problem: Problem, checks: Sequence[Check], found: Sequence[float], when: str = ""
+) -> Failure | None:
+    """The failure of the first run that is not right; `when` says when it was, such as ` later`."""
+    for check in checks:
+        counts = found[check.place :]
+        if failure := stray_writes(counts, WRITTEN, f"{when} {check.run}"):
+            return failure
+        error, wrong = counts[len(WRITTEN) :][:2]
+        if error <= check.tolerance and not wrong:
+            continue
+        integers = " for small integers" if check.exact else ""
+        return Failure(
+            "verify",
+            f"wrong result{integers}{when}: largest error {error:.3g}, tolerance "
+            f"{check.tolerance:.3g}, exceeded by {wrong:.0f} of "
+            f"{problem.batch * problem.m * problem.n} elements {check.run}",
+        )
+    return None
+
+
+def described(scaling: tuple[float, float], special: Special | None = None) -> str:
+    """The text of a run for a reason: alpha, beta and the special value."""
+    text = "alpha={:g}, beta={:g}".format(*scaling)
+    if special is None:
+        return f"({text})"
+    where = (
+        f"row {special.row} of A" if special.row is not None else f"column {special.column} of B"
+    )
+    return f"({text}, {special.value:.3g} in {where})"
+
+
+def stray_writes(counts: Sequence[float], places: Sequence[str], when: str = "") -> Failure | None:
+    """The failure that names every place with changed elements; None if there is none."""
+    changed = [
+        f"{count:.0f} elements {place}"
+        for count, place in zip(counts, places, strict=False)
+        if count
+    ]
+    if not changed:
+        return None
+    return Failure("verify", f"stray writes: changed {' and '.join(changed)}{when}")

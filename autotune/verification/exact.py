@@ -1,0 +1,180 @@
+"""Operands of small integers whose product every correct kernel computes bit for bit.
+
+A tolerance hides one missing term among thousands. Here most places of K have a partner with the
+same column of A and the negative row of B, so that their products cancel. C is the sum over the
+three or four other places, whatever K is: an odd number between -13 and 13. All sums on the way
+are integers that fp32 holds exactly, in any order, so nothing is rounded, and a term that is
+missing or wrong changes C by a whole number. Partners lie at a distance that is drawn anew for each
+product: no tile, split or chunk of K contains them all.
+
+`cuda_src/verify.cu` makes the same numbers on the device.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.problem import Problem
+
+ALPHA = 2.0
+"""A factor other than 1 that keeps integers exact."""
+
+ROUNDED = 2.0**-18
+"""Error allowed where the epilogue computes GELU, whose argument is 14 at least."""
+
+NEARLY = 0.25
+"""Error allowed beside a denormal number, which may be flushed to zero."""
+
+DENORMAL: Mapping[str, float] = {"f32": 2.0**-130, "f16": 2.0**-16, "bf16": 2.0**-130}
+"""A denormal number of each operand type."""
+
+_UNPAIRED = 3
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The places of K without a partner, and the order in which neighbours are partners.
+
+    Attributes:
+        first: the first place without a partner.
+        terms: how many places from there on have none.
+        paired: number of the other places, even.
+        factor: factor of the affine map that orders them, coprime to `paired`.
+        shift: its shift.
+    """
+
+    first: int
+    terms: int
+    paired: int
+    factor: int
+    shift: int
+
+    @classmethod
+    def draw(cls, k: int, random: Random) -> Pairing:
+        """A pairing of `k` places."""
+        terms = min(k, _UNPAIRED + (k - _UNPAIRED) % 2)
+        paired = k - terms
+        if not paired:
+            return cls(0, terms, 0, 1, 0)
+        factor = random.randrange(1, paired + 1, 2)
+        while math.gcd(factor, paired) > 1:
+            factor = random.randrange(1, paired + 1, 2)
+        return cls(random.randrange(paired + 1), terms, paired, factor, random.randrange(paired))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One exact product: the seeds of A, B, C and the bias, and the pairing of K."""
+
+    a: int
+    b: int
+    c: int
+    bias: int
+    pairing: Pairing
+
+    @classmethod
+    def of(cls, k: int) -> Draw:
+        """A draw that nobody can foresee, for `k` places."""
+        a, b, c, bias = (secrets.randbits(62) for _ in range(4))
+        return cls(a, b, c, bias, Pairing.draw(k, secrets.SystemRandom()))
+
+
+@dataclass(frozen=True)
+class Special:
+    """A value that one row of op(A), or one column of op(B), holds at one place of K.
+
+    Attributes:
+        value: an infinity, NaN or a denormal number.
+        row: the row of the first op(A), or None.
+        column: the column of the first op(B), or None.
+    """
+
+    value: float
+    row: int | None = None
+    column: int | None = None
+
+
+def left(problem: Problem, seed: int, pairing: Pairing) -> NDArray[np.float32]:
+    """The factors of op(A), (batch * m, k)."""
+    return _factors(problem.batch * problem.m, problem.k, seed, pairing, 0)
+
+
+def right(problem: Problem, seed: int, pairing: Pairing) -> NDArray[np.float32]:
+    """The factors of op(B), transposed: (batch * n, k)."""
+    return _factors(problem.batch * problem.n, problem.k, seed, pairing, 1)
+
+
+def raised(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The numbers 44, 48 and 52 that C holds before, by their places in memory."""
+    steps: NDArray[np.uint64] = _mixed(_stream(seed, indices)) % np.uint64(3)
+    return 44 + 4 * steps.astype(np.float32)
+
+
+def even(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
+    """The numbers -4, -2, 2 and 4 of the bias."""
+    bits = _mixed(_stream(seed, indices))
+    sizes = 2 * (1 + (bits >> np.uint64(1) & np.uint64(1))).astype(np.float32)
+    numbers: NDArray[np.float32] = np.where(bits & np.uint64(1), -sizes, sizes)
+    return numbers
+
+
+def specials(problem: Problem) -> tuple[Special, ...]:
+    """Values that must reach one row or column and leave all other elements exact."""
+    row, column = secrets.randbelow(problem.m), secrets.randbelow(problem.n)
+    denormal = DENORMAL[problem.operand_type]
+    return (
+        Special(math.inf, row=row),
+        Special(math.nan, column=column),
+        Special(denormal, row=row),
+        Special(-denormal, column=column),
+    )
+
+
+def tolerance(problem: Problem, special: Special | None = None) -> float:
+    """The largest error of an element: 0, unless the epilogue rounds or an operand is denormal.
+
+    A denormal number replaces a 1 or -1 and may count as 0: less than the 2 by which a missing term
+    changes C.
+    """
+    if special is not None:
+        return NEARLY
+    return ROUNDED if problem.epilogue.endswith("gelu") else 0.0
+
+
+def _factors(count: int, k: int, seed: int, pairing: Pairing, side: int) -> NDArray[np.float32]:
+    """Factors of A (side 0) or B (side 1) by row or column and place of K."""
+    places = np.arange(k)
+    terms = places - pairing.first
+    unpaired = (terms >= 0) & (terms < pairing.terms)
+    order = np.where(places < pairing.first, places, places - pairing.terms)
+    order = (order * pairing.factor + pairing.shift) % max(1, pairing.paired)
+    numbers = np.where(unpaired, terms, pairing.terms + order // 2)
+    rows = np.arange(count)[:, None]
+    bits = _mixed(_stream(seed, (rows << 32) + numbers[None, :]))
+    paired_sizes = 1 + (bits >> np.uint64(1) & np.uint64(7)).astype(np.int64)
+    few = 1 + (bits >> np.uint64(1) & np.uint64(1)).astype(np.int64) if side else 2
+    sizes = np.where(unpaired, np.where(terms == 0, 1, few), paired_sizes)
+    negative = (bits & np.uint64(1)).astype(bool) ^ (~unpaired & (side * (order & 1) == 1))
+    return np.where(negative, -sizes, sizes).astype(np.float32)
+
+
+def _stream(seed: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The states of SplitMix64 at `indices` of the stream `seed`."""
+    states: NDArray[np.uint64] = np.uint64(seed) + indices.astype(np.uint64) * _GOLDEN
+    return states
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64."""
+    bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = bits ^ bits >> np.uint64(31)
+    return mixed

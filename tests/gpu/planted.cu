@@ -1,0 +1,76 @@
+// C = alpha op(A) op(B) + beta C, one warp an element, right but for one planted fault (the order
+// is that of FAULTS in planted_kernels.py). The fault hits element (row, column), and there the
+// term at `place` of K. Types are 0 for fp32, 1 for fp16, 2 for bfloat16.
+template <int TYPE>
+struct Stored {
+    using Bits = unsigned short;
+};
+
+template <>
+struct Stored<0> {
+    using Bits = unsigned;
+};
+
+template <int TYPE>
+__device__ float load(const typename Stored<TYPE>::Bits* from) {
+    float value;
+    if constexpr (TYPE == 0)
+        value = __uint_as_float(*from);
+    else if constexpr (TYPE == 1)
+        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(*from));
+    else
+        value = __uint_as_float(static_cast<unsigned>(*from) << 16);
+    return value;
+}
+
+template <int TYPE>
+__device__ void store(typename Stored<TYPE>::Bits* to, float value) {
+    if constexpr (TYPE == 0)
+        *to = __float_as_uint(value);
+    else if constexpr (TYPE == 1)
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(*to) : "f"(value));
+    else
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(*to) : "f"(value));
+}
+
+// Whether a race is lost: once in a hundred launches, as far as anybody can foresee.
+__device__ bool unlucky() {
+    unsigned long long bits = clock64();
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111eb;
+    return (bits ^ bits >> 31) % 100 == 0;
+}
+
+template <int TYPE, int OUTPUT, int FAULT>
+__global__ void planted(const typename Stored<TYPE>::Bits* a, long long lda,
+                        const typename Stored<TYPE>::Bits* b, long long ldb,
+                        typename Stored<OUTPUT>::Bits* c, long long ldc, int m, int n, int k,
+                        float alpha, float beta, const void* bias, long long stride_a,
+                        long long stride_b, long long stride_c, const float* workspace, int row,
+                        int column, int place) {
+    const int lane = threadIdx.x % 32;
+    const long long at = blockIdx.x * (blockDim.x / 32ll) + threadIdx.x / 32;
+    if (at >= static_cast<long long>(m) * n) return;
+    const int i = at / n, j = at % n;
+    const bool here = i == row && j == column;
+    const long long row_pitch = FAULT == 9 ? k : lda;
+    int skipped = -1;
+    if (FAULT == 1 && here) skipped = place;
+    if (FAULT == 3) skipped = place;
+    if (FAULT == 6 && here && __shfl_sync(~0u, unlucky(), 0)) skipped = place;
+
+    float sum = 0.0f;
+    for (int p = lane; p < k; p += 32)
+        if (p != skipped) sum = fmaf(load<TYPE>(a + i * row_pitch + p), load<TYPE>(b + p * ldb + j), sum);
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+    if (lane != 0) return;
+
+    typename Stored<OUTPUT>::Bits* const element = c + i * ldc + j;
+    float result = alpha * sum;
+    if (FAULT == 8 || (beta != 0.0f && !(FAULT == 10 && beta == 1.0f && here)))
+        result += beta * load<OUTPUT>(element);
+    if (FAULT == 7 && here) result += workspace[0];
+    store<OUTPUT>(element, FAULT == 2 ? 0.0f : result);
+    if (FAULT == 4 && here) store<OUTPUT>(c - 1, 0.0f);
+    if (FAULT == 5 && here) store<OUTPUT>(c + (m - 1) * ldc + n, 0.0f);
+}

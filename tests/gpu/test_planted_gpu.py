@@ -1,0 +1,70 @@
+"""Planted faults are caught in every precision, before a kernel is recorded.
+
+`AUTOTUNE_PLANTS` is the number of plants of each fault and precision; a file named by
+`AUTOTUNE_PLANTS_FILE` gets a line of JSON for each pair.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from planted_kernels import FAULTS, planted
+
+from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.session import Session
+from autotune.problem import PRECISIONS, Problem
+from autotune.runners.base import Candidate, Failure
+
+PLANTS = int(os.environ.get("AUTOTUNE_PLANTS", "8"))
+SHARE = 0.99
+"""Share of plants that have to be caught; a race may hide in all launches there are."""
+
+SHAPES = ((128, 96, 512), (33, 65, 4097), (300, 200, 64), (257, 129, 1000))
+LONG = {"a term missing everywhere": ((16, 16, 1_000_000),), "zeros": ((1, 1, 9_000_000),)}
+"""Shapes of faults that hide in long sums."""
+
+
+def caught(bench: GemmBench, candidate: Candidate) -> str | None:
+    """What catches a candidate on its way to a record; None if nothing does."""
+    if isinstance(bench.verify(candidate), Failure):
+        return "trial"
+    if isinstance(bench.rematch([candidate], with_baseline=False)[0][0], Failure):
+        return "rematch"
+    return "winner" if isinstance(bench.examine(candidate), Failure) else None
+
+
+@pytest.mark.parametrize("compute", PRECISIONS)
+@pytest.mark.parametrize("fault", FAULTS[1:])
+def test_planted_fault_is_caught(
+    session: Session, programs: Path, fault: str, compute: str
+) -> None:
+    shapes, random = LONG.get(fault, SHAPES), Random(f"{fault} {compute}")
+    counts = Counter[str | None]()
+    for number, shape in enumerate(shapes):
+        bench = GemmBench(session, Problem(*shape, compute), cache=programs)
+        for _ in range(number, PLANTS, len(shapes)):
+            kernel = planted(fault, Problem(*shape, compute), bench.device, programs, random)
+            counts[caught(bench, kernel)] += 1
+    missed = counts.pop(None, 0)
+    if file := os.environ.get("AUTOTUNE_PLANTS_FILE"):
+        with Path(file).open("a") as lines:
+            row = {"fault": fault, "compute": compute, "missed": missed, **counts}
+            lines.write(json.dumps(row) + "\n")
+    assert missed <= (1 - SHARE) * PLANTS, counts
+
+
+@pytest.mark.parametrize("compute", PRECISIONS)
+@pytest.mark.parametrize("shape", [*SHAPES, *(shape for (shape,) in LONG.values())], ids=str)
+def test_kernel_without_a_fault_is_recorded(
+    session: Session, programs: Path, shape: tuple[int, int, int], compute: str
+) -> None:
+    problem = Problem(*shape, compute)
+    bench = GemmBench(session, problem, cache=programs)
+    for seed in range(3):
+        kernel = planted("none", problem, bench.device, programs, Random(seed))
+        assert caught(bench, kernel) is None
