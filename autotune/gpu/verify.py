@@ -36,6 +36,9 @@ from autotune.runners.base import Failure
 from autotune.verification import exact, oracle
 from autotune.verification.exact import Draw, Special
 
+COMPARED = 50
+"""Launches that cancel out before C is compared with what it was."""
+
 Bind = Callable[[Values], Run]
 """Makes a run with the given argument values."""
 
@@ -87,11 +90,10 @@ class Verdict:
 class Verifier:
     """Checks kernels of one problem, on small integers and against a float64 reference.
 
-    The reference and the normal numbers it is of stay the same from kernel to kernel until
-    `refresh`; the integers are drawn anew each time. No kernel can profit: before each run C and
-    the workspace are poisoned with NaN where they hold no input, C gets new numbers where it is
-    one, and afterwards every element of all buffers and of their guards is checked. A kernel that
-    damages what is kept fails, and then everything is drawn anew.
+    The normal numbers and their reference stay until `refresh`; the integers are drawn anew for
+    each kernel. No kernel can profit: before each run C and the workspace are poisoned with NaN or,
+    where C is an input, get new numbers, and afterwards every element of all buffers and of their
+    guards is checked. A kernel that damages the operands fails, and then they are drawn anew.
     """
 
     def __init__(self, session: Session, operands: Operands, cache: Path | None) -> None:
@@ -153,8 +155,8 @@ class Verifier:
         """Runs a kernel many times, in pairs that cancel out bit for bit.
 
         C grows by an exact product and shrinks by the same. What a single launch does wrong stays
-        in C to the end, so that one comparison sees a race that is lost once in hundreds of
-        launches.
+        in C, so that one comparison sees a race that is lost once in many launches. There is one
+        for `COMPARED` launches: two errors could cancel out as well.
 
         Args:
             bind: makes a run with the given argument values.
@@ -169,23 +171,26 @@ class Verifier:
         kernels.fill(operands.c, RAISED, draw.c)
         self._clear_scratch()
         add, subtract = (bind(operands.values(alpha, 1.0)) for alpha in (1.0, -1.0))
-        for _ in range(launches // 2):
+        differing = self._findings.reserve(1)
+        for pair in range(1, launches // 2 + 1):
             add()
             subtract()
-        place = self._check_written(RAISED, draw.c)
+            if pair % (COMPARED // 2) == 0 or pair == launches // 2:
+                kernels.check(operands.c, RAISED, draw.c, self._findings.address(differing))
+        written = self._check_written()
         self._restore()
         found = self._findings.read()
         self._stale = any(found)
-        if found[place]:
-            reason = f"{found[place]:.0f} elements in or around C differ after {launches} launches"
+        if found[differing]:
+            reason = f"{found[differing]:.0f} elements in or around C differ in {launches} launches"
             return Failure("verify", f"{reason} that cancel out: the result is not always the same")
-        return stray_writes(found[place:], WRITTEN, f" in {launches} launches")
+        return stray_writes(found[written:], WRITTEN, f" in {launches} launches")
 
     def recheck(self) -> Failure | None:
         """Checks C once more after timed runs with alpha = 1 and beta = 0 on the normal numbers."""
         self._findings.clear()
         tolerance = oracle.tolerance(self._operands.problem)
-        check = self._compared((1.0, 0.0), 0, tolerance, self._check_written(POISONED))
+        check = self._compared((1.0, 0.0), 0, tolerance, self._check_written())
         failure = first_failure(
             self._operands.problem, [check], self._findings.read(), " after timing"
         )
@@ -225,7 +230,7 @@ class Verifier:
             kernels.fill(operands.bias, EVEN, draw.bias, guards=False)
         kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
         self._run(bind, scaling, marks)
-        place, tolerance = self._check_written(POISONED), exact.tolerance(operands.problem, special)
+        place, tolerance = self._check_written(), exact.tolerance(operands.problem, special)
         errors = self._findings.address(self._findings.reserve(ERRORS))
         kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
         return Check(described(scaling, special), place, tolerance, exact=True)
@@ -244,7 +249,7 @@ class Verifier:
         else:
             self._kernels.poison(self._operands.c)
         self._run(bind, scaling, marks)
-        return self._compared(scaling, seed, tolerance, self._check_written(POISONED))
+        return self._compared(scaling, seed, tolerance, self._check_written())
 
     def _run(self, bind: Bind, scaling: tuple[float, float], marks: list[tuple[Any, Any]]) -> None:
         self._clear_scratch()
@@ -261,11 +266,11 @@ class Verifier:
         if operands.counters.length:
             kernels.clear(operands.counters)
 
-    def _check_written(self, content: int, seed: int = 0) -> int:
+    def _check_written(self) -> int:
         """Enqueues the checks of what a kernel writes; returns the place of their counts."""
         operands = self._operands
         return self._check(
-            (operands.c, content, seed),
+            (operands.c, POISONED, 0),
             (operands.workspace, POISONED, 0),
             (operands.counters, ZERO, 0),
         )

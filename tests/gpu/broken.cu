@@ -14,9 +14,12 @@ __global__ void broken(const float* a, long long lda, const float* b, long long 
     c += blockIdx.z * stride_c;
 
     float sum = 0.0f;
-    for (int p = 0; p < k; ++p) sum = fmaf(a[row * lda + p], b[p * ldb + column], sum);
+    for (int p = 0; p < k; ++p) {
+        float factor = a[row * lda + p];
+        if (FAULT == 14) factor = __uint_as_float(__float_as_uint(factor) & ~15u);
+        sum = fmaf(factor, b[p * ldb + column], sum);
+    }
     if (FAULT == 10 && last) sum += 0.0f * a[row * lda + k];
-    if (FAULT == 14) sum *= 1.0f + 7e-7f;
     const bool reads = FAULT == 4 || (FAULT != 5 && beta != 0.0f);
     float result = alpha * sum;
     float* const element = c + row * ldc + column;

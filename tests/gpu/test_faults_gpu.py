@@ -54,16 +54,16 @@ def runner(device: Device) -> Iterator[GpuRunner]:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("wrong element", "wrong result: largest error 1, tolerance"),
-        ("nan", "wrong result: largest error nan, tolerance"),
+        ("wrong element", "small integers: largest error 1, tolerance"),
+        ("nan", "wrong result for small integers: largest error nan, tolerance"),
         ("unwritten element", "exceeded by 1 of 15600 elements"),
         ("reads C for beta 0", "exceeded by 15600 of 15600 elements (alpha=1, beta=0)"),
-        ("ignores beta", "(alpha=0.75, beta=-0.5)"),
+        ("ignores beta", "(alpha=2, beta=-1)"),
         ("writes before C", "stray writes: changed 1 elements around C"),
         ("writes past C", "stray writes: changed 1 elements around C"),
         ("writes between rows", "stray writes: changed 1 elements around C"),
         ("writes A", "stray writes: changed 1 elements in or around A"),
-        ("reads past A", "wrong result: largest error nan"),
+        ("reads past A", "small integers: largest error nan"),
         ("leaves a counter", "stray writes: changed 1 elements in or around the counters"),
     ],
 )

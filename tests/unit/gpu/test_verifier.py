@@ -18,7 +18,14 @@ from autotune.gpu.judgement import ERRORS, READ, WRITTEN
 from autotune.gpu.operands import GUARD, Operands
 from autotune.gpu.session import Run
 from autotune.gpu.verify import KERNEL, LIBRARY, THOROUGH, Verdict, Verifier
-from autotune.gpu.verify_kernels import LOWERED, MEMSET_LIMIT, NORMAL, POISON, RAISED
+from autotune.gpu.verify_kernels import (
+    LOWERED,
+    MEMSET_LIMIT,
+    NORMAL,
+    POISON,
+    POISONED,
+    RAISED,
+)
 from autotune.problem import Problem
 from autotune.runners.base import Failure
 
@@ -183,32 +190,34 @@ def test_each_exact_product_is_drawn_anew(bench: Bench) -> None:
 
 
 def test_repeated_launches_cancel_out(bench: Bench) -> None:
-    bench.results = np.zeros(len(WRITTEN))
+    bench.results = np.zeros(1 + len(WRITTEN))
     assert bench.verifier.repeat(bench.bound, 6) is None
     assert bench.seen == [(1.0, 1.0), (-1.0, 1.0)] * 3
-    (final,) = (
-        launch
-        for launch in bench.launched("check")
-        if launch.arguments[MEMORY] == int(bench.operands.c.allocation)
-    )
-    (before,) = (
-        launch
-        for launch in bench.launched("fill")
-        if launch.arguments[MEMORY] == int(bench.operands.c.allocation)
-    )
-    assert final.arguments[CONTENT : SEED + 1] == before.arguments[CONTENT : SEED + 1]
-    assert final.arguments[CONTENT] == RAISED
+    c = int(bench.operands.c.allocation)
+    (before,) = (run for run in bench.launched("fill") if run.arguments[MEMORY] == c)
+    after, guards = (run for run in bench.launched("check") if run.arguments[MEMORY] == c)
+    contents = [run.arguments[CONTENT : SEED + 1] for run in (before, after)]
+    assert contents[0] == contents[1]
+    assert (contents[0][0], guards.arguments[CONTENT]) == (RAISED, POISONED)
+
+
+def test_c_is_compared_after_fifty_launches(bench: Bench) -> None:
+    bench.results = np.zeros(1 + len(WRITTEN))
+    bench.verifier.repeat(bench.bound, 120)
+    launches = [launch for launch in bench.session.log if launch.kernel in ("run", "check")]
+    raised = [run.kernel == "check" and run.arguments[CONTENT] == RAISED for run in launches]
+    assert [i for i, check in enumerate(raised) if check] == [50, 101, 122]
 
 
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        (0, "3 elements in or around C differ after 6 launches that cancel out"),
-        (1, "stray writes: changed 3 elements around the workspace in 6 launches"),
+        (0, "3 elements in or around C differ in 6 launches that cancel out"),
+        (2, "stray writes: changed 3 elements around the workspace in 6 launches"),
     ],
 )
 def test_launches_that_differ_are_a_failure(bench: Bench, place: int, reason: str) -> None:
-    bench.results = np.zeros(len(WRITTEN))
+    bench.results = np.zeros(1 + len(WRITTEN))
     bench.results[place] = 3
     outcome = bench.verifier.repeat(bench.bound, 6)
     assert isinstance(outcome, Failure)
