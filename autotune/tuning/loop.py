@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -15,8 +14,9 @@ from threadpoolctl import threadpool_limits
 from autotune.errors import AutotuneError, CacheError
 from autotune.families.config import Config
 from autotune.records import Provenance, Store, TuningRecord
-from autotune.runners.base import Candidate, Failure, Measurement, Objective, Runner
+from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin
+from autotune.tuning import objective
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent
@@ -122,7 +122,7 @@ class _Run(Generic[R]):
         observer: Observer,
     ) -> None:
         self._began = monotonic()
-        _check_objective(tunable, runners[0], options)
+        objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
@@ -226,7 +226,7 @@ class _Run(Generic[R]):
             guesses=self._tunable.guesses(candidates, device, self._store),
             told=self.leaderboard.trials,
             describe=self._tunable.describe(device),
-            value=lambda trial: _value(trial, options.objective),
+            value=lambda trial: objective.value(trial, options.objective),
         )
 
     def _tell(self, trial: Trial) -> None:
@@ -267,9 +267,9 @@ class _Run(Generic[R]):
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
         """The trial of a candidate, sent to the journal."""
-        best, objective = self.leaderboard.best, self._options.objective
-        best_us = None if best is None else best.time(objective)
-        outcome = runner.measure(candidate, best_us, objective)
+        best, minimised = self.leaderboard.best, self._options.objective
+        best_us = None if best is None else best.time(minimised)
+        outcome = runner.measure(candidate, best_us, minimised)
         trial = self._trial(candidate, outcome)
         self._write(trial)
         return trial
@@ -297,16 +297,3 @@ class _Run(Generic[R]):
         if budget is None or monotonic() - self._began < budget * (1 - RESERVE):
             return True
         return self.leaderboard.best is None and len(self.leaderboard.trials) < GUESSES
-
-
-def _check_objective(tunable: object, runner: Runner, options: Options) -> None:
-    if options.objective == "cold" and runner.evidence == "predicted":
-        raise AutotuneError(
-            f"{tunable}: cold times are not predicted; give a GPU or a recording as the device"
-        )
-
-
-def _value(trial: Trial, objective: Objective) -> float:
-    """Microseconds to minimise; the hot time of a trial too slow hot to be run cold."""
-    time_us = trial.time(objective)
-    return time_us if time_us < math.inf else trial.time_us
