@@ -16,7 +16,7 @@ ERRORS = 4
 
 
 @dataclass(frozen=True)
-class Check:
+class VerifiedRun:
     """A verified run.
 
     Attributes:
@@ -33,7 +33,7 @@ class Check:
 
 
 def first_failure(
-    problem: Problem, checks: Sequence[Check], found: Sequence[float], when: str = ""
+    problem: Problem, checks: Sequence[VerifiedRun], found: Sequence[float], when: str = ""
 ) -> Failure | None:
     """The failure of the first run that is not right; `when` says when it was, such as ` later`."""
     for check in checks:

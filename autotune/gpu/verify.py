@@ -15,7 +15,7 @@ from autotune.gpu.judgement import (
     ERRORS,
     READ,
     WRITTEN,
-    Check,
+    VerifiedRun,
     described,
     first_failure,
     stray_writes,
@@ -220,7 +220,7 @@ class Verifier:
         scaling: tuple[float, float],
         special: Special | None,
         marks: list[tuple[Any, Any]],
-    ) -> Check:
+    ) -> VerifiedRun:
         """Enqueues a product of integers and its checks."""
         operands, kernels, draw = self._operands, self._kernels, self._draw()
         alpha, beta = scaling
@@ -233,7 +233,7 @@ class Verifier:
         place, tolerance = self._check_written(), exact.tolerance(operands.problem, special)
         errors = self._findings.address(self._findings.reserve(ERRORS))
         kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
-        return Check(described(scaling, special), place, tolerance, exact=True)
+        return VerifiedRun(described(scaling, special), place, tolerance, exact=True)
 
     def _rounded(
         self,
@@ -241,7 +241,7 @@ class Verifier:
         scaling: tuple[float, float],
         tolerance: float,
         marks: list[tuple[Any, Any]],
-    ) -> Check:
+    ) -> VerifiedRun:
         """Enqueues a product of normal numbers and its checks."""
         seed = secrets.randbits(62)
         if scaling[1]:
@@ -288,7 +288,7 @@ class Verifier:
 
     def _compared(
         self, scaling: tuple[float, float], seed: int, tolerance: float, place: int
-    ) -> Check:
+    ) -> VerifiedRun:
         """Enqueues the comparison with the reference, whose figures follow those at `place`."""
         self._kernels.compare(
             *scaling,
@@ -297,4 +297,4 @@ class Verifier:
             tolerance=tolerance,
             place=self._findings.address(self._findings.reserve(ERRORS)),
         )
-        return Check(described(scaling), place, tolerance)
+        return VerifiedRun(described(scaling), place, tolerance)
