@@ -1,4 +1,4 @@
-"""Judgement of what verification found: stray writes and wrong elements become failures."""
+"""Judgement of the findings of verification: stray writes and wrong elements become failures."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class VerifiedRun:
 
 
 def first_failure(
-    problem: Problem, checks: Sequence[VerifiedRun], found: Sequence[float], when: str = ""
+    problem: Problem, checks: Sequence[VerifiedRun], findings: Sequence[float], when: str = ""
 ) -> Failure | None:
     """The failure of the first run that is not right; `when` says when it was, such as ` later`."""
     for check in checks:
-        counts = found[check.place :]
+        counts = findings[check.place :]
         if failure := stray_writes(counts, WRITTEN, f"{when} {check.run}"):
             return failure
         error, wrong = counts[len(WRITTEN) :][:2]

@@ -141,12 +141,12 @@ class Verifier:
             tolerance = requirements.tolerance(problem, *scaling)
             checks.append(self._rounded(bind, scaling, tolerance, marks))
         read = self._check_read()
-        found = self._findings.read()
-        failure = stray_writes(found[read:], READ) or first_failure(problem, checks, found)
+        findings = self._findings.read()
+        failure = stray_writes(findings[read:], READ) or first_failure(problem, checks, findings)
         self._stale = failure is not None
         if failure:
             return failure
-        error, _, difference, square = found[checks[-1].place + len(WRITTEN) :][:ERRORS]
+        error, _, difference, square = findings[checks[-1].place + len(WRITTEN) :][:ERRORS]
         relative = math.sqrt(difference / square) if square else 0.0
         time_us = min(1e3 * start.time_till(end) for start, end in marks)
         return Verdict(error, checks[-1].tolerance, relative, time_us)
@@ -154,9 +154,8 @@ class Verifier:
     def repeat(self, bind: Bind, launches: int) -> Failure | None:
         """Runs a kernel many times, in pairs that cancel out bit for bit.
 
-        C grows by an exact product and shrinks by the same. What a single launch does wrong stays
-        in C, so that one comparison sees a race that is lost once in many launches. There is one
-        for `COMPARED` launches: two errors could cancel out as well.
+        C grows by an exact product and shrinks by the same, so what a single launch does wrong
+        stays in C until the comparison after `COMPARED` launches.
 
         Args:
             bind: makes a run with the given argument values.
@@ -179,12 +178,15 @@ class Verifier:
                 kernels.check(operands.c, RAISED, draw.c, self._findings.address(differing))
         written = self._check_written()
         self._restore()
-        found = self._findings.read()
-        self._stale = any(found)
-        if found[differing]:
-            reason = f"{found[differing]:.0f} elements in or around C differ in {launches} launches"
-            return Failure("verify", f"{reason} that cancel out: the result is not always the same")
-        return stray_writes(found[written:], WRITTEN, f" in {launches} launches")
+        findings = self._findings.read()
+        self._stale = any(findings)
+        if findings[differing]:
+            return Failure(
+                "verify",
+                f"{findings[differing]:.0f} elements in or around C differ in {launches} launches "
+                "that cancel out: the result is not always the same",
+            )
+        return stray_writes(findings[written:], WRITTEN, f" in {launches} launches")
 
     def recheck(self) -> Failure | None:
         """Checks C once more after timed runs with alpha = 1 and beta = 0 on the normal numbers."""
@@ -204,7 +206,7 @@ class Verifier:
         self._findings.clear()
 
     def _restore(self, *, guards: bool = False) -> None:
-        """Puts the normal numbers into A, B and the bias."""
+        """Fills A, B and the bias with their normal numbers."""
         for matrix, seed in zip(self._read, self._seeds, strict=True):
             self._kernels.fill(matrix, NORMAL, seed, guards=guards)
 
