@@ -16,6 +16,23 @@ ERRORS = 4
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """How far a correct kernel was from the float64 reference in its last run.
+
+    Attributes:
+        error: largest absolute error of an element, less what rounding to C's type may change.
+        tolerance: the largest error allowed.
+        relative: Frobenius norm of the error over that of the reference.
+        time_us: the faster of the two runs, launches and a cold L2 included.
+    """
+
+    error: float
+    tolerance: float
+    relative: float
+    time_us: float
+
+
+@dataclass(frozen=True)
 class VerifiedRun:
     """A verified run.
 

@@ -15,6 +15,7 @@ from autotune.gpu.judgement import (
     ERRORS,
     READ,
     WRITTEN,
+    Verdict,
     VerifiedRun,
     described,
     first_failure,
@@ -68,23 +69,6 @@ THOROUGH = Requirements(
 """For a kernel that is about to be recorded."""
 LIBRARY = Requirements((), ((1.0, 0.0),) * 2, oracle.library_tolerance)
 """For a library, which computes the product and the epilogue one after the other."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How far a correct kernel was from the float64 reference in its last run.
-
-    Attributes:
-        error: largest absolute error of an element, less what rounding to C's type may change.
-        tolerance: the largest error allowed.
-        relative: Frobenius norm of the error over that of the reference.
-        time_us: the faster of the two runs, launches and a cold L2 included.
-    """
-
-    error: float
-    tolerance: float
-    relative: float
-    time_us: float
 
 
 class Verifier:

@@ -19,8 +19,8 @@ from problem_cases import Case
 from autotune.families.config import Value
 from autotune.families.wgmma.rules import ARCHITECTURE
 from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Session
-from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
 
 GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = (

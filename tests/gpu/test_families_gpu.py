@@ -22,8 +22,8 @@ from support.served_precisions import SERVED
 from autotune.device import Device
 from autotune.families.config import Config, Value
 from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Session
-from autotune.gpu.verify import Verdict
 from autotune.occupancy import occupancy
 from autotune.problem import LAYOUTS, OUTPUTS, Problem
 from autotune.runners.base import Candidate

@@ -14,8 +14,8 @@ from autotune.device import Device
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu import GpuRunner, probe
 from autotune.gpu.benches.gemm import GemmBench
+from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Session
-from autotune.gpu.verify import Verdict
 from autotune.problem import Problem
 from autotune.runners.base import Failure, Measurement
 from autotune.verification.accuracy import judged

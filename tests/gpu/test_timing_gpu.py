@@ -17,11 +17,11 @@ from problem_cases import Case
 from autotune.candidates import cost, space
 from autotune.families.config import Config
 from autotune.gpu.benches.gemm import BASELINE, GemmBench
+from autotune.gpu.judgement import Verdict
 from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Timer, WarmRun
 from autotune.gpu.vendor_baseline import open_baseline
-from autotune.gpu.verify import Verdict
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
 from autotune.runners.base import Candidate, Measurement, Objective
 

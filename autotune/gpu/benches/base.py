@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from autotune.device import Device
+from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Samples, Timer, WarmRun
-from autotune.gpu.verify import Verdict
 from autotune.runners.base import Failure, Measurement, Objective
 from autotune.runners.estimates import Estimate
 

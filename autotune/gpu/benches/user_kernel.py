@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from autotune.gpu.arrays import GuardedArrays
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
+from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Run, Session
-from autotune.gpu.verify import Verdict
 from autotune.gpu.worker import PendingBench
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
 from autotune.user_kernels.comparison import Comparison

@@ -14,10 +14,10 @@ from autotune import settings
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu import verify_kernels
-from autotune.gpu.judgement import ERRORS, READ, WRITTEN
+from autotune.gpu.judgement import ERRORS, READ, WRITTEN, Verdict
 from autotune.gpu.operands import GUARD, Operands
 from autotune.gpu.session import Run
-from autotune.gpu.verify import KERNEL, LIBRARY, THOROUGH, Verdict, Verifier
+from autotune.gpu.verify import KERNEL, LIBRARY, THOROUGH, Verifier
 from autotune.gpu.verify_kernels import (
     LOWERED,
     MEMSET_LIMIT,
