@@ -61,6 +61,7 @@ PARTS: Mapping[str, Part] = {
     "impossible": Part("impossible", 300, 10_000, 2),
     "processes": Part("processes", 3, 60, 2),
     "calls": Part("calls", 3000, 60_000),
+    "full-disk": Part("full_disk", 4, 60, 2),
     "occupancy": Part("occupancies", 13_000, 1_000_000, 2),
 }
 

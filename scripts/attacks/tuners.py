@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from support.fake_runner import uncompiled
@@ -139,9 +139,14 @@ class Found:
     faults: tuple[str, ...]
 
 
-def found(place: Place) -> Found:
-    """What is on the disk, as the package reads it in a process of its own."""
-    messages = answer(lambda send: _look(place, send))
+def found(place: Place, prepare: Callable[[], None] = lambda: None) -> Found:
+    """What is on the disk, as the package reads it in a process of its own.
+
+    Args:
+        place: where to look.
+        prepare: called in that process first.
+    """
+    messages = answer(partial(_look, place, prepare))
     faults = [message["raised"] for message in messages if "raised" in message]
     looks = [message for message in messages if "trials" in message]
     if not looks:
@@ -150,7 +155,8 @@ def found(place: Place) -> Found:
     return Found(look["trials"], look["timed"], look["record"], (*faults, *look["faults"]))
 
 
-def _look(place: Place, send: Send) -> None:
+def _look(place: Place, prepare: Callable[[], None], send: Send) -> None:
+    prepare()
     os.environ["AUTOTUNE_CACHE_DIR"] = str(place.cache)
     store, runner = Store(place.cache), ReplayRunner(recorded())
     with warnings.catch_warnings(record=True) as caught:

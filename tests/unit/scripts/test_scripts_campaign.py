@@ -14,7 +14,7 @@ from typing import Any
 
 import campaign
 import pytest
-from attacks import forks, interrupts, kept, mutations, plausible, sandbox
+from attacks import forks, full_disk, interrupts, kept, mutations, plausible, sandbox
 from attacks.forks import Fork
 from attacks.interrupts import Run
 from attacks.outcome import Outcome, merged
@@ -33,7 +33,7 @@ def started(*words: str) -> tuple[int, str]:
     return result.returncode, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("part", ["occupancy", "calls"])
+@pytest.mark.parametrize("part", ["occupancy", "calls", "full-disk"])
 def test_small_run_breaks_no_promise(part: str, tmp_path: Path) -> None:
     file = tmp_path / "campaign.json"
     status, printed = started("--only", part, "--json", str(file))
@@ -167,3 +167,26 @@ KEPT = Found(("a",) * 12, 12, record=True, faults=())
 def test_faults_of_an_interrupted_run_are_noticed(run: Run, left: Found, fault: str) -> None:
     assert fault in "".join(interrupts.faults(run, left))
     assert bool(fault) == bool(interrupts.faults(run, left))
+
+
+FULL = {"error": "disk full; 1 measured trials are lost", "lost": ["b"], "record": False}
+TOLD = [{"told": "a", "timed": True}, {"told": "b", "timed": True}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "kept_trials", "fault"),
+    [
+        ([*TOLD, FULL], {"a"}, ""),
+        ([*TOLD], {"a", "b"}, ""),
+        ([*TOLD, FULL], set(), "lost and not counted"),
+        ([*TOLD], {"a"}, "lost and not counted"),
+        ([*TOLD, FULL | {"error": "disk full"}], {"a"}, "the error says: disk full"),
+        ([*TOLD, {"raised": "OSError"}], {"a", "b"}, "raised OSError"),
+    ],
+)
+def test_untold_losses_on_a_full_disk_are_noticed(
+    messages: list[Any], kept_trials: set[str], fault: str
+) -> None:
+    wrong = full_disk.missing(messages, kept_trials)
+    assert fault in "".join(wrong)
+    assert bool(fault) == bool(wrong)
