@@ -6,23 +6,18 @@ looked up, for the recorded shape and for a neighbour.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 from support.impossible_values import KINDS, Mutation, mutations
 from support.sample_records import H100, SQUARE
 
+from attacks.kept_records import read_best
 from attacks.outcome import Outcome
 from attacks.sandbox import surveyed
-from autotune import cli
 from autotune.records import Store
 
 LOOKED_UP = "record"
-SHAPES = ("4096x4096x4096", "4096x4096x4000")
 
 
 def run(count: int, seed: int, folder: Path) -> Outcome:
@@ -54,24 +49,7 @@ def attempt(name: str, mutation: Mutation, folder: Path) -> list[str]:
 
 def looked_up(record: bytes, folder: Path) -> list[str]:
     """What is wrong with `autotune best` beside a record."""
-    os.environ["AUTOTUNE_CACHE_DIR"] = str(folder)
-    os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder / "none")
     path = Store(folder).path(H100, SQUARE)
     path.parent.mkdir(parents=True)
     path.write_bytes(record)
-    faults = []
-    for shape in SHAPES:
-        text = io.StringIO()
-        with (
-            contextlib.redirect_stdout(text),
-            contextlib.redirect_stderr(text),
-            warnings.catch_warnings(),
-        ):
-            try:
-                cli.main(["best", shape, "--device", "h100"])
-                status: object = 0
-            except SystemExit as ended:
-                status = ended.code or 0
-        if status not in (0, 1, 3):
-            faults.append(f"`best {shape}` ended with {status}: {text.getvalue()[-200:]}")
-    return faults
+    return read_best(folder)

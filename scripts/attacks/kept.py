@@ -21,6 +21,7 @@ from attacks.kept_code import (
 )
 from attacks.kept_records import (
     Read,
+    read_best,
     read_bundle,
     read_device,
     read_kernel,
@@ -32,7 +33,9 @@ from attacks.kept_records import (
     sample_kernel,
 )
 from attacks.kept_studies import (
+    FOREIGN,
     quarantined,
+    read_foreign,
     read_journal,
     read_quarantine,
     read_rescued,
@@ -67,6 +70,15 @@ class Kept:
 KINDS: Mapping[str, Kept] = {
     "record": Kept(
         f"records/{H100.slug}/{SQUARE.slug}.json", lambda: sample("record"), read_record
+    ),
+    "record, looked up": Kept(
+        f"records/{H100.slug}/{SQUARE.slug}.json", lambda: sample("record"), read_best, weight=0.1
+    ),
+    "record of another device": Kept(
+        "records/other/64x64x64-f32-nn.json", lambda: sample("record"), read_best, weight=0.1
+    ),
+    "foreign file": Kept(
+        "notes.txt", lambda: b"to do\nto be done\n", read_foreign, weight=0.5, more=lambda: FOREIGN
     ),
     "user kernel": Kept(
         f"kernels/{H100.slug}/{sample_kernel().slug}.json",

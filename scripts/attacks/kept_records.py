@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +15,7 @@ from support.impossible_values import KINDS as SAMPLES
 from support.sample_records import H100, SQUARE
 
 from attacks.plausible import impossible
+from autotune import cli
 from autotune.errors import AutotuneError
 from autotune.maintenance import exchange
 from autotune.maintenance.inventory import inspect
@@ -72,6 +75,24 @@ def read_record(folder: Path) -> list[str]:
         copies = [copy.read_bytes() for copy in path.parent.glob(f"{path.name}.*-*")]
         if before is not None and before not in (path.read_bytes(), *copies):
             faults += [] if reads_as(before, made) else ["a broken record was not kept aside"]
+    return faults
+
+
+def read_best(folder: Path) -> list[str]:
+    """Looks up the record's shape and a neighbour, as `autotune best`."""
+    os.environ["AUTOTUNE_CACHE_DIR"] = str(folder)
+    os.environ["AUTOTUNE_SHIPPED_DIR"] = str(folder / "none")
+    faults = []
+    for shape in ("4096x4096x4096", "4096x4096x4000"):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            try:
+                cli.main(["best", shape, "--device", "h100"])
+                status: object = 0
+            except SystemExit as ended:
+                status = ended.code or 0
+        if status not in (0, 1, 3):
+            faults.append(f"`best {shape}` ended with {status}: {text.getvalue()[-200:]}")
     return faults
 
 
