@@ -58,8 +58,8 @@ PARTS: Mapping[str, Part] = {
     "kills": Part("kills", 12, 1000, 8),
     "interrupts": Part("interrupts", 6, 200, 2),
     "mutations": Part("mutations", 300, 10_000, 4),
-    "impossible": Part("impossible", 300, 10_000, 2),
-    "processes": Part("processes", 3, 60, 2),
+    "impossible": Part("impossible", 300, 10_000),
+    "processes": Part("processes", 2, 60, 4),
     "calls": Part("calls", 3000, 60_000),
     "full-disk": Part("full_disk", 4, 60, 2),
     "occupancy": Part("occupancies", 13_000, 1_000_000, 2),
@@ -97,7 +97,7 @@ def main(
     if unknown := sorted({*names} - PARTS.keys()):
         raise typer.BadParameter(f"{', '.join(unknown)}; give {', '.join(PARTS)}")
     began = monotonic()
-    outcomes, seconds = run_parts(planned(names, full, count, seed, jobs), jobs)
+    outcomes, seconds = run_parts(planned(names, full, count, seed), jobs)
     Console(width=110).print(table(outcomes, seconds))
     for name, outcome in outcomes.items():
         for line in outcome.broken[:SHOWN]:
@@ -112,15 +112,13 @@ def main(
     raise typer.Exit(any(outcome.broken for outcome in outcomes.values()))
 
 
-def planned(
-    names: Sequence[str], full: bool, count: int | None, seed: int, jobs: int
-) -> list[Share]:
-    """The shares of the parts; those of a full run have seeds of their own."""
+def planned(names: Sequence[str], full: bool, count: int | None, seed: int) -> list[Share]:
+    """The shares of the parts, with seeds of their own; a small run is not divided."""
     shares = []
     for name in names:
         part = PARTS[name]
         cases = count or (part.full if full else part.small)
-        number = min(part.shares if full or jobs > 1 else 1, cases)
+        number = max(1, min(part.shares, cases // (2 * part.small)))
         for place in range(number):
             mine = cases // number + (place < cases % number)
             shares.append(Share(name, mine, 1000 * seed + place))

@@ -84,7 +84,7 @@ FOREIGN = {
 
 
 def read_foreign(folder: Path) -> list[str]:
-    """Gives `--storage` the name of somebody else's file: it and its neighbours stay as they are."""
+    """Gives `--storage` the names of foreign files, which must stay as they are."""
     for name in FOREIGN:
         os.utime(folder / name, (1e9, 1e9))  # older than any lock that is waited for
     before = {path: path.read_bytes() for path in folder.iterdir() if regular(path)}

@@ -60,7 +60,7 @@ class Team:
             wrong += [f"raised {message['raised']}" for message in received if "raised" in message]
             if status and number not in self.killed and not wrong:
                 wrong.append(f"tuner {number} ended with {status}")
-        return wrong + self._miscounted()
+        return wrong + self.miscounted(tuners.found(self.place))
 
     def _started(self, number: int) -> Fork:
         options = Options(TRIALS, seed=number, sampler="random")
@@ -77,7 +77,7 @@ class Team:
         if fork.ended() == -9:
             self.killed.add(0)
 
-    def _miscounted(self) -> list[str]:
+    def miscounted(self, kept: tuners.Found, trials: int = TRIALS) -> list[str]:
         """What is wrong with the measurements: those made twice, too many, or not enough."""
         logs = {path.name: path.read_text().splitlines() for path in self.folder.glob("tuner-*")}
         times = Counter(config for log in logs.values() for config in log)
@@ -85,16 +85,13 @@ class Team:
         last = {logs[f"tuner-{number}"][-1] for number in self.killed if f"tuner-{number}" in logs}
         twice = [config for config, count in times.items() if count > 1 + (config in last)]
         wrong = [f"{len(twice)} of {len(times)} measured twice: {twice[0]}"] if twice else []
-        most = TRIALS + len(self.killed)
-        if times.total() > most:
-            wrong.append(f"{times.total()} measurements for --trials {TRIALS}")
-        kept = tuners.found(self.place)
-        wrong += kept.faults
+        if times.total() > trials + len(self.killed):
+            wrong.append(f"{times.total()} measurements for --trials {trials}")
         if missing := len(times.keys() - {*kept.trials} - last):
             wrong.append(f"{missing} of {len(times)} measured trials are not in the storage")
-        if len(kept.trials) < TRIALS:
-            wrong.append(f"ended with {len(kept.trials)} of {TRIALS} trials")
-        return wrong
+        if len(kept.trials) < trials:
+            wrong.append(f"ended with {len(kept.trials)} of {trials} trials")
+        return [*wrong, *kept.faults]
 
 
 def run(count: int, seed: int, folder: Path) -> Outcome:

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import campaign
@@ -18,7 +19,8 @@ from attacks import forks, full_disk, interrupts, kept, mutations, plausible, sa
 from attacks.forks import Fork
 from attacks.interrupts import Run
 from attacks.outcome import Outcome, merged
-from attacks.tuners import Found
+from attacks.processes import Team
+from attacks.tuners import Found, Place
 from support.paths import ROOT, import_path
 from support.sample_records import H100, entry, record
 
@@ -46,6 +48,14 @@ def test_results_carry_their_provenance() -> None:
     assert all(name in content for name in names)
 
 
+@pytest.mark.parametrize("name", campaign.PARTS)
+def test_document_states_each_part_and_its_full_count(name: str) -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|") and f"`{name}`" in line]
+    assert rows
+    assert any(f"{campaign.PARTS[name].full:,}" in row for row in rows)
+
+
 def test_unknown_part_is_a_usage_error() -> None:
     status, printed = started("--only", "nothing")
     assert (status, "kills" in printed) == (2, True)
@@ -53,13 +63,13 @@ def test_unknown_part_is_a_usage_error() -> None:
 
 def test_part_that_dies_is_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "PARTS", {"gone": campaign.Part("gone", 1, 1)})
-    shares = campaign.planned(["gone"], False, None, 0, 1)
+    shares = campaign.planned(["gone"], False, None, 0)
     outcomes, _ = campaign.run_parts(shares, 1)
     assert "ended with 1" in outcomes["gone"].broken[0]
 
 
 def test_full_counts_are_divided_over_the_shares() -> None:
-    shares = campaign.planned(["kills"], True, None, 3, 1)
+    shares = campaign.planned(["kills"], True, None, 3)
     assert sum(share.count for share in shares) == campaign.PARTS["kills"].full
     assert len({share.seed for share in shares}) == len(shares)
 
@@ -145,6 +155,33 @@ def test_impossible_records_are_noticed(change: dict[str, Any]) -> None:
 
 def test_impossible_devices_are_noticed() -> None:
     assert plausible.impossible(replace(H100, warp_size=4096)) != []
+
+
+def team(folder: Path, *logs: str, killed: tuple[int, ...] = ()) -> list[str]:
+    """What is wrong with tuners that measured the letters of their logs, `--trials` being 4."""
+    for number, log in enumerate(logs):
+        (folder / f"tuner-{number}").write_text("".join(f"{letter}\n" for letter in log))
+    made = Team(Place(folder), folder, Random(0), {*killed})
+    return made.miscounted(Found([*dict.fromkeys("".join(logs))], 0, True, ()), trials=4)
+
+
+@pytest.mark.parametrize(
+    ("logs", "killed", "fault"),
+    [
+        (("ab", "cd"), (), ""),
+        (("ab", "bcd"), (0,), ""),
+        (("ab", "bcd"), (), "1 of 4 measured twice: b"),
+        (("ab", "acd"), (0,), "1 of 4 measured twice: a"),
+        (("abc", "def"), (), "6 measurements for --trials 4"),
+        (("ab", "c"), (), "ended with 3 of 4 trials"),
+    ],
+)
+def test_miscounts_of_a_team_are_noticed(
+    logs: tuple[str, ...], killed: tuple[int, ...], fault: str, tmp_path: Path
+) -> None:
+    wrong = team(tmp_path, *logs, killed=killed)
+    assert fault in "".join(wrong)
+    assert bool(fault) == bool(wrong)
 
 
 INTERRUPTED = Run(signal.SIGTERM, 1.0, 143, "12 trials, best 3.1 TFLOP/s\ninterrupted\n", 0.1)
