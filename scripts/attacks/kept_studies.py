@@ -90,7 +90,8 @@ def read_foreign(folder: Path) -> list[str]:
     before = {path: path.read_bytes() for path in folder.iterdir() if regular(path)}
     faults: list[str] = []
     for name in ("poetry", "notes", "*", "data.jsonl", "notes.txt"):
-        faults += read_study(folder, str(folder / name), adding=False)
+        # Outside the cache: a file in the cache is the package's own.
+        faults += read_study(folder / "cache", str(folder / name), adding=False)
     changed = [path.name for path, text in before.items() if not same(path, text)]
     return faults + [f"foreign files were changed: {changed}"] * bool(changed)
 
@@ -121,9 +122,9 @@ def read_rescued(folder: Path) -> list[str]:
     return read_study(folder, str(folder / "study.log"))
 
 
-def read_study(folder: Path, where: str, *, adding: bool = True) -> list[str]:
+def read_study(cache: Path, where: str, *, adding: bool = True) -> list[str]:
     """Opens a study, reads its trials and adds one."""
-    os.environ["AUTOTUNE_CACHE_DIR"] = str(folder)
+    os.environ["AUTOTUNE_CACHE_DIR"] = str(cache)
     try:
         opened = journal(where, STUDY, patience_s=0.5)
     except AutotuneError:
