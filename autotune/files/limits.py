@@ -47,3 +47,6 @@ RESCUED = 64 * _MIB
 
 DOCUMENT = 16 * _MIB
 """A JSON text of any kind: its value takes up to 20 times the memory of the text."""
+
+LARGEST = JOURNAL
+"""The largest of these: a larger file is not kept as a copy."""

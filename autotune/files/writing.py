@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autotune.errors import CacheError
+from autotune.files import limits
 from autotune.files.reading import opened
 
 BLOCK = 2**16
@@ -85,7 +87,8 @@ def copy_aside(path: Path, reason: str) -> Path:
     It copies because a kill between a move and the next write would leave neither file.
 
     Raises:
-        CacheError: if the file cannot be read or the copy cannot be written.
+        CacheError: if the file cannot be read or is larger than any file of the package, or the
+            copy cannot be written.
     """
     aside = _aside(path, reason)
     try:
@@ -95,10 +98,12 @@ def copy_aside(path: Path, reason: str) -> Path:
             f"{path}: cannot be read ({error.strerror}), so not replaced; move it away"
         ) from error
     with source:
+        if (size := os.fstat(source.fileno()).st_size) > limits.LARGEST:
+            raise CacheError(f"{path}: has {size} bytes, so not copied or replaced; move it away")
         try:
             _replace(aside, _temporary(aside), source)
         except OSError as error:
-            raise unwritable(aside, os.fstat(source.fileno()).st_size, error) from error
+            raise unwritable(aside, size, error) from error
     return aside
 
 
@@ -138,10 +143,12 @@ def cut_torn_line(file: BinaryIO) -> int:
     Otherwise the next line would be glued to it. The file must be locked.
 
     Raises:
-        OSError: if the disk is read-only or broken.
+        OSError: if the disk is read-only or broken, or the line is longer than any of the package.
     """
     size = end = file.seek(0, os.SEEK_END)
     while end:
+        if size - end > limits.LINE:
+            raise OSError(errno.EFBIG, f"Its last line has more than {limits.LINE} bytes")
         start = max(0, end - BLOCK)
         file.seek(start)
         if newline := file.read(end - start).rfind(b"\n") + 1:

@@ -68,6 +68,22 @@ def test_file_of_any_size_is_copied_aside(tmp_path: Path) -> None:
     assert copy.stat().st_size == 2**26
 
 
+def test_file_larger_than_any_of_ours_is_not_copied(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.truncate(tmp_path / "file", 2**40)  # sparse: it takes no room, but its copy would
+    with pytest.raises(CacheError, match="has 1099511627776 bytes, so not copied or replaced"):
+        copy_aside(tmp_path / "file", "broken")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_last_line_longer_than_any_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("whole\n")
+    os.truncate(tmp_path / "file", 2**40)
+    with opened(tmp_path / "file", append=True) as file, pytest.raises(OSError, match="last line"):
+        cut_torn_line(file)
+    assert (tmp_path / "file").stat().st_size == 2**40
+
+
 def test_pipe_is_not_copied_aside(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "file")
     with pytest.raises(CacheError, match=r"cannot be read \(Is a named pipe.*move it away"):
