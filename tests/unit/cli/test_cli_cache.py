@@ -288,6 +288,12 @@ def test_import_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None
     assert "/no/such.json: cannot be read: No such file" in text
 
 
+def test_import_of_a_pipe_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    text = failure(capsys, "cache", "import", str(tmp_path / "a.json"), status=2)
+    assert "a.json: cannot be read: Is a named pipe, not a regular file; give a bundle" in text
+
+
 def test_full_disk_keeps_all_records_whole(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

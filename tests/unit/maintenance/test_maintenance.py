@@ -113,6 +113,33 @@ def test_broken_file_is_found_with_the_reason(
     assert (item.path, str(item.fault)[: len(fault)]) == (path, fault)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"records/{H100.slug}/64x64x64-f32-nn.json",
+        f"ranges/{H100.slug}/1-64x64x64-f32-nn.json",
+        "programs/abc.program",
+        "quarantine/h100.jsonl",
+        "studies/h100/a.measured.log",
+        "rescued/abc.jsonl",
+    ],
+)
+def test_pipe_in_the_place_of_a_file_is_a_fault(store: Store, name: str) -> None:
+    (store.root / name).parent.mkdir(parents=True)
+    os.mkfifo(store.root / name)
+    (item,) = inspect(store.root)
+    assert item.fault == "cannot be read: Is a named pipe, not a regular file"
+
+
+def test_endless_line_is_a_fault(store: Store) -> None:
+    path = store.root / "studies" / "h100" / "a.measured.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}\n")
+    os.truncate(path, 2**40)
+    (item,) = inspect(store.root)
+    assert item.fault == "line 2 is no JSON object"
+
+
 def test_torn_last_line_is_no_fault(store: Store) -> None:
     store.quarantine(H100, "a", "timeout")
     (path,) = store.root.glob("quarantine/*.jsonl")

@@ -66,6 +66,7 @@ def test_parameter_values_are_deduplicated() -> None:
         ({"source": 7}, "source is 7; give CUDA C\\+\\+ as text"),
         ({"source": "k.cu"}, r"for a file give pathlib.Path\('k.cu'\)"),
         ({"source": Path("no/such.cu")}, "no/such.cu cannot be read: .*No such file"),
+        ({"source": Path("/dev/zero")}, "/dev/zero cannot be read: .*Is a character device"),
         ({"parameters": {"2A": (1,)}}, "a parameter is called '2A'; give a C\\+\\+ identifier"),
         ({"parameters": {"family": (1,)}}, "other than 'family'"),
         ({"parameters": {"A": ()}}, "A has 0 values; give 1 to 256"),
