@@ -55,7 +55,7 @@ def options_of(
 
     Raises:
         UsageError: for an unknown sampler or objective, a limit below 1 trial or 0 seconds, fewer
-            than 1 job, a negative seed, or a value that is not a number.
+            than 1 job, a seed below 0 or above 2^63 - 1, or a value that is not a number.
     """
     checked_sampler = _checked("sampler", sampler, Sampler)
     checked_objective = _checked("objective", objective, Objective)
@@ -69,8 +69,8 @@ def options_of(
         raise UsageError(f"budget is {budget!r}; give a number of seconds")
     if budget is not None and not budget > 0:
         raise UsageError(f"budget is {budget:g} s; give more than 0")
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; give 0 or more")
+    if not 0 <= seed < 2**63:  # as a record holds it
+        raise UsageError(f"seed is {seed}; give 0 to 2^63 - 1")
     if trials is None and budget is None and checked_sampler != "exhaustive":
         budget = BUDGET_S
     return Options(trials, budget, seed, checked_sampler, jobs, checked_objective, storage)

@@ -80,7 +80,8 @@ def test_invalid_problem_is_refused(
         ("--budget", "0", "budget is 0 s; give more than 0"),
         ("--trials", "0", "trials is 0; give at least 1"),
         ("--jobs", "0", "jobs is 0; give at least 1"),
-        ("--seed", "-1", "seed is -1; give 0 or more"),
+        ("--seed", "-1", "seed is -1; give 0 to 2^63 - 1"),
+        ("--seed", str(2**63), f"seed is {2**63}; give 0 to 2^63 - 1"),
     ],
 )
 def test_invalid_option_is_refused(

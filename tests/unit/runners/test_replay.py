@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from support.fake_runner import (
@@ -31,7 +32,7 @@ from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.estimates import Estimate
 from autotune.runners.recording import Recording, SweepRow
-from autotune.runners.replay import ReplayRunner
+from autotune.runners.replay import ReplayRunner, noisy
 from autotune.tuning.evaluate import Trial, prepare
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
@@ -296,3 +297,10 @@ def test_sweep_compiles_shared_programs_once(tmp_path: Path) -> None:
     path = tmp_path / "sweep.json.gz"
     record(SQUARE, FakeRunner(), configs, path, compile=build, origin=ORIGIN)
     assert len(built) == len(set(built)) == 30
+
+
+def test_spread_far_above_the_time_gives_a_finite_time() -> None:
+    wild = Measurement(1e-3, 1e11)
+    noise = Random(0)
+    times = [noisy(wild, noise).time_us for _ in range(100)]
+    assert all(0 < time < float("inf") for time in times)
