@@ -30,8 +30,8 @@
 // address of A in floats, and m (TRANS_A = 1) or k (0), and is 1 if TRANS_A = TRANS_B; VB does for
 // B, k (TRANS_B = 1) or n (0), and divides COLUMNS for TRANS_B = 0. The counters are zero at entry
 // and at the end.
-#include "epilogue.cuh"
-#include "gemv_tiles.cuh"
+#include "common/epilogue.cuh"
+#include "gemv/operand_tiles.cuh"
 
 // Adds COUNT tiles of SIZE floats that follow each other in shared memory up in the first of them.
 template <int COUNT, int SIZE, int THREADS>

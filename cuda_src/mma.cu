@@ -1,11 +1,11 @@
 // C = act(alpha op(A) op(B) + beta C + bias) on the tensor cores with mma.sync, sums in fp32.
 //
 //        N ->                       block of BM x BN, warp of WM x WN in products of 16 x 8, whose
-//      +------BN------+             operands go from shared memory to registers (mma_fragments.cuh)
+//      +------BN------+             operands go from shared memory to registers (mma/fragments.cuh)
 //   M  | WN | WN | WN |
 //   |  |----+----+----|             op(A): BM x BK   op(B): BK x BN   in STAGES swizzled buffers, in
 //   v BM WM |    |    |             the layout of their memory: one is multiplied while cp.async
-//      |----+----+----|             fills the others (swizzled_tile.cuh)
+//      |----+----+----|             fills the others (mma/swizzled_tile.cuh)
 //      +--------------+
 //
 // SLICES groups of warps hold the same tile and take BK / SLICES of each buffer; their sums are
@@ -16,7 +16,7 @@
 // are added to others that the CUDA cores keep; 0 is never.
 //
 // FUSED = 1: gridDim.y blocks share the K of a tile, and the last one adds up what all have left,
-// in order (shares.cuh). Blocks along z are the matrices of a batch. A and B start `start_a` and
+// in order (k_sharing/shares.cuh). Blocks along z are the matrices of a batch. A and B start `start_a` and
 // `start_b` elements into their memory, so that packed copies (pack.cu) and partial sums can share
 // the workspace.
 //
@@ -25,13 +25,13 @@
 //
 // Constraints: sm_80, but sm_75 for TYPE 1 with ASYNC = 0; all sizes are powers of two; WM a
 // multiple of 16, WN of 8; WM, WN divide BM, BN; BK a multiple of 32 bytes for each slice; VA, VB
-// as in swizzled_tile.cuh, VC divides n, ldc, stride_c and C's address (in elements). EXCHANGED has
+// as in mma/swizzled_tile.cuh, VC divides n, ldc, stride_c and C's address (in elements). EXCHANGED has
 // VC = 1 and STAGED = 0. Dynamic shared memory: the buffers, or (SLICES - 1) BM BN floats and, if
 // STAGED, 16 (WN + 8) floats a warp of a slice, if those are more.
-#include "mma_fragments.cuh"
-#include "shares.cuh"
-#include "swizzled_tile.cuh"
-#include "update.cuh"
+#include "mma/fragments.cuh"
+#include "k_sharing/shares.cuh"
+#include "mma/swizzled_tile.cuh"
+#include "common/epilogue.cuh"
 
 template <int TYPE, int OUTPUT, int PRODUCTS, int BM, int BN, int BK, int WM, int WN, int SLICES,
           int STAGES, int PROMOTE, int ASYNC, int MIN_BLOCKS, int FUSED, int STAGED, int EXCHANGED,

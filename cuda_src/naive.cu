@@ -11,7 +11,7 @@
 //      matrices by blockIdx.z   A (unless it is stored transposed) and C whole rows apart.
 //
 // Constraints: blockDim.x = blockDim.y; gridDim.x covers C, gridDim.z is the batch.
-#include "epilogue.cuh"
+#include "common/epilogue.cuh"
 
 template <int COALESCED, int TRANS_A, int TRANS_B, int EPILOGUE>
 __global__ void __launch_bounds__(1024)

@@ -17,7 +17,7 @@
 // Constraints: elements of 4 bytes where TRANSPOSED or LOW; THREADS threads; the workspace, and
 // where copies start in it, at multiples of 16 bytes; SIDE (SIDE + 1) words of dynamic shared
 // memory where anything is transposed.
-#include "words.cuh"
+#include "common/words.cuh"
 
 extern __shared__ unsigned pack_tile[];
 

@@ -17,13 +17,13 @@
 // FRAGMENTS = 2 loads the next step's fragments while one step is multiplied, across the barrier
 // between buffers as well. FENCE = 1 puts a barrier of the warp between the two, over which the
 // compiler does not move the loads down to where their values are needed. ORDER is the path over
-// the TM x TN sums (fragments.cuh).
+// the TM x TN sums (simt/fragments.cuh).
 //
 // CHUNKS parts of a block's K are summed one after the other and then added up, which shortens the
 // sums: their rounding error falls with the square root of CHUNKS. The sums of finished chunks wait
 // in shared memory.
 //
-// K is shared among blocks as REDUCTION says; shares.cuh has the ways to cut it. Blocks along z are
+// K is shared among blocks as REDUCTION says; k_sharing/shares.cuh has the ways to cut it. Blocks along z are
 // the matrices of a batch. A and B start `start_a` and `start_b` floats into their memory, so that
 // packed copies (pack.cu) and partial sums can share the workspace.
 //
@@ -32,10 +32,10 @@
 // the address (in floats) of their operand; CHECK = 0 only if BM, BN, BK divide m, n, k; ASYNC = 0
 // has STAGES = 2. Dynamic shared memory: the buffers, or (SLICES - 1) BM BN floats if those are
 // more, and SLICES BM BN floats for CHUNKS > 1.
-#include "fragments.cuh"
-#include "operand_tile.cuh"
-#include "shares.cuh"
-#include "update.cuh"
+#include "simt/fragments.cuh"
+#include "simt/operand_tile.cuh"
+#include "k_sharing/shares.cuh"
+#include "common/epilogue.cuh"
 
 // What becomes of the sums over a share of K.
 enum Reduction {

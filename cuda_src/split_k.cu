@@ -9,7 +9,7 @@
 //
 // Constraints: VECTOR divides n, ldc, stride_c and C's address (in floats); pitch is a multiple of
 // 4.
-#include "update.cuh"
+#include "common/epilogue.cuh"
 
 template <int VECTOR, int EPILOGUE>
 __global__ void split_k(const float* __restrict__ workspace, long long start, int splits,

@@ -21,7 +21,7 @@
 //
 // Constraints: blockDim.x = blockDim.y = W, 4 <= W <= 32; 8 W W bytes of dynamic shared memory;
 // gridDim.x covers C, gridDim.z is the batch.
-#include "epilogue.cuh"
+#include "common/epilogue.cuh"
 
 template <int TILE_WIDTH, int TRANS_A, int TRANS_B, int EPILOGUE>
 __global__ void __launch_bounds__(TILE_WIDTH == 0 ? 1024 : TILE_WIDTH * TILE_WIDTH)

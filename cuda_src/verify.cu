@@ -29,7 +29,7 @@
 //
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
 // reference 16640. `check`, `compare` and `compare_exact` add to results that start as zeros.
-#include "number.cuh"
+#include "common/number.cuh"
 
 constexpr int THREADS = 256;
 constexpr int TILE = 64, DEPTH = 16, STRIDE = TILE + 1;  // odd, against bank conflicts

@@ -10,7 +10,7 @@
 //     64  |  w1  |              the other multiplies.
 //         +------+
 //
-// Blocks stay on their SM and walk over the tiles (`walk.cuh`), whose K may be shared. CLUSTER_X by
+// Blocks stay on their SM and walk over the tiles (`k_sharing/walk.cuh`), whose K may be shared. CLUSTER_X by
 // CLUSTER_Y blocks of a cluster take neighbouring tiles and bring what they have in common once, or
 // CLUSTER_K of them have shares of one tile, which they add up in each other's shared memory; then
 // a block has one unit of work.
@@ -26,8 +26,8 @@
 // Constraints: sm_90a; 128 (CONSUMERS + 1) threads; a grid of whole clusters; rows that tensor maps
 // describe start at multiples of 16 bytes; 1024 bytes of shared memory to align the stages and 1024
 // for barriers.
-#include "wgmma_multiply.cuh"
-#include "wgmma_store.cuh"
+#include "hopper/multiply.cuh"
+#include "hopper/store.cuh"
 
 template <class S, class Result>
 __device__ void consume(const Arguments<Result>& given, const Maps& maps, const Stages<S>& stages) {

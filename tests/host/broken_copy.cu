@@ -1,6 +1,6 @@
 // C = alpha A B of 4 x 4 matrices, one block of 4 x 4 threads that copies A and B to shared memory
 // asynchronously, with one defect, to show that the harness sees it; 0 is sound.
-#include "async_copy.cuh"
+#include "common/async_copy.cuh"
 
 enum Defect { NONE, WAITS_FOR_NOTHING, WAITS_WITHOUT_BARRIER, COPIES_PAST_A, COPIES_MISALIGNED };
 

@@ -1,9 +1,9 @@
 // C = A B for 64 x N at most: a thread brings A and B by bulk copies, 128 bytes of each row at a time
 // into two stages, a warpgroup multiplies, and C goes through shared memory, 32 columns at a time.
 // With one defect, to show that the harness sees it; 0 is sound.
-#include "number.cuh"
-#include "tensor_map.cuh"
-#include "wgmma.cuh"
+#include "common/number.cuh"
+#include "hopper/tensor_map.cuh"
+#include "hopper/wgmma.cuh"
 
 enum Defect {
     NONE,

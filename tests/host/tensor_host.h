@@ -1,4 +1,4 @@
-// What the headers barrier.cuh, tensor_map.cuh, mma.cuh and wgmma.cuh of this directory stand on:
+// What the headers of `hopper/` here and mma/instructions.cuh stand on:
 // the barriers, bulk copies and tensor cores of the machine that `launcher.cpp` runs.
 #pragma once
 
@@ -43,7 +43,7 @@ void tma_store_wait(int allowed_pending);
 // Faults unless `block` of a cluster is the only one there is.
 void expect_block(int block);
 
-// How operands are numbered: TYPE of number.cuh, 0 meaning tf32.
+// How operands are numbered: TYPE of common/number.cuh, 0 meaning tf32.
 enum { TF32, F16, BF16 };
 
 // d += a b of 16 x k by k x 8, spread over the lanes of a warp as PTX says; k is 16 or 8.
@@ -63,7 +63,7 @@ void wgmma_wait(int allowed_pending, At at);
 // As cvt.rna.tf32.f32: to the nearest, ties away from zero.
 float round_to_tf32(float x);
 
-// What mma.cuh calls.
+// What mma/instructions.cuh calls.
 inline void mma16816(int type, float* d, const unsigned* a, const unsigned* b) {
     mma(type, 16, d, a, b, {__FILE__, __LINE__});
 }

@@ -14,7 +14,7 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
 from autotune.verification.oracle import largest_error, product
 
-SOURCE = """#include "update.cuh"
+SOURCE = """#include "common/epilogue.cuh"
 
 template <int OUTPUT, int VECTOR, int EPILOGUE>
 __global__ void updated(typename Number<OUTPUT>::Type* c, const float* sums, float alpha,

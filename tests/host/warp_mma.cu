@@ -1,8 +1,8 @@
 // C = A B for 16 x 8 x 16 in 16 bits, or 16 x 8 x 8 with HALF = 1 or in tf32, by one warp that holds
 // its operands as the PTX ISA says. 16-bit operands come from shared memory by ldmatrix. With one
 // defect, to show that the harness sees it; 0 is sound.
-#include "mma.cuh"
-#include "number.cuh"
+#include "mma/instructions.cuh"
+#include "common/number.cuh"
 
 enum Defect { NONE, EXCHANGES_REGISTERS, LEAVES_LANES_OUT, LOADS_MISALIGNED, LOADS_BEFORE_BARRIER };
 

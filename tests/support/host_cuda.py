@@ -2,8 +2,8 @@
 
 The host compiler builds the kernels of `cuda_src/` with AddressSanitizer and UBSan
 (`tests/host/cuda_host.h`, `tests/host/launcher.cpp`). Headers that wrap GPU instructions are
-replaced by headers of the same name in `tests/host`, which emulate barriers, bulk copies and tensor
-cores.
+replaced by headers of the same path in `tests/host`, which emulate barriers, bulk copies and tensor
+cores: `tests/host` is searched for headers first.
 
 `build` compiles kernel instances into one program, `run` runs cases (`host_cases`) in it, and
 `check` compares their results with NumPy's in float64. A case fails with a `HostFault` for an
@@ -46,6 +46,7 @@ from support.paths import ROOT, TESTS
 
 HOST = TESTS / "host"
 CUDA_SRC = ROOT / "cuda_src"
+INCLUDE = CUDA_SRC / "include"
 # What runs the kernels.
 MACHINE = ("launcher.cpp", "machine.cpp", "meetings.cpp", "bulk_copies.cpp", "tensor_cores.cpp")
 COMPILER = os.environ.get("CXX", "g++")
@@ -76,14 +77,13 @@ def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_S
         subprocess.CalledProcessError: if something does not compile.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    headers = _headers(directory)
     # Compiling a kernel with optimisation takes longer than it saves.
     units = [
         *(((HOST / name).read_text(), "-O1") for name in MACHINE),
         *((unit, "-O0") for unit in _units(set(templates), sources)),
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda unit: _object(unit[0], unit[1], headers, directory), units))
+        objects = list(pool.map(lambda unit: _object(unit[0], unit[1], directory), units))
     program = directory / _digest(*map(str, objects))
     if not program.exists():
         _compile(program, *SANITIZERS, *map(str, objects))
@@ -163,27 +163,9 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
     )
 
 
-def _headers(directory: Path) -> Path:
-    """A folder of the kernels' headers: from `cuda_src/include`, unless `tests/host` replaces them.
-
-    They share one folder, because a header includes from its own folder first.
-    """
-    folder = directory / f"include-{_digest(str(CUDA_SRC), str(HOST))}"
-    folder.mkdir(exist_ok=True)
-    headers = {header.name: header for header in CUDA_SRC.glob("include/*")}
-    headers |= {header.name: header for header in HOST.glob("*.cuh")}
-    for name, header in headers.items():
-        link = folder / name
-        if not link.is_symlink() or link.readlink() != header:
-            partial = folder / f".{name}.{os.getpid()}"
-            partial.symlink_to(header)
-            partial.replace(link)
-    return folder
-
-
-def _object(unit: str, optimized: str, headers: Path, directory: Path) -> Path:
+def _object(unit: str, optimized: str, directory: Path) -> Path:
     sources = re.findall(r'#include "(/.*)"', unit)
-    included = sorted([*HOST.glob("*.h"), *headers.glob("*.cuh")])
+    included = sorted([*HOST.glob("*.h"), *HOST.rglob("*.cuh"), *INCLUDE.rglob("*.cuh")])
     key = _digest(
         COMPILER,
         optimized,
@@ -195,7 +177,7 @@ def _object(unit: str, optimized: str, headers: Path, directory: Path) -> Path:
     if not target.exists():
         source = directory / f"{key}.cpp"
         source.write_text(unit)
-        folders = (HOST, CUDA_SRC, headers)
+        folders = (HOST, CUDA_SRC, INCLUDE)
         _compile(
             target, optimized, *FLAGS, *(f"-I{folder}" for folder in folders), "-c", str(source)
         )

@@ -21,7 +21,7 @@ Store = Literal["direct", "staged"]
 
 WARP = 32
 STEP_BYTES = 32
-"""Bytes of K that one MMA instruction of a warp takes (mma_fragments.cuh)."""
+"""Bytes of K that one MMA instruction of a warp takes (mma/fragments.cuh)."""
 COPY_BYTES = 4
 """The least that cp.async copies; narrower vectors go through registers."""
 STRIP_ROWS, STRIP_PADDING = 16, 8
@@ -76,7 +76,7 @@ class MmaWarpTile:
         return self.wm * self.wn // WARP
 
     def neighbours(self, problem: Problem) -> int:
-        """Elements of a row of C that a thread holds side by side (mma_fragments.cuh)."""
+        """Elements of a row of C that a thread holds side by side (mma/fragments.cuh)."""
         apart = problem.element_bytes == 4 and not along_k(problem, "b")
         return min(8, self.wn // 4) if apart else 2
 

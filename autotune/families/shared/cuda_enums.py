@@ -16,7 +16,7 @@ WgmmaReduction = Literal["none", "fused", "stream"]
 Store = Literal["direct", "staged", "tma"]
 
 EPILOGUE = EPILOGUES
-"""EPILOGUE: bit 0 is the bias, the bits above it the activation (`include/epilogue.cuh`)."""
+"""EPILOGUE: bit 0 is the bias, the bits above it the activation (`include/common/epilogue.cuh`)."""
 REDUCTION: tuple[Reduction, ...] = get_args(Reduction)
 """REDUCTION of `simt.cu`: how sums of several blocks become one."""
 WGMMA_REDUCTION: tuple[WgmmaReduction, ...] = get_args(WgmmaReduction)

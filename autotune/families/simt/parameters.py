@@ -18,7 +18,7 @@ CopyPath = Literal["staged", "async"]
 """Operands reach shared memory through registers, or by cp.async."""
 Order = Literal["rows", "columns", "snake", "row-pairs", "column-pairs"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-"""Paths of a thread over its accumulators, in the order of ORDER in `fragments.cuh`."""
+"""Paths of a thread over its accumulators, in the order of ORDER in `simt/fragments.cuh`."""
 WARP = 32
 FLOAT_BYTES = 4
 PADDING = 4

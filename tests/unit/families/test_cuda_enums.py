@@ -24,26 +24,26 @@ def number(pattern: str, name: str) -> int:
 )
 def test_types_have_the_numbers_of_cuda(element: str, type_: str) -> None:
     pattern = rf"struct Number<(\d)> {{\s*using Type = {type_};"
-    assert number(pattern, "include/number.cuh") == ELEMENT_TYPES[element].number
+    assert number(pattern, "include/common/number.cuh") == ELEMENT_TYPES[element].number
 
 
 def test_every_cuda_type_has_a_row() -> None:
-    specialised = re.findall(r"struct Number<(\d)>", source("include/number.cuh"))
+    specialised = re.findall(r"struct Number<(\d)>", source("include/common/number.cuh"))
     assert sorted(map(int, specialised)) == sorted(row.number for row in ELEMENT_TYPES.values())
 
 
 @pytest.mark.parametrize(("activation", "body"), [("relu", "value < 0.0f"), ("gelu", r"\{")])
 def test_epilogues_have_the_bits_of_cuda(activation: str, body: str) -> None:
-    bits = number(rf"EPILOGUE >> 1 == (\d)\) (?:value = )?{body}", "include/epilogue.cuh")
+    bits = number(rf"EPILOGUE >> 1 == (\d)\) (?:value = )?{body}", "include/common/epilogue.cuh")
     assert cuda_enums.EPILOGUE.index(activation) == bits << 1
     assert cuda_enums.EPILOGUE.index(f"bias_{activation}") == bits << 1 | 1
 
 
 def test_cuda_has_the_same_epilogues() -> None:
     assert "if constexpr (EPILOGUE & 1) value += to_float(bias[column])" in source(
-        "include/epilogue.cuh"
+        "include/common/epilogue.cuh"
     )
-    assert number(r"EPILOGUE < (\d)", "include/epilogue.cuh") == len(cuda_enums.EPILOGUE)
+    assert number(r"EPILOGUE < (\d)", "include/common/epilogue.cuh") == len(cuda_enums.EPILOGUE)
     assert cuda_enums.EPILOGUE[:2] == ("none", "bias")
 
 
@@ -55,7 +55,7 @@ def test_simt_reductions_have_the_order_of_cuda() -> None:
 
 
 def test_wgmma_reductions_have_the_numbers_of_cuda() -> None:
-    shape = "include/wgmma_shape.cuh"
+    shape = "include/hopper/shape.cuh"
     stream = cuda_enums.WGMMA_REDUCTION.index("stream")
     assert number(r"STREAM = REDUCTION_ == (\d)", shape) == stream
     none = cuda_enums.WGMMA_REDUCTION.index("none")
@@ -63,6 +63,6 @@ def test_wgmma_reductions_have_the_numbers_of_cuda() -> None:
 
 
 def test_stores_have_the_numbers_of_cuda() -> None:
-    shape = "include/wgmma_shape.cuh"
+    shape = "include/hopper/shape.cuh"
     assert number(r"STAGED = STORE_ != (\d)", shape) == cuda_enums.STORE.index("direct")
     assert number(r"TMA_STORE = STORE_ == (\d)", shape) == cuda_enums.STORE.index("tma")

@@ -78,7 +78,7 @@ def test_roundoff_and_underflow_match_numpy(name: str, dtype: type[np.floating])
 
 
 def test_cuda_sources_number_element_types_alike() -> None:
-    source = (source_dir() / "include" / "number.cuh").read_text(encoding="utf-8")
+    source = (source_dir() / "include" / "common" / "number.cuh").read_text(encoding="utf-8")
     types = dict(re.findall(r"struct Number<(\d)> {\s+using Type = (\w+);", source))
     expected = {"f32": "float", "f16": "Half", "bf16": "BFloat"}
     assert types == {str(ELEMENT_TYPES[name].number): cuda for name, cuda in expected.items()}
@@ -86,7 +86,7 @@ def test_cuda_sources_number_element_types_alike() -> None:
 
 
 def test_cuda_sources_number_epilogues_alike() -> None:
-    source = (source_dir() / "include" / "epilogue.cuh").read_text(encoding="utf-8")
+    source = (source_dir() / "include" / "common" / "epilogue.cuh").read_text(encoding="utf-8")
     assert f"0 <= EPILOGUE && EPILOGUE < {len(EPILOGUES)}," in source
     assert "bits 1 and up: the activation, 0 none, 1 ReLU, 2 GELU." in source
     activations = ("none", "relu", "gelu")

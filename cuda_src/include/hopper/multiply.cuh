@@ -1,8 +1,8 @@
 // The roles of a block of `wgmma`: bring operands, split them, multiply them.
 #pragma once
 
-#include "tf32.cuh"
-#include "wgmma_shape.cuh"
+#include "common/tf32.cuh"
+#include "hopper/shape.cuh"
 
 // One thread brings the stages of all units.
 template <class S, class Result>

@@ -9,7 +9,7 @@
 //                                                  [8 (i / 4) + 2 (l % 4) + i % 2]
 #pragma once
 
-#include "barrier.cuh"
+#include "hopper/barrier.cuh"
 
 using Descriptor = unsigned long long;
 

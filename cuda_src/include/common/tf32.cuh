@@ -1,7 +1,7 @@
 // tf32: fp32 with 10 bits after the point. The tensor cores read the first 19 bits of a word.
 #pragma once
 
-#include "number.cuh"
+#include "common/number.cuh"
 
 // The nearest tf32, ties away from zero, as a word whose last 13 bits are zero.
 __device__ __forceinline__ unsigned tf32_nearest(float x) {

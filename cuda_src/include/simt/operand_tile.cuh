@@ -13,9 +13,9 @@
 // CHECK = 1 puts zeros past the edges; CHECK = 0 is for tiles that all lie inside.
 #pragma once
 
-#include "async_copy.cuh"
-#include "fragments.cuh"
-#include "vector.cuh"
+#include "common/async_copy.cuh"
+#include "simt/fragments.cuh"
+#include "common/vector.cuh"
 
 template <int EXTENT, int BK, int THREADS, int VECTOR, int ALONG_K, int ASYNC, int CHECK>
 class OperandTile {

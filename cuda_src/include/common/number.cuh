@@ -5,7 +5,7 @@
 // Rounding is to the nearest, ties to even; what is too large becomes infinite, NaN stays NaN.
 #pragma once
 
-#include "vector.cuh"
+#include "common/vector.cuh"
 
 struct Half {
     unsigned short bits;

@@ -20,9 +20,9 @@
 // registers.
 #pragma once
 
-#include "async_copy.cuh"
-#include "fragments.cuh"
-#include "number.cuh"
+#include "common/async_copy.cuh"
+#include "simt/fragments.cuh"
+#include "common/number.cuh"
 
 template <int ROW_BYTES, int PAIRS>
 struct Swizzle {

@@ -13,8 +13,8 @@
 // registers of a loop in between.
 #pragma once
 
-#include "block_order.cuh"
-#include "vector.cuh"
+#include "common/tile_order.cuh"
+#include "common/vector.cuh"
 
 class Split {
 public:

@@ -1,7 +1,7 @@
-// What cuda_src/include/wgmma.cuh declares, on the host.
+// What cuda_src/include/hopper/wgmma.cuh declares, on the host.
 #pragma once
 
-#include "barrier.cuh"
+#include "hopper/barrier.cuh"
 
 using Descriptor = unsigned long long;
 

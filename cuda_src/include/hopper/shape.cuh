@@ -1,8 +1,8 @@
 // The arguments of `wgmma` and what follows from its template arguments.
 #pragma once
 
-#include "tma_tile.cuh"
-#include "walk.cuh"
+#include "hopper/tma_tile.cuh"
+#include "k_sharing/walk.cuh"
 
 constexpr int WARPGROUP = 128;
 

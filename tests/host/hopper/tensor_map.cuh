@@ -1,7 +1,7 @@
-// What cuda_src/include/tensor_map.cuh declares, on the host, where a cluster has one block.
+// What cuda_src/include/hopper/tensor_map.cuh declares, on the host, where a cluster has one block.
 #pragma once
 
-#include "barrier.cuh"
+#include "hopper/barrier.cuh"
 
 struct alignas(64) TensorMap {
     unsigned long long words[16];

@@ -1,7 +1,7 @@
 // A thread's part of a tile product: which sums it keeps, its operands' fragments, their product.
 #pragma once
 
-#include "vector.cuh"
+#include "common/vector.cuh"
 
 // The value, computed once: without this ptxas saves a register by computing it again in the loop.
 __device__ __forceinline__ int once(int value) {

@@ -4,7 +4,7 @@
 // edges comes as zeros and is not written.
 #pragma once
 
-#include "barrier.cuh"
+#include "hopper/barrier.cuh"
 
 struct alignas(64) TensorMap {
     unsigned long long words[16];

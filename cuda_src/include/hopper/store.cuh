@@ -4,8 +4,8 @@
 // swizzled as the operands are, from where rows go out whole.
 #pragma once
 
-#include "update.cuh"
-#include "wgmma_sums.cuh"
+#include "common/epilogue.cuh"
+#include "hopper/sums.cuh"
 
 // COUNT neighbours in a row of C, from `column` on, as far as there are columns. READS: beta is not
 // 0; code for both at every element would take longer to fetch than to run.

@@ -5,9 +5,9 @@
 // shared memory; ASYNC = 0 through registers, where the columns stay.
 #pragma once
 
-#include "async_copy.cuh"
-#include "stream.cuh"
-#include "vector.cuh"
+#include "common/async_copy.cuh"
+#include "gemv/streaming_load.cuh"
+#include "common/vector.cuh"
 
 __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 

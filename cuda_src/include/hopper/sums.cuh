@@ -2,7 +2,7 @@
 // cluster, through the workspace, or both.
 #pragma once
 
-#include "wgmma_shape.cuh"
+#include "hopper/shape.cuh"
 
 // Barriers of the consumers: one for a team, one for each warpgroup, and one for its turn.
 constexpr int TEAM_BARRIER = 1, GROUP_BARRIER = 2, TURN_BARRIER = 5;

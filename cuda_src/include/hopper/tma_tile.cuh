@@ -8,8 +8,8 @@
 // piece of 8 lines is in 8 different groups of banks.
 #pragma once
 
-#include "tensor_map.cuh"
-#include "wgmma.cuh"
+#include "hopper/tensor_map.cuh"
+#include "hopper/wgmma.cuh"
 
 constexpr int LINE = 128, PIECE = 16;
 

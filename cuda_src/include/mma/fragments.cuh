@@ -6,9 +6,9 @@
 // neighbours lies W apart in the tile (`Rows`).
 #pragma once
 
-#include "fragments.cuh"
-#include "mma.cuh"
-#include "tf32.cuh"
+#include "simt/fragments.cuh"
+#include "mma/instructions.cuh"
+#include "common/tf32.cuh"
 
 // Which element of a warp's extent is in row `i` (of A, 16 a block, or column of B, 8 a block) of
 // block `block`.

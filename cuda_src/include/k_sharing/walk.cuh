@@ -10,7 +10,7 @@
 // Constraint: fewer than 2^31 - blocks units.
 #pragma once
 
-#include "block_order.cuh"
+#include "common/tile_order.cuh"
 
 struct Unit {
     int tile, matrix, begin, end;

@@ -1,7 +1,7 @@
 // Loads of what is read once, straight from global memory into registers.
 #pragma once
 
-#include "vector.cuh"
+#include "common/vector.cuh"
 
 // Copies WIDTH floats into registers; zeros where `valid` is false, and then does not read
 // `global`, which is aligned to WIDTH floats. Whole vectors go past L1.

@@ -1,4 +1,4 @@
-// What cuda_src/include/barrier.cuh declares, on the host, where a cluster has one block.
+// What cuda_src/include/hopper/barrier.cuh declares, on the host, where a cluster has one block.
 #pragma once
 
 using Barrier = unsigned long long;
