@@ -21,9 +21,15 @@
 // leaves its tile of C in the workspace, and the last one to come adds them up and writes C. Every
 // order of additions is fixed: the same inputs give the same bits.
 //
-// EXCHANGED = 1 computes C^T = op(B)^T op(A)^T for C of up to 16 columns: the plan exchanges A with
-// B and m with n, and C is written, and the bias read, transposed. blockIdx.z is the matrix of a
+// TRANSPOSED computes C^T = op(B)^T op(A)^T for C of up to 16 columns: the plan exchanges A with B
+// and m with n, and C is written, and the bias read, transposed. blockIdx.z is the matrix of a
 // batch.
+//
+// Params:
+//   ROWS, COLUMNS, DEPTH, ACROSS, WAYS, STAGES
+//   TRANS_A, TRANS_B   whether A and B are stored transposed
+//   EPILOGUE, TRANSPOSED
+//   VA, VB             floats of A and B that are loaded as one
 //
 // Constraints: ROWS, COLUMNS, DEPTH, ACROSS, WAYS are powers of two; m <= ROWS; DEPTH >= 4; `share`
 // is a multiple of 4, or all of k, and leaves no block without work; VA divides lda, stride_a, the
@@ -32,8 +38,9 @@
 // and at the end.
 #include "common/epilogue.cuh"
 #include "gemv/operand_tiles.cuh"
+#include "k_sharing/last_block.cuh"
 
-// Adds COUNT tiles of SIZE floats that follow each other in shared memory up in the first of them.
+// Adds up COUNT tiles of SIZE floats that follow each other in shared memory, in the first of them.
 template <int COUNT, int SIZE, int THREADS>
 __device__ __forceinline__ void add_up(float* tiles) {
     __syncthreads();
@@ -53,12 +60,12 @@ __device__ __forceinline__ void add_up(float* tiles) {
     }
 }
 
-// Adds the tiles that the blocks of all shares of K hold in shared memory up in that of the last
-// block to come here, and says whether that is this one. `shared` has room for WAYS tiles.
+// Adds up the tiles that the blocks of all shares of K hold in shared memory, in that of the last
+// block to arrive; true for that block. `shared` has room for WAYS tiles.
 template <int SIZE, int WAYS, int THREADS>
-__device__ __forceinline__ bool add_shares(float* shared, float* workspace, unsigned* counters) {
+__device__ __forceinline__ bool reduce_blocks(float* shared, float* workspace, int* counters) {
     constexpr int VECTOR = smaller(SIZE, 4), VECTORS = SIZE / VECTOR;
-    constexpr int GROUPS = VECTORS >= THREADS ? 1 : smaller(THREADS / VECTORS, WAYS), AT_ONCE = 8;
+    constexpr int GROUPS = VECTORS >= THREADS ? 1 : smaller(THREADS / VECTORS, WAYS), BATCH = 8;
     const int shares = gridDim.y;
     const long long strip = static_cast<long long>(blockIdx.z) * gridDim.x + blockIdx.x;
     float* const tiles = workspace + strip * shares * SIZE;
@@ -71,27 +78,23 @@ __device__ __forceinline__ bool add_shares(float* shared, float* workspace, unsi
     __syncthreads();
     bool last = false;
     if (threadIdx.x == 0) {
-        __threadfence();
-        last = atomicAdd(counters + strip, 1u) == shares - 1;
-        if (last) {
-            counters[strip] = 0;
-            __threadfence();
-        }
+        last = arrive(counters, strip) == shares - 1;
+        if (last) acquire(counters + strip, last);
     }
     if (!__syncthreads_or(last)) return false;
 
     for (int i = threadIdx.x; i < GROUPS * VECTORS; i += THREADS) {
         const float* const from = tiles + i % VECTORS * VECTOR;
-        alignas(16) float sum[VECTOR] = {}, values[AT_ONCE][VECTOR];
-        for (int share = i / VECTORS; share < shares; share += AT_ONCE * GROUPS) {
+        alignas(16) float sum[VECTOR] = {}, values[BATCH][VECTOR];
+        for (int share = i / VECTORS; share < shares; share += BATCH * GROUPS) {
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; ++j) {
+            for (int j = 0; j < BATCH; ++j) {
                 const int other = share + j * GROUPS;
-                stream_vector<VECTOR>(values[j], from + static_cast<long long>(other) * SIZE,
+                load_streaming<VECTOR>(values[j], from + static_cast<long long>(other) * SIZE,
                                       other < shares);
             }
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; ++j)
+            for (int j = 0; j < BATCH; ++j)
 #pragma unroll
                 for (int v = 0; v < VECTOR; ++v) sum[v] += values[j][v];
         }
@@ -101,17 +104,20 @@ __device__ __forceinline__ bool add_shares(float* shared, float* workspace, unsi
     return true;
 }
 
-template <int ROWS, int COLUMNS, int DEPTH, int ACROSS, int WAYS, int STAGES, int TRANS_A,
-          int TRANS_B, int EPILOGUE, int VA, int VB, int EXCHANGED>
-__global__ void __launch_bounds__(ACROSS * WAYS)
+template <class Params>
+__global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
     gemv(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
          const float* __restrict__ bias, long long stride_a, long long stride_b, long long stride_c,
-         int share, float* workspace, unsigned* counters) {
+         int share, float* workspace, int* counters) {
+    constexpr int ROWS = Params::ROWS, COLUMNS = Params::COLUMNS, DEPTH = Params::DEPTH;
+    constexpr int ACROSS = Params::ACROSS, WAYS = Params::WAYS, STAGES = Params::STAGES;
+    constexpr bool TRANS_A = Params::TRANS_A, TRANS_B = Params::TRANS_B;
     constexpr int THREADS = ACROSS * WAYS, WIDTH = ACROSS * COLUMNS, STEPS = WAYS * DEPTH;
-    constexpr int TILE = ROWS * WIDTH, ASYNC = STAGES > 1, BUFFERS = ASYNC ? STAGES : 2;
-    using Rows = RowTile<ROWS, STEPS, THREADS, VA, TRANS_A, TRANS_B, ASYNC>;
-    using Columns = ColumnTile<COLUMNS, DEPTH, ACROSS, WAYS, VB, TRANS_B, ASYNC>;
+    constexpr bool ASYNC = STAGES > 1;
+    constexpr int TILE = ROWS * WIDTH, BUFFERS = ASYNC ? STAGES : 2;
+    using Rows = RowTile<ROWS, STEPS, THREADS, Params::VA, TRANS_A, TRANS_B, ASYNC>;
+    using Columns = ColumnTile<COLUMNS, DEPTH, ACROSS, WAYS, Params::VB, TRANS_B, ASYNC>;
     constexpr int GROUP = Columns::GROUP, STAGE = Rows::SIZE + Columns::SIZE;
     extern __shared__ __align__(16) float shared[];
 
@@ -145,10 +151,10 @@ __global__ void __launch_bounds__(ACROSS * WAYS)
         // The buffer being written was last read before this barrier.
         if constexpr (ASYNC) load();
 #pragma unroll
-        for (int turn = 0; turn < Columns::TURNS; ++turn) {
+        for (int round = 0; round < Columns::ROUNDS; ++round) {
             alignas(16) float value_a[ROWS * GROUP], value_b[COLUMNS * GROUP];
-            columns.read(value_b, shared + reading + Rows::SIZE, turn);
-            Rows::template read<GROUP>(value_a, shared + reading, Columns::step(turn));
+            columns.read(value_b, shared + reading + Rows::SIZE, round);
+            Rows::template read<GROUP>(value_a, shared + reading, Columns::step(round));
 #pragma unroll
             for (int i = 0; i < GROUP * ROWS * COLUMNS; ++i) {
                 const int group = i / (ROWS * COLUMNS), row = i / COLUMNS % ROWS, j = i % COLUMNS;
@@ -165,19 +171,19 @@ __global__ void __launch_bounds__(ACROSS * WAYS)
 #pragma unroll
     for (int i = 0; i < ROWS * COLUMNS; ++i) {
         const int row = i / COLUMNS, x = Columns::column(i % COLUMNS);
-        own[EXCHANGED ? x * ROWS + row : row * WIDTH + x] = sums[row][i % COLUMNS];
+        own[Params::TRANSPOSED ? x * ROWS + row : row * WIDTH + x] = sums[row][i % COLUMNS];
     }
     add_up<WAYS, TILE, THREADS>(shared);
-    if (gridDim.y > 1 && !add_shares<TILE, WAYS, THREADS>(shared, workspace, counters)) return;
+    if (gridDim.y > 1 && !reduce_blocks<TILE, WAYS, THREADS>(shared, workspace, counters)) return;
 
     c += blockIdx.z * stride_c;
     for (int i = threadIdx.x; i < TILE; i += THREADS) {
-        const int row = EXCHANGED ? i % ROWS : i / WIDTH;
-        const long long column = first_column + (EXCHANGED ? i / ROWS : i % WIDTH);
+        const int row = Params::TRANSPOSED ? i % ROWS : i / WIDTH;
+        const long long column = first_column + (Params::TRANSPOSED ? i / ROWS : i % WIDTH);
         const float value = alpha * shared[i];
         if (row >= m || column >= n) continue;
-        float* const element = c + (EXCHANGED ? column * ldc + row : row * ldc + column);
-        *element = finish<EPILOGUE>(beta == 0.0f ? value : fmaf(beta, *element, value), bias,
-                                    EXCHANGED ? row : static_cast<int>(column));
+        float* const element = c + (Params::TRANSPOSED ? column * ldc + row : row * ldc + column);
+        *element = finish<Params::EPILOGUE>(beta == 0.0f ? value : fmaf(beta, *element, value), bias,
+                                    Params::TRANSPOSED ? row : static_cast<int>(column));
     }
 }

@@ -1,5 +1,5 @@
 // C = act(alpha op(A) op(B) + beta C + bias) in fp32, one thread an element of C, all from global
-// memory; act and bias as EPILOGUE says.
+// memory.
 //
 //            N ->               A block of S x S threads computes S x S elements of C. Each thread
 //        +---+---+---+          walks along a row of op(A) and a column of op(B): two loads for one
@@ -10,10 +10,11 @@
 //      blocks by blockIdx.x,    COALESCED = 0: threadIdx.x runs along M. The threads of a warp read
 //      matrices by blockIdx.z   A (unless it is stored transposed) and C whole rows apart.
 //
+// Params: COALESCED, TRANS_A, TRANS_B (whether A and B are stored transposed), EPILOGUE.
 // Constraints: blockDim.x = blockDim.y; gridDim.x covers C, gridDim.z is the batch.
 #include "common/epilogue.cuh"
 
-template <int COALESCED, int TRANS_A, int TRANS_B, int EPILOGUE>
+template <class Params>
 __global__ void __launch_bounds__(1024)
     naive(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
           float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
@@ -22,19 +23,20 @@ __global__ void __launch_bounds__(1024)
     const int side = blockDim.x;
     const int blocks_along_n = (n - 1) / side + 1;
     const long long row = static_cast<long long>(blockIdx.x / blocks_along_n) * side +
-                          (COALESCED ? threadIdx.y : threadIdx.x);
+                          (Params::COALESCED ? threadIdx.y : threadIdx.x);
     const long long column = static_cast<long long>(blockIdx.x % blocks_along_n) * side +
-                             (COALESCED ? threadIdx.x : threadIdx.y);
+                             (Params::COALESCED ? threadIdx.x : threadIdx.y);
     if (row >= m || column >= n) return;
 
     // One step along K in each operand, as it is stored.
-    const long long a_step = TRANS_A ? lda : 1, b_step = TRANS_B ? 1 : ldb;
-    a += blockIdx.z * stride_a + (TRANS_A ? row : row * lda);
-    b += blockIdx.z * stride_b + (TRANS_B ? column * ldb : column);
+    const long long a_step = Params::TRANS_A ? lda : 1;
+    const long long b_step = Params::TRANS_B ? 1 : ldb;
+    a += blockIdx.z * stride_a + (Params::TRANS_A ? row : row * lda);
+    b += blockIdx.z * stride_b + (Params::TRANS_B ? column * ldb : column);
     float sum = 0.0f;
     for (int p = 0; p < k; ++p) sum = fmaf(a[p * a_step], b[p * b_step], sum);
 
     c += blockIdx.z * stride_c + row * ldc + column;
     const float value = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
-    *c = finish<EPILOGUE>(value, bias, column);
+    *c = finish<Params::EPILOGUE>(value, bias, column);
 }

@@ -3,7 +3,7 @@
 //
 //      TRANSPOSED = 0   from[row][column]   to[row][pitch]
 //      TRANSPOSED = 1   from[row][column]   to[column][pitch]
-//      LOW = 1          also a second plane like the first: what tf32 leaves of each element
+//      LOW = 1          also a second plane like the first: the remainder of each element after tf32
 //
 // One launch copies A, B or both: the first blocks A, the others B, blockIdx.z the matrix of the
 // batch. A block goes over tiles that lie `blocks` apart. As it is, a tile is of 2^lane_bits
@@ -12,12 +12,15 @@
 // more than even ones. Transposed, a tile is SIDE x SIDE and goes through shared memory in rows of
 // SIDE + 1 words.
 //
-// What lies between the last column and the pitch becomes anything.
+// The bytes between the last column and the pitch are undefined.
+//
+// Params: BYTES of an element; COPY, TRANSPOSED and LOW of A and of B (COPY_A, ...).
 //
 // Constraints: elements of 4 bytes where TRANSPOSED or LOW; THREADS threads; the workspace, and
 // where copies start in it, at multiples of 16 bytes; SIDE (SIDE + 1) words of dynamic shared
 // memory where anything is transposed.
-#include "common/words.cuh"
+#include "common/tf32.cuh"
+#include "common/unaligned.cuh"
 
 extern __shared__ unsigned pack_tile[];
 
@@ -35,12 +38,12 @@ struct Copied {
     int lane_bits, blocks;
 };
 
-// A block's way over tiles, `across` of them in a row; without 64-bit divisions, which would take
+// A block's path over tiles, `across` of them in a row; without 64-bit divisions, which would take
 // longer than the copying.
-struct Walk {
+struct Path {
     unsigned across, row, column;
 
-    __device__ __forceinline__ Walk(int block, long long tiles_across)
+    __device__ __forceinline__ Path(int block, long long tiles_across)
         : across(static_cast<unsigned>(tiles_across)), row(block / across), column(block % across) {
     }
 
@@ -54,96 +57,96 @@ struct Walk {
     }
 };
 
-template <int LOW>
-__device__ __forceinline__ void put(const Copied& one, long long at, const Words& words) {
-    *reinterpret_cast<Words*>(one.to + at) = words;
-    if constexpr (LOW) *reinterpret_cast<Words*>(one.low + at) = tf32_rest(words);
+template <bool LOW>
+__device__ __forceinline__ void put(const Copied& copy, long long at, const Vector<4>& vector) {
+    *reinterpret_cast<Vector<4>*>(copy.to + at) = vector;
+    if constexpr (LOW) *reinterpret_cast<Vector<4>*>(copy.low + at) = tf32_remainder(vector);
 }
 
-// The 16 bytes from `at`, of which only those before `end` are read, one by one.
+// The 16 bytes from `at` as far as they lie before `end`, loaded element by element.
 template <int BYTES, typename ELEMENT>
-__device__ __forceinline__ Words gathered(const char* at, const char* end) {
-    Words words = {};
+__device__ __forceinline__ Vector<4> gathered(const char* at, const char* end) {
+    Vector<4> vector = {};
 #pragma unroll
     for (int i = 0; i < 16; i += BYTES)
         if (at + i < end)
-            words.word[i / 4] |= static_cast<unsigned>(*reinterpret_cast<const ELEMENT*>(at + i))
+            vector.word[i / 4] |= static_cast<unsigned>(*reinterpret_cast<const ELEMENT*>(at + i))
                                  << i % 4 * 8;
-    return words;
+    return vector;
 }
 
-template <int BYTES, typename ELEMENT, int LOW>
-__device__ __forceinline__ void copy_rows(const Copied& one, int block) {
-    const int lane = threadIdx.x & ((1 << one.lane_bits) - 1), line = threadIdx.x >> one.lane_bits;
-    const int lines = THREADS >> one.lane_bits;
-    const long long vectors = one.pitch * BYTES / 16;
-    const char* end = one.from + ((one.rows - 1) * one.ld + one.columns) * BYTES;
-    for (Walk at(block, ((vectors - 1) >> one.lane_bits) + 1);; at.next(one.blocks)) {
+template <int BYTES, typename ELEMENT, bool LOW>
+__device__ __forceinline__ void copy_rows(const Copied& copy, int block) {
+    const int lane = threadIdx.x & ((1 << copy.lane_bits) - 1), line = threadIdx.x >> copy.lane_bits;
+    const int lines = THREADS >> copy.lane_bits;
+    const long long vectors = copy.pitch * BYTES / 16;
+    const char* end = copy.from + ((copy.rows - 1) * copy.ld + copy.columns) * BYTES;
+    for (Path at(block, ((vectors - 1) >> copy.lane_bits) + 1);; at.next(copy.blocks)) {
         const long long first_row = static_cast<long long>(at.row) * (STEPS * lines);
-        if (first_row >= one.rows) break;
-        const long long vector = (static_cast<long long>(at.column) << one.lane_bits) + lane;
+        if (first_row >= copy.rows) break;
+        const long long vector = (static_cast<long long>(at.column) << copy.lane_bits) + lane;
         if (vector >= vectors) continue;
         const long long first = first_row + line, column = vector * 16;
         // First all loads, then what depends on them.
-        Words low[STEPS], high[STEPS];
+        Vector<4> low[STEPS], high[STEPS];
         int skip[STEPS];
         bool inside[STEPS];
 #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
-            const char* start = one.from + (first + i * lines) * one.ld * BYTES + column;
+            const char* start = copy.from + (first + i * lines) * copy.ld * BYTES + column;
             skip[i] = static_cast<int>(reinterpret_cast<unsigned long long>(start) % 16);
             const char* aligned = start - skip[i];
-            inside[i] = first + i * lines < one.rows && aligned >= one.from &&
+            inside[i] = first + i * lines < copy.rows && aligned >= copy.from &&
                         aligned + (skip[i] ? 32 : 16) <= end;
-            if (inside[i]) low[i] = *reinterpret_cast<const Words*>(aligned);
-            if (inside[i] && skip[i]) high[i] = *reinterpret_cast<const Words*>(aligned + 16);
+            if (inside[i]) low[i] = *reinterpret_cast<const Vector<4>*>(aligned);
+            if (inside[i] && skip[i]) high[i] = *reinterpret_cast<const Vector<4>*>(aligned + 16);
         }
 #pragma unroll
         for (int i = 0; i < STEPS; ++i) {
             const long long row = first + i * lines;
-            if (row >= one.rows) continue;
-            put<LOW>(one, row * one.pitch * BYTES + column,
+            if (row >= copy.rows) continue;
+            put<LOW>(copy, row * copy.pitch * BYTES + column,
                      inside[i] ? middle<BYTES>(low[i], high[i], skip[i])
                                : gathered<BYTES, ELEMENT>(
-                                     one.from + row * one.ld * BYTES + column, end));
+                                     copy.from + row * copy.ld * BYTES + column, end));
         }
     }
 }
 
-template <int LOW>
-__device__ __forceinline__ void transpose(const Copied& one, int block) {
+template <bool LOW>
+__device__ __forceinline__ void transpose(const Copied& copy, int block) {
     constexpr int ROW = SIDE + 1, LINES = THREADS / SIDE, VECTORS = SIDE / 4;
     const int lane = threadIdx.x % SIDE, line = threadIdx.x / SIDE;
-    const int quad = threadIdx.x % VECTORS * 4, turned = threadIdx.x / VECTORS;
-    const auto* from = reinterpret_cast<const unsigned*>(one.from);
-    for (Walk at(block, (one.columns - 1) / SIDE + 1);; at.next(one.blocks)) {
+    const int quad = threadIdx.x % VECTORS * 4, copy_row = threadIdx.x / VECTORS;
+    const auto* from = reinterpret_cast<const unsigned*>(copy.from);
+    for (Path at(block, (copy.columns - 1) / SIDE + 1);; at.next(copy.blocks)) {
         const long long row = static_cast<long long>(at.row) * SIDE;
         const long long column = static_cast<long long>(at.column) * SIDE;
-        if (row >= one.rows) break;
+        if (row >= copy.rows) break;
 #pragma unroll
         for (int i = line; i < SIDE; i += LINES)
-            if (row + i < one.rows && column + lane < one.columns)
-                pack_tile[i * ROW + lane] = from[(row + i) * one.ld + column + lane];
+            if (row + i < copy.rows && column + lane < copy.columns)
+                pack_tile[i * ROW + lane] = from[(row + i) * copy.ld + column + lane];
         __syncthreads();
-        if (row + quad < one.rows && column + turned < one.columns) {
-            Words words;
+        if (row + quad < copy.rows && column + copy_row < copy.columns) {
+            Vector<4> vector;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) words.word[i] = pack_tile[(quad + i) * ROW + turned];
-            put<LOW>(one, ((column + turned) * one.pitch + row + quad) * 4, words);
+            for (int i = 0; i < 4; ++i) vector.word[i] = pack_tile[(quad + i) * ROW + copy_row];
+            put<LOW>(copy, ((column + copy_row) * copy.pitch + row + quad) * 4, vector);
         }
         __syncthreads();
     }
 }
 
-template <int BYTES, int TRANSPOSED, int LOW>
+template <int BYTES, bool TRANSPOSED, bool LOW>
 __device__ __forceinline__ void copy(const void* from, long long ld, long long stride, int rows,
                                      int columns, long long pitch, long long start, long long low,
                                      int lane_bits, int blocks, void* workspace, int block) {
     static_assert(BYTES == 2 || BYTES == 4, "elements of 2 or 4 bytes");
-    static_assert(BYTES == 4 || !(TRANSPOSED || LOW), "2 bytes are neither turned nor split");
-    const long long matrix = blockIdx.z, copied = pitch * (TRANSPOSED ? columns : rows) * BYTES;
-    char* to = static_cast<char*>(workspace) + matrix * copied;
-    const Copied one = {static_cast<const char*>(from) + matrix * stride * BYTES,
+    static_assert(BYTES == 4 || !(TRANSPOSED || LOW), "2 bytes are neither transposed nor split");
+    const long long matrix = blockIdx.z, bytes = pitch * (TRANSPOSED ? columns : rows) * BYTES;
+    char* to = static_cast<char*>(workspace) + matrix * bytes;
+    const Copied copied = {static_cast<const char*>(from) + matrix * stride * BYTES,
                         ld,
                         rows,
                         columns,
@@ -153,32 +156,33 @@ __device__ __forceinline__ void copy(const void* from, long long ld, long long s
                         lane_bits,
                         blocks};
     if constexpr (TRANSPOSED)
-        transpose<LOW>(one, block);
+        transpose<LOW>(copied, block);
     else if constexpr (BYTES == 2)
-        copy_rows<BYTES, unsigned short, LOW>(one, block);
+        copy_rows<BYTES, unsigned short, LOW>(copied, block);
     else
-        copy_rows<BYTES, unsigned, LOW>(one, block);
+        copy_rows<BYTES, unsigned, LOW>(copied, block);
 }
 
 }  // namespace
 
-template <int BYTES, int COPY_A, int TRANSPOSED_A, int LOW_A, int COPY_B, int TRANSPOSED_B,
-          int LOW_B>
+template <class Params>
 __global__ void __launch_bounds__(THREADS, 4)
     pack(const void* a, long long lda, long long stride_a, int rows_a, int columns_a,
          long long pitch_a, long long start_a, long long low_a, int lane_bits_a, int blocks_a,
          const void* b, long long ldb, long long stride_b, int rows_b, int columns_b,
          long long pitch_b, long long start_b, long long low_b, int lane_bits_b, int blocks_b,
          void* workspace) {
-    static_assert(COPY_A || COPY_B, "something to copy");
+    using P = Params;
+    static_assert(P::COPY_A || P::COPY_B, "something to copy");
     const int block = blockIdx.x;
-    if constexpr (COPY_A)
-        if (!COPY_B || block < blocks_a)
-            copy<BYTES, TRANSPOSED_A, LOW_A>(a, lda, stride_a, rows_a, columns_a, pitch_a, start_a,
-                                             low_a, lane_bits_a, blocks_a, workspace, block);
-    if constexpr (COPY_B)
-        if (!COPY_A || block >= blocks_a)
-            copy<BYTES, TRANSPOSED_B, LOW_B>(b, ldb, stride_b, rows_b, columns_b, pitch_b, start_b,
-                                             low_b, lane_bits_b, blocks_b, workspace,
-                                             block - blocks_a);
+    if constexpr (P::COPY_A)
+        if (!P::COPY_B || block < blocks_a)
+            copy<P::BYTES, P::TRANSPOSED_A, P::LOW_A>(a, lda, stride_a, rows_a, columns_a, pitch_a,
+                                                      start_a, low_a, lane_bits_a, blocks_a,
+                                                      workspace, block);
+    if constexpr (P::COPY_B)
+        if (!P::COPY_A || block >= blocks_a)
+            copy<P::BYTES, P::TRANSPOSED_B, P::LOW_B>(b, ldb, stride_b, rows_b, columns_b, pitch_b,
+                                                      start_b, low_b, lane_bits_b, blocks_b,
+                                                      workspace, block - blocks_a);
 }

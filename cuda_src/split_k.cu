@@ -1,5 +1,5 @@
-// C = act(alpha (P_0 + P_1 + ... ) + beta C + bias): adds up partial products, in order, so that
-// the same inputs give the same bits.
+// C = act(alpha (P_0 + P_1 + ... ) + beta C + bias): adds up partial sums, in order, so that the same
+// inputs give the same bits.
 //
 //      workspace + start:  matrix of the batch (blockIdx.z) x share x m rows of `pitch` floats
 //
@@ -7,14 +7,16 @@
 // shared memory of blockDim.x blockDim.y VECTOR floats. The order of the additions depends on the
 // launch only.
 //
+// Params: VECTOR (floats that a thread loads as one), EPILOGUE.
 // Constraints: VECTOR divides n, ldc, stride_c and C's address (in floats); pitch is a multiple of
 // 4.
 #include "common/epilogue.cuh"
 
-template <int VECTOR, int EPILOGUE>
+template <class Params>
 __global__ void split_k(const float* __restrict__ workspace, long long start, int splits,
                         float* __restrict__ c, long long ldc, long long stride_c, int m, int n,
                         int pitch, float alpha, float beta, const float* __restrict__ bias) {
+    constexpr int VECTOR = Params::VECTOR;
     extern __shared__ __align__(16) float shared[];
     const int columns = n / VECTOR;
     const long long vector = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -42,5 +44,5 @@ __global__ void split_k(const float* __restrict__ workspace, long long start, in
         for (int i = 0; i < VECTOR; ++i) sums[i] += values[i];
     }
     c += blockIdx.z * stride_c + row * ldc + column;
-    update<VECTOR, EPILOGUE>(c, sums, alpha, beta, bias, column);
+    update<VECTOR, Params::EPILOGUE>(c, sums, alpha, beta, bias, column);
 }

@@ -1,5 +1,5 @@
 // C = act(alpha op(A) op(B) + beta C + bias) in fp32, with square tiles in shared memory
-// (W = TILE_WIDTH); act and bias as EPILOGUE says.
+// (W = TILE_WIDTH).
 //
 //                    op(B)              A block of W x W threads computes a W x W tile of C, one
 //                  +---+---+---+        element a thread, in phases of W steps along K:
@@ -17,18 +17,22 @@
 // transposed is still read along its rows, so that neighbouring threads read neighbouring
 // addresses; the stores into its tile then conflict in the banks, once a phase.
 //
-// TILE_WIDTH = 0 takes the width from blockDim.x, which the host chooses from the device's limits.
+// Params: TILE_WIDTH (0 takes the width from blockDim.x, which the host chooses from the device's
+// limits), TRANS_A, TRANS_B (whether A and B are stored transposed), EPILOGUE.
 //
 // Constraints: blockDim.x = blockDim.y = W, 4 <= W <= 32; 8 W W bytes of dynamic shared memory;
 // gridDim.x covers C, gridDim.z is the batch.
 #include "common/epilogue.cuh"
 
-template <int TILE_WIDTH, int TRANS_A, int TRANS_B, int EPILOGUE>
-__global__ void __launch_bounds__(TILE_WIDTH == 0 ? 1024 : TILE_WIDTH * TILE_WIDTH)
+template <class Params>
+__global__ void __launch_bounds__(Params::TILE_WIDTH == 0 ? 1024
+                                                         : Params::TILE_WIDTH * Params::TILE_WIDTH)
     tiled(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
           float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
           const float* __restrict__ bias, long long stride_a, long long stride_b,
           long long stride_c) {
+    constexpr int TILE_WIDTH = Params::TILE_WIDTH;
+    constexpr bool TRANS_A = Params::TRANS_A, TRANS_B = Params::TRANS_B;
     extern __shared__ float tiles[];
     a += blockIdx.z * stride_a;
     b += blockIdx.z * stride_b;
@@ -66,6 +70,6 @@ __global__ void __launch_bounds__(TILE_WIDTH == 0 ? 1024 : TILE_WIDTH * TILE_WID
     if (first_row + y < m && first_column + x < n) {
         c += blockIdx.z * stride_c + (first_row + y) * ldc + first_column + x;
         const float value = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
-        *c = finish<EPILOGUE>(value, bias, first_column + x);
+        *c = finish<Params::EPILOGUE>(value, bias, first_column + x);
     }
 }

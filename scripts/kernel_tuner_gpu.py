@@ -86,18 +86,14 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """The template instance, in terms of the constants that `source` begins with."""
-        template = self.launch(self._first).template
-        return f"{template.kernel}<{', '.join(map(_constant, dict(template.arguments)))}>"
+        """The template instance, of the class that `source` ends with."""
+        return self.launch(self._first).template.expression
 
     def source(self, params: Params) -> str:
-        """The kernel's source, after the constants of a configuration."""
+        """The kernel's source, followed by the template arguments of a configuration."""
         template = self.launch(params).template
-        constants = (
-            f"constexpr int {_constant(name)} = {value};\n" for name, value in template.arguments
-        )
         text = (settings.source_dir() / template.source).read_text(encoding="utf-8")
-        return "".join(constants) + text
+        return f"{text}\n{template.declaration}"
 
     def arguments(self, arrays: Mapping[str, Any]) -> list[Any]:
         """The kernel's arguments; `arrays` holds `a`, `b` and `c`."""
@@ -262,11 +258,6 @@ def measured(cache: Path) -> list[dict[str, Any]]:
         return []
     content = kernel_tuner.util.read_cache(str(cache), open_cache=False)
     return [*content["cache"].values()]
-
-
-def _constant(name: str) -> str:
-    # The plain names are the parameters of the template.
-    return f"CHOSEN_{name}"
 
 
 def _supplied(problem: Problem) -> dict[str, Any]:

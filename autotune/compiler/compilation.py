@@ -105,7 +105,8 @@ def _target(template: Template, arch: str) -> str:
 def _key(source: str, template: Template, target: str) -> str:
     """The cache key: a hash of all that determines the program. `source` is its source hash."""
     version, tool = _toolchain()
-    parts = (FORMAT, source, template.expression, tool.OPTIONS, version, target)
+    instance = template.declaration + template.expression
+    parts = (FORMAT, source, instance, tool.OPTIONS, version, target)
     return sha256(json.dumps(parts).encode()).hexdigest()
 
 

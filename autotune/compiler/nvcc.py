@@ -50,6 +50,7 @@ def _compiled(
         # Taking its address instantiates the template; a host variable leaves the cubin clean.
         unit.write_text(
             f'#include "{sources.resolve() / template.source}"\n'
+            f"{template.declaration}"
             f"auto autotune_entry = &{template.expression};\n",
             encoding="utf-8",
         )

@@ -55,8 +55,7 @@ def build(
         options = ProgramOptions(
             name=template.source, arch=arch, include_path=list(map(str, includes)), **dict(OPTIONS)
         )
-        text = (sources / template.source).read_text(encoding="utf-8")
-        program = Program(text, "c++", options)
+        program = Program(_text(template, sources), "c++", options)
         code = program.compile("cubin", name_expressions=(template.expression,), logs=log).code
     except Exception as error:  # its class is private; its text holds the log
         return None, str(error)
@@ -77,8 +76,8 @@ def ptx(
         *("--std=c++17", "--minimal"),
         *(f"--include-path={folder}" for folder in includes),
     ]
-    text = (sources / template.source).read_text(encoding="utf-8")
-    _, program = nvrtc.nvrtcCreateProgram(text.encode(), template.source.encode(), 0, [], [])
+    text = _text(template, sources).encode()
+    _, program = nvrtc.nvrtcCreateProgram(text, template.source.encode(), 0, [], [])
     try:
         nvrtc.nvrtcAddNameExpression(program, template.expression.encode())
         flags = [option.encode() for option in options]
@@ -89,6 +88,12 @@ def ptx(
         return _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX), log.decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _text(template: Template, sources: Path) -> str:
+    """The source, followed by the class of its template arguments."""
+    text = (sources / template.source).read_text(encoding="utf-8")
+    return f"{text}\n{template.declaration}"
 
 
 def _read(program: Any, size_of: Callable[..., Any], read: Callable[..., Any]) -> bytes:

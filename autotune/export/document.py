@@ -53,7 +53,7 @@ def _kernel(program: Program, file: str | None) -> dict[str, object]:
         "arch": program.arch,
         "source": template.source,
         "kernel": template.kernel,
-        "template": dict(template.arguments),
+        "template": template.values,
         "registers": program.registers,
         "shared": program.shared,
         "local": program.local,

@@ -41,7 +41,7 @@ def _ptx(launch: Launch, program: Program, title: str) -> bytes:
     text = compiler.ptx(program.template, program.arch)
     if isinstance(text, compiler.CompileFailure):
         raise AutotuneError(
-            f"{program.template.expression} gives no PTX for {program.arch}: {text.reason}"
+            f"{program.template.label} gives no PTX for {program.arch}: {text.reason}"
         )
     return text
 

@@ -158,5 +158,5 @@ def _fallbacks(
 def _compile(template: Template, arch: str, build: Build) -> Program:
     built = build(template, arch)
     if isinstance(built, CompileFailure):
-        raise AutotuneError(f"{template.expression} does not compile for {arch}: {built.reason}")
+        raise AutotuneError(f"{template.label} does not compile for {arch}: {built.reason}")
     return built

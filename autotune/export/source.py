@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 
 from autotune import settings
 from autotune.compiler import Program
@@ -13,13 +12,12 @@ from autotune.families.plan import Launch, TensorMap
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"[^\n]*$', re.MULTILINE)
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\s*$\n?", re.MULTILINE)
-WIDTH = 100
 INDENT = "    "
 
 
 def specialised(launch: Launch, program: Program, title: str) -> str:
     """The kernel's source with every header inlined where it is first included, followed by the
-    explicit instance, with a constant for each template argument.
+    explicit instance, with a member of `Params` for each template argument.
 
     It compiles to the same machine code as the template.
 
@@ -43,18 +41,11 @@ def specialised(launch: Launch, program: Program, title: str) -> str:
         " ".join(parameter.split())
         for parameter in flat[start + 1 : _closing(flat, start)].split(",")
     ]
-    names = fill(
-        ", ".join(name for name, _ in template.arguments),
-        WIDTH,
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
-    )
     separator = f",\n{INDENT}"
-    constants = "".join(f"constexpr int {name} = {value};\n" for name, value in template.arguments)
     return (
         f"// {title}\n//\n{_how(launch, program, parameters)}\n\n{flat.rstrip()}\n\n"
-        f"// The instance: {template.expression}\n{constants}"
-        f"template __global__ void {template.kernel}<\n{names}>(\n"
+        f"// The instance.\n{template.declaration}\n"
+        f"template __global__ void {template.expression}(\n"
         f"{INDENT}{separator.join(parameters)});\n"
     )
 

@@ -193,7 +193,7 @@ def _cubin(number: int, program: Program) -> str:
     lines = (
         ", ".join(words[at : at + _WORDS_A_LINE]) for at in range(0, len(words), _WORDS_A_LINE)
     )
-    title = f"/* {program.template.expression} for {program.arch}, by {program.compiler} */"
+    title = f"/* {program.template.label} for {program.arch}, by {program.compiler} */"
     return f"{title}\nstatic const uint64_t CUBIN_{number}[] = {{\n" + ",\n".join(lines) + "};"
 
 

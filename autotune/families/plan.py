@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
@@ -16,6 +16,9 @@ from autotune.problem import TENSOR_MAP_TYPES, Problem
 ArgumentType = Literal[
     "tensor_map", "pointer", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"
 ]
+
+PARAMS = "Params"
+"""The class that holds the template arguments of a kernel."""
 
 VECTOR_BYTES = 16
 """Bytes of a thread's widest vector; bulk copies (TMA) need rows of a multiple of it."""
@@ -52,6 +55,21 @@ class Resources:
         )
 
 
+class Enumerator(NamedTuple):
+    """A value of an `enum class` of the CUDA sources, such as `Store::TMA`, and its number."""
+
+    type: str
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.type}::{self.name}"
+
+
+Constant: TypeAlias = int | Enumerator
+"""A template argument; a `bool` is an integer."""
+
+
 @dataclass(frozen=True)
 class Template:
     """A kernel template of a CUDA source with a value for each template parameter.
@@ -64,21 +82,61 @@ class Template:
             compiled for `sm_90a` instead of `sm_90`.
         form: the C++ expression of the instance, with `{name}` for the values; None takes the
             kernel with all arguments in their order.
+        named: whether the kernel takes all arguments as members of one class, `Params`, which
+            `declaration` declares; else it takes integers in the order of the arguments.
     """
 
     source: str
     kernel: str
-    arguments: tuple[tuple[str, int], ...] = ()
+    arguments: tuple[tuple[str, Constant], ...] = ()
     specific: bool = False
     form: str | None = None
+    named: bool = False
 
     @property
     def expression(self) -> str:
-        """The C++ name expression of the instance, such as `tiled<16>`."""
+        """The C++ name expression of the instance, such as `tiled<16>` or `simt<Params>`."""
         if self.form is not None:
             return self.form.format(**dict(self.arguments))
-        values = ", ".join(str(value) for _, value in self.arguments)
+        if self.named:
+            return f"{self.kernel}<{PARAMS}>"
+        values = ", ".join(map(str, self.numbers.values()))
         return f"{self.kernel}<{values}>" if values else self.kernel
+
+    @property
+    def declaration(self) -> str:
+        """The `struct Params` that follows the source; empty unless the arguments are `named`."""
+        if not self.named:
+            return ""
+        members = (
+            f"    static constexpr {_type(value)} {name} = {_text(value)};\n"
+            for name, value in self.arguments
+        )
+        return f"struct {PARAMS} {{\n{''.join(members)}}};\n"
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The arguments as integers: an enumerator as its number."""
+        return {
+            name: value.number if isinstance(value, Enumerator) else int(value)
+            for name, value in self.arguments
+        }
+
+    @property
+    def values(self) -> dict[str, int | str]:
+        """The arguments as JSON has them: an enumerator as its text, such as `Reduction::FUSED`."""
+        return {
+            name: str(value) if isinstance(value, Enumerator) else value
+            for name, value in self.arguments
+        }
+
+    @property
+    def label(self) -> str:
+        """The instance in a message, such as `simt<BM=128, BN=64>`; no two have the same."""
+        if not self.named:
+            return self.expression
+        values = ", ".join(f"{name}={_text(value)}" for name, value in self.arguments)
+        return f"{self.kernel}<{values}>"
 
 
 @dataclass(frozen=True)
@@ -229,3 +287,13 @@ def _width(stride: int, address: int, element_bytes: int) -> int:
     while stride % width or address % (width * element_bytes):
         width //= 2
     return width
+
+
+def _type(value: Constant) -> str:
+    if isinstance(value, Enumerator):
+        return value.type
+    return "bool" if isinstance(value, bool) else "int"
+
+
+def _text(value: Constant) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

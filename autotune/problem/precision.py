@@ -20,8 +20,7 @@ class ElementType:
         name: as plans and records spell it. A precision of the same name is the default for
             operands of this type.
         bytes: size of an element.
-        number: value of the template arguments `TYPE` and `OUTPUT` in
-            `cuda_src/include/common/number.cuh`.
+        number: place in `ElementType` of `cuda_src/include/common/number.cuh`.
         dtype: name of the dtype in PyTorch and CuPy.
         interface: type string for `__cuda_array_interface__`; for types it cannot describe, an
             integer of the same size.

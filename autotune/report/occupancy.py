@@ -106,7 +106,7 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
         (launch,) = registry.plan(config, problem).launches
         program = compiler.compile(launch.template, arch, cache=cache)
         if isinstance(program, compiler.CompileFailure):
-            raise AutotuneError(f"{launch.template.expression} for {arch}: {program.reason}")
+            raise AutotuneError(f"{launch.template.label} for {arch}: {program.reason}")
         return program.registers
 
     with ThreadPoolExecutor() as pool:

@@ -168,7 +168,7 @@ class Runtime:
         built = self._build(template, device.arch)
         if isinstance(built, CompileFailure):
             raise AutotuneError(
-                f"{template.expression} does not compile for {device.arch}: {built.reason}"
+                f"{template.label} does not compile for {device.arch}: {built.reason}"
             )
         return built
 

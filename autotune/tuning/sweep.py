@@ -83,4 +83,4 @@ def _row(config: Config, candidate: Candidate | Failure, runner: Runner) -> Swee
 
 
 def _programs(plan: LaunchPlan) -> tuple[str, ...]:
-    return tuple(launch.template.expression for launch in plan.launches)
+    return tuple(launch.template.label for launch in plan.launches)

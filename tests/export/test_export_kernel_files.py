@@ -104,8 +104,9 @@ def test_source_needs_no_header_and_names_every_argument(problem: Problem) -> No
         text = specialised(launch, program, str(problem))
         assert '#include "' not in text
         assert "#pragma once" not in text
-        for name, value in launch.template.arguments:
-            assert f"\nconstexpr int {name} = {value};\n" in text
+        for name, value in launch.template.values.items():
+            text_of_value = str(value).lower() if isinstance(value, bool) else value
+            assert f" {name} = {text_of_value};\n" in text
 
 
 def test_ptx_contains_the_kernel(library: ExportedLibrary, tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """Compilation on a machine with a driver."""
 
 from autotune.compiler import Program, compile
-from autotune.families.plan import Template
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.gpu.session import Session
+from autotune.problem import Problem
 
 
 def test_compiling_twice_gives_the_same_resources(session: Session) -> None:
     # With a driver, NVRTC has its own cache, and cached programs come without a log.
-    template = Template(
-        "tiled.cu", "tiled", (("TILE_WIDTH", 16), ("TRANS_A", 0), ("TRANS_B", 0), ("EPILOGUE", 0))
-    )
+    config = Config.parse("tiled:tile_width=16,specialized=1")
+    template = registry.plan(config, Problem(64, 64, 64)).main.template
     first, second = (compile(template, session.device.arch, cache=None) for _ in range(2))
     assert isinstance(first, Program)
     assert isinstance(second, Program)

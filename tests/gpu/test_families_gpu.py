@@ -187,7 +187,7 @@ def test_occupancy_is_the_drivers(case: Case, session: Session, samples: Samples
     ours, drivers = {}, {}
     for item in _candidates(case, samples):
         for launch, program in zip(item.plan.launches, item.programs, strict=True):
-            key = f"{item.config} {launch.template.expression}"
+            key = f"{item.config} {launch.template.label}"
             drivers[key] = session.resident_blocks(program, launch)
             ours[key] = occupancy(
                 session.device,

@@ -106,7 +106,7 @@ __global__ void group_wgmma(const __grid_constant__ TensorMap map_a,
             } else {
                 const auto from_a = ALONG_K_A ? descriptor(a + part * 32, 0, EIGHT)
                                               : descriptor(a + part * 2 * EIGHT, 0, EIGHT);
-                wgmma_shared<N, TYPE, !ALONG_K_A, !ALONG_K_B>(d, from_a, from_b, 1);
+                wgmma_shared<N, static_cast<ElementType>(TYPE), !ALONG_K_A, !ALONG_K_B>(d, from_a, from_b, 1);
             }
         }
         wgmma_commit();

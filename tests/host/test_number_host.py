@@ -22,7 +22,7 @@ __global__ void updated(typename Number<OUTPUT>::Type* c, const float* sums, flo
     const int column = threadIdx.x * VECTOR;
     alignas(16) float mine[VECTOR];
     for (int i = 0; i < VECTOR; ++i) mine[i] = sums[column + i];
-    update<VECTOR, EPILOGUE>(c + column, mine, alpha, beta, bias, column);
+    update<VECTOR, static_cast<Epilogue>(EPILOGUE)>(c + column, mine, alpha, beta, bias, column);
 }
 """
 COLUMNS = 64
@@ -62,7 +62,7 @@ def after(
         *(Argument("pointer", "c"), Argument("pointer", "a")),
         *(Argument("f32", "alpha"), Argument("f32", "beta"), Argument("pointer", "bias")),
     )
-    threads = COLUMNS // dict(template.arguments)["VECTOR"]
+    threads = COLUMNS // template.numbers["VECTOR"]
     launch = Launch(template, (1, 1, 1), (threads, 1, 1), 0, arguments)
     plan = LaunchPlan(Config("updated"), (launch,))
     placeholders = Problem(1, 1, 1), plan, Alignment(4, 4, 4)

@@ -37,7 +37,7 @@ __global__ void warp_mma(const typename Number<TYPE>::Type* a, long long lda,
             ldmatrix_x4(of_a, tile_a + row * k + lane / 16 * 8 + shift);
             ldmatrix_x2_trans(of_b, tile_b + row * 8);
             if (DEFECT == EXCHANGES_REGISTERS) of_a[1] = of_a[2];
-            mma16816<TYPE>(d, of_a, of_b);
+            mma16816<static_cast<ElementType>(TYPE)>(d, of_a, of_b);
         }
     }
     for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * ldc + t * 2 + i % 2] = alpha * d[i];

@@ -58,7 +58,7 @@ def tuned() -> dict[Problem, Config]:
 def fake_build(template: Template, arch: str) -> Program:
     """A program that was not compiled: 64 to 319 arbitrary bytes stand for its machine code."""
     target = f"{arch}a" if template.specific else arch
-    key = sha256(f"{template.expression} {target}".encode()).hexdigest()
+    key = sha256(f"{template.label} {target}".encode()).hexdigest()
     symbol = f"{template.kernel}_{key[:12]}"
     code = (5 * key)[: 64 + int(key[:2], 16)].encode()
     return Program(template, target, code, symbol, 32, 0, 0, 0, 1, "fake", key, "")
@@ -246,7 +246,7 @@ def _sizes(launch: plan.Launch) -> list[str]:
 
 def _kind(launch: plan.Launch) -> str:
     """Transpositions and epilogue of a plain fp32 kernel; the epilogue is -1 for other kernels."""
-    values = dict(launch.template.arguments)
+    values = launch.template.numbers
     names = [argument.value for argument in launch.arguments]
     plain = names[:6] == ["a", "lda", "b", "ldb", "c", "ldc"] and values.get("TYPE", 0) == 0
     epilogue = values.get("EPILOGUE", 0) if plain else -1

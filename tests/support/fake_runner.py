@@ -132,7 +132,7 @@ def program(
         spills=spills,
         barriers=1,
         compiler=ORIGIN.compiler,
-        key=template.expression,
+        key=template.label,
         log="",
     )
 
@@ -144,4 +144,4 @@ def compiled(template: Template, arch: str) -> Program | CompileFailure:
 
 def uncompiled(template: Template, arch: str) -> Program | CompileFailure:
     """A compiler that must not be called."""
-    raise AssertionError(f"{template.expression} was compiled for {arch}")
+    raise AssertionError(f"{template.label} was compiled for {arch}")

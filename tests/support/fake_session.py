@@ -60,7 +60,7 @@ class Kernel:
         assert len(arguments) == len(self.types), (self.of, arguments)
         for argument, kind in zip(arguments, self.types, strict=True):
             assert isinstance(argument, TYPES.get(kind, int)), (kind, argument)
-        values = tuple(value for _, value in self.of.arguments)
+        values = tuple(self.of.numbers.values())
         self.log.append(Launch(self.of.kernel, grid, arguments, values))
 
 

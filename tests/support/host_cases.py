@@ -175,7 +175,7 @@ def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def name_of(template: Template) -> str:
     """The name of a kernel instance in the launcher."""
-    return f"{template.source}:{template.expression}"
+    return f"{template.source}:{template.label}"
 
 
 def label(case: Case) -> str:

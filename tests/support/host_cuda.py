@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.families.plan import Template
+from autotune.families.plan import PARAMS, Template
 from support.host_cases import (
     Case,
     HostFault,
@@ -138,7 +138,7 @@ def _units(templates: Collection[Template], sources: Path) -> Iterator[str]:
     for source in sorted({template.source for template in templates}):
         group = sorted(
             (template for template in templates if template.source == source),
-            key=lambda template: template.expression,
+            key=lambda template: template.label,
         )
         for first in range(0, len(group), TOGETHER):
             yield _unit(source, group[first : first + TOGETHER], sources)
@@ -154,12 +154,18 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
             '#include "cuda_host.h"',
             *(f'asm(".set {name}, host_shared");' for name in names),
             f'#include "{sources / source}"',
-            *(
-                f'static const host::Instance instance_{number}("{name_of(template)}",\n'
-                f"    host::Kernel<{template.expression}>::run);"
-                for number, template in enumerate(templates)
-            ),
+            *(_instance(number, template) for number, template in enumerate(templates)),
         ]
+    )
+
+
+def _instance(number: int, template: Template) -> str:
+    """Registers an instance; the class of its template arguments is local to the unit."""
+    expression = template.expression.replace(f"<{PARAMS}>", f"<instance_{number}::{PARAMS}>")
+    return (
+        f"namespace {{ namespace instance_{number} {{\n{template.declaration}}} }}\n"
+        f'static const host::Instance registered_{number}("{name_of(template)}",\n'
+        f"    host::Kernel<{expression}>::run);"
     )
 
 

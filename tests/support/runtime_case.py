@@ -77,10 +77,10 @@ class Case:
         )
 
     def _build(self, template: Template, arch: str) -> Program | CompileFailure:
-        self.built.append(f"{template.expression} for {arch}")
+        self.built.append(f"{template.label} for {arch}")
         if self.reason is not None:
             return CompileFailure(template, arch, self.reason, "")
-        symbol = template.expression
+        symbol = template.label
         cubin = b"cubin of " + symbol.encode()
         return Program(template, arch, cubin, symbol, 32, 1024, 0, 0, 1, "fake", symbol, "")
 

@@ -53,8 +53,9 @@ def _template(p: GemvParams, form: Problem, alignment: Alignment, swap: bool) ->
             *variants(form),
             ("VA", va),
             ("VB", vb),
-            ("EXCHANGED", int(swap)),
+            ("TRANSPOSED", swap),
         ),
+        named=True,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.families.plan import Argument
-from autotune.families.shared.cuda_enums import EPILOGUE
+from autotune.families.plan import Argument, Constant
+from autotune.families.shared.cuda_enums import enumerator
 from autotune.problem import Problem
 
 
@@ -28,22 +28,22 @@ def operands(problem: Problem) -> tuple[Argument, ...]:
     )
 
 
-def transposes(problem: Problem) -> tuple[tuple[str, int], ...]:
-    """The template arguments of the layout: 1 for an operand that is stored transposed."""
-    return ("TRANS_A", int(problem.layout[0] == "t")), ("TRANS_B", int(problem.layout[1] == "t"))
+def transposes(problem: Problem) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments of the layout: whether an operand is stored transposed."""
+    return ("TRANS_A", problem.layout[0] == "t"), ("TRANS_B", problem.layout[1] == "t")
 
 
-def epilogue(problem: Problem) -> tuple[str, int]:
+def epilogue(problem: Problem) -> tuple[str, Constant]:
     """The template argument of the epilogue."""
-    return "EPILOGUE", EPILOGUE.index(problem.epilogue)
+    return "EPILOGUE", enumerator("Epilogue", problem.epilogue)
 
 
-def type_arguments(problem: Problem) -> tuple[tuple[str, int], ...]:
+def type_arguments(problem: Problem) -> tuple[tuple[str, Constant], ...]:
     """The template arguments of the types: TYPE of A and B, OUTPUT of C and the bias."""
     types = (("TYPE", problem.precision.operand), ("OUTPUT", problem.output_element))
-    return tuple((name, element.number) for name, element in types)
+    return tuple((name, enumerator("ElementType", element.name)) for name, element in types)
 
 
-def variants(problem: Problem) -> tuple[tuple[str, int], ...]:
+def variants(problem: Problem) -> tuple[tuple[str, Constant], ...]:
     """The template arguments of the layout and the epilogue."""
     return *transposes(problem), epilogue(problem)

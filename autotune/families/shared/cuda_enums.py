@@ -1,25 +1,48 @@
-"""The integers that template arguments of the CUDA sources stand for.
+"""The enumerations that Python and the CUDA sources share.
 
-Each tuple lists names in the order of the integers: a name's index is what CUDA takes. TYPE and
-OUTPUT are `ElementType.number` of the precision table. A test compares all of them with
+Each tuple lists the values of an `enum class` in its order. A test compares all of them with
 `cuda_src/`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, get_args
 
-from autotune.problem import EPILOGUES
+from autotune.families.plan import Enumerator
+from autotune.problem import ELEMENT_TYPES, EPILOGUES
 
 Reduction = Literal["none", "separate", "fused", "stream"]
 WgmmaReduction = Literal["none", "fused", "stream"]
 Store = Literal["direct", "staged", "tma"]
+Order = Literal["rows", "columns", "snake", "row-pairs", "column-pairs"]
 
-EPILOGUE = EPILOGUES
-"""EPILOGUE: bit 0 is the bias, the bits above it the activation (`include/common/epilogue.cuh`)."""
 REDUCTION: tuple[Reduction, ...] = get_args(Reduction)
-"""REDUCTION of `simt.cu`: how sums of several blocks become one."""
+"""How the sums of several blocks become one (`k_sharing/reduction.cuh`)."""
 WGMMA_REDUCTION: tuple[WgmmaReduction, ...] = get_args(WgmmaReduction)
-"""REDUCTION of `wgmma.cu`."""
+"""Those of them that `wgmma.cu` has."""
 STORE: tuple[Store, ...] = get_args(Store)
-"""STORE of `wgmma.cu`: from registers, through shared memory, from there by TMA."""
+"""How `wgmma.cu` stores C: from registers, through shared memory, from there by TMA."""
+ORDERS: tuple[Order, ...] = get_args(Order)
+"""Paths of a thread of `simt.cu` over its accumulators (`simt/fragments.cuh`)."""
+
+ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
+    "ElementType": tuple(ELEMENT_TYPES),
+    "Epilogue": EPILOGUES,
+    "Reduction": REDUCTION,
+    "Store": STORE,
+    "Order": ORDERS,
+}
+"""The values of each `enum class`, as Python spells them."""
+
+
+@lru_cache(maxsize=64)
+def enumerator(type: str, value: str) -> Enumerator:
+    """The value of an `enum class` of the CUDA sources.
+
+    Raises:
+        ValueError: if the enumeration has no such value.
+    """
+    number = ENUMERATIONS[type].index(value)
+    return Enumerator(type, value.upper().replace("-", "_"), number)

@@ -156,7 +156,10 @@ def launch(copies: Sequence[Copy]) -> Launch:
     a, b = (next((copy for copy in copies if copy.operand == name), None) for name in "ab")
     return Launch(
         template=Template(
-            "pack.cu", "pack", (("BYTES", first.element_bytes), *_flags("A", a), *_flags("B", b))
+            "pack.cu",
+            "pack",
+            (("BYTES", first.element_bytes), *_flags("A", a), *_flags("B", b)),
+            named=True,
         ),
         grid=(sum(_blocks(copy) for copy in copies), 1, first.batch),
         block=(THREADS, 1, 1),
@@ -165,12 +168,12 @@ def launch(copies: Sequence[Copy]) -> Launch:
     )
 
 
-def _flags(operand: str, copy: Copy | None) -> tuple[tuple[str, int], ...]:
-    """The template arguments of an operand, all 0 if it is not packed."""
+def _flags(operand: str, copy: Copy | None) -> tuple[tuple[str, bool], ...]:
+    """The template arguments of an operand, all false if it is not packed."""
     return (
-        (f"COPY_{operand}", int(copy is not None)),
-        (f"TRANSPOSED_{operand}", int(copy is not None and copy.transposed)),
-        (f"LOW_{operand}", int(copy is not None and copy.low)),
+        (f"COPY_{operand}", copy is not None),
+        (f"TRANSPOSED_{operand}", copy is not None and copy.transposed),
+        (f"LOW_{operand}", copy is not None and copy.low),
     )
 
 

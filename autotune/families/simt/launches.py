@@ -9,9 +9,9 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands
-from autotune.families.shared.cuda_enums import REDUCTION
+from autotune.families.shared.cuda_enums import enumerator
 from autotune.families.shared.layout import along_k
-from autotune.families.simt.parameters import FLOAT_BYTES, ORDERS, SimtParams
+from autotune.families.simt.parameters import FLOAT_BYTES, SimtParams
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
@@ -134,20 +134,21 @@ def _template(
             ("SLICES", p.slices),
             ("CHUNKS", p.chunks),
             ("STAGES", p.stages),
-            ("ASYNC", int(p.copy == "async")),
+            ("ASYNC", p.copy == "async"),
             ("FRAGMENTS", p.fragments),
-            ("FENCE", p.fence),
-            ("ORDER", ORDERS.index(p.order)),
+            ("FENCE", bool(p.fence)),
+            ("ORDER", enumerator("Order", p.order)),
             ("MIN_BLOCKS", p.min_blocks),
-            ("REDUCTION", REDUCTION.index(p.reduction)),
-            ("TRANS_A", int(not a.along_k)),
-            ("TRANS_B", int(b.along_k)),
+            ("REDUCTION", enumerator("Reduction", p.reduction)),
+            ("TRANS_A", not a.along_k),
+            ("TRANS_B", b.along_k),
             epilogue(problem),
             ("VA", a.width),
             ("VB", b.width),
             ("VC", gcd(alignment.c, problem.n)),
-            ("CHECK", int(not whole)),
+            ("CHECK", not whole),
         ),
+        named=True,
     )
 
 
@@ -157,7 +158,9 @@ def _reduction(p: SimtParams, problem: Problem, alignment: Alignment, start: int
     rows = min(8, 1 << (p.split_k.bit_length() - 1))
     columns = SUM_THREADS // rows
     return Launch(
-        template=Template("split_k.cu", "split_k", (("VECTOR", vector), epilogue(problem))),
+        template=Template(
+            "split_k.cu", "split_k", (("VECTOR", vector), epilogue(problem)), named=True
+        ),
         grid=(ceil_div(problem.m * problem.n // vector, columns), 1, problem.batch),
         block=(columns, rows, 1),
         shared=FLOAT_BYTES * SUM_THREADS * vector,

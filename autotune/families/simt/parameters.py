@@ -9,16 +9,13 @@ from typing import Literal, get_args
 from autotune.device import Device
 from autotune.families.parameters import values, values_from
 from autotune.families.shared import stream_k
-from autotune.families.shared.cuda_enums import REDUCTION, Reduction
+from autotune.families.shared.cuda_enums import ORDERS, REDUCTION, Order, Reduction
 from autotune.families.shared.packing import PACKS, Pack, Packing, pitch
 from autotune.families.shared.tiles import tile_count
 from autotune.problem import Problem
 
 CopyPath = Literal["staged", "async"]
 """Operands reach shared memory through registers, or by cp.async."""
-Order = Literal["rows", "columns", "snake", "row-pairs", "column-pairs"]
-ORDERS: tuple[Order, ...] = get_args(Order)
-"""Paths of a thread over its accumulators, in the order of ORDER in `simt/fragments.cuh`."""
 WARP = 32
 FLOAT_BYTES = 4
 PADDING = 4

@@ -5,11 +5,11 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
+from autotune.families.shared.cuda_enums import Order
 from autotune.families.simt import k_sharing
 from autotune.families.simt.parameters import (
     CopyPath,
     MainLoop,
-    Order,
     SimtBuffers,
     SimtTile,
     SimtWarps,

@@ -90,7 +90,7 @@ def plan(config: Config, p: NaiveParams, problem: Problem, alignment: Alignment)
     del alignment  # elements are loaded one by one
     launch = Launch(
         template=Template(
-            "naive.cu", "naive", (("COALESCED", int(p.coalesced)), *variants(problem))
+            "naive.cu", "naive", (("COALESCED", p.coalesced), *variants(problem)), named=True
         ),
         grid=(tile_count(problem, p.block, p.block), 1, problem.batch),
         block=(p.block, p.block, 1),

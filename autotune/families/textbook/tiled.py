@@ -111,7 +111,7 @@ def plan(config: Config, p: TiledParams, problem: Problem, alignment: Alignment)
     width = p.tile_width
     compiled_width = "TILE_WIDTH", width if p.specialized else 0
     launch = Launch(
-        template=Template("tiled.cu", "tiled", (compiled_width, *variants(problem))),
+        template=Template("tiled.cu", "tiled", (compiled_width, *variants(problem)), named=True),
         grid=(tile_count(problem, width, width), 1, problem.batch),
         block=(width, width, 1),
         shared=shared_bytes(width),

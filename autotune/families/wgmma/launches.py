@@ -18,7 +18,7 @@ from autotune.families.plan import (
 )
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands, type_arguments
-from autotune.families.shared.cuda_enums import STORE, WGMMA_REDUCTION, Store
+from autotune.families.shared.cuda_enums import Store, enumerator
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
 from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS, thread_count
@@ -176,7 +176,7 @@ def _template(
     pair: tuple[_TmaOperand, _TmaOperand],
     store: Store,
 ) -> Template:
-    """The instance of the kernel, which calls its operands P and Q and the tile's sides X and Y."""
+    """The instance of the kernel."""
     a, b = pair
     return Template(
         "wgmma.cu",
@@ -184,26 +184,27 @@ def _template(
         (
             *type_arguments(problem),
             ("PRODUCTS", problem.products),
-            ("BX", p.tile_m),
-            ("BY", p.tile_n),
-            ("BK", p.bk),
+            ("TILE_M", p.tile_m),
+            ("TILE_N", p.tile_n),
+            ("TILE_K", p.bk),
             ("STAGES", p.stages),
             ("CONSUMERS", p.consumers),
-            ("PINGPONG", int(p.schedule == "pingpong")),
-            ("CLUSTER_X", p.shape.m),
-            ("CLUSTER_Y", p.shape.n),
+            ("PINGPONG", p.schedule == "pingpong"),
+            ("CLUSTER_M", p.shape.m),
+            ("CLUSTER_N", p.shape.n),
             ("CLUSTER_K", p.shape.k),
             ("MIN_BLOCKS", p.min_blocks),
-            ("REGISTERS", int(p.source == "registers")),
-            ("ALONG_K_P", int(a.k_contiguous)),
-            ("ALONG_K_Q", int(b.k_contiguous)),
-            ("SWAPPED", p.swap),
-            ("PASS", int(p.low == "pass")),
+            ("A_IN_REGISTERS", p.source == "registers"),
+            ("A_ALONG_K", a.k_contiguous),
+            ("B_ALONG_K", b.k_contiguous),
+            ("TRANSPOSED", bool(p.swap)),
+            ("LOW_PACKED", p.low == "pass"),
             ("PROMOTE", p.promote),
-            ("REDUCTION", WGMMA_REDUCTION.index(p.reduction)),
-            ("STORE", STORE.index(store)),
+            ("REDUCTION", enumerator("Reduction", p.reduction)),
+            ("STORE", enumerator("Store", store)),
             epilogue(problem),
             ("VC", gcd(alignment.c, problem.n)),
         ),
         specific=True,
+        named=True,
     )

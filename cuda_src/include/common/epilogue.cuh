@@ -1,29 +1,34 @@
-// What is done to an element of C before it is stored.
-//
-// EPILOGUE bit 0: a bias for each column; bits 1 and up: the activation, 0 none, 1 ReLU, 2 GELU.
+// The epilogue of a GEMM: C = act(alpha sums + beta C + bias).
 #pragma once
 
 #include "common/number.cuh"
 
+// A bias for each column, an activation, or both; as `EPILOGUES` in autotune/problem/fields.py. A
+// test compares them.
+enum class Epilogue { NONE, BIAS, RELU, BIAS_RELU, GELU, BIAS_GELU };
+
+__device__ constexpr bool has_bias(Epilogue epilogue) {
+    return epilogue == Epilogue::BIAS || epilogue == Epilogue::BIAS_RELU ||
+           epilogue == Epilogue::BIAS_GELU;
+}
+
 // `value` is alpha op(A) op(B) + beta C of an element in `column`; without a bias, `bias` is not
 // read and may be null. NaN stays NaN.
-template <int EPILOGUE, typename T>
+template <Epilogue EPILOGUE, typename T>
 __device__ __forceinline__ float finish(float value, const T* bias, int column) {
-    static_assert(0 <= EPILOGUE && EPILOGUE < 6, "an activation, with a bias or without");
-    if constexpr (EPILOGUE & 1) value += to_float(bias[column]);
-    if constexpr (EPILOGUE >> 1 == 1) value = value < 0.0f ? 0.0f : value;
-    if constexpr (EPILOGUE >> 1 == 2) {
+    if constexpr (has_bias(EPILOGUE)) value += to_float(bias[column]);
+    if constexpr (EPILOGUE == Epilogue::RELU || EPILOGUE == Epilogue::BIAS_RELU)
+        value = value < 0.0f ? 0.0f : value;
+    if constexpr (EPILOGUE == Epilogue::GELU || EPILOGUE == Epilogue::BIAS_GELU) {
         constexpr float SQRT_HALF = 0.70710678f;
         value *= 0.5f + 0.5f * erff(SQRT_HALF * value);
     }
     return value;
 }
 
-// The last step of a GEMM: c = act(alpha sums + beta c + bias), rounded once to C's type.
-//
-// For VECTOR sums, the first of them in `column` of C; C is aligned to VECTOR elements, which are
-// 16 bytes at most. beta = 0 never reads c.
-template <int VECTOR, int EPILOGUE, typename T>
+// VECTOR elements of C from their sums, from `column` on, rounded once to C's type. C is aligned to
+// VECTOR elements, which are 16 bytes at most. beta = 0 never reads C.
+template <int VECTOR, Epilogue EPILOGUE, typename T>
 __device__ __forceinline__ void update(T* c, const float* sums, float alpha, float beta,
                                        const T* bias, int column) {
     alignas(16) float values[VECTOR];

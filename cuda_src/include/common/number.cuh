@@ -1,11 +1,13 @@
 // Numbers as A, B, C and the bias are stored, and their way to fp32, in which everything is
 // computed, and back.
 //
-// TYPE and OUTPUT are 0 for fp32, 1 for fp16, 2 for bfloat16 (`TYPES` in autotune/problem.py).
 // Rounding is to the nearest, ties to even; what is too large becomes infinite, NaN stays NaN.
 #pragma once
 
 #include "common/vector.cuh"
+
+// As the rows of `ELEMENT_TYPES` in autotune/problem/precision.py. A test compares them.
+enum class ElementType { F32, F16, BF16 };
 
 struct Half {
     unsigned short bits;
@@ -15,23 +17,28 @@ struct BFloat {
     unsigned short bits;
 };
 
-template <int TYPE>
-struct Number;
+// The C++ type of an element.
+template <ElementType TYPE>
+struct Element;
 
 template <>
-struct Number<0> {
+struct Element<ElementType::F32> {
     using Type = float;
 };
 
 template <>
-struct Number<1> {
+struct Element<ElementType::F16> {
     using Type = Half;
 };
 
 template <>
-struct Number<2> {
+struct Element<ElementType::BF16> {
     using Type = BFloat;
 };
+
+// The same by the number of the type.
+template <int TYPE>
+using Number = Element<static_cast<ElementType>(TYPE)>;
 
 __device__ __forceinline__ unsigned bits_of(float x) {
     const union {
@@ -136,23 +143,6 @@ __device__ __forceinline__ float high_of(unsigned pair) {
     return to_float(T{static_cast<unsigned short>(pair >> 16)});
 }
 
-// Words that are loaded and stored as one.
-template <int COUNT>
-struct alignas(4 * COUNT) Packed {
-    unsigned word[COUNT];
-};
-
-// A type of 2, 4, 8 or 16 bytes that is copied as one.
-template <int COUNT>
-struct Bytes {
-    using Type = Packed<COUNT / 4>;
-};
-
-template <>
-struct Bytes<2> {
-    using Type = unsigned short;
-};
-
 // Loads VECTOR consecutive numbers, of 16 bytes at most, as one; their address is aligned to all of
 // them, and so is `values` to 16 bytes.
 template <int VECTOR, typename T>
@@ -162,7 +152,7 @@ __device__ __forceinline__ void load_numbers(float* values, const T* from) {
     } else if constexpr (VECTOR == 1) {
         values[0] = to_float(*from);
     } else {
-        const Packed<VECTOR / 2> words = *reinterpret_cast<const Packed<VECTOR / 2>*>(from);
+        const Vector<VECTOR / 2> words = *reinterpret_cast<const Vector<VECTOR / 2>*>(from);
 #pragma unroll
         for (int i = 0; i < VECTOR; i += 2) {
             values[i] = low_of<T>(words.word[i / 2]);
@@ -179,10 +169,10 @@ __device__ __forceinline__ void store_numbers(T* to, const float* values) {
     } else if constexpr (VECTOR == 1) {
         *to = from_float<T>(values[0]);
     } else {
-        Packed<VECTOR / 2> words;
+        Vector<VECTOR / 2> words;
 #pragma unroll
         for (int i = 0; i < VECTOR; i += 2)
             words.word[i / 2] = pack_pair<T>(values[i], values[i + 1]);
-        *reinterpret_cast<Packed<VECTOR / 2>*>(to) = words;
+        *reinterpret_cast<Vector<VECTOR / 2>*>(to) = words;
     }
 }

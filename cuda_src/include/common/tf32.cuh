@@ -14,11 +14,19 @@ __device__ __forceinline__ unsigned tf32_nearest(float x) {
 #endif
 }
 
-// What the tensor cores do not read of a float, rounded to tf32: both together are within 2^-22 of
-// it. 0 for an infinity, NaN for NaN.
-__device__ __forceinline__ float tf32_rest(float x) {
-    constexpr unsigned READ = 0xffffe000, HALF = 0x1000, INFINITE = 0x7f800000;
-    const unsigned bits = bits_of(x), size = bits & 0x7fffffff;
-    if (size >= INFINITE) return size > INFINITE ? x : 0.0f;
-    return float_of((bits_of(x - float_of(bits & READ)) + HALF) & READ);
+// The remainder of an fp32 number after the bits that the tensor cores read, rounded to tf32: both
+// together are within 2^-22 of the number. 0 for an infinity; a quiet NaN for NaN, whose payload
+// may lie in the bits that are not read.
+__device__ __forceinline__ unsigned tf32_remainder(unsigned bits) {
+    constexpr unsigned READ = 0xffffe000, HALF = 0x1000, INFINITE = 0x7f800000, QUIET = 0x00400000;
+    const unsigned size = bits & 0x7fffffff;
+    if (size >= INFINITE) return size > INFINITE ? bits | QUIET : 0;
+    return (bits_of(float_of(bits) - float_of(bits & READ)) + HALF) & READ;
+}
+
+__device__ __forceinline__ Vector<4> tf32_remainder(const Vector<4>& numbers) {
+    Vector<4> remainder;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) remainder.word[i] = tf32_remainder(numbers.word[i]);
+    return remainder;
 }

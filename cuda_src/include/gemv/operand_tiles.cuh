@@ -1,5 +1,5 @@
-// What a block of `gemv` has of its operands for a batch of STEPS of K: rows of op(A) in shared
-// memory, columns of op(B) where the one thread that multiplies them finds them.
+// The operands of a block of `gemv` for a batch of STEPS steps of K: rows of op(A) in shared memory,
+// columns of op(B) in registers or shared memory of the one thread that multiplies them.
 //
 // ALONG_K = 1: B is stored with its rows along K; 0: along N. ASYNC = 1 copies with cp.async, to
 // shared memory; ASYNC = 0 through registers, where the columns stay.
@@ -13,7 +13,7 @@ __device__ constexpr int smaller(int a, int b) { return a < b ? a : b; }
 
 // ROWS rows of op(A) over STEPS of K, laid out for vectors of what a thread needs at once: steps of
 // a row for ALONG_K = 1, the rows of a step for 0.
-template <int ROWS, int STEPS, int THREADS, int VECTOR, int TRANS_A, int ALONG_K, int ASYNC>
+template <int ROWS, int STEPS, int THREADS, int VECTOR, bool TRANS_A, bool ALONG_K, bool ASYNC>
 class RowTile {
     static_assert(VECTOR == 1 || TRANS_A != ALONG_K, "vectors are not transposed");
 
@@ -22,10 +22,9 @@ class RowTile {
     static constexpr int STEP_STRIDE = ALONG_K ? 1 : ROWS < 8 ? ROWS : ROWS + 4;
     static constexpr int READ = ALONG_K ? 4 : smaller(ROWS, 4);
 
-    // Threads lie along the rows of the stored matrix, RUN of them; then they turn to the next of
-    // SIDE rows. Where they transpose, a run is the 32 bytes of a sector.
+    // RUN threads lie along a row of the stored matrix, the next ones along the next of SIDE rows. Where they transpose, a run is the 32 bytes of a sector.
     static constexpr int INNER = (TRANS_A ? ROWS : STEPS) / VECTOR, OUTER = TRANS_A ? STEPS : ROWS;
-    static constexpr int TRANSPOSED = !TRANS_A && !ALONG_K;
+    static constexpr bool TRANSPOSED = !TRANS_A && !ALONG_K;
     static constexpr int SIDE = TRANSPOSED ? smaller(ROWS, 4) : OUTER;
     static constexpr int RUN = TRANSPOSED ? smaller(STEPS, 32 / SIDE) : INNER;
     static constexpr int COUNT = INNER * OUTER;
@@ -37,7 +36,7 @@ public:
         : source_(a + at(row(threadIdx.x), step(threadIdx.x), lda)), ld_(lda),
           rows_(m - row(threadIdx.x)) {}
 
-    // Brings the next STEPS, of which `steps` are there, into `tile`; zeros elsewhere.
+    // Loads the next STEPS steps into `tile`; zeros past the first `steps`.
     __device__ __forceinline__ void load(float* tile, int steps) {
         tile += row(threadIdx.x) * ROW_STRIDE + step(threadIdx.x) * STEP_STRIDE;
         steps -= step(threadIdx.x);
@@ -92,15 +91,15 @@ private:
 
 // A thread's COLUMNS x DEPTH values of a batch of op(B), in vectors. Past the last column it reads
 // that column again, to no effect.
-template <int COLUMNS, int DEPTH, int ACROSS, int WAYS, int VECTOR, int ALONG_K, int ASYNC>
+template <int COLUMNS, int DEPTH, int ACROSS, int WAYS, int VECTOR, bool ALONG_K, bool ASYNC>
 class ColumnTile {
     // Neighbouring columns of a vector.
     static constexpr int RUN = ALONG_K ? 1 : VECTOR;
     static constexpr int VECTORS = COLUMNS / RUN, THREADS = ACROSS * WAYS;
 
 public:
-    // A thread takes GROUP steps of K together, TURNS times a batch.
-    static constexpr int GROUP = ALONG_K ? VECTOR : 1, TURNS = DEPTH / GROUP;
+    // A thread takes GROUP steps of K together, in ROUNDS rounds a batch.
+    static constexpr int GROUP = ALONG_K ? VECTOR : 1, ROUNDS = DEPTH / GROUP;
     static constexpr int SIZE = ASYNC ? THREADS * COLUMNS * DEPTH : 0;
 
     __device__ __forceinline__ ColumnTile(const float* b, long long ldb, long long first, int n)
@@ -112,27 +111,27 @@ public:
         }
     }
 
-    // The thread's columns within the block, and the first step of K of each turn.
+    // The thread's columns within the block, and the first step of K of each round.
     static __device__ __forceinline__ int column(int j) {
         return (j / RUN * ACROSS + threadIdx.x % ACROSS) * RUN + j % RUN;
     }
-    static __device__ __forceinline__ int step(int turn) {
-        return (turn * WAYS + threadIdx.x / ACROSS) * GROUP;
+    static __device__ __forceinline__ int step(int round) {
+        return (round * WAYS + threadIdx.x / ACROSS) * GROUP;
     }
 
-    // Brings the next batch, of which the block has `steps` of K, into `stage`; zeros beyond.
+    // Loads the next batch, of which the block has `steps` of K, into `stage`; zeros beyond.
     __device__ __forceinline__ void load(float* stage, int steps) {
         const long long stride = ALONG_K ? 1 : ld_;
 #pragma unroll
-        for (int turn = 0; turn < TURNS; ++turn) {
-            const bool valid = step(turn) < steps;
+        for (int round = 0; round < ROUNDS; ++round) {
+            const bool valid = step(round) < steps;
 #pragma unroll
             for (int i = 0; i < VECTORS; ++i) {
-                const float* from = source_[i] + turn * WAYS * GROUP * stride;
+                const float* from = source_[i] + round * WAYS * GROUP * stride;
                 if constexpr (ASYNC) {
-                    copy_async<4 * VECTOR>(stage + place(turn, i), from, valid);
+                    copy_async<4 * VECTOR>(stage + place(round, i), from, valid);
                 } else {
-                    stream_vector<VECTOR>(held_ + (turn * VECTORS + i) * VECTOR, from, valid);
+                    load_streaming<VECTOR>(values_ + (round * VECTORS + i) * VECTOR, from, valid);
                 }
             }
         }
@@ -140,21 +139,21 @@ public:
         for (int i = 0; i < VECTORS; ++i) source_[i] += WAYS * DEPTH * stride;
     }
 
-    // values[j GROUP + i] = column j at step(turn) + i, for i below GROUP.
-    __device__ __forceinline__ void read(float* values, const float* stage, int turn) const {
+    // values[j GROUP + i] = column j at step(round) + i, for i below GROUP.
+    __device__ __forceinline__ void read(float* values, const float* stage, int round) const {
 #pragma unroll
         for (int i = 0; i < VECTORS; ++i)
             copy_vector<VECTOR>(values + i * VECTOR,
-                                ASYNC ? stage + place(turn, i)
-                                      : held_ + (turn * VECTORS + i) * VECTOR);
+                                ASYNC ? stage + place(round, i)
+                                      : values_ + (round * VECTORS + i) * VECTOR);
     }
 
 private:
-    static __device__ __forceinline__ int place(int turn, int i) {
-        return ((turn * VECTORS + i) * THREADS + threadIdx.x) * VECTOR;
+    static __device__ __forceinline__ int place(int round, int i) {
+        return ((round * VECTORS + i) * THREADS + threadIdx.x) * VECTOR;
     }
 
     const long long ld_;
     const float* source_[VECTORS];
-    alignas(16) float held_[ASYNC ? 1 : COLUMNS * DEPTH];
+    alignas(16) float values_[ASYNC ? 1 : COLUMNS * DEPTH];
 };

@@ -1,52 +1,53 @@
-// C from the sums of a tile.
+// The epilogue of a consumer of `wgmma`: C from the sums of a tile.
 //
 // A warpgroup's tile of C is stored from registers, or through shared memory in lines of 128 bytes,
-// swizzled as the operands are, from where rows go out whole.
+// swizzled as the operands are, from where whole rows are stored. (m, n) is where the warpgroup's
+// tile starts in the kernel's product, which is C^T if TRANSPOSED.
 #pragma once
 
 #include "common/epilogue.cuh"
-#include "hopper/sums.cuh"
+#include "hopper/consumer.cuh"
 
 // COUNT neighbours in a row of C, from `column` on, as far as there are columns. READS: beta is not
 // 0; code for both at every element would take longer to fetch than to run.
 template <class S, bool READS, int COUNT, class Result>
-__device__ __forceinline__ void store_run(const Arguments<Result>& given, long long matrix, int row,
+__device__ __forceinline__ void store_run(const Arguments<Result>& args, long long matrix, int row,
                                           int column, const float* sums) {
     constexpr int VECTOR = S::VC < COUNT ? S::VC : COUNT;
-    if (row >= given.m) return;
-    Result* c = given.c + matrix * given.stride_c + row * given.ldc + column;
+    if (row >= args.m) return;
+    Result* c = args.c + matrix * args.stride_c + row * args.ldc + column;
 #pragma unroll
     for (int i = 0; i < COUNT; i += VECTOR)
-        if (column + i < given.n)
-            update<VECTOR, S::EPILOGUE>(c + i, sums + i, given.alpha, READS ? given.beta : 0.0f,
-                                        given.bias, column + i);
+        if (column + i < args.n)
+            update<VECTOR, S::EPILOGUE>(c + i, sums + i, args.alpha, READS ? args.beta : 0.0f,
+                                        args.bias, column + i);
 }
 
-// C straight from registers; (x, y) is where the warpgroup's tile starts.
+// C straight from registers.
 template <class S, bool READS, class Result>
-__device__ void store_directly(const float (&d)[S::BLOCKS][S::SUMS], int x, int y, int matrix,
-                               const Arguments<Result>& given, const Member<S>& me) {
+__device__ void store_directly(const float (&d)[S::MMAS][S::SUMS], int m, int n, int matrix,
+                               const Arguments<Result>& args, const Consumer<S>& consumer) {
 #pragma unroll
     for (int i = 0; i < S::SUMS; i += 4) {
-        if constexpr (S::SWAPPED && S::NEIGHBOURS) {
-            alignas(16) float run[2 * S::BLOCKS];
+        if constexpr (S::TRANSPOSED && S::NEIGHBOURS) {
+            alignas(16) float run[2 * S::MMAS];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
 #pragma unroll
-                for (int j = 0; j < 2 * S::BLOCKS; ++j) run[j] = d[j / 2][i + 2 * (j % 2) + e];
-                store_run<S, READS, 2 * S::BLOCKS>(given, matrix, y + me.y(i + e), x + me.x(0, 0),
-                                                   run);
+                for (int j = 0; j < 2 * S::MMAS; ++j) run[j] = d[j / 2][i + 2 * (j % 2) + e];
+                store_run<S, READS, 2 * S::MMAS>(args, matrix, n + consumer.n(i + e),
+                                                 m + consumer.m(0, 0), run);
             }
         } else {
 #pragma unroll
-            for (int j = 0; j < 2 * S::BLOCKS; ++j) {
+            for (int j = 0; j < 2 * S::MMAS; ++j) {
                 const float* pair = &d[j / 2][i + 2 * (j % 2)];
-                const int at_x = x + me.x(j / 2, j % 2), at_y = y + me.y(i);
-                if constexpr (S::SWAPPED) {
-                    store_run<S, READS, 1>(given, matrix, at_y, at_x, pair);
-                    store_run<S, READS, 1>(given, matrix, at_y + 1, at_x, pair + 1);
+                const int at_m = m + consumer.m(j / 2, j % 2), at_n = n + consumer.n(i);
+                if constexpr (S::TRANSPOSED) {
+                    store_run<S, READS, 1>(args, matrix, at_n, at_m, pair);
+                    store_run<S, READS, 1>(args, matrix, at_n + 1, at_m, pair + 1);
                 } else {
-                    store_run<S, READS, 2>(given, matrix, at_x, at_y, pair);
+                    store_run<S, READS, 2>(args, matrix, at_m, at_n, pair);
                 }
             }
         }
@@ -56,126 +57,134 @@ __device__ void store_directly(const float (&d)[S::BLOCKS][S::SUMS], int x, int 
 // An element of C before it is rounded; beyond the edges, where nothing is read, any number.
 template <class S, bool READS, class Result>
 __device__ __forceinline__ float finished(float sum, int row, int column, int matrix,
-                                          const Arguments<Result>& given) {
-    float value = given.alpha * sum;
+                                          const Arguments<Result>& args) {
+    float value = args.alpha * sum;
     if constexpr (READS) {
-        if (row < given.m && column < given.n) {
-            const Result* c = given.c + matrix * given.stride_c + row * given.ldc + column;
-            value = fmaf(given.alpha, sum, given.beta * to_float(*c));
+        if (row < args.m && column < args.n) {
+            const Result* c = args.c + matrix * args.stride_c + row * args.ldc + column;
+            value = fmaf(args.alpha, sum, args.beta * to_float(*c));
         }
     }
-    return finish<S::EPILOGUE>(value, given.bias, min(column, given.n - 1));
+    return finish<S::EPILOGUE>(value, args.bias, min(column, args.n - 1));
 }
 
-// A part of a warpgroup's tile, rounded, into shared memory; 8 x 8 elements at a time.
+// A strip of a warpgroup's tile, rounded, into shared memory; 8 x 8 elements at a time.
 template <class S, bool READS, class Result>
-__device__ __forceinline__ void stage_part(const float (&d)[S::BLOCKS][S::SUMS], int part,
-                                           char* staged, int x, int y, int matrix,
-                                           const Arguments<Result>& given, const Member<S>& me) {
-    const int block = part / S::PARTS_OF_BLOCK, first = part % S::PARTS_OF_BLOCK * S::PART_SUMS;
+__device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], int strip,
+                                            char* staged, int m, int n, int matrix,
+                                            const Arguments<Result>& args,
+                                            const Consumer<S>& consumer) {
+    const int mma = strip / S::STRIPS_OF_MMA, first = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS;
 #pragma unroll
-    for (int i = first; i < first + S::PART_SUMS && i < S::SUMS; i += 4) {
+    for (int i = first; i < first + S::STRIP_SUMS && i < S::SUMS; i += 4) {
         unsigned pairs[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             float value[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-                const int at_x = x + me.x(block, half), at_y = y + me.y(i + e);
-                value[e] = finished<S, READS>(d[block][i + 2 * half + e], S::SWAPPED ? at_y : at_x,
-                                              S::SWAPPED ? at_x : at_y, matrix, given);
+                const int at_m = m + consumer.m(mma, half), at_n = n + consumer.n(i + e);
+                value[e] = finished<S, READS>(d[mma][i + 2 * half + e], S::TRANSPOSED ? at_n : at_m,
+                                              S::TRANSPOSED ? at_m : at_n, matrix, args);
             }
             pairs[half] = pack_pair<Result>(value[0], value[1]);
         }
         // The row of an 8 x 8 matrix that this lane addresses, and where the matrix starts.
-        const int along_x = 16 * me.warp + me.lane / 8 % 2 * 8, along_y = 2 * (i - first);
-        const int row = (S::SWAPPED ? along_y : along_x) + me.lane % 8;
-        const int column = S::SWAPPED ? along_x : along_y;
+        const int along_m = 16 * consumer.warp + consumer.lane / 8 % 2 * 8;
+        const int along_n = 2 * (i - first);
+        const int row = (S::TRANSPOSED ? along_n : along_m) + consumer.lane % 8;
+        const int column = S::TRANSPOSED ? along_m : along_n;
         char* place = staged + swizzled(row, column * static_cast<int>(sizeof(Result)));
-        if constexpr (S::SWAPPED)
+        if constexpr (S::TRANSPOSED)
             stmatrix_x2_trans(place, pairs[0], pairs[1]);
         else
             stmatrix_x2(place, pairs[0], pairs[1]);
     }
 }
 
-// Neighbouring threads store neighbouring vectors of a part.
+// Neighbouring threads store neighbouring vectors of a strip.
 template <class S, class Result>
-__device__ __forceinline__ void store_part(const char* staged, int row, int column, int columns,
-                                           int matrix, const Arguments<Result>& given, int thread) {
+__device__ __forceinline__ void store_strip(const char* staged, int row, int column, int columns,
+                                            int matrix, const Arguments<Result>& args,
+                                            int thread) {
     constexpr int VECTORS = S::PER_LINE / S::VC;
-    using Vector = typename Bytes<S::VC * sizeof(Result)>::Type;
+    using Piece = typename Bytes<S::VC * sizeof(Result)>::Type;
 #pragma unroll 4
-    for (int i = thread; i < S::PART_ROWS * VECTORS; i += WARPGROUP) {
+    for (int i = thread; i < S::STRIP_ROWS * VECTORS; i += WARPGROUP) {
         const int r = i / VECTORS, c = i % VECTORS * S::VC;
-        if (row + r >= given.m || c >= columns || column + c >= given.n) continue;
+        if (row + r >= args.m || c >= columns || column + c >= args.n) continue;
         const char* from = staged + swizzled(r, c * static_cast<int>(sizeof(Result)));
-        Result* to = given.c + matrix * given.stride_c + (row + r) * given.ldc + column + c;
-        *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
+        Result* to = args.c + matrix * args.stride_c + (row + r) * args.ldc + column + c;
+        *reinterpret_cast<Piece*>(to) = *reinterpret_cast<const Piece*>(from);
     }
 }
 
-// C through shared memory, a part after the other in two buffers.
+// C through shared memory, strip after strip in two buffers.
 template <class S, bool READS, class Result>
-__device__ void store_through(const float (&d)[S::BLOCKS][S::SUMS], char* buffers, int x, int y,
-                              int matrix, const Arguments<Result>& given, const TensorMap* map,
-                              const Member<S>& me) {
+__device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n,
+                              int matrix, const Arguments<Result>& args, const TensorMap* map,
+                              const Consumer<S>& consumer) {
 #pragma unroll
-    for (int part = 0; part < S::PARTS; ++part) {
-        char* staged = buffers + part % S::BUFFERS * S::PART_BYTES;
+    for (int strip = 0; strip < S::STRIPS; ++strip) {
+        char* staged = buffers + strip % S::BUFFERS * S::STRIP_BYTES;
         if constexpr (S::TMA_STORE) {
-            // An odd number of parts leaves the last one of the tile before in the first buffer.
-            if (me.thread == 0) {
-                if (part == 0 && S::PARTS % S::BUFFERS != 0)
+            // An odd number of strips leaves the last one of the tile before in the first buffer.
+            if (consumer.thread == 0) {
+                if (strip == 0 && S::STRIPS % S::BUFFERS != 0)
                     tma_store_wait<0>();
                 else
                     tma_store_wait<S::BUFFERS - 1>();
             }
         }
-        me.sync_group();
-        stage_part<S, READS>(d, part, staged, x, y, matrix, given, me);
-        const int along_x = x + part / S::PARTS_OF_BLOCK * 64;
-        const int first_y = part % S::PARTS_OF_BLOCK * S::PART_SUMS * 2;
-        const int row = S::SWAPPED ? y : along_x, column = S::SWAPPED ? along_x : y + first_y;
+        consumer.sync_group();
+        stage_strip<S, READS>(d, strip, staged, m, n, matrix, args, consumer);
+        const int along_m = m + strip / S::STRIPS_OF_MMA * 64;
+        const int first_n = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS * 2;
+        const int row = S::TRANSPOSED ? n : along_m;
+        const int column = S::TRANSPOSED ? along_m : n + first_n;
         if constexpr (S::TMA_STORE) fence_async_shared();
-        me.sync_group();
+        consumer.sync_group();
         if constexpr (S::TMA_STORE) {
-            if (me.thread == 0) {
+            if (consumer.thread == 0) {
                 tma_store(map, staged, column, row, matrix);
                 tma_store_commit();
             }
         } else {
-            const int columns = S::SWAPPED ? 64 : min(S::PER_LINE, S::BY - first_y);
-            store_part<S>(staged, row, column, columns, matrix, given, me.thread);
+            const int columns = S::TRANSPOSED ? 64 : min(S::PER_LINE, S::TILE_N - first_n);
+            store_strip<S>(staged, row, column, columns, matrix, args, consumer.thread);
         }
     }
 }
 
 template <class S, bool READS, class Result>
-__device__ void store(const float (&d)[S::BLOCKS][S::SUMS], char* buffers, int x, int y, int matrix,
-                      const Arguments<Result>& given, const TensorMap* map, const Member<S>& me) {
+__device__ void store(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n, int matrix,
+                      const Arguments<Result>& args, const TensorMap* map,
+                      const Consumer<S>& consumer) {
     if constexpr (S::STAGED)
-        store_through<S, READS>(d, buffers, x, y, matrix, given, map, me);
+        store_through<S, READS>(d, buffers, m, n, matrix, args, map, consumer);
     else
-        store_directly<S, READS>(d, x, y, matrix, given, me);
+        store_directly<S, READS>(d, m, n, matrix, args, consumer);
 }
 
-// What remains to be done with the sums of part `part` of `parts` of a unit's tile.
+// Adds up the shares of part `part` of `parts` of a unit's tile, if there are several, and stores
+// it. (m, n) is where the block's tile starts.
 template <class S, class Result>
-__device__ void finish_part(float (&d)[S::BLOCKS][S::SUMS], const Unit& unit, int part, int parts,
-                            const Walk<S::STREAM>& walk, int tiles, int x, int y, char* buffers,
-                            int* flags, const Arguments<Result>& given, const TensorMap* map) {
-    const Member<S> me;
+__device__ void finish_part(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part, int parts,
+                            const TileScheduler<S::STREAM>& scheduler, int tiles, int m, int n,
+                            char* buffers, int* flags, const Arguments<Result>& args,
+                            const TensorMap* map) {
+    const Consumer<S> consumer;
     if constexpr (S::SHARED_K) {
-        int* flag = flags + (S::PINGPONG ? me.group : 0);
-        if (unit.shares > 1 && !combined<S>(d, unit, part, parts, walk, tiles, given, me, flag))
+        int* flag = flags + (S::PINGPONG ? consumer.group : 0);
+        if (unit.shares > 1 &&
+            !reduce_shares<S>(d, unit, part, parts, scheduler, tiles, args, consumer, flag))
             return;
     }
-    buffers += me.group * S::STAGED_BYTES;
-    x += me.row();
-    y += part * S::BY;
-    if (given.beta == 0.0f)
-        store<S, false>(d, buffers, x, y, unit.matrix, given, map, me);
+    buffers += consumer.group * S::STAGED_BYTES;
+    m += consumer.row();
+    n += part * S::TILE_N;
+    if (args.beta == 0.0f)
+        store<S, false>(d, buffers, m, n, unit.matrix, args, map, consumer);
     else
-        store<S, true>(d, buffers, x, y, unit.matrix, given, map, me);
+        store<S, true>(d, buffers, m, n, unit.matrix, args, map, consumer);
 }

@@ -1,8 +1,8 @@
-// The part of an operand that a stage of `wgmma` holds: ROWS rows by BK steps of K in lines of 128
-// bytes, as the tensor memory accelerator brings boxes of them and the tensor cores read them.
+// The tile of an operand in a stage of `wgmma`: ROWS rows by TILE_K steps of K in lines of 128 bytes,
+// as bulk copies (TMA) load boxes of them and the tensor cores read them.
 //
 //     ALONG_K = 1   for each 128 bytes of K:     ROWS lines, one a row
-//     ALONG_K = 0   for each 128 bytes of rows:  BK lines, one a step of K
+//     ALONG_K = 0   for each 128 bytes of rows:  TILE_K lines, one a step of K
 //
 // The 16-byte pieces of a line are swizzled: piece p of line l is at p ^ l % 8, so that the same
 // piece of 8 lines is in 8 different groups of banks.
@@ -26,16 +26,16 @@ __device__ __forceinline__ Descriptor descriptor(const void* start, int blocks) 
     return address | static_cast<Descriptor>(blocks >> 4) << 16 | GROUPS << 32 | SWIZZLE_128;
 }
 
-template <int ELEMENT, int BK, int ROWS, bool ALONG_K>
+template <int ELEMENT, int TILE_K, int ROWS, bool ALONG_K>
 struct TmaTile {
     static constexpr int PER_LINE = LINE / ELEMENT;  // elements
-    static constexpr int BLOCKS = ALONG_K ? BK / PER_LINE : (ROWS + PER_LINE - 1) / PER_LINE;
-    static constexpr int LINES = ALONG_K ? ROWS : BK;  // of a block
+    static constexpr int BLOCKS = ALONG_K ? TILE_K / PER_LINE : (ROWS + PER_LINE - 1) / PER_LINE;
+    static constexpr int LINES = ALONG_K ? ROWS : TILE_K;  // of a block
     static constexpr int BLOCK_BYTES = LINES * LINE, BYTES = BLOCKS * BLOCK_BYTES;
     static constexpr int STEP = 32 / ELEMENT;  // of K, in an instruction
 
-    // Brings the rows from `first` on and the steps from `k` on. Where SHARERS blocks of a cluster
-    // have the same tile, each brings a part of every block of lines, to all of them.
+    // Loads the rows from `first` on and the steps from `k` on. Where SHARERS blocks of a cluster
+    // share the tile, each loads a part of every block of lines into all of them (multicast).
     template <int SHARERS>
     __device__ static void load(char* to, const TensorMap* map, Barrier* full, int first, int k,
                                 int matrix, int part, unsigned short sharers) {
@@ -53,8 +53,8 @@ struct TmaTile {
         }
     }
 
-    // What instruction `step` of the stage reads, from row `row` on: a multiple of 8, and of a
-    // block of lines where those do not run along K.
+    // The descriptor of what instruction `step` of the stage reads, from row `row` on: a multiple of
+    // 8, and of a block of lines where those do not run along K.
     __device__ static Descriptor at(const char* tile, int row, int step) {
         constexpr int A_BLOCK = PER_LINE / STEP;
         const int place = ALONG_K ? step / A_BLOCK * BLOCK_BYTES + row * LINE + step % A_BLOCK * 32

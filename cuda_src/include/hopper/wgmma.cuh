@@ -1,7 +1,7 @@
-// The tensor cores of Hopper: D[64][N] += P[64][K] Q[N][K]^T by one warpgroup of 128 threads
+// The tensor cores of Hopper: D[64][N] += A[64][K] B[N][K]^T by one warpgroup of 128 threads
 // (wgmma, sm_90a).
 //
-// Q comes from shared memory and P from there or from registers. Multiplications run on their own:
+// B comes from shared memory and A from there or from registers. Multiplications are asynchronous:
 // `fence`, multiply, `commit`, and `wait` before the sums are read or the operands overwritten. The
 // K of an instruction is 32 bytes.
 //
@@ -9,6 +9,7 @@
 //                                                  [8 (i / 4) + 2 (l % 4) + i % 2]
 #pragma once
 
+#include "common/number.cuh"
 #include "hopper/barrier.cuh"
 
 using Descriptor = unsigned long long;
@@ -141,45 +142,115 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
 #define WGMMA(n, k, type) \
     "wgmma.mma_async.sync.aligned.m64n" #n "k" #k ".f32." type "." type " {" R##n "}, "
 
-// d += P Q^T, or d = P Q^T if `add` is 0, of operands in shared memory. TRANS: the operand's lines
-// do not run along K, which 16-bit types allow.
-template <int N, int TYPE, int TRANS_P, int TRANS_Q>
-__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor p, Descriptor q,
+// d += A B^T, or d = A B^T if `add` is 0, of operands in shared memory. TRANSPOSED: the operand's
+// lines do not run along K, which 16-bit types allow.
+template <int N, ElementType TYPE, bool TRANSPOSED_A, bool TRANSPOSED_B>
+__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor a, Descriptor b,
                                              int add) {
-    static_assert(TYPE != 0 || (!TRANS_P && !TRANS_Q), "tf32 operands run along K");
-#define SIXTEEN(n, type, p_, q_, add_, tp_, tq_)                                         \
-    asm volatile(ADDING(add_) WGMMA(n, 16, type) "%" #p_ ", %" #q_ ", add, 1, 1, %" #tp_ \
-                                                 ", %" #tq_ ";\n}"                       \
+    static_assert(TYPE != ElementType::F32 || (!TRANSPOSED_A && !TRANSPOSED_B),
+                  "tf32 operands run along K");
+#define SIXTEEN(n, type, a_, b_, add_, ta_, tb_)                                         \
+    asm volatile(ADDING(add_) WGMMA(n, 16, type) "%" #a_ ", %" #b_ ", add, 1, 1, %" #ta_ \
+                                                 ", %" #tb_ ";\n}"                       \
                  : D##n                                                                  \
-                 : "l"(p), "l"(q), "r"(add), "n"(TRANS_P), "n"(TRANS_Q))
-#define STEP(n, a, b, c, e, f, g)                                                        \
-    if constexpr (N == n) {                                                              \
-        if constexpr (TYPE == 0)                                                         \
-            asm volatile(ADDING(c) WGMMA(n, 8, "tf32") "%" #a ", %" #b ", add, 1, 1;\n}" \
-                         : D##n                                                          \
-                         : "l"(p), "l"(q), "r"(add));                                    \
-        if constexpr (TYPE == 1) SIXTEEN(n, "f16", a, b, c, e, f);                       \
-        if constexpr (TYPE == 2) SIXTEEN(n, "bf16", a, b, c, e, f);                      \
+                 : "l"(a), "l"(b), "r"(add), "n"(int{TRANSPOSED_A}), "n"(int{TRANSPOSED_B}))
+#define STEP(n, r0, r1, r2, r3, r4, r5)                                                     \
+    if constexpr (N == n) {                                                                 \
+        if constexpr (TYPE == ElementType::F32)                                             \
+            asm volatile(ADDING(r2) WGMMA(n, 8, "tf32") "%" #r0 ", %" #r1 ", add, 1, 1;\n}" \
+                         : D##n                                                             \
+                         : "l"(a), "l"(b), "r"(add));                                       \
+        if constexpr (TYPE == ElementType::F16) SIXTEEN(n, "f16", r0, r1, r2, r3, r4);      \
+        if constexpr (TYPE == ElementType::BF16) SIXTEEN(n, "bf16", r0, r1, r2, r3, r4);    \
     }
     SIZES(STEP)
 #undef STEP
 #undef SIXTEEN
 }
 
-// The same in tf32 with P from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in
+// The same in tf32 with A from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in
 // column l % 4, then in column l % 4 + 4.
 template <int N>
-__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&p)[4],
-                                                Descriptor q, int add) {
-#define STEP(n, a, b, c, e, f, g)                                                               \
-    if constexpr (N == n)                                                                       \
-        asm volatile(ADDING(g) WGMMA(n, 8, "tf32") "{%" #a ", %" #b ", %" #c ", %" #e "}, %" #f \
-                                                   ", add, 1, 1;\n}"                            \
-                     : D##n                                                                     \
-                     : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(q), "r"(add));
+__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4],
+                                                Descriptor b, int add) {
+#define STEP(n, r0, r1, r2, r3, r4, r5)                                                    \
+    if constexpr (N == n)                                                                  \
+        asm volatile(ADDING(r5) WGMMA(n, 8, "tf32") "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3 \
+                                                    "}, %" #r4 ", add, 1, 1;\n}"           \
+                     : D##n                                                                \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
     SIZES(STEP)
 #undef STEP
 }
+
+#undef D
+#undef SIZES
+#undef ADDING
+#undef WGMMA
+#undef R8
+#undef D8
+#undef R16
+#undef D16
+#undef R24
+#undef D24
+#undef R32
+#undef D32
+#undef R40
+#undef D40
+#undef R48
+#undef D48
+#undef R56
+#undef D56
+#undef R64
+#undef D64
+#undef R72
+#undef D72
+#undef R80
+#undef D80
+#undef R88
+#undef D88
+#undef R96
+#undef D96
+#undef R104
+#undef D104
+#undef R112
+#undef D112
+#undef R120
+#undef D120
+#undef R128
+#undef D128
+#undef R136
+#undef D136
+#undef R144
+#undef D144
+#undef R152
+#undef D152
+#undef R160
+#undef D160
+#undef R168
+#undef D168
+#undef R176
+#undef D176
+#undef R184
+#undef D184
+#undef R192
+#undef D192
+#undef R200
+#undef D200
+#undef R208
+#undef D208
+#undef R216
+#undef D216
+#undef R224
+#undef D224
+#undef R232
+#undef D232
+#undef R240
+#undef D240
+#undef R248
+#undef D248
+#undef R256
+#undef D256
 
 // Two 8x8 matrices of 16-bit numbers into shared memory: lane l gives the address of row l % 8 of
 // matrix l / 8 (lanes from 16 on: any), and holds columns 2 (l % 4) and + 1 of row l / 4 of each.

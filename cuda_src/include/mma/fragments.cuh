@@ -6,13 +6,13 @@
 // neighbours lies W apart in the tile (`Rows`).
 #pragma once
 
-#include "simt/fragments.cuh"
+#include "common/place.cuh"
 #include "mma/instructions.cuh"
 #include "common/tf32.cuh"
 
-// Which element of a warp's extent is in row `i` (of A, 16 a block, or column of B, 8 a block) of
-// block `block`.
-template <typename T, int WARP, int ALONG_K>
+// The element of a warp's extent in row `i` (of A, 16 a block; of B, column `i`, 8 a block) of block
+// `block`.
+template <typename T, int WARP, bool ALONG_K>
 struct Rows {
     static constexpr bool APART = sizeof(T) == 4 && !ALONG_K;
     // Blocks of 8 whose elements lie side by side.
@@ -27,7 +27,7 @@ struct Rows {
 
 // Fragments of WARP elements from `first` of a tile on; IS_A tells A, with blocks of 16, from B,
 // with blocks of 8.
-template <typename T, class Tile, int WARP, int ALONG_K, bool IS_A>
+template <typename T, class Tile, int WARP, bool ALONG_K, bool IS_A>
 class Fragments {
     static constexpr bool APART = Rows<T, WARP, ALONG_K>::APART;
     static constexpr int W = Rows<T, WARP, ALONG_K>::W;
@@ -40,7 +40,7 @@ public:
 
     // For the steps from `step` on, of a multiple of as many as are to be loaded.
     __device__ __forceinline__ Fragments(int first, int step, int lane)
-        : place_(once(APART     ? apart(first, step, lane)
+        : place_(kept(APART     ? apart(first, step, lane)
                       : ALONG_K ? along(first, step, lane)
                                 : across(first, step, lane))) {}
 
@@ -51,8 +51,8 @@ public:
                 const char* row = tile + (step * STEP + half * STEP / 2) * PITCH;
 #pragma unroll
                 for (int q = 0; q < WARP / 8 / W; ++q) {
-                    const Packed<W> words =
-                        *reinterpret_cast<const Packed<W>*>(row + (place_ ^ q * 32 * W));
+                    const Vector<W> words =
+                        *reinterpret_cast<const Vector<W>*>(row + (place_ ^ q * 32 * W));
 #pragma unroll
                     for (int w = 0; w < W; ++w) {
                         const int eighth = q * W + w;
@@ -105,13 +105,13 @@ private:
     const int place_;
 };
 
-template <int TYPE>
+template <ElementType TYPE>
 __device__ __forceinline__ void multiply_16_bits(float (&d)[4], const unsigned (&a)[4],
                                                  const unsigned (&b)[2]) {
 #if defined(AUTOTUNE_HOST) || __CUDA_ARCH__ >= 800
     mma16816<TYPE>(d, a, b);
 #else
-    static_assert(TYPE == 1, "before sm_80 there is f16 only");
+    static_assert(TYPE == ElementType::F16, "before sm_80 there is f16 only");
     mma1688_f16(d, {a[0], a[1]}, b[0]);
     mma1688_f16(d, {a[2], a[3]}, b[1]);
 #endif
@@ -131,11 +131,11 @@ __device__ __forceinline__ void split_tf32(unsigned (&high)[COUNT], unsigned* lo
 
 // sums += a b. PRODUCTS = 3 multiplies fp32 as high and low parts, the small products first; what
 // it leaves out, low times low, is 2^-22 of the product or less.
-template <int TYPE, int PRODUCTS, int ROWS, int COLUMNS>
-__device__ __forceinline__ void multiply(float (&sums)[ROWS][COLUMNS][4],
-                                         const unsigned (&a)[ROWS][4],
-                                         const unsigned (&b)[COLUMNS][2]) {
-    if constexpr (TYPE != 0) {
+template <ElementType TYPE, int PRODUCTS, int ROWS, int COLUMNS>
+__device__ __forceinline__ void multiply_fragments(float (&sums)[ROWS][COLUMNS][4],
+                                                   const unsigned (&a)[ROWS][4],
+                                                   const unsigned (&b)[COLUMNS][2]) {
+    if constexpr (TYPE != ElementType::F32) {
 #pragma unroll
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll

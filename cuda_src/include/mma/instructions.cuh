@@ -14,15 +14,17 @@
 // Needed: sm_80, but sm_75 for ldmatrix and mma1688_f16. On the host all are emulated.
 #pragma once
 
-// f16 (TYPE 1) or bf16 (TYPE 2), K of 16.
-template <int TYPE>
+#include "common/number.cuh"
+
+// f16 or bf16, K of 16.
+template <ElementType TYPE>
 __device__ __forceinline__ void mma16816(float (&d)[4], const unsigned (&a)[4],
                                          const unsigned (&b)[2]) {
-    static_assert(TYPE == 1 || TYPE == 2, "f16 or bf16");
+    static_assert(TYPE != ElementType::F32, "f16 or bf16");
 #if defined(AUTOTUNE_HOST)
-    host::mma16816(TYPE, d, a, b);
+    host::mma16816(static_cast<int>(TYPE), d, a, b);
 #elif __CUDA_ARCH__ >= 800
-    if constexpr (TYPE == 1) {
+    if constexpr (TYPE == ElementType::F16) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
             "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])

@@ -1,4 +1,4 @@
-// Brings tiles of an operand from global to shared memory for the tensor cores, BK of K at a time.
+// Loads tiles of an operand from global to shared memory for the tensor cores, BK of K at a time.
 //
 // In shared memory a tile has the rows that it has in global memory, of EXTENT elements or of BK,
 // without gaps. The 16-byte pieces of a row change places with the row's number, so that 8
@@ -11,7 +11,7 @@
 //
 // PAIRS = 1 keeps pieces together two by two, for 4 neighbouring rows of which 8 words are read.
 //
-// A thread brings vectors of VECTOR elements. ASYNC = 1 copies with cp.async if a vector has 4
+// A thread loads vectors of VECTOR elements. ASYNC = 1 copies with cp.async if a vector has 4
 // bytes or more; all else goes through registers: `load` fills them, `store` empties them. Past the
 // edges come zeros; cp.async also takes vectors that lie partly outside.
 //
@@ -21,10 +21,10 @@
 #pragma once
 
 #include "common/async_copy.cuh"
-#include "simt/fragments.cuh"
 #include "common/number.cuh"
+#include "common/place.cuh"
 
-template <int ROW_BYTES, int PAIRS>
+template <int ROW_BYTES, bool PAIRS>
 struct Swizzle {
     static constexpr int PIECES = ROW_BYTES / 16;
     // What the number of a piece is changed by, in a row.
@@ -61,8 +61,8 @@ __device__ __forceinline__ void copy_async_part(void* shared, const void* global
 #endif
 }
 
-template <typename T, int EXTENT, int BK, int THREADS, int VECTOR, int ALONG_K, int PAIRS,
-          int ASYNC>
+template <typename T, int EXTENT, int BK, int THREADS, int VECTOR, bool ALONG_K, bool PAIRS,
+          bool ASYNC>
 class SwizzledTile {
     static constexpr int ROWS = ALONG_K ? EXTENT : BK, COLUMNS = ALONG_K ? BK : EXTENT;
     static constexpr int BYTES = VECTOR * sizeof(T);
@@ -86,9 +86,9 @@ public:
         : source_(source + thread_row() * ld + thread_column()), ld_(ld),
           width_((ALONG_K ? steps : extent) - thread_column()),
           height_((ALONG_K ? extent : steps) - thread_row()),
-          place_(once(Places::place(thread_row(), thread_column() * sizeof(T)))) {}
+          place_(kept(Places::place(thread_row(), thread_column() * sizeof(T)))) {}
 
-    // Starts to bring the next tile into `tile`.
+    // Starts to load the next tile into `tile`.
     __device__ __forceinline__ void load(char* tile) {
         if (ROWS >= DOWN || thread_row() < ROWS) {
 #pragma unroll
@@ -113,7 +113,7 @@ public:
         (ALONG_K ? width_ : height_) -= BK;
     }
 
-    // Puts what `load` brought into registers into `tile`.
+    // Stores what `load` left in registers in `tile`.
     __device__ __forceinline__ void store(char* tile) {
         if constexpr (!COPIES) {
             if (ROWS < DOWN && thread_row() >= ROWS) return;

@@ -1,4 +1,4 @@
-// Brings tiles of an operand from global to shared memory, BK steps of K at a time.
+// Loads tiles of an operand from global to shared memory, BK steps of K at a time.
 //
 // In shared memory a tile is always K-major, [BK][STRIDE], so that a thread reads the EXTENT
 // neighbours it multiplies as float4, whichever way the operand is stored:
@@ -14,10 +14,10 @@
 #pragma once
 
 #include "common/async_copy.cuh"
-#include "simt/fragments.cuh"
+#include "common/place.cuh"
 #include "common/vector.cuh"
 
-template <int EXTENT, int BK, int THREADS, int VECTOR, int ALONG_K, int ASYNC, int CHECK>
+template <int EXTENT, int BK, int THREADS, int VECTOR, bool ALONG_K, bool ASYNC, bool CHECK>
 class OperandTile {
     static_assert(BK % 8 == 0, "a transposing warp takes 8 steps of K");
     static_assert(!(ASYNC && ALONG_K) || VECTOR == 1, "cp.async transposes single floats only");
@@ -41,9 +41,9 @@ public:
     // `extent` how many elements of the tile lie inside, `steps` how many of K there are.
     __device__ __forceinline__ OperandTile(const float* source, long long ld, int extent, int steps)
         : source_(source + at(thread_x(), thread_k(), ld)), ld_(ld), extent_(extent - thread_x()),
-          steps_(steps), place_(once(thread_k() * STRIDE + thread_x())) {}
+          steps_(steps), place_(kept(thread_k() * STRIDE + thread_x())) {}
 
-    // Starts to bring the next tile into `tile`; does nothing once K is used up.
+    // Starts to load the next tile into `tile`; does nothing past the end of K.
     __device__ __forceinline__ void load(float* tile) {
         if (steps_ > 0 && (COUNT >= THREADS || threadIdx.x < COUNT)) {
             float* target = tile + place_;
@@ -66,7 +66,7 @@ public:
         steps_ -= BK;
     }
 
-    // Puts what `load` brought into registers into `tile`.
+    // Stores what `load` left in registers in `tile`.
     __device__ __forceinline__ void store(float* tile) {
         if (!ASYNC && (COUNT >= THREADS || threadIdx.x < COUNT)) {
             float* target = tile + place_;

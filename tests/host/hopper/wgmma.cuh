@@ -1,6 +1,7 @@
 // What cuda_src/include/hopper/wgmma.cuh declares, on the host.
 #pragma once
 
+#include "common/number.cuh"
 #include "hopper/barrier.cuh"
 
 using Descriptor = unsigned long long;
@@ -17,14 +18,14 @@ inline void wgmma_wait(HOST_AT) {
 template <int COUNT>
 inline void wgmma_hold(float (&)[COUNT]) {}
 
-template <int N, int TYPE, int TRANS_P, int TRANS_Q>
-inline void wgmma_shared(float (&d)[N / 2], Descriptor p, Descriptor q, int add) {
-    host::wgmma(N, TYPE, d, nullptr, p, q, TRANS_P, TRANS_Q, add != 0);
+template <int N, ElementType TYPE, bool TRANSPOSED_A, bool TRANSPOSED_B>
+inline void wgmma_shared(float (&d)[N / 2], Descriptor a, Descriptor b, int add) {
+    host::wgmma(N, static_cast<int>(TYPE), d, nullptr, a, b, TRANSPOSED_A, TRANSPOSED_B, add != 0);
 }
 
 template <int N>
-inline void wgmma_registers(float (&d)[N / 2], const unsigned (&p)[4], Descriptor q, int add) {
-    host::wgmma(N, host::TF32, d, p, 0, q, false, false, add != 0);
+inline void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4], Descriptor b, int add) {
+    host::wgmma(N, host::TF32, d, a, 0, b, false, false, add != 0);
 }
 
 inline void stmatrix_x2(void* row, unsigned a, unsigned b, HOST_AT) {

@@ -20,8 +20,11 @@ from autotune import compiler, settings
 from autotune.compiler import CompileFailure, Program, nvcc, nvrtc, ptxas
 from autotune.compiler import cache as program_cache
 from autotune.errors import MissingError
+from autotune.families import registry
+from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.files import limits, trust
+from autotune.problem import Problem
 
 KERNELS = """
 #include "outer.cuh"
@@ -47,6 +50,9 @@ template <int N> __global__ void __launch_bounds__(1024, 2) crowded(float* x) {
 """
 
 needs_nvcc = pytest.mark.skipif(settings.nvcc() is None, reason="nvcc is not installed")
+
+
+TILED = Config.parse("tiled:tile_width=16,specialized=1")
 
 
 def scaled(n: int = 64) -> Template:
@@ -463,8 +469,7 @@ def test_intact_program_file_has_no_fault(sources: Path, cache: Path) -> None:
 
 
 def test_keys_are_the_cached_programs_file_stems(cache: Path) -> None:
-    numbers = (("TILE_WIDTH", 16), ("TRANS_A", 0), ("TRANS_B", 0), ("EPILOGUE", 0))
-    template = Template("tiled.cu", "tiled", numbers)
+    template = registry.plan(TILED, Problem(64, 64, 64)).main.template
     program = compiler.compile(template, "sm_90", cache=cache)
     assert isinstance(program, Program)
     assert compiler.keys([template], "sm_90") == {path.stem for path in program_cache.paths(cache)}

@@ -82,7 +82,7 @@ def test_json_lists_every_file_with_its_hash(small: ExportedLibrary, tmp_path: P
 def test_json_names_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: Path) -> None:
     kernel, *_ = document(small, tmp_path)["kernels"]
     program, *_ = small.programs.values()
-    assert kernel["template"] == dict(program.template.arguments)
+    assert kernel["template"] == program.template.values
     assert (kernel["source"], kernel["arch"]) == ("naive.cu", "sm_90")
     assert kernel["sha256"] == sha256(program.cubin).hexdigest()
 
@@ -209,7 +209,7 @@ def test_problem_without_a_kernel_is_named() -> None:
 
 
 def test_kernel_that_does_not_compile_is_named() -> None:
-    with pytest.raises(AutotuneError, match=r"naive<1, 0, 0, 0> does not compile for sm_90: why"):
+    with pytest.raises(AutotuneError, match=r"naive<.*> does not compile for sm_90: why"):
         gather(
             "lib",
             [SMALL],

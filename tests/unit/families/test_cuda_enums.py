@@ -1,68 +1,77 @@
-"""The numbers that Python and CUDA share."""
+"""The enumerations that Python and CUDA share, and the class that holds template arguments."""
 
 import re
 
 import pytest
 
 from autotune import settings
+from autotune.families.plan import Enumerator, Template
 from autotune.families.shared import cuda_enums
 from autotune.problem import ELEMENT_TYPES
 
+SOURCES = settings.source_dir()
+DECLARED = {
+    match[1]: [word.strip() for word in re.sub(r"//.*", "", match[2]).split(",") if word.strip()]
+    for path in sorted(SOURCES.rglob("*.cu*"))
+    for match in re.finditer(r"enum class (\w+) \{(.*?)\};", path.read_text(), re.DOTALL)
+}
 
-def source(name: str) -> str:
-    return (settings.source_dir() / name).read_text(encoding="utf-8")
+
+def test_cuda_declares_the_enumerations_of_python() -> None:
+    assert DECLARED.keys() == cuda_enums.ENUMERATIONS.keys()
 
 
-def number(pattern: str, name: str) -> int:
-    match = re.search(pattern, source(name))
-    assert match is not None, pattern
-    return int(match[1])
+@pytest.mark.parametrize("name", cuda_enums.ENUMERATIONS)
+def test_enumerations_have_the_order_of_cuda(name: str) -> None:
+    values = cuda_enums.ENUMERATIONS[name]
+    assert [cuda_enums.enumerator(name, value).name for value in values] == DECLARED[name]
+    assert [cuda_enums.enumerator(name, value).number for value in values] == [*range(len(values))]
+
+
+def test_element_types_have_the_numbers_of_the_table() -> None:
+    for name, element in ELEMENT_TYPES.items():
+        assert cuda_enums.enumerator("ElementType", name).number == element.number
 
 
 @pytest.mark.parametrize(
-    ("element", "type_"), [("f32", "float"), ("f16", "Half"), ("bf16", "BFloat")]
+    ("element", "type_"), [("F32", "float"), ("F16", "Half"), ("BF16", "BFloat")]
 )
-def test_types_have_the_numbers_of_cuda(element: str, type_: str) -> None:
-    pattern = rf"struct Number<(\d)> {{\s*using Type = {type_};"
-    assert number(pattern, "include/common/number.cuh") == ELEMENT_TYPES[element].number
+def test_element_types_have_a_cuda_type(element: str, type_: str) -> None:
+    text = (SOURCES / "include/common/number.cuh").read_text()
+    assert re.search(rf"struct Element<ElementType::{element}> {{\s*using Type = {type_};", text)
 
 
-def test_every_cuda_type_has_a_row() -> None:
-    specialised = re.findall(r"struct Number<(\d)>", source("include/common/number.cuh"))
-    assert sorted(map(int, specialised)) == sorted(row.number for row in ELEMENT_TYPES.values())
+def test_wgmma_has_a_part_of_the_reductions() -> None:
+    assert {*cuda_enums.WGMMA_REDUCTION} < {*cuda_enums.REDUCTION}
 
 
-@pytest.mark.parametrize(("activation", "body"), [("relu", "value < 0.0f"), ("gelu", r"\{")])
-def test_epilogues_have_the_bits_of_cuda(activation: str, body: str) -> None:
-    bits = number(rf"EPILOGUE >> 1 == (\d)\) (?:value = )?{body}", "include/common/epilogue.cuh")
-    assert cuda_enums.EPILOGUE.index(activation) == bits << 1
-    assert cuda_enums.EPILOGUE.index(f"bias_{activation}") == bits << 1 | 1
+def test_unknown_value_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"tuple\.index"):
+        cuda_enums.enumerator("Store", "thrown")
 
 
-def test_cuda_has_the_same_epilogues() -> None:
-    assert "if constexpr (EPILOGUE & 1) value += to_float(bias[column])" in source(
-        "include/common/epilogue.cuh"
+def test_declaration_names_every_argument() -> None:
+    arguments = (("BM", 128), ("ASYNC", True), ("STORE", Enumerator("Store", "TMA", 2)))
+    template = Template("x.cu", "x", arguments, named=True)
+    assert template.expression == "x<Params>"
+    assert template.label == "x<BM=128, ASYNC=true, STORE=Store::TMA>"
+    assert template.declaration == (
+        "struct Params {\n"
+        "    static constexpr int BM = 128;\n"
+        "    static constexpr bool ASYNC = true;\n"
+        "    static constexpr Store STORE = Store::TMA;\n"
+        "};\n"
     )
-    assert number(r"EPILOGUE < (\d)", "include/common/epilogue.cuh") == len(cuda_enums.EPILOGUE)
-    assert cuda_enums.EPILOGUE[:2] == ("none", "bias")
 
 
-def test_simt_reductions_have_the_order_of_cuda() -> None:
-    match = re.search(r"enum Reduction \{(.*?)\};", source("simt.cu"), re.DOTALL)
-    assert match is not None
-    members = re.findall(r"^\s*([A-Z]+)\b", re.sub(r"//.*", "", match[1]), re.MULTILINE)
-    assert [member.lower() for member in members] == list(cuda_enums.REDUCTION)
+def test_positional_arguments_are_integers() -> None:
+    arguments = (("TYPE", Enumerator("ElementType", "BF16", 2)), ("TRANS_A", True))
+    template = Template("verify.cu", "reference", arguments)
+    assert (template.expression, template.declaration) == ("reference<2, 1>", "")
 
 
-def test_wgmma_reductions_have_the_numbers_of_cuda() -> None:
-    shape = "include/hopper/shape.cuh"
-    stream = cuda_enums.WGMMA_REDUCTION.index("stream")
-    assert number(r"STREAM = REDUCTION_ == (\d)", shape) == stream
-    none = cuda_enums.WGMMA_REDUCTION.index("none")
-    assert number(r"SHARED_K = REDUCTION_ != (\d)", shape) == none
-
-
-def test_stores_have_the_numbers_of_cuda() -> None:
-    shape = "include/hopper/shape.cuh"
-    assert number(r"STAGED = STORE_ != (\d)", shape) == cuda_enums.STORE.index("direct")
-    assert number(r"TMA_STORE = STORE_ == (\d)", shape) == cuda_enums.STORE.index("tma")
+def test_no_macro_outlives_its_header() -> None:
+    for path in SOURCES.rglob("*.cuh"):
+        text = path.read_text()
+        defined = re.findall(r"^#define (\w+)", text, re.MULTILINE)
+        assert {*defined} == {*re.findall(r"^#undef (\w+)", text, re.MULTILINE)}, path

@@ -29,7 +29,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 
 def argument(launched: LaunchPlan, name: str) -> int:
-    return dict(launched.launches[0].template.arguments)[name]
+    return launched.launches[0].template.numbers[name]
 
 
 def changed(config: Config, **values: int) -> Config:
@@ -153,7 +153,7 @@ def test_few_columns_compute_the_transpose(
 ) -> None:
     launched = plan(ACROSS_K, Problem(*shape, layout=layout))
     assert (
-        tuple(argument(launched, name) for name in ("TRANS_A", "TRANS_B", "EXCHANGED")) == template
+        tuple(argument(launched, name) for name in ("TRANS_A", "TRANS_B", "TRANSPOSED")) == template
     )
 
 

@@ -36,7 +36,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
     """Template arguments of the GEMM's launch."""
-    arguments = dict(launched.main.template.arguments)
+    arguments = launched.main.template.numbers
     return tuple(arguments[name] for name in names)
 
 
@@ -129,7 +129,7 @@ def test_swap_computes_the_transpose_of_c() -> None:
     launched = plan(changed(**TRANSPOSED), problem)
     assert launched.main.grid == (4096 // 64, 1, 1)
     # op(B)^T and op(A)^T are B and A as stored, with rows along K.
-    assert compiled(launched, "EXCHANGED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
+    assert compiled(launched, "TRANSPOSED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
     assert values(launched)[:6] == ["b", "ldb", "a", "lda", "c", "ldc"]
     assert values(launched)[6:9] == [4096, 5, 512]
     assert values(launched)[12:15] == ["stride_b", "stride_a", "stride_c"]

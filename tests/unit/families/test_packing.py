@@ -26,7 +26,7 @@ def arguments_of(launch: Launch, operand: str) -> list[object]:
 
 
 def flags(launch: Launch, operand: str) -> tuple[int, ...]:
-    arguments = dict(launch.template.arguments)
+    arguments = launch.template.numbers
     return tuple(arguments[f"{flag}_{operand.upper()}"] for flag in FLAGS)
 
 
@@ -191,7 +191,7 @@ def test_every_instance_compiles_without_spills(arch: str) -> None:
     templates = instances()
     programs = [compile(template, arch, cache=None) for template in templates]
     failed = [
-        (template.expression, program)
+        (template.label, program)
         for template, program in zip(templates, programs, strict=True)
         if not isinstance(program, Program) or program.spills or program.local
     ]

@@ -43,7 +43,7 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
     """Values of the named template arguments of the GEMM launch."""
-    arguments = dict(launched.main.template.arguments)
+    arguments = launched.main.template.numbers
     return tuple(arguments[name] for name in names)
 
 
@@ -189,7 +189,7 @@ def test_reduction_launch_has_a_thread_per_vector(
 def test_alpha_beta_apply_once_in_the_reduction_launch() -> None:
     problem = Problem(64, 126, 512, epilogue="bias_relu")
     _, reduction = plan(SEPARATE, problem).launches
-    assert dict(reduction.template.arguments)["EPILOGUE"] == 3
+    assert reduction.template.values["EPILOGUE"] == "Epilogue::BIAS_RELU"
     assert values(reduction) == [
         *("workspace", 0, 4),
         *("c", "ldc", "stride_c"),

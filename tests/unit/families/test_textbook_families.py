@@ -108,7 +108,7 @@ def test_unspecialized_kernel_serves_every_width() -> None:
 
 def test_specialized_kernel_is_compiled_for_its_width() -> None:
     (launch,) = _plan("tiled:tile_width=12,specialized=1", SQUARE).launches
-    assert launch.template.expression == "tiled<12, 0, 0, 0>"
+    assert dict(launch.template.arguments)["TILE_WIDTH"] == 12
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,17 @@ def test_layout_is_a_template_argument(layout: str, transposed: tuple[int, int])
     assert (arguments["TRANS_A"], arguments["TRANS_B"]) == transposed
 
 
-@pytest.mark.parametrize(("epilogue", "compiled"), [("none", 0), ("bias_relu", 3), ("gelu", 4)])
-def test_epilogue_is_a_template_argument(epilogue: str, compiled: int) -> None:
+@pytest.mark.parametrize(
+    ("epilogue", "compiled"),
+    [
+        ("none", "Epilogue::NONE"),
+        ("bias_relu", "Epilogue::BIAS_RELU"),
+        ("gelu", "Epilogue::GELU"),
+    ],
+)
+def test_epilogue_is_a_template_argument(epilogue: str, compiled: str) -> None:
     plan = _plan("tiled:tile_width=16,specialized=0", replace(SQUARE, epilogue=epilogue))
-    assert dict(plan.launches[0].template.arguments)["EPILOGUE"] == compiled
+    assert plan.launches[0].template.values["EPILOGUE"] == compiled
 
 
 @pytest.mark.parametrize(
@@ -179,17 +186,18 @@ def test_search_tries_tensor_cores_first(compute: str, last: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "numbers"),
+    ("problem", "types"),
     [
-        (Problem(1, 1, 1, "tf32"), (0, 0)),
-        (Problem(1, 1, 1, "f16"), (1, 1)),
-        (Problem(1, 1, 1, "bf16"), (2, 2)),
-        (Problem(1, 1, 1, "bf16", output="f32"), (2, 0)),
+        (Problem(1, 1, 1, "tf32"), ("F32", "F32")),
+        (Problem(1, 1, 1, "f16"), ("F16", "F16")),
+        (Problem(1, 1, 1, "bf16"), ("BF16", "BF16")),
+        (Problem(1, 1, 1, "bf16", output="f32"), ("BF16", "F32")),
     ],
     ids=str,
 )
-def test_types_are_template_arguments(problem: Problem, numbers: tuple[int, int]) -> None:
-    assert type_arguments(problem) == (("TYPE", numbers[0]), ("OUTPUT", numbers[1]))
+def test_types_are_template_arguments(problem: Problem, types: tuple[str, str]) -> None:
+    compiled = {name: str(value) for name, value in type_arguments(problem)}
+    assert compiled == {"TYPE": f"ElementType::{types[0]}", "OUTPUT": f"ElementType::{types[1]}"}
 
 
 # With the first configuration of each tensor-core family, these launch every kernel.
@@ -213,12 +221,24 @@ def _launches() -> list[Launch]:
     return [launch for plan in plans for launch in plan.launches]
 
 
-def test_template_arguments_match_the_cuda_source() -> None:
+def test_every_template_argument_is_used() -> None:
     for launch in _launches():
         template = launch.template
-        source = (settings.source_dir() / template.source).read_text()
-        declared = re.search(
-            rf"template <([^>]*)>\s*__global__[^;{{]*?\b{template.kernel}\(", source
+        sources = settings.source_dir()
+        folder = sources / "include" / {"wgmma": "hopper"}.get(template.kernel, template.kernel)
+        text = "".join(
+            path.read_text() for path in (sources / template.source, *folder.glob("*.cuh"))
         )
-        assert declared is not None
-        assert [name for name, _ in template.arguments] == re.findall(r"int (\w+)", declared[1])
+        used = {*re.findall(r"\b(?:Params|P|S)::(?:template )?(\w+)", text)}
+        assert {name for name, _ in template.arguments} - used == set()
+
+
+def test_every_template_argument_is_documented() -> None:
+    for launch in _launches():
+        template = launch.template
+        text = (settings.source_dir() / template.source).read_text()
+        head = text[: text.index("#include")].partition("// Params")[2].partition("Constraints")[0]
+        words = {*re.findall(r"\w+", head)}
+        names = {name.removesuffix("_A").removesuffix("_B") for name, _ in template.arguments}
+        named = {name.removesuffix("_A").removesuffix("_B") for name in words}
+        assert names - named == set(), template.kernel

@@ -61,8 +61,8 @@ def plan(config: Config, problem: Problem, alignment: Alignment | None = None) -
 
 
 def compiled(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
-    """Values of the named template arguments of the GEMM launch."""
-    arguments = dict(launched.main.template.arguments)
+    """Values of the named template arguments of the GEMM launch, as integers."""
+    arguments = launched.main.template.numbers
     return tuple(arguments[name] for name in names)
 
 
@@ -102,17 +102,15 @@ def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
     assert (launched.workspace, launched.counters, launched.product) == (0, 0, 0)
 
 
-def test_template_and_arguments_match_the_cuda_source() -> None:
+def test_arguments_match_the_cuda_source() -> None:
     launch = plan(CONFIG, BF16).main
     text = (settings.source_dir() / launch.template.source).read_text(encoding="utf-8")
-    kernel = re.search(r"template <([^>]*)>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
+    kernel = re.search(r"template <class Params>\s*__global__[^{]*?\bwgmma\(([^{]*)\) \{", text)
     assert kernel is not None
-    names = re.findall(r"int (\w+)", kernel[1])
-    assert names == [name for name, _ in launch.template.arguments]
     types = {"TensorMap ": "tensor_map", "*": "pointer", "long long ": "i64", "int ": "i32"}
     declared = [
         next(kind for word, kind in {**types, "float ": "f32"}.items() if word in parameter)
-        for parameter in kernel[2].split(",")
+        for parameter in kernel[1].split(",")
     ]
     assert declared == [argument.type for argument in launch.arguments]
     assert launch.template.specific
@@ -153,7 +151,7 @@ def test_transposed_gemm_reads_b_as_the_first_operand() -> None:
     assert (first.base, second.base, of_c) == ("b", "a", second)
     assert (first.box, second.box, first.type) == ((32, 32), (32, 256), "tf32")
     assert numbers(launched)[8:10] == ["stride_b", "stride_a"]
-    names = ("BX", "BY", "REGISTERS", "ALONG_K_P", "ALONG_K_Q", "SWAPPED", "STORE")
+    names = ("TILE_M", "TILE_N", "A_IN_REGISTERS", "A_ALONG_K", "B_ALONG_K", "TRANSPOSED", "STORE")
     assert compiled(launched, *names) == (128, 256, 1, 0, 1, 1, 0)
 
 
@@ -224,7 +222,7 @@ def test_32_bit_operands_are_transposed_for_shared_memory() -> None:
     packs, gemm = launched.launches
     assert dict(packs.template.arguments)["TRANSPOSED_B"] == 1
     assert [operand.base for operand in maps(gemm)[:2]] == ["a", "workspace"]
-    assert compiled(launched, "ALONG_K_P", "ALONG_K_Q") == (1, 1)
+    assert compiled(launched, "A_ALONG_K", "B_ALONG_K") == (1, 1)
     assert launched.workspace == 4 * 4096 * 4096
 
 
@@ -232,7 +230,7 @@ def test_low_part_is_made_by_the_kernel_or_by_packing() -> None:
     kernel, by_pass = (
         plan(Config.of("wgmma", {**SPLIT.values, "low": low}), NEAR) for low in ("kernel", "pass")
     )
-    names = ("PRODUCTS", "PASS", "PROMOTE", "REGISTERS")
+    names = ("PRODUCTS", "LOW_PACKED", "PROMOTE", "A_IN_REGISTERS")
     assert compiled(kernel, *names) == (3, 0, 2, 1)
     assert compiled(by_pass, *names) == (3, 1, 2, 1)
     assert len(kernel.launches) == 1
@@ -281,7 +279,7 @@ DEEP = Problem(256, 512, 8192, "bf16")
 
 def test_cluster_blocks_split_the_k_of_a_tile() -> None:
     launched = plan(changed(cluster="1x1x4", split_k=4), DEEP)
-    names = ("CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "REDUCTION")
+    names = ("CLUSTER_M", "CLUSTER_N", "CLUSTER_K", "REDUCTION")
     assert compiled(launched, *names) == (1, 1, 4, 0)
     # Four blocks for each of 2 x 2 tiles, which reduce in shared memory: no workspace.
     assert launched.main.grid == (16, 1, 1)
@@ -347,10 +345,10 @@ def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) ->
     assert configs
     for config in configs:
         launched = plan(config, problem)
-        names = ("TYPE", "BX", "BY", "BK", "STAGES", "PRODUCTS", "ALONG_K_Q")
+        names = ("TYPE", "TILE_M", "TILE_N", "TILE_K", "STAGES", "PRODUCTS", "B_ALONG_K")
         type_, tile_m, tile_n, bk, stages, products, along_k = compiled(launched, *names)
         cluster_m, cluster_n, cluster_k, pingpong = compiled(
-            launched, "CLUSTER_X", "CLUSTER_Y", "CLUSTER_K", "PINGPONG"
+            launched, "CLUSTER_M", "CLUSTER_N", "CLUSTER_K", "PINGPONG"
         )
         assert (cluster_m, cluster_n, pingpong) == (1, 1, 0)
         assert launched.main.grid[0] % cluster_k == 0
@@ -432,11 +430,10 @@ def test_consumers_get_the_registers_the_producer_leaves(consumers: int, blocks:
 
 def shared(launched: LaunchPlan) -> int:
     """Shared memory of a block in bytes, from the template arguments."""
-    names = ("TYPE", "OUTPUT", "BX", "BY", "BK", "STAGES", "CONSUMERS", "PINGPONG", "PRODUCTS")
-    type_, output, tile_m, tile_n, bk, stages, consumers, pingpong, products = compiled(
-        launched, *names
-    )
-    along_k, transposed, store = compiled(launched, "ALONG_K_Q", "SWAPPED", "STORE")
+    names = ("TYPE", "OUTPUT", "TILE_M", "TILE_N", "TILE_K", "STAGES", "CONSUMERS")
+    type_, output, tile_m, tile_n, bk, stages, consumers = compiled(launched, *names)
+    pingpong, products = compiled(launched, "PINGPONG", "PRODUCTS")
+    along_k, transposed, store = compiled(launched, "B_ALONG_K", "TRANSPOSED", "STORE")
     row, out = bk * (2 if type_ else 4), 2 if output else 4
     blocks = (tile_m if pingpong else tile_m // consumers) // 64
     # A part is a line of 128 bytes of each row of C that an instruction has; two are staged.

@@ -79,16 +79,17 @@ def test_roundoff_and_underflow_match_numpy(name: str, dtype: type[np.floating])
 
 def test_cuda_sources_number_element_types_alike() -> None:
     source = (source_dir() / "include" / "common" / "number.cuh").read_text(encoding="utf-8")
-    types = dict(re.findall(r"struct Number<(\d)> {\s+using Type = (\w+);", source))
-    expected = {"f32": "float", "f16": "Half", "bf16": "BFloat"}
-    assert types == {str(ELEMENT_TYPES[name].number): cuda for name, cuda in expected.items()}
-    assert {str(element.number) for element in served()} == {*types}
+    types = re.search(r"enum class ElementType { (.*) };", source)
+    assert types is not None
+    numbers = {name.lower(): number for number, name in enumerate(types[1].split(", "))}
+    assert {element.name: element.number for element in served()} == numbers
 
 
 def test_cuda_sources_number_epilogues_alike() -> None:
     source = (source_dir() / "include" / "common" / "epilogue.cuh").read_text(encoding="utf-8")
-    assert f"0 <= EPILOGUE && EPILOGUE < {len(EPILOGUES)}," in source
-    assert "bits 1 and up: the activation, 0 none, 1 ReLU, 2 GELU." in source
+    epilogues = re.search(r"enum class Epilogue { (.*) };", source)
+    assert epilogues is not None
+    assert tuple(epilogues[1].lower().split(", ")) == EPILOGUES
     activations = ("none", "relu", "gelu")
     for number, name in enumerate(EPILOGUES):
         problem = Problem(4, 4, 4, epilogue=name)

@@ -290,7 +290,7 @@ def test_sweep_compiles_shared_programs_once(tmp_path: Path) -> None:
     built: list[str] = []
 
     def build(template: Template, arch: str) -> Program:
-        built.append(template.expression)
+        built.append(template.label)
         return program(template, arch)
 
     configs = [tiled(width, kind) for width in range(4, 33) for kind in (0, 1)]

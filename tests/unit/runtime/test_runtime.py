@@ -113,7 +113,7 @@ def test_launch_follows_the_plan(case: Case) -> None:
     (launch,) = case.cuda.launches
     (planned,) = case.plans[0].launches
     assert (launch.kernel, launch.grid, launch.block, launch.shared) == (
-        planned.template.expression, planned.grid, planned.block, planned.shared
+        planned.template.label, planned.grid, planned.block, planned.shared
     )  # fmt: skip
 
 
@@ -277,7 +277,7 @@ def test_problem_without_a_kernel_is_refused(case: Case) -> None:
 
 def test_compile_error_is_reported(case: Case) -> None:
     case.reason = "error: too many registers"
-    with pytest.raises(AutotuneError, match=r"naive<1, 0, 0, 0> does not compile for sm_90: error"):
+    with pytest.raises(AutotuneError, match=r"naive<.*> does not compile for sm_90: error"):
         case.matmul(*case.operands(5, 7, 3))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,7 +26,7 @@ from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.plan import Template
+from autotune.families.plan import Launch, Template
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording
 from autotune.targets import targets
@@ -204,13 +205,12 @@ def test_kernel_tuner_launches_the_same_grid(gpu: Any) -> None:
         )
 
 
-def test_source_defines_the_template_constants(gpu: Any) -> None:
+def test_source_defines_the_template_arguments(gpu: Any) -> None:
     configs = kept()
     instance = gpu.instance(gpu.Kernel(PROBLEM, configs), configs[0])
-    arguments = registry.plan(configs[0], PROBLEM).main.template.arguments
-    assert instance.name == f"simt<{', '.join(f'CHOSEN_{name}' for name, _ in arguments)}>"
-    lines = [f"constexpr int CHOSEN_{name} = {value};" for name, value in arguments]
-    assert instance.source.splitlines()[: len(lines)] == lines
+    template = registry.plan(configs[0], PROBLEM).main.template
+    assert instance.name == "simt<Params>"
+    assert instance.source.endswith(template.declaration)
 
 
 def test_kernel_tuner_sees_exactly_the_contest(gpu: Any) -> None:
@@ -234,6 +234,11 @@ def test_varying_arguments_follow_the_parameters(gpu: Any) -> None:
         assert chosen[group] == config.integer("group")
 
 
+def members(launch: Launch) -> dict[str, str]:
+    """The members of `Params` of a launch, as they are declared."""
+    return dict(re.findall(r"(\w+) = ([\w:]+);", launch.template.declaration))
+
+
 class FakeCupy:
     """The part of CuPy that Kernel Tuner's backend uses; a launch takes `time_of` its config."""
 
@@ -246,7 +251,7 @@ class FakeCupy:
             num_regs = 64
             max_dynamic_shared_size_bytes = 49152
 
-            def __init__(self, constants: dict[str, int]) -> None:
+            def __init__(self, constants: dict[str, str]) -> None:
                 self.constants = constants
 
             def __call__(
@@ -262,9 +267,9 @@ class FakeCupy:
         class RawModule:
             def __init__(self, code: str, options: Any, name_expressions: list[str]) -> None:
                 assert any("std=c++17" in option for option in options)
-                assert name_expressions[0].startswith("simt<CHOSEN_BM, ")
-                lines = (line.split() for line in code.splitlines() if "int CHOSEN_" in line)
-                self._constants = {line[2][7:]: int(line[4][:-1]) for line in lines}
+                assert name_expressions == ["simt<Params>"]
+                declared = code.partition("struct Params {")[2]
+                self._constants = dict(re.findall(r"(\w+) = ([\w:]+);", declared))
 
             def get_function(self, _name: str) -> Function:
                 return Function(self._constants)
@@ -287,8 +292,8 @@ class FakeCupy:
             ),
         )
 
-    def config(self, constants: dict[str, int]) -> Config:
-        return Config.of("simt", {"bk": constants["BK"], "bn": constants["BN"]})
+    def config(self, constants: dict[str, str]) -> Config:
+        return Config.of("simt", {"bk": int(constants["BK"]), "bn": int(constants["BN"])})
 
     def last_ms(self) -> float:
         return time_of(self.config(self.launched[-1][0])).time_us / 1e3
@@ -316,7 +321,7 @@ def test_kernel_tuner_searches_on_a_fake_gpu(
     assert trace.chosen in rules.configs
     constants, grid, threads, arguments, shared = fake.launched[-1]
     launches = [registry.plan(config, PROBLEM).main for config in rules.configs]
-    matching = [launch for launch in launches if dict(launch.template.arguments) == constants]
+    matching = [launch for launch in launches if members(launch) == constants]
     assert (grid, threads, shared) in {
         (launch.grid, launch.block, launch.shared) for launch in matching
     }

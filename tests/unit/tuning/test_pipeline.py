@@ -42,8 +42,8 @@ class Gate:
         self.built: list[str] = []
 
     def __call__(self, template: Template, arch: str) -> Program:
-        self.built.append(template.expression)
-        if template.expression.startswith("tiled<4,"):
+        self.built.append(template.label)
+        if template.label.startswith("tiled<TILE_WIDTH=4,"):
             assert self.open.wait(HANG_S)
         return program(template, arch)
 
@@ -189,7 +189,7 @@ def test_close_drops_queued_compilations(ordered: bool) -> None:
     queued, closed = threading.Event(), threading.Event()
 
     def build(template: Template, arch: str) -> Program:
-        built.append(template.expression)
+        built.append(template.label)
         assert (closed if len(built) > 1 else queued).wait(HANG_S)
         return program(template, arch)
 
@@ -235,7 +235,7 @@ def test_known_resources_are_not_compiled(ordered: bool) -> None:
 
 def test_compiler_breakdown_fails_only_the_candidate() -> None:
     def frail(template: Template, arch: str) -> Program:
-        if template.expression.startswith("tiled<5,"):
+        if template.label.startswith("tiled<TILE_WIDTH=5,"):
             raise BrokenPipeError("the compiler died\nin many lines")
         return program(template, arch)
 

@@ -267,7 +267,7 @@ def test_failure_affects_only_its_candidate(store: Store) -> None:
 
 def test_compile_failure_is_a_failed_trial(store: Store) -> None:
     def spilling(template: Template, arch: str) -> Program:
-        return program(template, arch, spills=48 * ("23" in template.expression))
+        return program(template, arch, spills=48 * ("23" in template.label))
 
     runner = FakeRunner()
     record = tune_with(runner, store, compile=spilling)

@@ -1,0 +1,100 @@
+// Partial sums of the blocks that share a tile become one: each block leaves its sums in the
+// workspace, and the last one to arrive adds them up in the order of the shares. Whichever block
+// comes last, the same inputs give the same bits.
+//
+// A thread's sums are COUNT floats, kept in pieces of 4; those of neighbouring threads lie side by
+// side, so that a piece of all THREADS threads is one run of memory.
+#pragma once
+
+#include "common/vector.cuh"
+
+template <int COUNT, int THREADS>
+__device__ __forceinline__ void put_sums(float* place, const float* sums, int thread) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) copy_vector<4>(place + (i * THREADS + 4 * thread), sums + i);
+}
+
+// Adds sums that lie in shared memory.
+template <int COUNT, int THREADS>
+__device__ __forceinline__ void add_sums(float* sums, const float* place, int thread) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+        alignas(16) float piece[4];
+        copy_vector<4>(piece, place + (i * THREADS + 4 * thread));
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sums[i + j] += piece[j];
+    }
+}
+
+// Adds up the sums of a block's slices in the first slice; `shared` is free for it.
+template <int COUNT, int THREADS, int SLICES>
+__device__ __forceinline__ void add_slices(float* sums, float* shared, int slice, int thread) {
+    constexpr int SIZE = COUNT * THREADS;
+    __syncthreads();
+    if (slice > 0) put_sums<COUNT, THREADS>(shared + (slice - 1) * SIZE, sums, thread);
+    __syncthreads();
+    if (slice > 0) return;
+    for (int other = 0; other < SLICES - 1; ++other)
+        add_sums<COUNT, THREADS>(sums, shared + other * SIZE, thread);
+}
+
+// One thread of a block counts it among those of its tile, behind a barrier after its stores, and
+// gets the number of blocks that came before. The last one then acquires the sums of all: a fence of
+// one thread covers what barriers make it see of the others of its block, both ways. A tile's
+// counter is 0 before its first block and after the last one.
+__device__ __forceinline__ int arrive(int* counters, long long tile = 0) {
+    __threadfence();
+    return atomicAdd(counters + tile, 1);
+}
+
+__device__ __forceinline__ void acquire(int* counter, bool last) {
+    if (last) *counter = 0;
+    __threadfence();
+}
+
+// Leaves the sums of this block's share of a tile; true for the last block of the tile. All threads
+// of the block call it; the THREADS that are `active` hold COUNT sums each.
+template <int COUNT, int THREADS, class Share>
+__device__ __forceinline__ bool leave_sums(const float* sums, const Share& share, float* partials,
+                                           int* counter, bool active, int thread) {
+    if (active)
+        put_sums<COUNT, THREADS>(partials + share.slot(share.index()) * (COUNT * THREADS), sums,
+                                 thread);
+    __syncthreads();
+    bool last = false;
+    if (threadIdx.x == 0) {
+        last = arrive(counter) == share.count() - 1;
+        acquire(counter, last);
+    }
+    return __syncthreads_or(last);
+}
+
+// PIECES pieces of a thread's sums, from `piece` on, added up over all shares of a tile in their
+// order. The loads of a batch of shares are in flight together. L1 does not see what
+// other SMs wrote.
+template <int PIECES, int COUNT, int THREADS, class Share>
+__device__ __forceinline__ void add_shares(float (&sums)[PIECES][4], const Share& share,
+                                           const float* partials, int piece, int thread) {
+    constexpr int BATCH = 4;
+#pragma unroll
+    for (int i = 0; i < PIECES * 4; ++i) sums[i / 4][i % 4] = 0.0f;
+    for (int first = 0; first < share.count(); first += BATCH) {
+        float4 parts[BATCH][PIECES];
+#pragma unroll
+        for (int b = 0; b < BATCH; ++b) {
+            const bool valid = first + b < share.count();
+            const float* start = partials + share.slot(first + b) * (COUNT * THREADS);
+#pragma unroll
+            for (int p = 0; p < PIECES; ++p) {
+                const float* place = start + 4 * ((piece + p) * THREADS + thread);
+                parts[b][p] = valid ? __ldcg(reinterpret_cast<const float4*>(place))
+                                    : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            }
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; ++b) {
+#pragma unroll
+            for (int p = 0; p < PIECES; ++p) add_vector(sums[p], parts[b][p]);
+        }
+    }
+}

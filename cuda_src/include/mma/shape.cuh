@@ -1,0 +1,65 @@
+// What follows from the parameters of `mma`, and its arguments.
+#pragma once
+
+#include "common/epilogue.cuh"
+#include "common/tile_order.cuh"
+#include "mma/fragments.cuh"
+#include "mma/swizzled_tile.cuh"
+
+template <class Params>
+struct Shape : Params {
+    using Params::BK, Params::BM, Params::BN, Params::SLICES, Params::WM, Params::WN;
+
+    using Type = typename Element<Params::TYPE>::Type;
+    using Result = typename Element<Params::OUTPUT>::Type;
+    static constexpr bool APART = sizeof(Type) == 4;
+    static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // of a slice
+
+    using TileA = SwizzledTile<Type, BM, BK, THREADS * SLICES, Params::VA, !Params::TRANS_A,
+                               APART && Params::TRANS_A, Params::ASYNC>;
+    using TileB = SwizzledTile<Type, BN, BK, THREADS * SLICES, Params::VB, Params::TRANS_B,
+                               APART && !Params::TRANS_B, Params::ASYNC>;
+    using FragmentsA = Fragments<Type, TileA, WM, !Params::TRANS_A, true>;
+    using FragmentsB = Fragments<Type, TileB, WN, Params::TRANS_B, false>;
+    using RowsA = Rows<Type, WM, !Params::TRANS_A>;
+    using RowsB = Rows<Type, WN, Params::TRANS_B>;
+
+    // Products of a warp, and steps of K of a slice.
+    static constexpr int ROWS = FragmentsA::BLOCKS, COLUMNS = FragmentsB::BLOCKS;
+    static constexpr int STEPS = BK / FragmentsA::STEP / SLICES, SUMS = ROWS * COLUMNS * 4;
+    static constexpr int STAGE = TileA::SIZE + TileB::SIZE, AHEAD = Params::STAGES - 1;
+    // One set of fragments is loaded while the other is multiplied, unless the registers are needed
+    // for a second block.
+    static constexpr int SETS = STEPS > 1 && Params::MIN_BLOCKS == 1 ? 2 : 1;
+
+    static_assert(Params::STAGES >= 2 && STEPS >= 1 && (STEPS == 1 || STEPS % 2 == 0),
+                  "sets of fragments alternate");
+};
+
+template <class Type, class Result>
+struct Arguments {
+    const Type* a;
+    long long lda;
+    const Type* b;
+    long long ldb;
+    Result* c;
+    long long ldc;
+    int m, n, k;
+    float alpha, beta;
+    const Result* bias;
+    long long stride_a, stride_b, stride_c, start_a, start_b;
+    int group;
+    float* workspace;
+    long long start_partials;
+    int* counters;
+};
+
+// Where a warp of a slice works.
+template <class S, class Args>
+__device__ __forceinline__ Place place_of(const Args& args, int thread) {
+    const BlockPosition block =
+        grouped(blockIdx.x, ceil_div(args.m, S::BM), ceil_div(args.n, S::BN), args.group);
+    const int warp = thread / 32;
+    return {block.row * S::BM, block.column * S::BN, warp % (S::BM / S::WM) * S::WM,
+            warp / (S::BM / S::WM) * S::WN};
+}

@@ -1,0 +1,80 @@
+// The epilogue of `mma`: stores a tile of C.
+#pragma once
+
+#include "mma/shape.cuh"
+
+// Stores the sums of a thread's tile: straight from registers, or through a strip of shared memory
+// that holds 16 rows of the warp's tile.
+template <class S, class Args>
+class TileStore {
+    static constexpr int PITCH = S::WN + 8, VC = S::VC;
+
+public:
+    static constexpr int W = S::RowsB::W;
+
+    // `shared` is free for the strips of a slice.
+    __device__ __forceinline__ TileStore(const Args& args, const Place& at, float* shared,
+                                         int thread, int lane)
+        : args_(args), strip_(shared + (thread / 32) * 16 * PITCH), lane_(lane), g_(lane / 4),
+          t_(lane % 4), top_(at.row + at.thread_row), left_(at.column + at.thread_column),
+          target_(args.c + blockIdx.z * args.stride_c) {}
+
+    // The sums of W blocks from (i, j) on, which hold 2 W neighbours of a row.
+    __device__ __forceinline__ void store(int i, int j, const float (*block)[4]) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            alignas(16) float values[2 * W];
+#pragma unroll
+            for (int v = 0; v < 2 * W; ++v) values[v] = block[v % W][2 * half + v / W];
+            const int column = 8 * j + 2 * t_ * W;
+            const int row = top_ + S::RowsA::of_a(i, 8 * half + g_);
+            if constexpr (S::STAGED) {
+                constexpr int V = W == 1 ? 2 : 4;
+#pragma unroll
+                for (int v = 0; v < 2 * W; v += V)
+                    copy_vector<V>(strip_ + (8 * half + g_) * PITCH + column + v, values + v);
+            } else if constexpr (S::TRANSPOSED) {
+#pragma unroll
+                for (int v = 0; v < 2 * W; ++v)
+                    if (row < args_.m && left_ + column + v < args_.n)
+                        update<1, S::EPILOGUE>(target_ + (left_ + column + v) * args_.ldc + row,
+                                               values + v, args_.alpha, args_.beta, args_.bias, row);
+            } else {
+                constexpr int V = VC < 2 * W ? VC : 2 * W;
+#pragma unroll
+                for (int v = 0; v < 2 * W; v += V)
+                    if (row < args_.m && left_ + column + v < args_.n)
+                        update<V, S::EPILOGUE>(target_ + row * args_.ldc + left_ + column + v,
+                                               values + v, args_.alpha, args_.beta, args_.bias,
+                                               left_ + column + v);
+            }
+        }
+    }
+
+    // The rows of C that blocks (i, ...) of all lanes make.
+    __device__ __forceinline__ void store_rows(int i) const {
+        if constexpr (!S::STAGED) return;
+        __syncwarp();
+#pragma unroll 2
+        for (int vector = lane_; vector < 16 * S::WN / VC; vector += 32) {
+            const int in_strip = vector / (S::WN / VC), column = vector % (S::WN / VC) * VC;
+            const int row = top_ + S::RowsA::of_a(i, in_strip);
+            if (row >= args_.m || left_ + column >= args_.n) continue;
+            alignas(16) float values[VC];
+            constexpr int V = VC < 4 ? VC : 4;
+#pragma unroll
+            for (int v = 0; v < VC; v += V)
+                copy_vector<V>(values + v, strip_ + in_strip * PITCH + column + v);
+            update<VC, S::EPILOGUE>(target_ + row * args_.ldc + left_ + column, values, args_.alpha,
+                                    args_.beta, args_.bias, left_ + column);
+        }
+        __syncwarp();
+    }
+
+private:
+    const Args& args_;
+    float* const strip_;
+    const int lane_, g_, t_;  // lane 4 g + t
+    const int top_, left_;
+    typename S::Result* const target_;
+};
