@@ -11,7 +11,7 @@
 //        :         : (blockIdx.y)
 //
 // STAGES = 1 loads a batch into registers and multiplies it when it is there; the other blocks of
-// the SM fill the gap. STAGES > 1 has cp.async bring STAGES - 1 batches ahead of the one that is
+// the SM fill the gap. STAGES > 1 has cp.async load STAGES - 1 batches ahead of the one that is
 // multiplied; a thread's values of op(B) wait in shared memory, where no other thread reads them.
 //
 // A B whose rows lie along N (TRANS_B = 0) is read in vectors of neighbouring columns, one step of
@@ -183,7 +183,8 @@ __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
         const float value = alpha * shared[i];
         if (row >= m || column >= n) continue;
         float* const element = c + (Params::TRANSPOSED ? column * ldc + row : row * ldc + column);
-        *element = finish<Params::EPILOGUE>(beta == 0.0f ? value : fmaf(beta, *element, value), bias,
-                                    Params::TRANSPOSED ? row : static_cast<int>(column));
+        *element =
+            finish<Params::EPILOGUE>(beta == 0.0f ? value : fmaf(beta, *element, value), bias,
+                                     Params::TRANSPOSED ? row : static_cast<int>(column));
     }
 }

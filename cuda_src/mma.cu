@@ -3,25 +3,26 @@
 //        N ->                       block of BM x BN, warp of WM x WN in products of 16 x 8, whose
 //      +------BN------+             operands go from shared memory to registers (mma/fragments.cuh)
 //   M  | WN | WN | WN |
-//   |  |----+----+----|             op(A): BM x BK   op(B): BK x BN   in STAGES swizzled buffers, in
-//   v BM WM |    |    |             the layout of their memory: one is multiplied while cp.async
+//   |  |----+----+----|             op(A): BM x BK   op(B): BK x BN   in STAGES swizzled buffers,
+//   v BM WM |    |    |             in the layout of their memory: one is multiplied while cp.async
 //      |----+----+----|             fills the others (mma/swizzled_tile.cuh)
 //      +--------------+
 //
-// All warps take all roles, one after the other: load k-tiles and multiply them (mma/multiply.cuh),
-// add up shares and store (mma/store.cuh). mma/shape.cuh holds what follows from the parameters.
+// All warps take all roles in turn: load k-tiles (mma/swizzled_tile.cuh), multiply them (the main
+// loop below), add up shares and store (mma/store.cuh). mma/shape.cuh holds what follows from the
+// parameters.
 //
 // SLICES groups of warps hold the same tile and take BK / SLICES of each buffer; their sums are
 // added up in shared memory.
 //
-// fp32 operands are rounded to tf32; PRODUCTS = 3 multiplies high and low parts instead, which comes
-// near fp32. The tensor cores add with less than fp32's accuracy: after every PROMOTE buffers their
-// sums are added to others that the CUDA cores keep; 0 is never.
+// fp32 operands are rounded to tf32; PRODUCTS = 3 multiplies high and low parts instead, which
+// comes near fp32. The tensor cores add with less than fp32's accuracy: after every PROMOTE buffers
+// their sums are added to others that the CUDA cores keep; 0 is never.
 //
-// FUSED: gridDim.y blocks share the K of a tile (split-K), and the last one adds up the sums of all,
-// in order (k_sharing/last_block.cuh). Blocks along z are the matrices of a batch. A and B start
-// `start_a` and `start_b` elements into their memory, so that packed copies (pack.cu) and partial
-// sums can share the workspace.
+// FUSED: gridDim.y blocks share the K of a tile (split-K), and the last one adds up the sums of
+// all, in order (k_sharing/last_block.cuh). Blocks along z are the matrices of a batch. A and B
+// start `start_a` and `start_b` elements into their memory, so that packed copies (pack.cu) and
+// partial sums can share the workspace.
 //
 // STAGED stores C through shared memory, where a warp makes whole rows of it. TRANSPOSED (swap-AB)
 // computes C^T: A, B, m, n are those of op(B)^T op(A)^T, and C and the bias those of C.
@@ -44,7 +45,7 @@
 #include "mma/store.cuh"
 
 template <class Params>
-__global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params::MIN_BLOCKS)
+__global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Params::MIN_BLOCKS)
     mma(const typename Element<Params::TYPE>::Type* __restrict__ a, long long lda,
         const typename Element<Params::TYPE>::Type* __restrict__ b, long long ldb,
         typename Element<Params::OUTPUT>::Type* __restrict__ c, long long ldc, int m, int n, int k,
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params
     using S = Shape<Params>;
     extern __shared__ __align__(128) char arena[];
     const Arguments<typename S::Type, typename S::Result> args = {
-        a,        lda,      b,        ldb,     c,       ldc,   m,         n,              k,
+        a,        lda,      b,        ldb,      c,       ldc,     m,     n,         k,
         alpha,    beta,     bias,     stride_a, stride_b, stride_c, start_a, start_b, group,
         workspace, start_partials, counters};
     float sums[S::ROWS][S::COLUMNS][4] = {};
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params
             const int next = reading == S::AHEAD * S::STAGE ? 0 : reading + S::STAGE;
 #pragma unroll
             for (int step = 0; step < S::STEPS; ++step) {
-                // The buffer being written was last read before the barrier that ended the tile before.
+                // The buffer being written was last read before the barrier that ended the tile
+                // before.
                 if (step == 0) {
                     if (more) load(writing);
                     if constexpr (S::ASYNC) commit_copies();

@@ -3,7 +3,7 @@
 //
 //      TRANSPOSED = 0   from[row][column]   to[row][pitch]
 //      TRANSPOSED = 1   from[row][column]   to[column][pitch]
-//      LOW = 1          also a second plane like the first: the remainder of each element after tf32
+//      LOW = 1          also a second plane like the first: each element's remainder after tf32
 //
 // One launch copies A, B or both: the first blocks A, the others B, blockIdx.z the matrix of the
 // batch. A block goes over tiles that lie `blocks` apart. As it is, a tile is of 2^lane_bits
@@ -77,7 +77,8 @@ __device__ __forceinline__ Vector<4> gathered(const char* at, const char* end) {
 
 template <int BYTES, typename ELEMENT, bool LOW>
 __device__ __forceinline__ void copy_rows(const Copied& copy, int block) {
-    const int lane = threadIdx.x & ((1 << copy.lane_bits) - 1), line = threadIdx.x >> copy.lane_bits;
+    const int lane = threadIdx.x & ((1 << copy.lane_bits) - 1);
+    const int line = threadIdx.x >> copy.lane_bits;
     const int lines = THREADS >> copy.lane_bits;
     const long long vectors = copy.pitch * BYTES / 16;
     const char* end = copy.from + ((copy.rows - 1) * copy.ld + copy.columns) * BYTES;

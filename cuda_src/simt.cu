@@ -5,23 +5,23 @@
 //   M  | WN | WN | WN |             neighbouring lanes read neighbouring vectors from shared memory
 //   |  |----+----+----|
 //   v BM WM |    |    |             op(A): BM x BK   op(B): BK x BN   both K-major in shared memory
-//      |----+----+----|             in STAGES buffers: one is multiplied while the others are filled
+//      |----+----+----|             in STAGES buffers: one is multiplied, the others are filled
 //      +--------------+
 //
 // Each thread keeps TM x TN sums in registers and, for each step of K, multiplies a fragment of TM
 // values by one of TN: TM TN multiply-adds for (TM + TN) / 4 loads from shared memory.
 //
-// All warps take all roles, one after the other: load k-tiles (simt/operand_tile.cuh), multiply them
-// (simt/multiply.cuh), add up shares and store (simt/store.cuh). simt/shape.cuh holds what follows
-// from the parameters.
+// All warps take all roles in turn: load k-tiles (simt/operand_tile.cuh), multiply them (the main
+// loop below), add up shares and store (simt/store.cuh). simt/shape.cuh holds what follows from the
+// parameters.
 //
 // SLICES groups of warps hold the same tile and take BK / SLICES steps of each buffer; their sums
 // are added up in shared memory. A tile of C then keeps more warps busy, and its sums are shorter.
 //
 // FRAGMENTS = 2 loads the next step's fragments while one step is multiplied, across the barrier
-// between buffers as well. FENCE puts a barrier of the warp between the two, over which the compiler
-// does not move the loads down to where their values are needed. ORDER is the path over the TM x TN
-// sums (simt/fragments.cuh).
+// between buffers as well. FENCE puts a barrier of the warp between the two, over which the
+// compiler does not move the loads down to where their values are needed. ORDER is the path over
+// the TM x TN sums (simt/fragments.cuh).
 //
 // CHUNKS parts of a block's K are summed one after the other and then added up, which shortens the
 // sums: their rounding error falls with the square root of CHUNKS. The sums of finished chunks wait
@@ -46,7 +46,7 @@
 // more, and SLICES BM BN floats for CHUNKS > 1.
 #include "simt/store.cuh"
 
-// Adds the sums of the chunks before; true if this is the share's last chunk, else they wait on.
+// Adds the sums of the chunks before; true for the share's last chunk, else they wait on.
 template <class S>
 __device__ __forceinline__ bool add_chunk(float (&sums)[S::TM][S::TN], float* waiting, int part) {
     constexpr int ALL = S::THREADS * S::SLICES;
@@ -58,7 +58,7 @@ __device__ __forceinline__ bool add_chunk(float (&sums)[S::TM][S::TN], float* wa
 }
 
 template <class Params>
-__global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params::MIN_BLOCKS)
+__global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Params::MIN_BLOCKS)
     simt(const float* __restrict__ a, long long lda, const float* __restrict__ b, long long ldb,
          float* __restrict__ c, long long ldc, int m, int n, int k, float alpha, float beta,
          const float* __restrict__ bias, long long stride_a, long long stride_b,
@@ -68,10 +68,10 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params
     using S = Shape<Params>;
     extern __shared__ __align__(16) float arena[];
     float* const shared = arena + S::WAITING;
-    const Arguments args = {a,        lda,     b,       ldb,   c,        ldc,
-                            m,        n,       k,       alpha, beta,     bias,
-                            stride_a, stride_b, stride_c, start_a, start_b, group,
-                            streamed, workers, workspace, start_partials, counters};
+    const Arguments args = {a,        lda,      b,         ldb,            c,       ldc,
+                            m,        n,        k,         alpha,          beta,    bias,
+                            stride_a, stride_b, stride_c,  start_a,        start_b, group,
+                            streamed, workers,  workspace, start_partials, counters};
     for (int part = 0;; ++part) {
         alignas(16) float sums[S::TM][S::TN] = {};
         {
@@ -108,9 +108,10 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params
                 __syncthreads();
             };
             alignas(16) float fragment_a[S::FRAGMENTS][S::TM], fragment_b[S::FRAGMENTS][S::TN];
-            const float* shared_a = shared + (slice * S::STEPS * S::TileA::STRIDE + kept(at.thread_row));
-            const float* shared_b =
-                shared + (S::TileA::SIZE + slice * S::STEPS * S::TileB::STRIDE + kept(at.thread_column));
+            const float* shared_a =
+                shared + (slice * S::STEPS * S::TileA::STRIDE + kept(at.thread_row));
+            const float* shared_b = shared + (S::TileA::SIZE + slice * S::STEPS * S::TileB::STRIDE +
+                                              kept(at.thread_column));
             const auto load_fragments = [&](int buffer, int step) {
                 load_fragment<S::TM, S::LM>(fragment_a[step % S::FRAGMENTS],
                                             shared_a + buffer + step * S::TileA::STRIDE);
@@ -130,7 +131,8 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS* Params::SLICES, Params
                 for (int step = 0; step < S::STEPS; ++step) {
                     const int next = reading == (S::STAGES - 1) * S::STAGE ? 0 : reading + S::STAGE;
                     if constexpr (S::FRAGMENTS == 1) load_fragments(reading, step);
-                    // The buffer being written was last read before the barrier that ended the tile before.
+                    // The buffer being written was last read before the barrier that ended the tile
+                    // before.
                     if (step == 0) load(writing);
                     if constexpr (S::FRAGMENTS == 2) {
                         if (step == S::STEPS - 1) {

@@ -1,5 +1,5 @@
-// C = act(alpha (P_0 + P_1 + ... ) + beta C + bias): adds up partial sums, in order, so that the same
-// inputs give the same bits.
+// C = act(alpha (P_0 + P_1 + ... ) + beta C + bias): adds up partial sums, in order, so that the
+// same inputs give the same bits.
 //
 //      workspace + start:  matrix of the batch (blockIdx.z) x share x m rows of `pitch` floats
 //

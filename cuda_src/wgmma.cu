@@ -3,10 +3,10 @@
 // The kernel computes D = A B^T, where A is op(A) and B is op(B)^T, or, TRANSPOSED (swap-AB), the
 // other way round: D is then C^T, so that a side of few rows can be the narrow one.
 //
-//          TILE_N               a block: a producer warpgroup loads stages of A and B by bulk copies
-//         +------+              (TMA) into a ring in shared memory, CONSUMERS warpgroups multiply
-//     64  |  w0  |              them. They share a tile, 64 or 128 rows each, or, with PINGPONG,
-//         +------+  TILE_M      alternate tiles, so that one stores while the other multiplies.
+//          TILE_N               a block: a producer warpgroup loads stages of A and B by bulk
+//         +------+              copies (TMA) into a ring in shared memory, CONSUMERS warpgroups
+//     64  |  w0  |              multiply them. They share a tile, 64 or 128 rows each, or, with
+//         +------+  TILE_M      PINGPONG, alternate tiles: one stores while the other multiplies.
 //     64  |  w1  |
 //         +------+              full[stage]: loaded       empty[stage]: read by all consumers
 //

@@ -16,7 +16,7 @@ LOOP_INSTRUCTIONS = 16
 """Instructions of a warp in a k-iteration for the barrier, counters and addresses."""
 STORED_BYTES_A_CYCLE, SECTOR_BYTES, FLOAT_BYTES = 64, 32, 4
 SPLITS_AT_ONCE, SUMS_AT_ONCE = 4, 16
-"""Partial sums that a thread loads together (`k_sharing/shares.cuh`, `mma.cu`)."""
+"""Partial sums that a thread loads together (`k_sharing/last_block.cuh`, `mma.cu`)."""
 ROUNDING, SPLITTING = 3, 7
 """Instructions that round an fp32 value to tf32, and that split it into two tf32 values."""
 

@@ -22,7 +22,7 @@ LOOP_INSTRUCTIONS = 12
 """Instructions of a warp in a k-iteration: the barrier, and the loop's counters and addresses."""
 STORED_BYTES_A_CYCLE = 64
 SPLITS_AT_ONCE, SUMS_AT_ONCE = 4, 16
-"""Partial sums that a thread loads together (`k_sharing/shares.cuh`, `simt.cu`)."""
+"""Partial sums that a thread loads together (`k_sharing/last_block.cuh`, `simt.cu`)."""
 
 
 def work(p: SimtParams, problem: Problem) -> Work:

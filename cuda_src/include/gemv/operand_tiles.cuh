@@ -1,5 +1,5 @@
-// The operands of a block of `gemv` for a batch of STEPS steps of K: rows of op(A) in shared memory,
-// columns of op(B) in registers or shared memory of the one thread that multiplies them.
+// The operands of a block of `gemv` for a batch of STEPS steps of K: rows of op(A) in shared
+// memory, columns of op(B) in registers or shared memory of the one thread that multiplies them.
 //
 // ALONG_K = 1: B is stored with its rows along K; 0: along N. ASYNC = 1 copies with cp.async, to
 // shared memory; ASYNC = 0 through registers, where the columns stay.
@@ -22,7 +22,8 @@ class RowTile {
     static constexpr int STEP_STRIDE = ALONG_K ? 1 : ROWS < 8 ? ROWS : ROWS + 4;
     static constexpr int READ = ALONG_K ? 4 : smaller(ROWS, 4);
 
-    // RUN threads lie along a row of the stored matrix, the next ones along the next of SIDE rows. Where they transpose, a run is the 32 bytes of a sector.
+    // RUN threads lie along a row of the stored matrix, the next ones along the next of SIDE rows.
+    // Where they transpose, a run is the 32 bytes of a sector.
     static constexpr int INNER = (TRANS_A ? ROWS : STEPS) / VECTOR, OUTER = TRANS_A ? STEPS : ROWS;
     static constexpr bool TRANSPOSED = !TRANS_A && !ALONG_K;
     static constexpr int SIDE = TRANSPOSED ? smaller(ROWS, 4) : OUTER;

@@ -106,13 +106,14 @@ __device__ __forceinline__ void multiply_step(float (&d)[S::MMAS][S::SUMS], cons
     }
 }
 
-// d = A B^T over `steps` stages of a unit, A through registers: the fragments of one step are loaded
-// while the AHEAD - 1 steps before are multiplied. Every PROMOTE stages the sums of the tensor cores,
-// which truncate as they add, are promoted: added to sums in fp32.
+// d = A B^T over `steps` stages of a unit, A through registers: the fragments of one step are
+// loaded while the AHEAD - 1 steps before are multiplied. Every PROMOTE stages the sums of the
+// tensor cores, which truncate as they add, are promoted: added to sums in fp32.
 template <class S>
 __device__ __forceinline__ void multiply_registers(float (&d)[S::MMAS][S::SUMS],
                                                    const Stages<S>& stages,
-                                                   PipelineState<S::STAGES>& at, int steps, int row) {
+                                                   PipelineState<S::STAGES>& at, int steps,
+                                                   int row) {
     // More would make ptxas wait for each multiplication.
     constexpr int AHEAD = S::PRODUCTS == 3 ? 2 : 4;
     static_assert(S::STEPS % AHEAD == 0, "the fragments of a step have their place");

@@ -1,4 +1,5 @@
-// The producer warpgroup of `wgmma`: one thread loads the stages, three warps make the low part of B.
+// The producer warpgroup of `wgmma`: one thread loads the stages, three warps make the low part of
+// B.
 #pragma once
 
 #include "common/tf32.cuh"

@@ -1,5 +1,5 @@
-// The tile of an operand in a stage of `wgmma`: ROWS rows by TILE_K steps of K in lines of 128 bytes,
-// as bulk copies (TMA) load boxes of them and the tensor cores read them.
+// The tile of an operand in a stage of `wgmma`: ROWS rows by TILE_K steps of K in lines of 128
+// bytes, as bulk copies (TMA) load boxes of them and the tensor cores read them.
 //
 //     ALONG_K = 1   for each 128 bytes of K:     ROWS lines, one a row
 //     ALONG_K = 0   for each 128 bytes of rows:  TILE_K lines, one a step of K
@@ -53,8 +53,8 @@ struct TmaTile {
         }
     }
 
-    // The descriptor of what instruction `step` of the stage reads, from row `row` on: a multiple of
-    // 8, and of a block of lines where those do not run along K.
+    // The descriptor of what instruction `step` of the stage reads, from row `row` on: a multiple
+    // of 8, and of a block of lines where those do not run along K.
     __device__ static Descriptor at(const char* tile, int row, int step) {
         constexpr int A_BLOCK = PER_LINE / STEP;
         const int place = ALONG_K ? step / A_BLOCK * BLOCK_BYTES + row * LINE + step % A_BLOCK * 32

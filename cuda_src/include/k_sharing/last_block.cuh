@@ -39,8 +39,8 @@ __device__ __forceinline__ void add_slices(float* sums, float* shared, int slice
 }
 
 // One thread of a block counts it among those of its tile, behind a barrier after its stores, and
-// gets the number of blocks that came before. The last one then acquires the sums of all: a fence of
-// one thread covers what barriers make it see of the others of its block, both ways. A tile's
+// gets the number of blocks that came before. The last one then acquires the sums of all: a fence
+// of one thread covers what barriers make it see of the others of its block, both ways. A tile's
 // counter is 0 before its first block and after the last one.
 __device__ __forceinline__ int arrive(int* counters, long long tile = 0) {
     __threadfence();

@@ -10,8 +10,7 @@
 #include "mma/instructions.cuh"
 #include "common/tf32.cuh"
 
-// The element of a warp's extent in row `i` (of A, 16 a block; of B, column `i`, 8 a block) of block
-// `block`.
+// The element of a warp's extent in row `i` of a block (of A, 16 rows; of B, 8 columns).
 template <typename T, int WARP, bool ALONG_K>
 struct Rows {
     static constexpr bool APART = sizeof(T) == 4 && !ALONG_K;

@@ -38,7 +38,8 @@ public:
                 for (int v = 0; v < 2 * W; ++v)
                     if (row < args_.m && left_ + column + v < args_.n)
                         update<1, S::EPILOGUE>(target_ + (left_ + column + v) * args_.ldc + row,
-                                               values + v, args_.alpha, args_.beta, args_.bias, row);
+                                               values + v, args_.alpha, args_.beta, args_.bias,
+                                               row);
             } else {
                 constexpr int V = VC < 2 * W ? VC : 2 * W;
 #pragma unroll
