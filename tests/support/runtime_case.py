@@ -77,10 +77,10 @@ class Case:
         )
 
     def _build(self, template: Template, arch: str) -> Program | CompileFailure:
-        self.built.append(f"{template.label} for {arch}")
+        self.built.append(f"{symbol_of(template)} for {arch}")
         if self.reason is not None:
             return CompileFailure(template, arch, self.reason, "")
-        symbol = template.label
+        symbol = symbol_of(template)
         cubin = b"cubin of " + symbol.encode()
         return Program(template, arch, cubin, symbol, 32, 1024, 0, 0, 1, "fake", symbol, "")
 
@@ -94,6 +94,11 @@ class Case:
         self.plans.append(plan)
         self.alignments.append(alignment)
         return plan
+
+
+def symbol_of(template: Template) -> str:
+    """The symbol of a fake kernel: its name and its template arguments as integers."""
+    return replace(template, named=False).expression
 
 
 def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:

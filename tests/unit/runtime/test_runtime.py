@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.fake_driver import Matrix, Status
 from support.fake_frameworks import FakeTorch, Interface
-from support.runtime_case import SPLIT, Case
+from support.runtime_case import SPLIT, Case, symbol_of
 
 from autotune.device import Device
 from autotune.errors import AutotuneError, NotFoundError, RunnerError
@@ -113,7 +113,7 @@ def test_launch_follows_the_plan(case: Case) -> None:
     (launch,) = case.cuda.launches
     (planned,) = case.plans[0].launches
     assert (launch.kernel, launch.grid, launch.block, launch.shared) == (
-        planned.template.label, planned.grid, planned.block, planned.shared
+        symbol_of(planned.template), planned.grid, planned.block, planned.shared
     )  # fmt: skip
 
 
