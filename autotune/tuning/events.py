@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+from autotune.families.config import Config
 from autotune.records import TuningRecord
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
@@ -69,3 +72,26 @@ class Silent:
     def rematch(self, leaders: Sequence[Trial]) -> None: ...
 
     def finished(self, record: TuningRecord, progress: Progress) -> None: ...
+
+
+class WrittenTrials:
+    """Passes the events of trials on to an observer once the trials are in the journal.
+
+    Args:
+        observer: receives the events.
+        unwritten: the configurations of finished trials that are not in the journal yet.
+    """
+
+    def __init__(self, observer: Observer, unwritten: Callable[[], AbstractSet[Config]]) -> None:
+        self._observer, self._unwritten = observer, unwritten
+        self._due: deque[tuple[Trial, Progress]] = deque()
+
+    def add(self, trial: Trial, progress: Progress) -> None:
+        """Passes the event of a trial on, now or at a later call."""
+        self._due.append((trial, progress))
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Passes on, in order, the events whose trials have been written."""
+        while self._due and self._due[0][0].config not in self._unwritten():
+            self._observer.trial(*self._due.popleft())

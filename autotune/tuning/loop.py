@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import monotonic
@@ -19,11 +19,11 @@ from autotune.runners.recording import Origin
 from autotune.tuning import objective
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
-from autotune.tuning.events import Observer, Progress, Silent
+from autotune.tuning.events import Observer, Progress, Silent, WrittenTrials
 from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Options
-from autotune.tuning.pipeline import Prepared, ahead, cores
+from autotune.tuning.pipeline import Prepared, Ready, ahead, cores, under_way
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
@@ -33,14 +33,6 @@ from autotune.tuning.unsaved import unsaved
 from autotune.version import __version__
 
 __all__ = ["Options", "tune"]
-
-READY = 4
-"""Candidates under way besides those that compile, so that the next is ready before the device is.
-Each is proposed without the outcomes of the others, so more would cost trials."""
-
-WINDOW = 12
-"""Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
-that a seed gives the same search on every machine."""
 
 RESERVE = 0.05
 """Share of the budget kept for the rematch."""
@@ -126,6 +118,7 @@ class _Run(Generic[R]):
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
+        self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
         self._baseline: Measurement | None = None
         self._live = self._runner.evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
@@ -153,14 +146,28 @@ class _Run(Generic[R]):
         """Tries proposals until a limit is reached, none is left, or none is worth a trial."""
         if self._runner.baseline_ready:
             self._compare(self._runner.baseline())
-        with (
-            closing(self._pool),
-            closing(self._prepared(self._proposals.asked(), ordered=not self._live)) as prepared,
-        ):
-            for trial in self._pool.trials(prepared, self._time_left):
+        with closing(self._pool):
+            self._search()
+            while self._proposals.reopened():
+                self._search()
+
+    def _search(self) -> None:
+        """Tries proposals, and ends with all trials in the journal."""
+        asked = self._proposals.asked()
+        with closing(self._prepared(asked, ordered=not self._live)) as prepared:
+            for trial in self._pool.trials(self._announcing(prepared), self._time_left):
                 self._tell(trial)
                 if self._baseline is None and self._pool.baseline is not None:
                     self._compare(self._pool.baseline)
+        with suppress(CacheError):  # closing the journal raises it again
+            self.journal.flush()
+        self._trial_events.pass_on()
+
+    def _announcing(self, prepared: Prepared) -> Iterator[Ready]:
+        """The candidates; events are passed on while a device measures the last one."""
+        for ready in prepared:
+            self._trial_events.pass_on()
+            yield ready
 
     def rematch(self) -> None:
         """Times the leaders interleaved, so that noise does not pick the winner."""
@@ -235,7 +242,7 @@ class _Run(Generic[R]):
         trial = self._accurate(trial)
         self.leaderboard.add(trial)
         self._proposals.search.tell(trial)
-        self._observer.trial(trial, self._progress())
+        self._trial_events.add(trial, self._progress())
 
     def _compare(self, baseline: Measurement | None) -> None:
         """Holds all trials to the accuracy of the vendor baseline, which was just timed."""
@@ -251,9 +258,8 @@ class _Run(Generic[R]):
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         jobs = self._options.jobs or cores()
-        under_way = WINDOW if ordered else jobs + READY
         # A runner that knows its configurations needs no compiler: proposing ahead only costs.
-        window = under_way if self._runner.known() is None else 1
+        window = under_way(jobs, ordered=ordered) if self._runner.known() is None else 1
         return ahead(
             configs,
             self._tunable.plan,
@@ -269,6 +275,7 @@ class _Run(Generic[R]):
         """The trial of a candidate, sent to the journal."""
         best, minimised = self.leaderboard.best, self._options.objective
         best_us = None if best is None else best.time(minimised)
+        self.journal.settle()  # a kill costs no more than the trial at hand
         outcome = runner.measure(candidate, best_us, minimised)
         trial = self._trial(candidate, outcome)
         self._write(trial)

@@ -24,6 +24,20 @@ KEPT = 1024
 """Programs kept in memory: those of a whole search, 50 MB."""
 
 
+READY = 4
+"""Candidates under way besides those that compile, so that the next is ready before the device is.
+Each is proposed without the outcomes of the others, so more would cost trials."""
+
+WINDOW = 12
+"""Candidates under way where outcomes have no noise. It does not depend on the number of cores, so
+that a seed gives the same search on every machine."""
+
+
+def under_way(jobs: int, *, ordered: bool) -> int:
+    """How many candidates are under way at once."""
+    return WINDOW if ordered else jobs + READY
+
+
 def cores() -> int:
     """Default number of compiler threads: one core is left to the process that feeds the device."""
     return max(1, (os.cpu_count() or 1) - 1)

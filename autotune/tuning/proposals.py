@@ -33,16 +33,30 @@ class Proposals:
     options: Options
     time_left: Callable[[], bool]
     _patience: Patience = field(default_factory=Patience)
+    _claimed_elsewhere: frozenset[Config] = frozenset()
+    _limit: int | None = field(init=False, default=None)
+    _exhausted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.options.trials is not None:
+            # The study also has trials that no longer hold; they do not count.
+            told = {trial.config for trial in self.journal.told}
+            void = told - {trial.config for trial in self.leaderboard.trials}
+            self._limit = self.options.trials + len(void)
 
     def asked(self) -> Iterator[Config]:
         """The search's proposals, within the limits."""
-        limit, count = self.options.trials, len(self.leaderboard.trials)
-        while self.time_left() and (limit is None or count < limit) and not self._enough():
+        while self.time_left() and not self._full and not self._enough():
             config = self._claimed(self.search.ask)
             if config is None:
                 return
-            count += 1
             yield config
+
+    def reopened(self) -> bool:
+        """Whether there is room for trials again: other processes ended without using theirs."""
+        self._share()
+        limited = self.options.trials is not None
+        return limited and not self._full and not self._exhausted and self.time_left()
 
     def spare(self, fits: Callable[[Config], bool]) -> Config | None:
         """A configuration for a device that waits for the compiler, within the limits."""
@@ -53,9 +67,16 @@ class Proposals:
     def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
         """The first proposal that no other process has claimed; it is claimed now."""
         self._share()
-        while (config := propose()) is not None and not self.journal.claim(config):
+        while not self._full:
+            config = propose()
+            if config is None:
+                self._exhausted = True
+                return None
+            if self.journal.claim(config, self._limit):
+                return config
             self.search.give_up(config)
-        return config
+            self._share()
+        return None
 
     def _share(self) -> None:
         """Learns which trials other processes have finished and which they have claimed."""
@@ -64,6 +85,15 @@ class Proposals:
             self.leaderboard.add(trial)
             self.search.learn(trial)
         self.search.exclude(news.claimed)
+        self._claimed_elsewhere = news.claimed
+
+    @property
+    def _full(self) -> bool:
+        """Whether the limit is reached by finished trials and running ones, here and elsewhere."""
+        if self.options.trials is None:
+            return False
+        running = self.search.running + len(self._claimed_elsewhere)
+        return len(self.leaderboard.trials) + running >= self.options.trials
 
     def _enough(self) -> bool:
         """Whether the search expects too little of further trials."""

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -68,7 +69,9 @@ def left_behind(
     monkeypatch: pytest.MonkeyPatch, path: Path, *, host: str | None = None, finish: bool = False
 ) -> None:
     """Leaves a claim on the first configuration by a process that has ended or of another host."""
-    owner = trials.owner() | {"host": host or socket.gethostname(), "started": "long ago"}
+    owner = trials.owner()
+    boot = owner["started"].partition(":")[0]
+    owner |= {"host": host or socket.gethostname(), "started": f"{boot}:0"}
     with monkeypatch.context() as patch:
         patch.setattr(trials, "owner", lambda: owner)
         opened = journal(path)
@@ -87,14 +90,17 @@ for config in CONFIGS:
         print(config, flush=True)
         if sys.argv[2] == "dies":
             time.sleep(60)
+        if sys.argv[2] == "slowly":
+            time.sleep(0.02)
         opened.finish(measured(config))
 opened.close()
 """
 
 
-def process(where: str, then: str = "ends") -> subprocess.Popen[str]:
+def process(where: str, then: str = "ends", *, inside: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A process that claims, by a command `inside` which it runs."""
     paths = import_path()
-    command = [sys.executable, "-c", PROCESS, where, then]
+    command = [*inside, sys.executable, "-c", PROCESS, where, then]
     return subprocess.Popen(
         command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True
     )

@@ -89,6 +89,11 @@ class Search:
         for trial in earlier:
             self.learn(trial)
 
+    @property
+    def running(self) -> int:
+        """The number of configurations asked for and not told yet."""
+        return len(self._asked)
+
     def ask(self) -> Config | None:
         """The next configuration to try; None if all have been proposed."""
         if self._read().used.all():

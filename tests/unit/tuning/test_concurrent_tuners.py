@@ -39,14 +39,15 @@ def outcome(config):
 
 runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
 tiles = GemmTunable(SQUARE, "tiled")
-tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
+options = Options(trials=eval(sys.argv[3]), sampler="random")
+tune(tiles, runner, store, options, compile=compiled, origin=ORIGIN)
 """
 
 
-def started(store: Store, log: Path) -> subprocess.Popen[str]:
+def started(store: Store, log: Path, *, trials: int | None = None) -> subprocess.Popen[str]:
     paths = import_path(Path(__file__).parent)
     return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, str(store.root), str(log)],
+        [sys.executable, "-c", PROCESS, str(store.root), str(log), str(trials)],
         env=os.environ | {"PYTHONPATH": paths},
         stderr=subprocess.PIPE,
         text=True,
@@ -75,6 +76,24 @@ def test_two_tuners_of_one_problem_repeat_nothing(store: Store, tmp_path: Path) 
     for tuner in [started(store, log) for log in logs]:
         assert tuner.wait(timeout=60) == 0
     assert Counter(measured(logs[0]) + measured(logs[1])).most_common(1)[0][1] == 1
+
+
+def test_tuners_of_one_problem_share_the_trial_limit(store: Store, tmp_path: Path) -> None:
+    tuners = [started(store, tmp_path / "log", trials=20) for _ in range(3)]
+    assert [tuner.wait(timeout=60) for tuner in tuners] == [0, 0, 0]
+    assert len(measured(tmp_path / "log")) == 20
+    assert len(told(store)) == 20
+
+
+def test_tuners_make_up_for_a_killed_one(store: Store, tmp_path: Path) -> None:
+    tuners = [started(store, tmp_path / "log", trials=20) for _ in range(2)]
+    doomed = started(store, tmp_path / "doomed", trials=20)
+    while not measured(tmp_path / "doomed"):
+        assert doomed.poll() is None
+        time.sleep(0.001)
+    doomed.kill()
+    assert [tuner.wait(timeout=60) for tuner in tuners] == [0, 0]
+    assert len(told(store)) == 20
 
 
 def interrupted(store: Store, log: Path, pauses: list[float]) -> subprocess.Popen[str]:

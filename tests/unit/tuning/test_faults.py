@@ -36,6 +36,7 @@ from autotune.tuning.events import Observer, Progress, Silent
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.search import Journal
+from autotune.tuning.search.journal.shared_study import SharedStudy
 
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Options(sampler="random")
@@ -154,6 +155,59 @@ def test_100_kills_and_an_outage_lose_nothing(
     saved = store.load(runner.device, SQUARE)
     assert saved is not None
     assert saved.best.measurement.time_us == min(times)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing a result takes longer than measuring it."""
+    finish = SharedStudy.finish
+
+    def slow(study: SharedStudy, trial: Trial) -> None:
+        time.sleep(0.03)
+        finish(study, trial)
+
+    monkeypatch.setattr(SharedStudy, "finish", slow)
+
+
+class JournalReader(Silent):
+    """Compares what it is told with what the journal holds at that moment.
+
+    Attributes:
+        configs: of the trials that it was told.
+        missing: those of them that a kill would have lost.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.configs: list[Config] = []
+        self.missing: list[Config] = []
+
+    def trial(self, trial: Trial, progress: Progress) -> None:
+        assert progress.trials == len(self.configs) + 1
+        self.configs.append(trial.config)
+        if trial.config not in {written.config for written in told(self._store)}:
+            self.missing.append(trial.config)
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_trials_are_told_once_they_are_written(store: Store) -> None:
+    runner, reader = FakeRunner(), JournalReader(store)
+    go(runner, store, Options(trials=10), observer=reader)
+    assert reader.configs == runner.measured
+    assert reader.missing == []
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_device_begins_once_the_last_trial_is_written(store: Store) -> None:
+    missing: list[set[Config]] = []
+
+    def outcome(config: Config) -> Measurement:
+        missing.append({*runner.measured[:-1]} - {trial.config for trial in told(store)})
+        return by_width(config)
+
+    runner = FakeRunner(outcome, again=by_width)
+    go(runner, store, Options(trials=10))
+    assert missing == [set()] * 10
 
 
 def test_worker_killed_at_its_start_is_restarted(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from optuna.storages import JournalStorage
+from optuna.trial import FrozenTrial
 from support.full_disk import small_files
 from support.paths import import_path
 from support.sample_journals import (
@@ -20,6 +24,7 @@ from support.sample_journals import (
     add,
     journal,
     measured,
+    states,
 )
 from support.sample_journals import cache as cache
 
@@ -63,6 +68,54 @@ def test_trials_of_an_outage_are_written_after_it(
     (tmp_path / "away").rename(path.parent)
     opened.close()
     assert [trial.config for trial in journal(path).told] == CONFIGS[:5]
+
+
+def test_shared_study_waits_for_the_storage(tmp_path: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    first, second = journal(path), journal(path)
+    assert second.claim(CONFIGS[0])
+    assert first.claim(CONFIGS[1])
+    path.parent.rename(tmp_path / "away")
+    threading.Timer(0.5, lambda: (tmp_path / "away").rename(path.parent)).start()
+    assert first.claim(CONFIGS[2])
+    assert path.exists()
+    assert not second.claim(CONFIGS[2])
+
+
+def test_shared_study_gone_for_too_long_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "mounted" / "study.log"
+    first, second = journal(path, patience_s=0.3), journal(path)
+    assert second.claim(CONFIGS[0])
+    assert first.claim(CONFIGS[1])
+    path.parent.rename(tmp_path / "away")
+    with pytest.raises(CacheError, match=r"study\.log: cannot be written: No such file"):
+        first.claim(CONFIGS[2])
+    (tmp_path / "away").rename(path.parent)
+
+
+def acknowledgement_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage writes the next trial and raises an error, as when a server ends in between."""
+    create = JournalStorage.create_new_trial
+
+    def written(storage: JournalStorage, study: int, template_trial: FrozenTrial) -> int:
+        monkeypatch.setattr(JournalStorage, "create_new_trial", create)
+        create(storage, study, template_trial)
+        raise OSError(errno.EIO, "connection lost")
+
+    monkeypatch.setattr(JournalStorage, "create_new_trial", written)
+
+
+@pytest.mark.parametrize("claims", [True, False])
+def test_trial_written_despite_an_error_is_kept_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, claims: bool
+) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    acknowledgement_lost(monkeypatch)
+    assert not claims or opened.claim(MEASURED.config)
+    add(opened, MEASURED)
+    opened.close()
+    assert states(path) == [("COMPLETE", None)]
 
 
 def test_file_that_replaced_the_journal_is_untouched(tmp_path: Path) -> None:

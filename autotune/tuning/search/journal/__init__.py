@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
 from pathlib import Path
@@ -24,9 +25,10 @@ from autotune.tuning.search.journal.places import Place
 from autotune.tuning.search.journal.shared_study import SharedStudy
 
 PATIENCE_S = 60.0
-# A claim may take this long. After one that failed, none is made for the same time.
+# A claim may take this long. After one that failed, a process that tunes alone makes none for the
+# same time.
 CLAIM_S = 5.0
-# Between attempts to write a trial.
+# Between attempts to write a trial or a claim.
 RETRY_S = 0.1
 
 
@@ -45,9 +47,10 @@ class Journal:
     processes that are gone. Do not use a journal across a fork.
 
     A thread writes, in order. A kill loses only what the thread had not reached: milliseconds'
-    worth, unless the storage is gone. While it is, every claim is granted and trials are kept and
-    tried again at each call. What is still unwritten in the end goes to a file of the default
-    cache or of a temporary folder, and from there to the storage when it is next opened.
+    worth, unless the storage is gone. While it is, trials are kept and tried again at each call. A
+    process that tunes alone then gets every claim; one of several waits for the storage, since
+    they would try the same. What is still unwritten in the end goes to a file of the default cache
+    or of a temporary folder, and from there to the storage when it is next opened.
 
     Attributes:
         told: the study's trials when it was opened, in the order they began.
@@ -84,23 +87,27 @@ class Journal:
         self._failing_since, self._tried, self._blind_until = 0.0, 0.0, 0.0
         self._look: Future[None] | None = None
         self._asked: Future[bool] | None = None
+        self._written: Future[None] | None = None
 
-    def claim(self, config: Config) -> bool:
+    def claim(self, config: Config, limit: int | None = None) -> bool:
         """Whether this process may try the configuration: no other has tried it or is trying it.
 
-        Waits for the storage, usually milliseconds. True if it is gone or takes seconds.
+        Waits for the storage, usually milliseconds. If it is gone or takes seconds, a process that
+        tunes alone does not wait.
+
+        Args:
+            config: the configuration.
+            limit: of the study's configurations, finished or claimed.
+
+        Raises:
+            CacheError: if the storage was gone for `patience_s` and the study is shared.
         """
-        late = self._asked is not None and not self._asked.done()
-        if late or self._error is not None or monotonic() < self._blind_until:
-            return True
-        self._asked = self._pool.submit(self._study.claim, config)
-        try:
-            return self._asked.result(CLAIM_S)
-        except LateError:
-            return True
-        except Exception:
-            self._blind_until = monotonic() + CLAIM_S
-            return True
+        deadline = monotonic() + self._patience_s
+        while not self._unavailable or self._study.shared:
+            answer = self._answer(config, limit, deadline)
+            if answer is not None:
+                return answer
+        return True
 
     def finish(self, trial: Trial) -> None:
         """Adds a finished trial, claimed or not; returns at once, unless the journal was closed.
@@ -111,12 +118,27 @@ class Journal:
         """
         self._pending.append(trial)
         try:
-            self._pool.submit(self._write)
+            self._written = self._pool.submit(self._write)
         except RuntimeError:  # a device was still measuring when the run was interrupted
             self._write(now=True)
             self._rescue()
         if self._overdue:
             raise self._unwritable()
+
+    def settle(self) -> None:
+        """Waits until finished trials are written, usually milliseconds, unless that fails."""
+        if self._pending and self._written is not None and not self._unavailable:
+            try:
+                self._written.result(CLAIM_S)
+            except LateError:
+                self._blind_until = monotonic() + CLAIM_S
+            except CancelledError:
+                pass
+
+    @property
+    def unwritten(self) -> frozenset[Config]:
+        """The configurations of finished trials that a kill would lose."""
+        return frozenset(trial.config for trial in [*self._pending])
 
     def news(self) -> News:
         """The news as of the last call or claim; returns at once."""
@@ -163,7 +185,37 @@ class Journal:
                 warnings.warn(str(error), stacklevel=2)
             raise
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._write(now=True)  # a device may have finished a trial since
         self._rescue()
+
+    @property
+    def _unavailable(self) -> bool:
+        """Whether the storage is gone or late."""
+        late = self._asked is not None and not self._asked.done()
+        return late or self._error is not None or monotonic() < self._blind_until
+
+    def _answer(self, config: Config, limit: int | None, deadline: float) -> bool | None:
+        """The storage's answer to a claim; None if it is gone or late, until the deadline."""
+        try:
+            if self._asked is not None and not self._asked.done():
+                self._asked.exception(CLAIM_S)
+            self._asked = self._pool.submit(self._claim, config, limit)
+            return self._asked.result(CLAIM_S)
+        except Exception as error:
+            self._blind_until = monotonic() + CLAIM_S
+            if self._study.shared and monotonic() >= deadline:
+                late = TimeoutError(errno.ETIMEDOUT, f"no answer for {CLAIM_S:.0f} s")
+                reason = late if isinstance(error, LateError) else error
+                raise self._place.unwritable(reason) from error
+        if self._study.shared:
+            sleep(RETRY_S)
+        return None
+
+    def _claim(self, config: Config, limit: int | None) -> bool:
+        self._write(now=True)
+        if self._error is not None:
+            raise self._error
+        return self._study.claim(config, limit)
 
     @property
     def _overdue(self) -> bool:

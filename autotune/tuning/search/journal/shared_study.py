@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
+from time import time
+from typing import NamedTuple
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.exceptions import UpdateFinishedTrialError
@@ -19,6 +21,17 @@ from autotune.tuning.search.journal.trials import RESULT, SINCE, Attributes
 from autotune.tuning.search.studies import study_of
 
 FINISHED, RUNNING = (TrialState.COMPLETE, TrialState.PRUNED), (TrialState.RUNNING,)
+
+
+class Peer(NamedTuple):
+    """Another process: what it says of itself, and when it last claimed or finished."""
+
+    owner: Attributes
+    active: float
+
+    @property
+    def gone(self) -> bool:
+        return trials.abandoned(self.owner, self.active)
 
 
 class SharedStudy:
@@ -42,6 +55,8 @@ class SharedStudy:
         self._storage, self._space, self._owner = storage, space, owner
         self._study = storage.get_study_id_from_name(name)
         self._mine: dict[Config, int] = {}  # the trial ids of this process's claims
+        self._unsure: set[Config] = set()  # an error was raised when they were written
+        self._peers: dict[str, Peer] = {}  # by the runs they name
         self._open: dict[int, Config] = {}  # the trial numbers of the others' claims
         self._done: set[Config] = set()
         self._news: deque[Trial] = deque()
@@ -49,7 +64,7 @@ class SharedStudy:
         self.claimed: frozenset[Config] = frozenset()
         self._look(strict=True)
         for trial in self._running():
-            if SINCE in trial.user_attrs:
+            if {"run", SINCE} <= trial.user_attrs.keys():
                 self._settled(trial.number)
 
     def news(self) -> list[Trial]:
@@ -60,34 +75,46 @@ class SharedStudy:
         """Reads what others have written; trials of other programs are passed over."""
         self._look(strict=False)
 
-    def claim(self, config: Config) -> bool:
+    @property
+    def shared(self) -> bool:
+        """Whether another process is alive that has worked on the study, as far as was read."""
+        return not all(peer.gone for peer in [*self._peers.values()])
+
+    def claim(self, config: Config, limit: int | None = None) -> bool:
         """Whether the configuration is this process's to try.
 
         Each process writes its claim and then looks; the first claim in the storage counts.
+
+        Args:
+            config: the configuration.
+            limit: of the study's configurations, finished or claimed. Claims count in the order in
+                which they were written, so that all processes together do not exceed it.
         """
         if config in self._mine:
             return True
         if config in self._done or config in self.claimed:
             return False
-        claim = self._create(trials.stored(config, self._space, self._owner, None))
+        claim = self._written(config)
+        if claim is None:
+            claim = self._add(trials.stored(config, self._space, self._owner, None), config)
         self._mine[config] = claim
         self.look()
         own = self._storage.get_trial_number_from_id(claim)
-        rivals = [number for number, theirs in self._open.items() if theirs == config]
-        if (
-            all(own < rival or self._settled(rival) for rival in rivals)
-            and config not in self._done
-        ):
+        refusal = self._refusal(config, own, limit)
+        if refusal is None:
             return True
         del self._mine[config]
-        self._drop(claim, "another process was faster")
+        self._drop(claim, refusal)
         return False
 
     def finish(self, trial: Trial) -> None:
         """Writes the result of a configuration, claimed or not."""
         claim = self._mine.get(trial.config)
+        if claim is None:
+            claim = self._written(trial.config)
         if claim is None or not self._end(claim, trial):
-            self._create(trials.stored(trial.config, self._space, self._owner, trial))
+            stored = trials.stored(trial.config, self._space, self._owner, trial)
+            self._add(stored, trial.config)
         self._mine.pop(trial.config, None)
         self._done.add(trial.config)
 
@@ -107,21 +134,28 @@ class SharedStudy:
         # Listing 1,000 trials takes 0.1 ms; only those that are new or were open are read.
         listed = self._storage.get_all_trials(self._study, deepcopy=False)
         fresh = [listed[number] for number in self._open] + listed[self._seen :]
-        self._seen, self._open = len(listed), {}
+        seen, self._open = self._seen, {}
         for trial in fresh:
             with suppress(*(() if strict else (KeyError, TypeError, ValueError))):
-                self._read(trial)
+                self._read(trial, seen)
+        self._seen = len(listed)
+        runs = {number: str(listed[number].user_attrs["run"]) for number in self._open}
+        gone = {run for run in {*runs.values()} if self._peers[run].gone}
         self.claimed = frozenset(
-            config
-            for number, config in self._open.items()
-            if not trials.abandoned(listed[number].user_attrs)
+            config for number, config in self._open.items() if runs[number] not in gone
         )
 
-    def _read(self, trial: FrozenTrial) -> None:
+    def _read(self, trial: FrozenTrial, seen: int) -> None:
+        """Reads a trial; those from number `seen` on were not read before."""
         attributes = trial.user_attrs
-        if attributes.get("run") == self._owner["run"]:
+        run = attributes.get("run")
+        if run == self._owner["run"]:
             return
-        claim = trial.state == TrialState.RUNNING and SINCE in attributes
+        claim = trial.state == TrialState.RUNNING and SINCE in attributes and run is not None
+        if run is not None and (trial.number >= seen or not claim):
+            # Other clocks may be wrong, so what happens from now on goes by this one.
+            active = time() if seen else float(attributes[SINCE])
+            self._peers[run] = Peer(attributes, max(active, self._peer(attributes).active))
         if trial.state in FINISHED or (claim and RESULT in attributes):
             finished = trials.decode(attributes)
             self._done.add(finished.config)
@@ -129,10 +163,26 @@ class SharedStudy:
         elif claim:
             self._open[trial.number] = Config.parse(attributes["config"])
 
+    def _peer(self, attributes: Attributes) -> Peer:
+        """The process that wrote a trial with these attributes."""
+        heard = self._peers.get(attributes["run"])
+        return heard or Peer(attributes, float(attributes[SINCE]))
+
+    def _refusal(self, config: Config, own: int, limit: int | None) -> str | None:
+        """Why the claim with the number `own` does not count; None if it does."""
+        rivals = [number for number, theirs in self._open.items() if theirs == config]
+        if not all(own < rival or self._settled(rival) for rival in rivals) or config in self._done:
+            return "another process was faster"
+        if limit is None:
+            return None
+        earlier = {theirs for number, theirs in self._open.items() if number < own} & self.claimed
+        others = (self._done | self._mine.keys() | earlier) - {config}
+        return None if len(others) < limit else f"the study has {len(others)} configurations"
+
     def _settled(self, number: int) -> bool:
         """Whether a claim's process is gone; ends the claim, with its result or as failed."""
         claim = self._id(number)
-        if not trials.abandoned(self._storage.get_trial(claim).user_attrs):
+        if not self._peer(self._storage.get_trial(claim).user_attrs).gone:
             return False
         attributes = self._storage.get_trial(claim).user_attrs
         if RESULT in attributes:
@@ -159,6 +209,24 @@ class SharedStudy:
         with suppress(UpdateFinishedTrialError):  # another process ended it
             self._storage.set_trial_user_attr(claim, "ended", why)
             self._storage.set_trial_state_values(claim, TrialState.FAIL)
+
+    def _add(self, trial: FrozenTrial, config: Config) -> int:
+        self._unsure.add(config)
+        claim = self._create(trial)
+        self._unsure.discard(config)
+        return claim
+
+    def _written(self, config: Config) -> int | None:
+        """The trial that was written although an error was raised, as when a server ends."""
+        if config not in self._unsure:
+            return None
+        text, run = str(config), self._owner["run"]
+        for trial in self._storage.get_all_trials(self._study, deepcopy=False):
+            attributes = trial.user_attrs
+            own = attributes.get("run") == run and attributes.get("config") == text
+            if own and trial.state != TrialState.FAIL:
+                return self._id(trial.number)
+        return None
 
     def _create(self, trial: FrozenTrial) -> int:
         try:

@@ -27,7 +27,8 @@ from autotune.tuning.search.axes import FAMILY
 # Attributes: the outcome, which is written before the state, so that a claim with one is finished
 # whatever its state; and when the trial began, in Unix seconds.
 RESULT, SINCE = "result", "since"
-# A claim of another host, whose processes cannot be checked, is abandoned after this many seconds.
+# A process of another host or container cannot be looked up: it is taken for gone when it has
+# neither claimed nor finished a configuration for this many seconds.
 SILENT_S = 900.0
 # How the name of a journal's thread begins, which runs until the journal is closed.
 THREAD = "journal-"
@@ -47,21 +48,34 @@ class _TrialFields:
 
 
 def owner() -> dict[str, Any]:
-    """The attributes that name this process and one journal that it has opened."""
-    pid = os.getpid()
-    started = _started(pid) or ""  # pids are used again
-    return {"host": socket.gethostname(), "pid": pid, "started": started, "run": uuid.uuid4().hex}
+    """The attributes that name this process and one journal that it has opened.
+
+    A host name and a PID do not: containers share the one and have PIDs of their own, and a PID is
+    used again.
+    """
+    return {
+        "host": socket.gethostname(),
+        "namespace": _namespace(),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()) or "",
+        "run": uuid.uuid4().hex,
+    }
 
 
-def abandoned(claim: Attributes) -> bool:
-    """Whether the process that made a claim has ended or closed the journal."""
-    if claim["host"] != socket.gethostname():
-        return time.time() - float(claim[SINCE]) > SILENT_S
+def abandoned(claim: Attributes, active: float) -> bool:
+    """Whether the process that made a claim has ended or closed the journal.
+
+    Args:
+        claim: the claim's attributes.
+        active: when that process last claimed or finished a configuration, in Unix seconds.
+    """
+    if not _visible(claim):
+        return time.time() - active > SILENT_S
     names = [thread.name for thread in threading.enumerate()]
     closed = not any(name.startswith(THREAD + claim["run"]) for name in names)
     if claim["pid"] == os.getpid() and closed:
         return True
-    return _started(claim["pid"]) != (claim["started"] or None)
+    return _started(claim["pid"]) != claim["started"]
 
 
 def stored(
@@ -117,13 +131,42 @@ def decode(attributes: Attributes) -> Trial:
     return Trial(config, outcome, written.resources, written.occupancy, written.limiter)
 
 
+def _visible(claim: Attributes) -> bool:
+    """Whether /proc lists the process of a claim as long as it lives: it is of this boot of this
+    machine and of this PID namespace."""
+    namespace = _namespace()
+    return (
+        namespace != ""
+        # Claims of earlier versions do not name theirs.
+        and claim.get("namespace", namespace) == namespace
+        and claim["host"] == socket.gethostname()
+        and str(claim["started"]).partition(":")[0] == _boot()
+    )
+
+
+def _namespace() -> str:
+    """The PID namespace of this process; empty if /proc is missing or another namespace's."""
+    try:
+        own = str(Path("/proc/self").readlink()) == str(os.getpid())
+        return str(Path("/proc/self/ns/pid").readlink()) if own else ""
+    except OSError:
+        return ""
+
+
+def _boot() -> str | None:
+    """The boot of the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
 def _started(pid: int) -> str | None:
     """When a process began, in ticks of a boot of the machine; None if it has ended."""
     try:
         # The name in front of the last bracket may hold blanks and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
     # A killed process that was not waited for yet does nothing more.
-    return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"
+    return None if fields[0] in "ZX" else f"{_boot()}:{fields[19]}"
