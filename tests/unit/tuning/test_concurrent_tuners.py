@@ -32,7 +32,7 @@ from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
 
 def outcome(config):
-    time.sleep(0.02)
+    time.sleep(float(sys.argv[4]))
     with open(sys.argv[2], "a") as file:
         file.write(f"{config}\\n")
     return by_width(config)
@@ -44,10 +44,12 @@ tune(tiles, runner, store, options, compile=compiled, origin=ORIGIN)
 """
 
 
-def started(store: Store, log: Path, *, trials: int | None = None) -> subprocess.Popen[str]:
+def started(
+    store: Store, log: Path, *, trials: int | None = None, pause_s: float = 0.02
+) -> subprocess.Popen[str]:
     paths = import_path(Path(__file__).parent)
     return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, str(store.root), str(log), str(trials)],
+        [sys.executable, "-c", PROCESS, str(store.root), str(log), str(trials), str(pause_s)],
         env=os.environ | {"PYTHONPATH": paths},
         stderr=subprocess.PIPE,
         text=True,
@@ -85,12 +87,20 @@ def test_tuners_of_one_problem_share_the_trial_limit(store: Store, tmp_path: Pat
     assert len(told(store)) == 20
 
 
+def claimed(store: Store) -> bool:
+    """Whether the journal has a claim."""
+    return any(b'"since"' in path.read_bytes() for path in store.root.glob("studies/*/*.log"))
+
+
 def test_tuners_make_up_for_a_killed_one(store: Store, tmp_path: Path) -> None:
-    tuners = [started(store, tmp_path / "log", trials=20) for _ in range(2)]
-    doomed = started(store, tmp_path / "doomed", trials=20)
-    while not measured(tmp_path / "doomed"):
+    doomed = started(store, tmp_path / "doomed", trials=20, pause_s=60.0)
+    while not claimed(store):
         assert doomed.poll() is None
-        time.sleep(0.001)
+        time.sleep(0.01)
+    log = tmp_path / "log"
+    tuners = [started(store, log, trials=20, pause_s=0.1) for _ in range(2)]
+    while not measured(log):
+        time.sleep(0.01)
     doomed.kill()
     assert [tuner.wait(timeout=60) for tuner in tuners] == [0, 0]
     assert len(told(store)) == 20

@@ -127,7 +127,7 @@ class Journal:
 
     def settle(self) -> None:
         """Waits until finished trials are written, usually milliseconds, unless that fails."""
-        if self._pending and self._written is not None and not self._unavailable:
+        if self._pending and self._written is not None and not self._failing:
             try:
                 self._written.result(CLAIM_S)
             except LateError:
@@ -191,8 +191,11 @@ class Journal:
     @property
     def _unavailable(self) -> bool:
         """Whether the storage is gone or late."""
-        late = self._asked is not None and not self._asked.done()
-        return late or self._error is not None or monotonic() < self._blind_until
+        return self._failing or (self._asked is not None and not self._asked.done())
+
+    @property
+    def _failing(self) -> bool:
+        return self._error is not None or monotonic() < self._blind_until
 
     def _answer(self, config: Config, limit: int | None, deadline: float) -> bool | None:
         """The storage's answer to a claim; None if it is gone or late, until the deadline."""
