@@ -75,7 +75,7 @@ def abandoned(claim: Attributes, active: float) -> bool:
     closed = not any(name.startswith(THREAD + claim["run"]) for name in names)
     if claim["pid"] == os.getpid() and closed:
         return True
-    return _started(claim["pid"]) != claim["started"]
+    return _started(claim["pid"]) != str(claim["started"])
 
 
 def stored(
