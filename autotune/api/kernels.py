@@ -92,7 +92,8 @@ def tune_kernel(
             in float64, and 0 for whole numbers.
         atol: absolute tolerance, added to it; by default `rtol` times the mean absolute element.
         device: a GPU of this machine: `gpu`, `gpu:1`, a number, its name or a `Device`.
-        trials: stop at this number of configurations, those of earlier calls included.
+        trials: stop at this number of configurations, those of earlier calls and of other processes
+            included.
         budget: stop after this number of seconds; 60 if neither limit is given, except that
             `exhaustive` then tries everything.
         seed: random seed.

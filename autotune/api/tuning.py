@@ -47,7 +47,8 @@ def tune(
             catalogue, a JSON file or a `Device` (predicted).
         devices: several GPUs of one model in place of `device`, which share the work: their
             numbers, also as text such as `0,1`, or `all`.
-        trials: stop at this number of configurations, those of earlier calls included.
+        trials: stop at this number of configurations, those of earlier calls and of other processes
+            included.
         budget: stop after this number of seconds; 60 if neither limit is given, except that
             `exhaustive` then tries everything.
         seed: random seed.

@@ -37,7 +37,8 @@ def tune(
     device: DeviceSpec = None,
     devices: DeviceNumbers = None,
     trials: Annotated[
-        int | None, typer.Option(help="Stop at this number of trials, earlier runs included.")
+        int | None,
+        typer.Option(help="Stop at this number of trials, earlier and concurrent runs included."),
     ] = None,
     budget: Annotated[
         str | None,

@@ -18,7 +18,8 @@ class Options:
     """The options of a search.
 
     Attributes:
-        trials: limit on evaluated configurations, those of earlier runs included; None sets none.
+        trials: limit on evaluated configurations of the study, those of earlier runs and of other
+            processes included; None sets none.
         budget_s: limit on the seconds of this run, exceeded only until a first guess works; None
             sets none. Without either limit every configuration is tried, unless the sampler is
             `gp`, which stops by itself.
