@@ -85,12 +85,15 @@ PROCESS = """
 import sys, time
 from support.sample_journals import CONFIGS, journal, measured
 opened = journal(sys.argv[1])
+if sys.argv[2] == "together":
+    print("ready", flush=True)
+    sys.stdin.readline()
 for config in CONFIGS:
     if opened.claim(config):
         print(config, flush=True)
         if sys.argv[2] == "dies":
             time.sleep(60)
-        if sys.argv[2] == "slowly":
+        if sys.argv[2] == "together":
             time.sleep(0.02)
         opened.finish(measured(config))
 opened.close()
@@ -102,5 +105,20 @@ def process(where: str, then: str = "ends", *, inside: Sequence[str] = ()) -> su
     paths = import_path()
     command = [*inside, sys.executable, "-c", PROCESS, where, then]
     return subprocess.Popen(
-        command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True
+        command,
+        env=os.environ | {"PYTHONPATH": paths},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+
+
+def begin(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Lets processes that claim `together` begin once all of them have opened the journal."""
+    for opened in processes:
+        assert opened.stdout is not None
+        assert opened.stdout.readline() == "ready\n"
+    for opened in processes:
+        assert opened.stdin is not None
+        opened.stdin.write("\n")
+        opened.stdin.flush()

@@ -17,6 +17,7 @@ from support.sample_journals import (
     FAILED,
     MEASURED,
     add,
+    begin,
     journal,
     left_behind,
     measured,
@@ -256,7 +257,8 @@ def test_active_process_elsewhere_keeps_its_old_claim(
 def test_containers_of_one_host_name_try_all_once(tmp_path: Path) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc"]
     where = f"journal://{tmp_path}/study.log"
-    running = [process(where, "slowly", inside=command) for _ in range(3)]
+    running = [process(where, "together", inside=command) for _ in range(3)]
+    begin(running)
     tried = [line for each in running for line in each.communicate(timeout=60)[0].splitlines()]
     assert sorted(tried) == sorted(map(str, CONFIGS))
 
