@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,8 @@ from autotune.tuning.search.journal.shared_study import SharedStudy
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 EVERYTHING = Options(sampler="random")
 KILLS = 100
+# Trials of a worker before it is killed, at most.
+MEASURED = 10
 GONE_S = 10.0
 
 
@@ -78,7 +81,10 @@ class OutcomeRecorder(GpuRunner):
 
 
 class Killer(threading.Thread):
-    """Kills workers of a runner: one in five while it starts, the rest while they measure."""
+    """Kills workers of a runner: one in five while it starts, the rest while they measure.
+
+    It counts what a worker has measured, since a busy machine measures less in the same time.
+    """
 
     def __init__(self, runner: OutcomeRecorder, spawned: list[int]) -> None:
         super().__init__(daemon=True)
@@ -95,7 +101,10 @@ class Killer(threading.Thread):
             if moments.random() < 0.8:
                 while not self._measures(pid):
                     time.sleep(0.0005)
-                time.sleep(moments.uniform(0, 0.03))
+                enough = len(self._runner.returned) + moments.randrange(MEASURED)
+                while len(self._runner.returned) < enough:
+                    time.sleep(0.0005)
+                time.sleep(moments.uniform(0, 0.003))
             else:
                 time.sleep(moments.uniform(0, 0.3))
             os.kill(pid, signal.SIGKILL)
@@ -118,6 +127,13 @@ class Until(Silent):
             raise KeyboardInterrupt
 
 
+def outage(killer: Killer, directory: Path) -> None:
+    """Removes a directory for a while once a quarter of the kills are done."""
+    while killer.kills < KILLS / 4:
+        time.sleep(0.01)
+    away(directory, GONE_S)
+
+
 def away(directory: Path, seconds: float) -> None:
     """Removes a directory and restores it, like a file server that restarts."""
     directory.rename(directory.with_name("away"))
@@ -138,12 +154,12 @@ def test_100_kills_and_an_outage_lose_nothing(
     monkeypatch.setattr(subprocess, "Popen", Spawned)
     runner = OutcomeRecorder("brief")
     killer = Killer(runner, spawned)
-    outage = threading.Timer(8.0, away, (store.root / "studies", GONE_S))
+    server = threading.Thread(target=outage, args=(killer, store.root / "studies"))
     killer.start()
-    outage.start()
+    server.start()
     with pytest.raises(KeyboardInterrupt):
         go(runner, store, family="simt", observer=Until(killer))
-    outage.join()
+    server.join()
     runner.close()
     assert {trial.config: trial.outcome for trial in told(store)} == runner.returned
     outcomes = runner.returned.values()
@@ -162,9 +178,9 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing a result takes longer than measuring it."""
     finish = SharedStudy.finish
 
-    def slow(study: SharedStudy, trial: Trial) -> None:
+    def slow(study: SharedStudy, trial: Trial, kept: Callable[[], None]) -> None:
         time.sleep(0.03)
-        finish(study, trial)
+        finish(study, trial, kept)
 
     monkeypatch.setattr(SharedStudy, "finish", slow)
 

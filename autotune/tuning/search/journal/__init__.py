@@ -6,11 +6,11 @@ import errno
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Condition, Lock
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -87,7 +87,8 @@ class Journal:
         self._failing_since, self._tried, self._blind_until = 0.0, 0.0, 0.0
         self._look: Future[None] | None = None
         self._asked: Future[bool] | None = None
-        self._written: Future[None] | None = None
+        self._finished = self._written = self._kept = 0  # numbers of trials
+        self._keeping = Condition()
 
     def claim(self, config: Config, limit: int | None = None) -> bool:
         """Whether this process may try the configuration: no other has tried it or is trying it.
@@ -116,9 +117,11 @@ class Journal:
             CacheError: if nothing could be written for `patience_s`. The trial is kept until
                 `close`.
         """
-        self._pending.append(trial)
+        with self._keeping:
+            self._pending.append(trial)
+            self._finished += 1
         try:
-            self._written = self._pool.submit(self._write)
+            self._pool.submit(self._write)
         except RuntimeError:  # a device was still measuring when the run was interrupted
             self._write(now=True)
             self._rescue()
@@ -126,14 +129,14 @@ class Journal:
             raise self._unwritable()
 
     def settle(self) -> None:
-        """Waits until finished trials are written, usually milliseconds, unless that fails."""
-        if self._pending and self._written is not None and not self._failing:
-            try:
-                self._written.result(CLAIM_S)
-            except LateError:
+        """Waits until a kill would lose no finished trial, unless the storage is gone or late.
+
+        A journal file takes a fraction of a millisecond; its disk is not waited for.
+        """
+        with self._keeping:
+            finished = self._finished
+            if not self._keeping.wait_for(lambda: self._failing or self._kept >= finished, CLAIM_S):
                 self._blind_until = monotonic() + CLAIM_S
-            except CancelledError:
-                pass
 
     @property
     def unwritten(self) -> frozenset[Config]:
@@ -233,14 +236,22 @@ class Journal:
                     return
                 self._tried = monotonic()
                 try:
-                    self._study.finish(self._pending[0])
+                    self._study.finish(self._pending[0], lambda: self._keep(self._written + 1))
                 except Exception as error:  # of any kind: no measured trial may be lost
                     if self._error is None:
                         self._failing_since = monotonic()
                     self._error = error
+                    self._keep(self._written)
                     return
                 self._error = None
                 self._pending.popleft()
+                self._written += 1
+                self._keep(self._written)
+
+    def _keep(self, count: int) -> None:
+        with self._keeping:
+            self._kept = count
+            self._keeping.notify_all()
 
     def _catch_up(self) -> None:
         self._write()

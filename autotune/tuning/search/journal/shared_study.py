@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from time import time
@@ -107,12 +107,15 @@ class SharedStudy:
         self._drop(claim, refusal)
         return False
 
-    def finish(self, trial: Trial) -> None:
-        """Writes the result of a configuration, claimed or not."""
+    def finish(self, trial: Trial, kept: Callable[[], None] = lambda: None) -> None:
+        """Writes the result of a configuration, claimed or not.
+
+        Calls `kept` as soon as a kill would not lose it, before it is safe from a power cut.
+        """
         claim = self._mine.get(trial.config)
         if claim is None:
             claim = self._written(trial.config)
-        if claim is None or not self._end(claim, trial):
+        if claim is None or not self._end(claim, trial, kept):
             stored = trials.stored(trial.config, self._space, self._owner, trial)
             self._add(stored, trial.config)
         self._mine.pop(trial.config, None)
@@ -193,11 +196,12 @@ class SharedStudy:
             self._drop(claim, "orphaned")
         return True
 
-    def _end(self, claim: int, trial: Trial) -> bool:
+    def _end(self, claim: int, trial: Trial, kept: Callable[[], None] = lambda: None) -> bool:
         """Completes a claim; False if it was failed meanwhile."""
         state, value = trials.verdict(trial)
         try:
             self._storage.set_trial_user_attr(claim, RESULT, trials.encode(trial))
+            kept()
             values = None if value is None else [value]
             self._storage.set_trial_state_values(claim, state, values)
         except UpdateFinishedTrialError:
