@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from autotune.families.config import Config
@@ -67,6 +68,7 @@ class Proposals:
     def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
         """The first proposal that no other process has claimed; it is claimed now."""
         self._share()
+        refused: set[Config] = set()
         while not self._full:
             config = propose()
             if config is None:
@@ -75,16 +77,20 @@ class Proposals:
             if self.journal.claim(config, self._limit):
                 return config
             self.search.give_up(config)
-            self._share()
+            refused.add(config)
+            self._share(refused)
         return None
 
-    def _share(self) -> None:
-        """Learns which trials other processes have finished and which they have claimed."""
+    def _share(self, refused: AbstractSet[Config] = frozenset()) -> None:
+        """Learns which trials other processes have finished and which they have claimed.
+
+        Those `refused` just now are not proposed either.
+        """
         news = self.journal.news()
         for trial in news.finished:
             self.leaderboard.add(trial)
             self.search.learn(trial)
-        self.search.exclude(news.claimed)
+        self.search.exclude(news.claimed | refused)
         self._claimed_elsewhere = news.claimed
 
     @property

@@ -267,7 +267,7 @@ def test_containers_of_one_host_name_try_all_once(tmp_path: Path) -> None:
 def test_concurrent_processes_try_all_once(tmp_path: Path, url: str) -> None:
     where = url.format(tmp_path)
     running = [process(where) for _ in range(3)]
-    tried = [line for each in running for line in each.communicate(timeout=60)[0].splitlines()]
+    tried = [line for each in running for line in each.communicate(timeout=240)[0].splitlines()]
     assert [each.returncode for each in running] == [0, 0, 0]
     assert sorted(tried) == sorted(map(str, CONFIGS))
     assert sorted(str(trial.config) for trial in journal(where).told) == sorted(tried)

@@ -1,0 +1,66 @@
+"""Proposals under a limit that several processes share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.sample_journals import CONFIGS, journal, measured
+from support.sample_journals import cache as cache
+
+from autotune.families.config import Config
+from autotune.tuning.events import Silent
+from autotune.tuning.leaderboard import Leaderboard
+from autotune.tuning.options import Options
+from autotune.tuning.proposals import Proposals
+from autotune.tuning.search import Journal, Search
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def proposals(opened: Journal, *, trials: int) -> Proposals:
+    search = Search(CONFIGS, sampler="exhaustive")
+    options = Options(trials=trials)
+    return Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
+
+
+def test_claims_of_another_process_count_until_it_ends(tmp_path: Path) -> None:
+    own, other = journal(tmp_path / "study.log"), journal(tmp_path / "study.log")
+    for config in CONFIGS[:3]:
+        assert other.claim(config)
+    limited = proposals(own, trials=5)
+    own.flush()
+    assert [*limited.asked()] == CONFIGS[3:5]
+    assert not limited.reopened()
+    other.close()
+    own.flush()
+    assert limited.reopened()
+    assert len([*limited.asked()]) == 3
+    assert not limited.reopened()
+
+
+def test_trials_that_no_longer_hold_do_not_count(tmp_path: Path) -> None:
+    earlier = journal(tmp_path / "study.log")
+    for config in CONFIGS[:3]:
+        earlier.finish(measured(config))
+    earlier.close()
+    limited = proposals(journal(tmp_path / "study.log"), trials=2)
+    assert len([*limited.asked()]) == 2
+
+
+def test_refused_configuration_is_not_proposed_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, refused = journal(tmp_path / "study.log"), list[Config]()
+
+    def claim(config: Config, limit: int | None) -> bool:
+        del limit
+        refused.append(config)
+        assert len(refused) <= len(CONFIGS)
+        return False
+
+    monkeypatch.setattr(opened, "claim", claim)
+    search, options = Search(CONFIGS, sampler="random"), Options(trials=5)
+    limited = Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
+    assert [*limited.asked()] == []
+    assert sorted(refused) == sorted(CONFIGS)
