@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
 from autotune.records import TuningRecord
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,9 @@ class WrittenTrials:
         """Passes on, in order, the events whose trials have been written."""
         while self._due and self._due[0][0].config not in self._unwritten():
             self._observer.trial(*self._due.popleft())
+
+    def between(self, candidates: Iterable[T]) -> Iterator[T]:
+        """The candidates; events are passed on while a device measures the last one."""
+        for candidate in candidates:
+            self.pass_on()
+            yield candidate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -23,7 +23,7 @@ from autotune.tuning.events import Observer, Progress, Silent, WrittenTrials
 from autotune.tuning.guesses import GUESSES
 from autotune.tuning.leaderboard import Leaderboard
 from autotune.tuning.options import Options
-from autotune.tuning.pipeline import Prepared, Ready, ahead, cores, under_way
+from autotune.tuning.pipeline import Prepared, ahead, cores, under_way
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
@@ -155,19 +155,13 @@ class _Run(Generic[R]):
         """Tries proposals, and ends with all trials in the journal."""
         asked = self._proposals.asked()
         with closing(self._prepared(asked, ordered=not self._live)) as prepared:
-            for trial in self._pool.trials(self._announcing(prepared), self._time_left):
+            for trial in self._pool.trials(self._trial_events.between(prepared), self._time_left):
                 self._tell(trial)
                 if self._baseline is None and self._pool.baseline is not None:
                     self._compare(self._pool.baseline)
         with suppress(CacheError):  # closing the journal raises it again
             self.journal.flush()
         self._trial_events.pass_on()
-
-    def _announcing(self, prepared: Prepared) -> Iterator[Ready]:
-        """The candidates; events are passed on while a device measures the last one."""
-        for ready in prepared:
-            self._trial_events.pass_on()
-            yield ready
 
     def rematch(self) -> None:
         """Times the leaders interleaved, so that noise does not pick the winner."""

@@ -179,8 +179,8 @@ class SharedStudy:
         if limit is None:
             return None
         earlier = {theirs for number, theirs in self._open.items() if number < own} & self.claimed
-        others = (self._done | self._mine.keys() | earlier) - {config}
-        return None if len(others) < limit else f"the study has {len(others)} configurations"
+        study = (self._done | self._mine.keys() | earlier) - {config}
+        return None if len(study) < limit else f"the study has {len(study)} configurations"
 
     def _settled(self, number: int) -> bool:
         """Whether a claim's process is gone; ends the claim, with its result or as failed."""
