@@ -24,8 +24,6 @@ FORMAT = 2
 LARGEST = 2**31 - 1
 """The largest of a program's numbers; all are 32-bit integers of the CUDA driver."""
 
-_LOCK_S = 120.0
-
 
 @dataclass(frozen=True)
 class _ProgramHeader:
@@ -143,17 +141,15 @@ def _write(path: Path, program: Program) -> None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Holds the build lock of a file; without one a program is built twice at worst."""
-    from filelock import FileLock
-
-    lock = FileLock(path.with_suffix(".lock"), timeout=_LOCK_S)
-    with contextlib.suppress(OSError, CacheError):
-        settings.ensure(path.parent)
-        lock.acquire()
-    try:
+    lock = path.with_suffix(".lock")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, CacheError):
+            stack.enter_context(files.locked_file(lock, create=True))
+        # Before the release: a waiting builder then sees the file gone and looks for the program.
+        stack.callback(_delete, lock)
         yield
-    finally:
-        if lock.is_locked:
-            # Before the release: a waiting builder then sees the file gone and makes a new one.
-            with contextlib.suppress(OSError):
-                Path(lock.lock_file).unlink()
-            lock.release()
+
+
+def _delete(lock: Path) -> None:
+    with contextlib.suppress(OSError):
+        lock.unlink()

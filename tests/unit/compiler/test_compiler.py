@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -482,6 +484,32 @@ def test_simultaneous_requests_compile_once(
         results = set(pool.map(lambda _: compiled(scaled(), sources, cache), range(8)))
     assert len(results) == 1
     assert builds == [scaled()]
+
+
+@pytest.mark.parametrize(
+    "make", [Path.touch, os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")]
+)
+def test_whatever_lies_in_place_of_the_lock_is_no_obstacle(
+    sources: Path, cache: Path, make: Callable[[Path], None]
+) -> None:
+    path = cache / "programs" / f"{compiled(scaled(), sources).key}.lock"
+    path.parent.mkdir(parents=True)
+    make(path)
+    program = compiled(scaled(), sources, cache)
+    assert [path.stem for path in programs(cache)] == [program.key]
+
+
+def test_cache_without_locks_is_used(
+    sources: Path, cache: Path, builds: list[Template], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    for _ in range(2):
+        compiled(scaled(), sources, cache)
+    assert builds == [scaled()]
+    assert [path.suffix for path in (cache / "programs").iterdir()] == [".program"]
 
 
 def test_parallel_compilations_keep_their_own_logs(sources: Path, cache: Path) -> None:
