@@ -98,12 +98,36 @@ def test_damage_over_several_lines_mixes_up_no_trials(
     check(path, lost=2)
 
 
-def test_journal_of_an_earlier_version_is_mended(path: Path) -> None:
-    lines = [line.partition(b',"crc":')[0] + b"}" for line in path.read_bytes().splitlines()]
-    creates = [number for number, line in enumerate(lines) if b'"op_code":4' in line]
-    lines[creates[5]] = lines[creates[5]].replace(b":", b"\x1a", 3)
+def earlier(path: Path) -> list[bytes]:
+    """The lines as an earlier version wrote them: without checksums and names in results."""
+    plain = (line.partition(b',"crc":')[0] + b"}" for line in path.read_bytes().splitlines())
+    return [re.sub(rb'("result":{)"config":"[^"]*",', rb"\1", line) for line in plain]
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_damaged_claim_of_an_earlier_version_is_one(path: Path, number: int) -> None:
+    lines = earlier(path)
+    claims = [at for at, line in enumerate(lines) if b'"state":0' in line and b"since" in line]
+    lines[claims[number]] = lines[claims[number]].replace(b'"user_attrs"', b'"user\x1fattrs"')
     path.write_bytes(b"\n".join(lines) + b"\n")
     check(path, lost=1)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_lost_claim_of_an_earlier_version_mixes_up_nothing(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "study.log"
+    opened = journal(path)
+    add(opened, TRIALS[0])
+    for trial in TRIALS[1:5]:
+        opened.claim(trial.config)
+    for trial in TRIALS[1:]:
+        add(opened, trial)
+    opened.close()
+    lines = earlier(path)
+    claims = [at for at, line in enumerate(lines) if b'"state":0' in line and b"since" in line]
+    lines[claims[number]] = bytes(100)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    check(path, lost=4 - number)
 
 
 def test_processes_at_work_go_on_after_a_mend(path: Path) -> None:

@@ -43,6 +43,7 @@ _OF_STUDY = re.compile(rb'"study_name":|"directions":|^{"op_code":0,')
 _OF_TRIAL = re.compile(
     rb'"distributions":|"user_attrs":|"system_attrs":|"intermediate_values":|^{"op_code":4,'
 )
+_PRINTABLE = bytes(range(0x20, 0x7F))
 _NAME, _STUDY = re.compile(rb'"study_name":("[^"\\]*")'), re.compile(rb'"study_id":(\d{1,9})\b')
 
 
@@ -128,6 +129,7 @@ class _Replay(BaseJournalBackend):
     lines: list[_Line] = field(default_factory=list)
     _logs: list[dict[str, Any]] = field(default_factory=list)
     _trials: int = 0
+    _sure: int | None = None  # trials from this number on may have another
 
     def __post_init__(self) -> None:
         self._storage = JournalStorage(self)
@@ -157,6 +159,8 @@ class _Replay(BaseJournalBackend):
     def replace(self, part: bytes) -> None:
         """Adds what stands for a damaged line, so that the numbers of the others stay the same."""
         log = None
+        if self._sure is None and not _is_a_line(part):
+            self._sure = self._trials
         if _OF_STUDY.search(part):
             names = {study.study_name for study in self._studies}
             match = _NAME.search(part)
@@ -194,8 +198,28 @@ class _Replay(BaseJournalBackend):
             and (line.trial in by_number or len(self._studies) == len(own))
             and RESULT in log["user_attr"]
         ]
+        finished = {
+            line.trial
+            for line in self.lines
+            if line.log and RESULT in line.log.get("user_attrs", {})
+        }
+        useless |= {
+            number
+            for number, trial in by_number.items()
+            if self._sure is not None
+            and number >= self._sure
+            and number not in finished
+            # An earlier version wrote results that do not name their configurations.
+            and "config" not in trial.user_attrs.get(RESULT, {"config": None})
+        }
         named = [trial for result in results if (trial := _trial(result))]
         return useless, [trial for trial in named if str(trial.config) not in good]
+
+
+def _is_a_line(part: bytes) -> bool:
+    """Whether a damaged part was one line, as far as it shows: a bit of it was flipped."""
+    strange = len(part.translate(None, _PRINTABLE))
+    return part.startswith(START) and part.endswith(b"}") and strange <= 1
 
 
 def _is_ours(trial: FrozenTrial) -> bool:
