@@ -67,6 +67,10 @@ class RunnerError(AutotuneError):
     """The runner failed as a whole, not for one candidate."""
 
 
+class VerificationError(AutotuneError):
+    """A recorded kernel computed a wrong result in the check that its user asked for."""
+
+
 class NotFoundError(AutotuneError):
     """Nothing is recorded for what was asked."""
 

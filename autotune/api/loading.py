@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def kernel(
     *problem: ProblemLike | int,
     device: DeviceLike | None = None,
+    verify: bool = False,
     **arguments: Unpack[ProblemArguments],
 ) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded.
@@ -36,6 +37,8 @@ def kernel(
         problem: text, a `Problem`, (m, n, k) or three sizes.
         device: a GPU of this machine, by number, name, `gpu:1` or as a `Device`; None is that of
             the current context, else the first.
+        verify: whether to check first that the kernel computes a product of small integers bit for
+            bit, for operands without gaps; see `autotune.matmul`.
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
 
     Raises:
@@ -43,9 +46,10 @@ def kernel(
         DeviceError: if this machine has no such GPU.
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem.
+        VerificationError: with `verify`, if the kernel's result is wrong.
     """
     posed = problem_of(*problem, **arguments)
-    return runtime.load(posed, _ordinal(device))
+    return runtime.load(posed, _ordinal(device), verify=verify)
 
 
 def warmup(
@@ -53,6 +57,7 @@ def warmup(
     *,
     device: DeviceLike | None = None,
     jobs: int | None = None,
+    verify: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
@@ -66,6 +71,7 @@ def warmup(
         shapes: problems, texts such as `64x4096x4096:bf16:nt` or triples (m, n, k).
         device: as for `kernel`.
         jobs: compiler threads; None is one for each core.
+        verify: as for `kernel`, one kernel after another.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -77,10 +83,10 @@ def warmup(
         DeviceError: if this machine has no such GPU.
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run a shape.
-        AutotuneError: if a kernel does not compile.
+        AutotuneError: if a kernel does not compile, or fails its check.
     """
     problems = problems_of(shapes, **defaults)
-    return runtime.load_all(problems, _ordinal(device), jobs)
+    return runtime.load_all(problems, _ordinal(device), jobs, verify=verify)
 
 
 def _ordinal(device: DeviceLike | None) -> int | None:

@@ -26,6 +26,7 @@ def matmul(
     compute: str | None = None,
     accuracy: str = "exact",
     vendor: bool = True,
+    verify: bool = False,
 ) -> Array:
     """`out = act(alpha a b + beta out + bias)`, summed in fp32, on the caller's current stream of
     the operands' GPU.
@@ -56,19 +57,23 @@ def matmul(
         accuracy: `exact`, or `near` for `tf32x3`.
         vendor: whether cuBLAS may multiply. It never does in fp32 if PyTorch's setting of TF32
             differs from the compute.
+        verify: first checks a kernel that this process has not checked yet: it has to compute a
+            product of small integers bit for bit. That takes memory for a second set of operands,
+            and seconds for large ones. cuBLAS is not checked.
 
     Raises:
         ArrayError: for operands that do not fit each other or that no kernel takes.
         ProblemError: for an unknown activation, compute or accuracy, or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
         NotFoundError: if no kernel can run the problem.
+        VerificationError: with `verify`, if the kernel's result is wrong.
     """
     multiply = runtime.current()
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
     if tune:
         multiply.tune(a, b, _tuner, bias, activation, compute, out)
-    return multiply(a, b, out, alpha, beta, bias, activation, compute, vendor)
+    return multiply(a, b, out, alpha, beta, bias, activation, compute, vendor, verify)
 
 
 def _tuner(problem: Problem, device: Device) -> object:

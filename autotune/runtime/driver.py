@@ -15,6 +15,10 @@ from autotune.driver.entry_points import entry_point
 from autotune.driver.tensor_maps import TensorMapEncoder
 from autotune.errors import MissingError, RunnerError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 # CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and their number.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
@@ -174,6 +178,18 @@ class Driver:
         """The address of `size` new bytes in the current context; allowed during a capture."""
         with self._relaxed():
             return int(self._call(self._cuda.cuMemAlloc, size))
+
+    def free(self, address: int) -> None:
+        """Frees what `allocate` returned."""
+        self._call(self._cuda.cuMemFree, address)
+
+    def upload(self, address: int, array: NDArray[Any]) -> None:
+        """Copies a contiguous array to the device."""
+        self._call(self._cuda.cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
+
+    def download(self, array: NDArray[Any], address: int) -> None:
+        """Fills a contiguous array from the device, after the work on the default stream."""
+        self._call(self._cuda.cuMemcpyDtoH, array.ctypes.data, address, array.nbytes)
 
     def clear(self, address: int, words: int, stream: int) -> None:
         """Enqueues the zeroing of that many 32-bit words; a capture records it in its graph."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from autotune.errors import ArrayError
+from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
@@ -86,6 +86,7 @@ class Matmul:
         activation: str | None = None,
         compute: str | None = None,
         vendor: bool = True,
+        verify: bool = False,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None:
@@ -94,6 +95,8 @@ class Matmul:
             shape = self._shape(a, b)
             out = self.runtime.framework(a, "A").empty(a, shape, self._wide)
         rest = alpha, beta, activation, compute, vendor, bias is None
+        if verify:
+            self._verify((a, b, out, bias), rest)
         native = self._native.by_type.get(type(a))
         gemm: BoundGemm | None = None
         if native is not None and not native.records_gradient(a, b, out, bias):
@@ -161,11 +164,7 @@ class Matmul:
 
     def _find(self, operands: Arrays, rest: tuple[Any, ...]) -> BoundGemm | None:
         """The bound gemm of a call; None if the vendor's library has already run it."""
-        reads = [
-            None if array is None else self.runtime.framework(array, name).read(array)
-            for array, name in zip(operands, OPERANDS, strict=True)
-        ]
-        key = *reads, *rest
+        key = self._key(operands, rest)
         gemm = self._bound.get(key)
         if gemm is None:
             *_, vendor, _ = rest
@@ -181,6 +180,26 @@ class Matmul:
         # Also for a known call, as machine code may have forgotten it.
         self._keep_natively(operands, rest, gemm)
         return gemm
+
+    def _key(self, operands: Arrays, rest: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What two calls have in common that run the same bound gemm."""
+        reads = [
+            None if array is None else self.runtime.framework(array, name).read(array)
+            for array, name in zip(operands, OPERANDS, strict=True)
+        ]
+        return *reads, *rest
+
+    def _verify(self, operands: Arrays, rest: tuple[Any, ...]) -> None:
+        """Checks the kernel of a call once, unless the vendor's library multiplies."""
+        *_, vendor, _ = rest
+        checked = self._check_call(self._key(operands, rest), operands)
+        if vendor and checked.vendor:
+            return
+        stream = self.runtime.framework(operands[0], "A").stream(operands[:3], checked.ordinal)
+        if self.runtime.driver.capture(stream):
+            raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
+        config = self._config(checked.problem, checked.ordinal)
+        self.runtime.verify(config, checked.problem, checked.ordinal, checked.alignment)
 
     def _keep_natively(self, operands: Arrays, rest: tuple[Any, ...], gemm: BoundGemm) -> None:
         """Makes machine code recognise a call, if it can read all of its arrays."""

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from autotune import compiler, settings
 from autotune.device import Device
 from autotune.families import registry
+from autotune.families.plan import Alignment
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
@@ -19,23 +20,33 @@ from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
 
-def load(problem: Problem, ordinal: int | None = None) -> Kernel:
+def load(problem: Problem, ordinal: int | None = None, *, verify: bool = False) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded on a GPU.
 
     Args:
         problem: the problem.
         ordinal: number of the GPU; None is that of the current context, else the first.
+        verify: whether to check the kernel for operands without gaps.
 
     Raises:
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run the problem.
+        VerificationError: if the check fails.
     """
     runtime = current().runtime
-    return Kernel(runtime, problem, _ordinal(runtime, ordinal))
+    number = _ordinal(runtime, ordinal)
+    kernel = Kernel(runtime, problem, number)
+    if verify:
+        runtime.verify(kernel.config, problem, number, Alignment.dense(problem))
+    return kernel
 
 
 def load_all(
-    problems: Sequence[Problem], ordinal: int | None = None, jobs: int | None = None
+    problems: Sequence[Problem],
+    ordinal: int | None = None,
+    jobs: int | None = None,
+    *,
+    verify: bool = False,
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of problems for matmul on a GPU.
 
@@ -43,6 +54,7 @@ def load_all(
         problems: the problems of later calls.
         ordinal: number of the GPU; None is that of the current context, else the first.
         jobs: threads that compile; None is one for each core.
+        verify: whether to check each kernel for operands without gaps.
 
     Returns:
         What runs for each problem, in their order.
@@ -50,10 +62,15 @@ def load_all(
     Raises:
         MissingError: without a driver or a GPU.
         NotFoundError: if no kernel can run a problem.
-        AutotuneError: if a kernel does not compile.
+        AutotuneError: if a kernel does not compile, or fails its check.
     """
     runtime = current().runtime
-    return runtime.warm(problems, _ordinal(runtime, ordinal), jobs or os.cpu_count() or 1)
+    number = _ordinal(runtime, ordinal)
+    answers = runtime.warm(problems, number, jobs or os.cpu_count() or 1)
+    for answer in answers if verify else ():
+        dense = Alignment.dense(answer.problem)
+        runtime.verify(answer.config, answer.problem, number, dense)
+    return answers
 
 
 def probe(ordinal: int = 0) -> Device:

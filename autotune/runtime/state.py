@@ -61,6 +61,7 @@ class Runtime:
         self._answers: dict[tuple[Problem, int], Answer] = {}
         self._warned: set[tuple[Problem, int]] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
+        self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
 
     def framework(self, array: Any, name: str) -> Framework:
         """The library that an array is from (see `framework_of`)."""
@@ -122,6 +123,21 @@ class Runtime:
                 programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
                 executable = self._executables[key] = Executable(gpu, plan, programs)
             return executable
+
+    def verify(self, config: Config, problem: Problem, ordinal: int, alignment: Alignment) -> None:
+        """Checks once that a configuration computes exact integers (see `first_use.check`).
+
+        Raises:
+            VerificationError: if it does not; it will be checked again.
+        """
+        key = config, problem, ordinal, alignment
+        with self._lock:
+            if key not in self._verified:
+                from autotune.runtime import first_use  # imports NumPy, which others need not
+
+                executable = self.executable(*key)
+                first_use.check(self.gpu(ordinal), executable, problem, alignment)
+                self._verified.add(key)
 
     def warm(self, problems: Iterable[Problem], ordinal: int, jobs: int) -> tuple[Answer, ...]:
         """Looks problems up one by one, compiles their kernels for operands without gaps in `jobs`

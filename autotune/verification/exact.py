@@ -102,14 +102,33 @@ class Special:
     column: int | None = None
 
 
-def left(problem: Problem, seed: int, pairing: Pairing) -> NDArray[np.float32]:
-    """The factors of op(A), (batch * m, k)."""
-    return _factors(problem.batch * problem.m, problem.k, seed, pairing, 0)
+def factors(
+    side: int, rows: NDArray[np.int64], k: int, seed: int, pairing: Pairing
+) -> NDArray[np.float32]:
+    """The factors (rows, k) of rows of op(A), for side 0, or of columns of op(B), for side 1.
+
+    `rows` are numbers of rows or columns, counted on from matrix to matrix of a batch.
+    """
+    places = np.arange(k)
+    terms = places - pairing.first
+    unpaired = (terms >= 0) & (terms < pairing.terms)
+    order = np.where(places < pairing.first, places, places - pairing.terms)
+    order = (order * pairing.factor + pairing.shift) % max(1, pairing.paired)
+    numbers = np.where(unpaired, terms, pairing.terms + order // 2)
+    bits = _mixed(_stream(seed, (rows[:, None] << 32) + numbers))
+    paired_sizes = 1 + (bits >> np.uint64(1) & np.uint64(7)).astype(np.int64)
+    few = 1 + (bits >> np.uint64(1) & np.uint64(1)).astype(np.int64) if side else 2
+    sizes = np.where(unpaired, np.where(terms == 0, 1, few), paired_sizes)
+    negative = (bits & np.uint64(1)).astype(bool) ^ (~unpaired & (side * (order & 1) == 1))
+    return np.where(negative, -sizes, sizes).astype(np.float32)
 
 
-def right(problem: Problem, seed: int, pairing: Pairing) -> NDArray[np.float32]:
-    """The factors of op(B), transposed: (batch * n, k)."""
-    return _factors(problem.batch * problem.n, problem.k, seed, pairing, 1)
+def unpaired(
+    side: int, rows: NDArray[np.int64], seed: int, pairing: Pairing
+) -> NDArray[np.float32]:
+    """The factors at the places of K that have no partner: all that C consists of."""
+    alone = Pairing(0, pairing.terms, 0, 1, 0)
+    return factors(side, rows, pairing.terms, seed, alone)
 
 
 def raised(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -147,23 +166,6 @@ def tolerance(problem: Problem, special: Special | None = None) -> float:
     if special is not None:
         return NEARLY
     return ROUNDED if problem.epilogue.endswith("gelu") else 0.0
-
-
-def _factors(count: int, k: int, seed: int, pairing: Pairing, side: int) -> NDArray[np.float32]:
-    """Factors of A (side 0) or B (side 1) by row or column and place of K."""
-    places = np.arange(k)
-    terms = places - pairing.first
-    unpaired = (terms >= 0) & (terms < pairing.terms)
-    order = np.where(places < pairing.first, places, places - pairing.terms)
-    order = (order * pairing.factor + pairing.shift) % max(1, pairing.paired)
-    numbers = np.where(unpaired, terms, pairing.terms + order // 2)
-    rows = np.arange(count)[:, None]
-    bits = _mixed(_stream(seed, (rows << 32) + numbers[None, :]))
-    paired_sizes = 1 + (bits >> np.uint64(1) & np.uint64(7)).astype(np.int64)
-    few = 1 + (bits >> np.uint64(1) & np.uint64(1)).astype(np.int64) if side else 2
-    sizes = np.where(unpaired, np.where(terms == 0, 1, few), paired_sizes)
-    negative = (bits & np.uint64(1)).astype(bool) ^ (~unpaired & (side * (order & 1) == 1))
-    return np.where(negative, -sizes, sizes).astype(np.float32)
 
 
 def _stream(seed: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -532,8 +532,7 @@ def test_factors_equal_those_of_numpy(
         *(*astuple(pairing), 11),
     )
     bits = execute(program, [step], NOTHING, NOTHING, memory(typed))
-    problem = Problem(outer, outer, k, batch=shape.batch)
-    factors = (exact.right if side else exact.left)(problem, 11, pairing)
+    factors = exact.factors(side, np.arange(shape.batch * outer), k, 11, pairing)
     matrices = factors.reshape(shape.batch, outer, k)
     for matrix, values in enumerate(matrices):
         wanted = stored(np.ascontiguousarray(values.T if down else values), kind)
@@ -555,8 +554,12 @@ def exact_verdict(
     """What `compare_exact` finds in a C that NumPy computed and `damage` changed."""
     m, n, batch = problem.m, problem.n, problem.batch
     draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)))
-    left = exact.left(problem, draw.a, draw.pairing).astype(np.float64).reshape(batch, m, -1)
-    right = exact.right(problem, draw.b, draw.pairing).astype(np.float64).reshape(batch, n, -1)
+    left, right = (
+        exact.factors(side, np.arange(batch * size), problem.k, seed, draw.pairing)
+        .astype(np.float64)
+        .reshape(batch, size, -1)
+        for side, (size, seed) in enumerate(((m, draw.a), (n, draw.b)))
+    )
     if special and special.row is not None:
         left[0, special.row, draw.pairing.first] = special.value
     if special and special.column is not None:

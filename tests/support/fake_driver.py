@@ -227,9 +227,26 @@ class FakeCuda:
     def cuMemAlloc(self, size: int) -> Any:
         if self.captures and self._thread.mode != "relaxed":
             return Status.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None
-        block = np.full(size // 4, np.nan, np.float32)
+        block = np.full((size + 3) // 4, np.nan, np.float32)
         self.allocations[block.ctypes.data] = block
         return 0, block.ctypes.data
+
+    @_recorded
+    def cuMemFree(self, address: int) -> Any:
+        del self.allocations[address]
+        return (0,)
+
+    @_recorded
+    def cuMemcpyHtoD(self, address: int, source: int, size: int) -> Any:
+        assert size <= 4 * self.allocations[address].size + 3
+        ctypes.memmove(address, source, size)
+        return (0,)
+
+    @_recorded
+    def cuMemcpyDtoH(self, target: int, address: int, size: int) -> Any:
+        assert size <= 4 * self.allocations[address].size + 3
+        ctypes.memmove(target, address, size)
+        return (0,)
 
     @_recorded
     def cuMemsetD32Async(self, address: int, value: int, words: int, stream: int) -> Any:
