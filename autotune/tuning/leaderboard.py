@@ -57,9 +57,18 @@ class Leaderboard:
         """Replaces every trial by what `judge` makes of it."""
         self._replace([judge(trial) for trial in self.trials])
 
-    def rematch(self, trials: Iterable[Trial]) -> None:
-        """From now on only these trials, which were timed interleaved, can lead."""
-        self._rematched = list(trials)
+    def rematch(self, trials: Iterable[Trial]) -> bool:
+        """From now on only these trials, which were timed interleaved, can lead.
+
+        If none of them has a time, they replace the earlier ones of their configurations instead,
+        and it returns False.
+        """
+        rematched = {trial.config: trial for trial in trials}
+        if any(self._time(trial) < math.inf for trial in rematched.values()):
+            self._rematched = [*rematched.values()]
+            return True
+        self.rejudge(lambda trial: rematched.get(trial.config, trial))
+        return False
 
     def disqualify(self, trial: Trial) -> None:
         """Adds the failure of a configuration that was rematched."""

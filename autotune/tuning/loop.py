@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
-from datetime import datetime, timezone
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -13,10 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from autotune.errors import AutotuneError, CacheError
 from autotune.families.config import Config
-from autotune.records import Provenance, Store, TuningRecord
+from autotune.records import Store, TuningRecord
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
 from autotune.runners.recording import Origin
 from autotune.tuning import objective
+from autotune.tuning.accuracy import Accuracy, extended
 from autotune.tuning.device_pool import DevicePool
 from autotune.tuning.evaluate import Compile, Trial
 from autotune.tuning.events import Observer, Progress, Silent, WrittenTrials
@@ -27,10 +26,9 @@ from autotune.tuning.pipeline import Prepared, ahead, cores, under_way
 from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
+from autotune.tuning.saving import record_of, saved
 from autotune.tuning.search import Search, axes_of
 from autotune.tuning.tunable import Candidates, Tunable
-from autotune.tuning.unsaved import unsaved
-from autotune.version import __version__
 
 __all__ = ["Options", "tune"]
 
@@ -95,7 +93,7 @@ def tune(
     if not run.leaderboard.leaders:
         raise AutotuneError(
             f"no configuration of {tunable} has a time on {runner.device.name}: "
-            f"{run.leaderboard.failure_summary()}"
+            f"{run.leaderboard.failure_summary()}{run.accuracy.summary()}"
         )
     return run.save()
 
@@ -119,7 +117,7 @@ class _Run(Generic[R]):
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
         self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
-        self._baseline: Measurement | None = None
+        self.accuracy = Accuracy(tunable.judged)
         self._live = self._runner.evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._pool = DevicePool(runners, self._measured, ahead=self._live)
@@ -136,49 +134,55 @@ class _Run(Generic[R]):
         self.leaderboard = Leaderboard(options.objective)
         for trial in still_hold(self.journal.told, tunable, configs):
             self.leaderboard.add(trial)
-        search = self._search_among(candidates)
-        self._proposals = Proposals(
-            search, self.journal, self.leaderboard, observer, options, self._time_left
-        )
+        self._candidates, self._extended_at = candidates, -1
+        self._proposals = self._proposing(options)
         observer.started(len(configs), candidates.rejected, self._progress())
 
     def search(self) -> None:
-        """Tries proposals until a limit is reached, none is left, or none is worth a trial."""
+        """Tries proposals until a limit is reached, none is left, or none is worth a trial.
+
+        The vendor baseline is known afterwards. If it refuses all that was measured, the limit on
+        trials is raised.
+        """
         if self._runner.baseline_ready:
             self._compare(self._runner.baseline())
         with closing(self._pool):
             self._search()
-            while self._proposals.reopened():
+            # The search does not wait for the vendor's library; what follows does.
+            if self.accuracy.baseline is None and (vendor := self._runner.baseline()) is not None:
+                self._compare(vendor)
+            while self._proposals.reopened() or self._extended():
                 self._search()
 
     def _search(self) -> None:
-        """Tries proposals, and ends with all trials in the journal."""
+        """Tries proposals, and ends with all trials in the journal and judged."""
         asked = self._proposals.asked()
         with closing(self._prepared(asked, ordered=not self._live)) as prepared:
             for trial in self._pool.trials(self._trial_events.between(prepared), self._time_left):
                 self._tell(trial)
-                if self._baseline is None and self._pool.baseline is not None:
+                if self.accuracy.baseline is None and self._pool.baseline is not None:
                     self._compare(self._pool.baseline)
         with suppress(CacheError):  # closing the journal raises it again
             self.journal.flush()
         self._trial_events.pass_on()
+        self.leaderboard.rejudge(self.accuracy.of)  # also the trials of other processes
 
     def rematch(self) -> None:
-        """Times the leaders interleaved, so that noise does not pick the winner."""
-        leaders = self.leaderboard.leaders
-        self._observer.rematch(leaders)
-        prepared = self._prepared((trial.config for trial in leaders), ordered=True)
-        ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
-        # The search does not wait for the vendor's library; the rematch does.
-        if self._baseline is None and (baseline := self._runner.baseline()) is not None:
-            self._compare(baseline)
-        outcomes = self._runner.rematch(ready) if ready else []
-        self._baseline = self._runner.baseline()
-        self.leaderboard.rematch(
-            self._trial(candidate, outcome)
-            for candidate, outcome in zip(ready, outcomes, strict=True)
-        )
-        self._examine({candidate.config: candidate for candidate in ready})
+        """Times the leaders interleaved, so that noise does not pick the winner.
+
+        If none of them passes, the next ones follow.
+        """
+        while leaders := self.leaderboard.leaders:
+            self._observer.rematch(leaders)
+            prepared = [*self._prepared((trial.config for trial in leaders), ordered=True)]
+            ready = [candidate for _, candidate in prepared if isinstance(candidate, Candidate)]
+            outcomes = self._runner.rematch(ready) if ready else []
+            self.accuracy.baseline = self._runner.baseline()
+            failed = [Trial(config, why) for config, why in prepared if isinstance(why, Failure)]
+            timed = [self._trial(*pair) for pair in zip(ready, outcomes, strict=True)]
+            if self.leaderboard.rematch([*timed, *failed]):
+                self._examine({candidate.config: candidate for candidate in ready})
+                return
 
     def _examine(self, candidates: Mapping[Config, Candidate]) -> None:
         """Examines the winner; if it fails, the next leader is the winner, and so on."""
@@ -193,29 +197,29 @@ class _Run(Generic[R]):
 
     def save(self, earlier: BaseException | None = None) -> R:
         """Records the leaders; `earlier` is the error that ended the run, if any."""
-        provenance = Provenance(
-            driver=self._origin.driver,
-            compiler=self._origin.compiler,
-            source=self._origin.source,
-            autotune=__version__,
-            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        record = record_of(
+            *(self._tunable, self._runner, self._origin, self.leaderboard, self.accuracy.baseline),
             seed=self._options.seed,
-            trials=len(self.leaderboard.trials),
             seconds=monotonic() - self._began,
         )
-        record = self._tunable.record(
-            device=self._runner.device,
-            evidence=self._runner.evidence,
-            entries=[entry for trial in self.leaderboard.leaders if (entry := trial.entry)],
-            baseline=self._baseline,
-            provenance=provenance,
-        )
-        try:
-            merged = self._store.save(record, self.leaderboard.failed)
-        except CacheError as error:
-            raise unsaved(record, error, earlier) from error
+        merged = saved(self._store, record, self.leaderboard, earlier)
         self._observer.finished(merged, self._progress())
         return merged
+
+    def _extended(self) -> bool:
+        """Raises the limit on trials if all that was measured is refused as inaccurate."""
+        count = len(self.leaderboard.trials)
+        refused = self.accuracy.closest is not None and not self.leaderboard.leaders
+        options = extended(self._options, count)
+        if not refused or options is None or count == self._extended_at or not self._time_left():
+            return False
+        # What the search was told before the baseline was known is wrong: it starts again.
+        self._extended_at, self._proposals = count, self._proposing(options)
+        return True
+
+    def _proposing(self, options: Options) -> Proposals:
+        search, board = self._search_among(self._candidates), self.leaderboard
+        return Proposals(search, self.journal, board, self._observer, options, self._time_left)
 
     def _search_among(self, candidates: Candidates) -> Search:
         device, options = self._runner.device, self._options
@@ -233,22 +237,16 @@ class _Run(Generic[R]):
     def _tell(self, trial: Trial) -> None:
         if trial.resources is None:  # it failed before a device, whose thread writes the others
             self._write(trial)
-        trial = self._accurate(trial)
+        trial = self.accuracy.of(trial)
         self.leaderboard.add(trial)
         self._proposals.search.tell(trial)
         self._trial_events.add(trial, self._progress())
 
     def _compare(self, baseline: Measurement | None) -> None:
         """Holds all trials to the accuracy of the vendor baseline, which was just timed."""
-        self._baseline = baseline
+        self.accuracy.baseline = baseline
         self._observer.baseline(baseline)
-        self.leaderboard.rejudge(self._accurate)
-
-    def _accurate(self, trial: Trial) -> Trial:
-        """The trial; a failure if it is less accurate than the vendor baseline allows."""
-        if self._baseline is None or isinstance(trial.outcome, Failure):
-            return trial
-        return replace(trial, outcome=self._tunable.judged(trial.outcome, self._baseline))
+        self.leaderboard.rejudge(self.accuracy.of)
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         jobs = self._options.jobs or cores()

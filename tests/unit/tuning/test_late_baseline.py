@@ -1,0 +1,120 @@
+"""Searches whose vendor baseline is known late, and refuses most of what was measured before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled
+from support.sample_records import SQUARE
+from support.sample_study import store as store
+
+from autotune.errors import AutotuneError
+from autotune.families.config import Config
+from autotune.records import Record, Store
+from autotune.runners.base import Failure, Measurement
+from autotune.tuning.accuracy import EXTRA
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Options, tune
+
+COARSE, FINE = 1e-4, 1e-6
+SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
+Accurate = Callable[[Config], bool]
+
+
+class LateRunner(FakeRunner):
+    """A runner with an accurate vendor library that is never ready unless it is waited for.
+
+    Args:
+        accurate: whether a configuration is as accurate as the library.
+    """
+
+    def __init__(self, accurate: Accurate) -> None:
+        def outcome(config: Config) -> Measurement:
+            error = FINE if accurate(config) else COARSE
+            time_us = by_width(config).time_us if config.family == "tiled" else 100.0
+            return Measurement(time_us, 0.5, 20, relative_error=error)
+
+        super().__init__(outcome)
+
+    def baseline(self) -> Measurement:
+        return Measurement(90.0, relative_error=FINE)
+
+    @property
+    def baseline_ready(self) -> bool:
+        return False
+
+
+def go(runner: FakeRunner, store: Store, options: Options, family: str = "tiled") -> Record:
+    tunable = GemmTunable(SQUARE, family)
+    return tune(tunable, runner, store, options, compile=compiled, origin=ORIGIN)
+
+
+def wide(config: Config) -> bool:
+    return config.integer("tile_width") > 30
+
+
+@pytest.mark.parametrize("sampler", ["gp", "tpe", "random", "exhaustive"])
+def test_search_goes_on_until_a_trial_is_accurate(sampler: str, store: Store) -> None:
+    runner = LateRunner(wide)
+    options = Options(trials=6, sampler=sampler)  # type: ignore[arg-type]
+    record = go(runner, store, options)
+    assert all(wide(entry.config) for entry in record.entries)
+    assert 6 <= record.provenance.trials == len(runner.measured) <= SPACE
+
+
+def test_accurate_trials_extend_no_search(store: Store) -> None:
+    runner = LateRunner(lambda config: config.integer("tile_width") != 23)
+    record = go(runner, store, Options(trials=12, sampler="random"))
+    assert (record.provenance.trials, len(runner.measured)) == (12, 12)
+
+
+def test_slow_accurate_trials_lead_after_a_late_baseline(store: Store) -> None:
+    # The fastest configurations are inaccurate.
+    runner = LateRunner(lambda config: config.integer("tile_width") > 28)
+    record = go(runner, store, Options(sampler="random"))
+    assert record.best.config == tiled(29, specialized=0)
+    assert record.provenance.trials == SPACE
+
+
+def test_search_ends_after_a_number_of_refused_trials(store: Store) -> None:
+    runner = LateRunner(lambda _: False)
+    with pytest.raises(AutotuneError) as ended:
+        go(runner, store, Options(trials=12, sampler="random"), family="simt")
+    count = 12 + EXTRA
+    assert len(runner.measured) == count
+    message = str(ended.value)
+    assert f"accuracy {count}; such as simt:" in message
+    assert "relative error 0.0001 is 100.0 times the vendor library's 1e-06" in message
+    assert message.endswith("is allowed; allow more trials or time")
+
+
+def test_budget_limits_the_extension(store: Store) -> None:
+    runner = LateRunner(lambda _: False)
+    with pytest.raises(AutotuneError, match="allow more trials or time"):
+        go(runner, store, Options(trials=12, budget_s=1e-9, sampler="random"), family="simt")
+    assert len(runner.measured) == 12
+
+
+def test_error_names_the_most_accurate_trial(store: Store) -> None:
+    def error(config: Config) -> float:
+        return COARSE / config.integer("tile_width")
+
+    runner = LateRunner(lambda _: False)
+    runner._outcome = lambda config: replace(by_width(config), relative_error=error(config))
+    with pytest.raises(AutotuneError, match=r"the most accurate, tiled:tile_width=32,.*: relative"):
+        go(runner, store, Options(sampler="random"))
+
+
+def test_next_trials_follow_if_no_leader_passes_the_rematch(store: Store) -> None:
+    def near(config: Config) -> bool:
+        return config.integer("tile_width") < 30
+
+    def again(config: Config) -> Measurement | Failure:
+        return Failure("accuracy", "on other operands") if near(config) else by_width(config)
+
+    runner = FakeRunner(again=again)
+    record = go(runner, store, Options(sampler="random"))
+    assert record.best.config == tiled(30, specialized=0)
+    assert not any(near(entry.config) for entry in record.entries)
