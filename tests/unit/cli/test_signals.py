@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
+from support.paths import import_path
 from support.self_signals import run
 
 TUNE = ("tune", "64x64x64", "--device", "h100", "--family", "naive", "--quiet")
@@ -128,3 +133,37 @@ on_call(store.files, "write", [{number:d}])
     again = run("", tmp_path, *TUNE)
     assert (again.returncode, records(tmp_path)) == (0, [6])
     assert "3 tried before" in again.stderr or "4 tried before" in again.stderr
+
+
+KILLED = """
+from autotune.records import store
+from autotune.runners.predicted import PredictedRunner
+on_call({owner}, {name!r}, [9])
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [("store.files", "write"), ("PredictedRunner", "rematch")]
+)
+def test_kill_after_the_search_loses_no_trial(owner: str, name: str, tmp_path: Path) -> None:
+    done = run(KILLED.format(owner=owner, name=name), tmp_path, *TUNE)
+    assert (done.returncode, records(tmp_path)) == (-9, [])
+    again = run("", tmp_path, *TUNE)
+    assert (again.returncode, records(tmp_path)) == (0, [6])
+    assert "6 tried before" in again.stderr
+
+
+def test_closed_terminal_records_the_trials(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "autotune", "tune", "64x64x64", "--device", "h100"]
+    options = ["--family", "tiled", "--sampler", "random", "--trials", "50"]
+    environment = os.environ | {"PYTHONPATH": import_path(), "AUTOTUNE_CACHE_DIR": str(tmp_path)}
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execve(sys.executable, [*command, *options], environment)
+    shown = b""
+    while re.search(rb"[1-9]\d* trials, best", shown) is None:
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    assert records(tmp_path)[0] > 0
