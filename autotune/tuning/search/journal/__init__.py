@@ -124,7 +124,7 @@ class Journal:
             self._pool.submit(self._write)
         except RuntimeError:  # a device was still measuring when the run was interrupted
             self._write(now=True)
-            self._rescue()
+            self._rescue_with_warning()
         if self._overdue:
             raise self._unwritable()
 
@@ -182,10 +182,7 @@ class Journal:
             with suppress(Exception, KeyboardInterrupt):
                 self._pool.submit(self._write).result(CLAIM_S)
             self._pool.shutdown(wait=False, cancel_futures=True)
-            try:
-                self._rescue()
-            except CacheError as error:
-                warnings.warn(str(error), stacklevel=2)
+            self._rescue_with_warning()
             raise
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._write(now=True)  # a device may have finished a trial since
@@ -264,6 +261,12 @@ class Journal:
 
     def _rescue(self) -> None:
         """Keeps what is pending elsewhere, and raises a `CacheError` that says where."""
-        if pending := [*self._pending]:
-            self._pending.clear()
+        if pending := [self._pending.popleft() for _ in range(len(self._pending))]:
             raise rescue.unwritten(self._unwritable(), self._place.name, self._name, pending)
+
+    def _rescue_with_warning(self) -> None:
+        """Keeps what is pending elsewhere, where an error would hide another or reach nobody."""
+        try:
+            self._rescue()
+        except CacheError as error:
+            warnings.warn(str(error), stacklevel=3)
