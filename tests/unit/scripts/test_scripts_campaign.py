@@ -35,9 +35,7 @@ def started(*words: str) -> tuple[int, str]:
     return result.returncode, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize(
-    "part", ["occupancy", "calls", "full-disk", "interrupts", "mutations", "impossible"]
-)
+@pytest.mark.parametrize("part", campaign.PARTS)
 def test_small_run_breaks_no_promise(part: str, tmp_path: Path) -> None:
     file = tmp_path / "campaign.json"
     status, printed = started("--only", part, "--json", str(file))
