@@ -13,6 +13,7 @@ from pathlib import Path
 from autotune import files
 from autotune.errors import AutotuneError, UsageError
 from autotune.export.manifest import PREFIX, SUFFIX, Manifest, read_manifest
+from autotune.files import limits
 
 _CHUNK = 1 << 20
 
@@ -69,7 +70,7 @@ def _own_files(
         path = directory / name
         if not (path.exists() or path.is_symlink()) or (name == manifest and before is not None):
             continue
-        digest = _digest(path)
+        digest = _digest(path, limits.MANIFEST if name == manifest else None)
         own = digest == sha256(contents[name]).hexdigest() or (
             before is not None and digest in before.digests(name)
         )
@@ -81,9 +82,11 @@ def _own_files(
     return digests
 
 
-def _digest(path: Path) -> str | None:
-    """The SHA-256 of a file; None if it is a link, a directory or no regular file."""
+def _digest(path: Path, limit: int | None) -> str | None:
+    """The SHA-256 of a file; None if it is no regular file, a link, or larger than the limit."""
     if path.is_symlink() or not path.is_file():
+        return None
+    if limit is not None and path.stat().st_size > limit:
         return None
     digest = sha256()
     with files.opened(path) as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -139,6 +140,13 @@ def test_foreign_file_is_not_replaced(small: ExportedLibrary, tmp_path: Path, na
     with pytest.raises(AutotuneError, match=f"{name} is not as an export left it"):
         write_library(small, tmp_path, "c")
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_manifest_larger_than_any_is_not_read(small: ExportedLibrary, tmp_path: Path) -> None:
+    (tmp_path / "lib.json").touch()
+    os.truncate(tmp_path / "lib.json", 2**40)  # sparse; reading it takes many minutes
+    with pytest.raises(AutotuneError, match=r"lib.json is not as an export left it"):
+        write_library(small, tmp_path, "json")
 
 
 def test_changed_file_is_not_replaced(small: ExportedLibrary, tmp_path: Path) -> None:
