@@ -216,19 +216,19 @@ def test_example_program_finds_every_gemm_correct(built: Built) -> None:
 def test_ptx_can_be_loaded(torch: Any, driver: Driver, built: Built, tmp_path: Path) -> None:
     torch.zeros(1, device="cuda")
     write_library(built.library, tmp_path, "ptx")
+    # Kernels of one family have the same symbol: each file is asked for its own.
+    symbols = {program.symbol for gemm in built.library.gemms for program in gemm.programs}
     loaded = 0
-    for gemm in built.library.gemms[:4]:
-        for program in gemm.programs:
-            (path,) = (
-                file for file in tmp_path.glob("*.ptx") if program.symbol in file.read_text()
-            )
-            try:
-                driver.load_kernel(path.read_bytes() + b"\0", program.symbol, 0, 0)
-            except RunnerError as error:
-                if "UNSUPPORTED_PTX_VERSION" not in str(error):
-                    raise
-                pytest.skip("the compiler is newer than the driver")
-            loaded += 1
+    for path in sorted(tmp_path.glob("*.ptx"))[:8]:
+        text = path.read_text()
+        (symbol,) = (name for name in symbols if f".entry {name}(" in text)
+        try:
+            driver.load_kernel(text.encode() + b"\0", symbol, 0, 0)
+        except RunnerError as error:
+            if "UNSUPPORTED_PTX_VERSION" not in str(error):
+                raise
+            pytest.skip("the compiler is newer than the driver")
+        loaded += 1
     assert loaded >= 4
 
 
