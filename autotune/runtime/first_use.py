@@ -31,7 +31,7 @@ SCALINGS = ((exact.ALPHA, -1.0), (exact.ALPHA, 0.0))
 def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignment) -> None:
     """Runs an executable on integers, with and without C as an input.
 
-    Host time and memory grow with the operands: some seconds for 8192 x 8192 x 8192.
+    Host time and memory grow with the operands: some seconds for 4096 x 4096 x 4096.
 
     Raises:
         VerificationError: if an element is not exactly right.

@@ -36,6 +36,11 @@ DENORMAL: Mapping[str, float] = {"f32": 2.0**-130, "f16": 2.0**-16, "bf16": 2.0*
 """A denormal number of each operand type."""
 
 _UNPAIRED = 3
+# By the lowest four bits of a random number: a sign, and sizes up to 8, of 1, of 2, and of 1 or 2.
+_SIGN = np.where(np.arange(16) & 1, -1, 1).astype(np.float32)
+_PAIRED = _SIGN * (1 + np.arange(16, dtype=np.float32) // 2)
+_ONE = _SIGN
+_EVEN = 2 * _SIGN, _SIGN * (1 + np.arange(16, dtype=np.float32) // 2 % 2)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -115,12 +120,13 @@ def factors(
     order = np.where(places < pairing.first, places, places - pairing.terms)
     order = (order * pairing.factor + pairing.shift) % max(1, pairing.paired)
     numbers = np.where(unpaired, terms, pairing.terms + order // 2)
-    bits = _mixed(_stream(seed, (rows[:, None] << 32) + numbers))
-    paired_sizes = 1 + (bits >> np.uint64(1) & np.uint64(7)).astype(np.int64)
-    few = 1 + (bits >> np.uint64(1) & np.uint64(1)).astype(np.int64) if side else 2
-    sizes = np.where(unpaired, np.where(terms == 0, 1, few), paired_sizes)
-    negative = (bits & np.uint64(1)).astype(bool) ^ (~unpaired & (side * (order & 1) == 1))
-    return np.where(negative, -sizes, sizes).astype(np.float32)
+    # The lowest four bits give the sign and the size.
+    bits = _mixed(_stream(seed, (rows[:, None] << 32) + numbers)).astype(np.uint8) & 15
+    values: NDArray[np.float32] = _PAIRED[bits]
+    values[:, side * (order & 1) == 1] *= -1
+    few = np.where(terms[unpaired] == 0, _ONE[bits[:, unpaired]], _EVEN[side][bits[:, unpaired]])
+    values[:, unpaired] = few
+    return values
 
 
 def unpaired(
