@@ -13,11 +13,14 @@ from hypothesis import HealthCheck, settings
 def pytest_configure() -> None:
     """Has Ctrl-C end what the tests start, and takes Hypothesis's time limits away.
 
-    A shell that starts the suite in the background has Ctrl-C ignored, which processes hand on.
+    A shell that starts the suite in the background has Ctrl-C ignored, and `nohup` the end of the
+    terminal, which processes hand on.
     Hypothesis's time limits fail on a loaded machine.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     settings.register_profile(
         "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

@@ -18,7 +18,8 @@ __device__ __forceinline__ unsigned tf32_nearest(float x) {
 // together are within 2^-22 of the number. 0 for an infinity. NaN for NaN, whose payload may lie in
 // the bits that are not read: a constant, since to keep the rest of it costs 2 % of a kernel's time.
 __device__ __forceinline__ unsigned tf32_remainder(unsigned bits) {
-    constexpr unsigned READ = 0xffffe000, HALF = 0x1000, INFINITE = 0x7f800000, NAN_BITS = 0x7fffe000;
+    constexpr unsigned READ = 0xffffe000, HALF = 0x1000;
+    constexpr unsigned INFINITE = 0x7f800000, NAN_BITS = 0x7fffe000;
     const unsigned size = bits & 0x7fffffff;
     if (size >= INFINITE) return size > INFINITE ? NAN_BITS : 0;
     return (bits_of(float_of(bits) - float_of(bits & READ)) + HALF) & READ;

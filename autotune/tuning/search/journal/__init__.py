@@ -209,7 +209,7 @@ class Journal:
             if self._study.shared and monotonic() >= deadline:
                 late = TimeoutError(errno.ETIMEDOUT, f"no answer for {CLAIM_S:.0f} s")
                 reason = late if isinstance(error, LateError) else error
-                raise self._place.unwritable(reason) from error
+                raise self._place.unwritable(reason) from None
         if self._study.shared:
             sleep(RETRY_S)
         return None
