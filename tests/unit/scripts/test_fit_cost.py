@@ -40,7 +40,14 @@ def recorded(problem: Problem, failed: int = 0) -> Recording:
     rows += [
         SweepRow(row.config, row.resources, Failure("verify", "wrong")) for row in rows[:failed]
     ]
-    return Recording(problem, H100, Origin("13.0", "NVRTC", "abc"), "2026-11-21T12:00:00+00:00", None, tuple(rows))
+    return Recording(
+        problem,
+        H100,
+        Origin("13.0", "NVRTC", "abc"),
+        "2026-11-21T12:00:00+00:00",
+        None,
+        tuple(rows),
+    )
 
 
 @pytest.fixture(scope="module")
