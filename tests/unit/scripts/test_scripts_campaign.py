@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -107,10 +106,9 @@ def misbehave(number: int) -> list[str]:
 
 def test_sandbox_tells_hangs_crashes_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "SECONDS", 2.0)
-    # A fork begins with the memory of the process that runs the tests.
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    own_mb = pages * resource.getpagesize() / 2**20
-    monkeypatch.setattr(sandbox, "MEMORY_MB", own_mb + 200)
+    # A fork begins with part of the memory of the process that runs the tests.
+    (idle,) = sandbox.verdicts(1, lambda _: [])
+    monkeypatch.setattr(sandbox, "MEMORY_MB", idle.peak_mb + 200)
     faults = [", ".join(verdict.faults) for verdict in sandbox.verdicts(7, misbehave)]
     expected = ["", "hangs", "SIGKILL", "KeyError", "needs", "wrong", ""]
     assert all(text in fault for text, fault in zip(expected, faults, strict=True)), faults
