@@ -69,7 +69,7 @@ struct Stored<0> {
     static __device__ Bits bits(float x) { return bits_of(x); }
 };
 
-// What is where in a buffer.
+// The layout of a buffer.
 struct Buffer {
     long long guard, length, columns, pitch, count, outer;
 
@@ -88,7 +88,7 @@ __device__ inline long long first_index() {
 
 __device__ inline long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
 
-// What elements are filled with, and what they are checked to be: for POISONED, anything. RAISED
+// Values that elements are filled with and checked for; POISONED accepts any value. RAISED
 // and LOWERED are the integers that C holds before an exact product, EVEN those of its bias.
 constexpr int POISONED = 0, NORMAL = 1, ZERO = 2, RAISED = 3, LOWERED = 4, EVEN = 5;
 

@@ -68,7 +68,7 @@ PARTS: Mapping[str, Part] = {
 
 @dataclass(frozen=True)
 class Share:
-    """What one process does of a part."""
+    """The share of a part that one process does."""
 
     name: str
     count: int

@@ -1,4 +1,4 @@
-"""What the tests count on."""
+"""Settings and clean-up that all tests rely on."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def warmup(
             do not state them.
 
     Returns:
-        What runs for each shape, in the order of the shapes.
+        The answer for each shape, in the order of the shapes.
 
     Raises:
         ProblemError: for an impossible shape.

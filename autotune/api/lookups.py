@@ -52,8 +52,8 @@ def choose(
     device: DeviceLike = DEFAULT,
     **arguments: Unpack[ProblemArguments],
 ) -> Answer:
-    """What `matmul` runs for a problem, tuned or not: the configuration, where it comes from and
-    the expected loss against full tuning (see `lookup.Answer`).
+    """The configuration that `matmul` runs for a problem, tuned or not: where it comes from and the
+    expected loss against full tuning (see `lookup.Answer`).
 
     The arguments are those of `tune`.
 
@@ -78,7 +78,7 @@ def answered(problem: Problem, device: DeviceLike = DEFAULT) -> Answer:
 
 
 def outdated(result: Record | Answer) -> str | None:
-    """What has changed on this machine since a result's record was measured, such as
-    `driver 12.8, now 13.0`; None if nothing has, or if there is no record."""
+    """The change of this machine since a result's record was measured, such as
+    `driver 12.8, now 13.0`; None if nothing has changed, or if there is no record."""
     record = result if isinstance(result, Record) else result.record
     return None if record is None else merging.stale(record, targets.here())

@@ -93,8 +93,8 @@ def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:
 class _Tree:
     """Every combination of a domain, one level for each parameter.
 
-    What may follow on a level depends only on those values chosen above it that rules from there
-    on read. Branches with the same such values are walked once.
+    The values that may follow on a level depend only on those chosen above it that rules from
+    there on read. Branches with the same such values are walked once.
 
     Attributes:
         rejected: how many combinations that `legal` passed over fell to which reason.

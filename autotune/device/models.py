@@ -20,7 +20,7 @@ _EQUAL = (
 )
 # The rates that decide which kernel is fastest.
 _CLOSE = ("l2_bytes", "sm_clock", "memory_bandwidth")
-# What predictions follow from besides.
+# The other fields that predictions depend on.
 _PREDICTED_EQUAL = ("reserved_shared_per_block", "granularity")
 TOLERANCE = 0.03
 """Largest relative difference of a rate within one model."""

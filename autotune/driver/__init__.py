@@ -1,1 +1,1 @@
-"""What Python exchanges with the CUDA driver: attributes, entry points, arguments, tensor maps."""
+"""Python's exchange with the CUDA driver: attributes, entry points, arguments, tensor maps."""

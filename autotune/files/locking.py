@@ -24,7 +24,7 @@ LOCK_SECONDS = 30.0
 POLL_SECONDS = (0.0005, 0.01)
 """The first and the longest pause before a lock is tried again; most are held for 2 ms."""
 LOCKLESS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
-"""What `flock` fails with on file systems without locks: NFS without its daemon, Lustre, FUSE."""
+"""Errors of `flock` on file systems without locks: NFS without its daemon, Lustre, FUSE."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What verification finds on the device: counts and errors, read back in one copy."""
+"""The findings of verification on the device: counts and errors, read back in one copy."""
 
 from __future__ import annotations
 

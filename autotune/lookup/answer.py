@@ -17,7 +17,7 @@ How = Literal["exact", "range", "nearest", "related", "predicted"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What to run for a problem, and why.
+    """The configuration to run for a problem, and why.
 
     Attributes:
         problem: the problem asked about.

@@ -15,7 +15,7 @@ from autotune.records import Entry, Record
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
 
-# What else keeps a configuration from being good on both problems, as octaves.
+# Distances for differences other than size, in octaves.
 A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 A_TWIN = 0.1
 

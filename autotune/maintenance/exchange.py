@@ -24,7 +24,7 @@ from autotune.runners.recording import Origin
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What an imported record or range changed in the cache.
+    """The effect of an imported record or range on the cache.
 
     Attributes:
         subject: the problem, call or range.

@@ -49,7 +49,7 @@ def comparable(a: HasOrigin, b: HasOrigin) -> bool:
 
 
 def stale(record: TuningRecord, today: HasOrigin) -> str | None:
-    """What changed since the record was measured, such as `driver 12.8, now 13.0`.
+    """The change since the record was measured, such as `driver 12.8, now 13.0`.
 
     None if nothing did, and for records that were not measured here: a recording does not age, and
     predictions cost nothing. A field that is empty in `today` or in the record is not compared.

@@ -59,7 +59,7 @@ def paths(directory: Path) -> list[Path]:
 
 
 def _read(serves: Callable[[Device], bool], decode: Callable[[BundleReader], T]) -> Iterator[T]:
-    """What `decode` reads of each bundle that names a device for which `serves` is true.
+    """Decodes each bundle that names a device for which `serves` is true.
 
     A broken bundle is skipped with a warning.
     """

@@ -43,7 +43,7 @@ from autotune.records.record import (
 from autotune.runners.base import Evidence
 
 MergeOutcome = Literal["new", "better", "equal", "passed over"]
-"""What a record of another store changed here: `new`, there was none; `better`, ours was improved
+"""The effect of merging another store's record: `new`, there was none; `better`, ours was improved
 or replaced; `equal`, nothing changed; `passed over`, ours stayed although its origin differs."""
 
 

@@ -90,7 +90,7 @@ def render(ladder: Ladder) -> RenderableType:
 
 
 def to_json(ladder: Ladder) -> dict[str, object]:
-    """What `render` shows, in full."""
+    """The content of `render` in full."""
     return {
         "problem": str(ladder.problem),
         "device": ladder.device.name,

@@ -37,7 +37,7 @@ def render(result: Record | Answer) -> RenderableType:
 
 
 def to_json(result: Record | Answer) -> dict[str, object]:
-    """What `render` shows, in full: times in microseconds, shares and ratios as fractions.
+    """The content of `render` in full: times in microseconds, shares and ratios as fractions.
 
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster). `vendor` is whether
     cuBLAS is faster and not tied, so that `matmul` calls it. `regret` is the expected loss against

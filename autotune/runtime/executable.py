@@ -210,7 +210,7 @@ class _LoadedLaunch:
         self._configurations: dict[int, ctypes.Array[ctypes.c_char]] = {}
 
     def bind(self, values: Values) -> tuple[Enqueue, SingleLaunch]:
-        """What enqueues the launch with these values, and the launch itself."""
+        """The function that enqueues the launch with these values, and the launch itself."""
         arguments = resolve_arguments(self._launch.arguments, values, self._encode)
         packed = pack_arguments(self._types, arguments)
         handle, address, driver = self._handle, packed.address, self._driver

@@ -116,7 +116,7 @@ class Kernel(Matmul):
         alpha: float,
         beta: float,
     ) -> Enqueue:
-        """What enqueues the gemm of matrices at addresses."""
+        """The function that enqueues the gemm of matrices at addresses."""
         leading = _or_default(pitches, self.problem.leading_dimensions)
         rows = self.problem.stored_rows
         dense = rows[0] * leading[0], rows[1] * leading[1], rows[2] * leading[2]

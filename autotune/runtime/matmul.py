@@ -182,7 +182,7 @@ class Matmul:
         return gemm
 
     def _key(self, operands: Arrays, rest: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What two calls have in common that run the same bound gemm."""
+        """The key of a call: calls with equal keys run the same bound gemm."""
         reads = [
             None if array is None else self.runtime.framework(array, name).read(array)
             for array, name in zip(operands, OPERANDS, strict=True)

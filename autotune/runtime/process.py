@@ -57,7 +57,7 @@ def load_all(
         verify: whether to check each kernel for operands without gaps.
 
     Returns:
-        What runs for each problem, in their order.
+        The answer for each problem, in their order.
 
     Raises:
         MissingError: without a driver or a GPU.

@@ -1,1 +1,1 @@
-"""What `device=` and `--device` mean, and the GPUs of this machine."""
+"""The meaning of `device=` and `--device`, and the GPUs of this machine."""

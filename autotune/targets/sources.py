@@ -1,4 +1,4 @@
-"""What `device=` and `--device` mean.
+"""The meaning of `device=` and `--device`.
 
 The text, or the value in Python, decides how times are obtained:
 

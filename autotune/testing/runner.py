@@ -19,7 +19,7 @@ READY_S = 30.0
 
 
 class RunnerContract:
-    """What every runner guarantees, whichever way it gets its times.
+    """The guarantees of every runner, whichever way it gets its times.
 
     A subclass overrides the fixture `runner`, and what else does not fit: the attributes, `build`
     (by default programs are compiled with the installed compiler) and `failing`.

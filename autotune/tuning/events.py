@@ -38,7 +38,7 @@ class Progress:
 class Observer(Protocol):
     """Receives the events of a run in the order of the methods; `trial` many times.
 
-    What an observer raises ends the run, after everything measured is recorded.
+    An exception from an observer ends the run, after everything measured is recorded.
     """
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:

@@ -213,7 +213,7 @@ class _Run(Generic[R]):
         options = extended(self._options, count)
         if not refused or options is None or count == self._extended_at or not self._time_left():
             return False
-        # What the search was told before the baseline was known is wrong: it starts again.
+        # The search learnt from trials before the baseline was known, which is wrong: start again.
         self._extended_at, self._proposals = count, self._proposing(options)
         return True
 

@@ -24,7 +24,7 @@ Send = Callable[[Any], None]
 class Fork:
     """A forked process that runs a function.
 
-    The function gets a `Send`. What it raises is sent as `{"raised": ...}`, with where.
+    The function gets a `Send`. Its exception is sent as `{"raised": ...}`, with where.
 
     Attributes:
         pid: of the process.

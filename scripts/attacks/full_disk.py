@@ -146,7 +146,7 @@ class Disk:
 
 
 def missing(messages: list[Any], kept: set[str]) -> list[str]:
-    """What is wrong with a run that was told trials, of which some are kept."""
+    """The faults of a run that was told trials and kept only the configurations `kept`."""
     told = {message["told"] for message in messages if "told" in message}
     errors = [message for message in messages if "error" in message]
     lost = {config for message in errors for config in message["lost"]}

@@ -48,7 +48,7 @@ def attempt(name: str, mutation: Mutation, folder: Path) -> list[str]:
 
 
 def looked_up(record: bytes, folder: Path) -> list[str]:
-    """What is wrong with `autotune best` beside a record."""
+    """The faults of `autotune best` when this record is in its cache."""
     path = Store(folder).path(H100, SQUARE)
     path.parent.mkdir(parents=True)
     path.write_bytes(record)

@@ -87,7 +87,7 @@ def run(count: int, seed: int, folder: Path) -> Outcome:
 
 
 def faults(run: Run, found: Found) -> list[str]:
-    """What is wrong with the end of a run and what it left."""
+    """The faults in how a run ended and in the files it left."""
     wrong = list(found.faults)
     if run.unborn:
         return wrong

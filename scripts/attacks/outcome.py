@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a part did and which promises it saw broken.
+    """The counts of a part and the promises it saw broken.
 
     Attributes:
         counts: how often something was tried or seen.

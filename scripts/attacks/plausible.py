@@ -1,4 +1,4 @@
-"""What cannot be true in what a file was read as, told without the package's own checks."""
+"""Finds impossible values in the content of a file, without the package's own checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAY_BE_ZERO = ("reserved_shared_per_block", "l2_bytes", "memory_clock")
 
 
 def impossible(value: object) -> list[str]:
-    """What is impossible in a value that a reader returned; empty if all may be true."""
+    """The impossible parts of a value that a reader returned; empty if all may be true."""
     return [*_faults(value)]
 
 

@@ -78,7 +78,7 @@ class Team:
             self.killed.add(0)
 
     def miscounted(self, kept: tuners.Found, trials: int = TRIALS) -> list[str]:
-        """What is wrong with the measurements: those made twice, too many, or not enough."""
+        """The faults of the measurements: made twice, too many, or not enough."""
         logs = {path.name: path.read_text().splitlines() for path in self.folder.glob("tuner-*")}
         times = Counter(config for log in logs.values() for config in log)
         # Only what a killed tuner was measuring may be measured again.

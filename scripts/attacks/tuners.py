@@ -124,7 +124,7 @@ def started(place: Place, options: Options) -> Fork:
 
 @dataclass(frozen=True)
 class Found:
-    """What a later process finds.
+    """The content of the disk as a later process finds it.
 
     Attributes:
         trials: the configurations of the trials, in the journal's order.
@@ -140,7 +140,7 @@ class Found:
 
 
 def found(place: Place, prepare: Callable[[], None] = lambda: None) -> Found:
-    """What is on the disk, as the package reads it in a process of its own.
+    """Reads the disk with the package, in a process of its own.
 
     Args:
         place: where to look.

@@ -30,7 +30,7 @@ LONG = {"a term missing everywhere": ((16, 16, 1_000_000),), "zeros": ((1, 1, 9_
 
 
 def caught(bench: GemmBench, candidate: Candidate) -> str | None:
-    """What catches a candidate on its way to a record; None if nothing does."""
+    """The check that catches a candidate on its way to a record; None if none does."""
     if isinstance(bench.verify(candidate), Failure):
         return "trial"
     if isinstance(bench.rematch([candidate], with_baseline=False)[0][0], Failure):

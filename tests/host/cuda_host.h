@@ -156,7 +156,7 @@ struct Argument {
     }
 };
 
-// What has the size of a tensor map is one.
+// A parameter with the size of a tensor map is one.
 template <typename T>
 constexpr char type_of = sizeof(T) == 128 ? 't' : 0;
 template <typename T>

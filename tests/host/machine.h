@@ -125,11 +125,11 @@ public:
     // set to READY.
     void wait_for(const char* what, const void* mbarrier, int parity, const char* file, int line);
 
-    // What `other` brought to where this thread last waited.
+    // The value that `other` brought to where this thread last waited.
     unsigned long long from(const Thread& other, State whom) const {
         return other.brought_[whom][count_[whom] % 2];
     }
-    // What this thread brought there.
+    // The address that this thread brought there.
     template <typename T>
     T* brought(State whom) const {
         return reinterpret_cast<T*>(brought_[whom][count_[whom] % 2]);

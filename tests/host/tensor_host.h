@@ -1,5 +1,5 @@
-// What the headers of `hopper/` here and mma/instructions.cuh stand on:
-// the barriers, bulk copies and tensor cores of the machine that `launcher.cpp` runs.
+// The barriers, bulk copies and tensor cores of the machine that `launcher.cpp` runs, for the
+// headers of `hopper/` here and for mma/instructions.cuh.
 #pragma once
 
 namespace host {
@@ -10,7 +10,7 @@ struct At {
     int line;
 };
 
-// What the 128 bytes of a tensor map hold on the host.
+// The content of the 128 bytes of a tensor map on the host.
 struct TensorMapValue {
     unsigned long long mark;
     unsigned char* base;
@@ -63,7 +63,7 @@ void wgmma_wait(int allowed_pending, At at);
 // As cvt.rna.tf32.f32: to the nearest, ties away from zero.
 float round_to_tf32(float x);
 
-// What mma/instructions.cuh calls.
+// The functions that mma/instructions.cuh calls.
 inline void mma16816(int type, float* d, const unsigned* a, const unsigned* b) {
     mma(type, 16, d, a, b, {__FILE__, __LINE__});
 }

@@ -551,7 +551,7 @@ def exact_verdict(
     special: exact.Special | None = None,
     any_special: bool = False,
 ) -> Matrix:
-    """What `compare_exact` finds in a C that NumPy computed and `damage` changed."""
+    """The findings of `compare_exact` in a C that NumPy computed and `damage` changed."""
     m, n, batch = problem.m, problem.n, problem.batch
     draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)))
     left, right = (

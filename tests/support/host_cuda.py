@@ -47,7 +47,7 @@ from support.paths import ROOT, TESTS
 HOST = TESTS / "host"
 CUDA_SRC = ROOT / "cuda_src"
 INCLUDE = CUDA_SRC / "include"
-# What runs the kernels.
+# The sources of the machine that runs the kernels.
 MACHINE = ("launcher.cpp", "machine.cpp", "meetings.cpp", "bulk_copies.cpp", "tensor_cores.cpp")
 COMPILER = os.environ.get("CXX", "g++")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -13,7 +13,7 @@ from autotune.problem import COMPUTES, EPILOGUES, LARGEST_BATCH, LAYOUTS, Proble
 from autotune.records import Entry, Provenance, Record
 from autotune.runners.base import Evidence, Measurement
 
-# What the driver (CUDA 13.0) says of an H100; the peak is 132 SMs x 128 lanes x 2 x 1.98 GHz.
+# As the driver (CUDA 13.0) describes an H100; the peak is 132 SMs x 128 lanes x 2 x 1.98 GHz.
 H100 = Device(
     name="NVIDIA H100 80GB HBM3",
     compute_capability=(9, 0),

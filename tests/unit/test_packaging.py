@@ -1,4 +1,4 @@
-"""What a wheel and an sdist carry."""
+"""The content of the wheel and of the sdist."""
 
 from __future__ import annotations
 

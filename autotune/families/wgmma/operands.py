@@ -15,7 +15,7 @@ from autotune.problem.integers import round_up
 Source = Literal["shared", "registers"]
 """Where the tensor cores read the kernel's A."""
 Low = Literal["none", "kernel", "pass"]
-"""What makes the low part of the kernel's B: nothing, the kernel, or a packing pass before it."""
+"""The maker of the low part of the kernel's B: nobody, the kernel, or a packing pass before it."""
 PackPolicy = Literal["needed", "lines"]
 """Operands to pack: those TMA cannot read, or also those whose rows start within cache lines."""
 

@@ -12,7 +12,7 @@ from autotune.runtime.frameworks import Framework
 from autotune.runtime.native.compiled import ExchangeApi, NativeLibrary
 
 _TABLE_FULL = -1
-"""What `autotune_keep` of `calls.c` returns for a full table: its `UNKNOWN`."""
+"""Returned by `autotune_keep` of `calls.c` for a full table: its `UNKNOWN`."""
 
 # In `calls.c`, a NULL kernel marks a call that Python enqueues.
 _BY_PYTHON = SingleLaunch(configuration((1, 1, 1), (1, 1, 1), 0, 0), None, None, None)

@@ -27,7 +27,7 @@
 template <int ROW_BYTES, bool PAIRS>
 struct Swizzle {
     static constexpr int PIECES = ROW_BYTES / 16;
-    // What the number of a piece is changed by, in a row.
+    // The number that is xored to the number of a piece of a row.
     static constexpr __device__ int of(int row) {
         if (PAIRS) return PIECES >= 8 ? (row & 3) << 1 : PIECES == 4 ? row & 2 : 0;
         return PIECES >= 8 ? row & 7 : PIECES == 4 ? row >> 1 & 3 : PIECES == 2 ? row >> 2 & 1 : 0;

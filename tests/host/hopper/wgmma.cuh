@@ -1,4 +1,4 @@
-// What cuda_src/include/hopper/wgmma.cuh declares, on the host.
+// The functions of cuda_src/include/hopper/wgmma.cuh on the host.
 #pragma once
 
 #include "common/number.cuh"

@@ -630,14 +630,22 @@ def test_nvcc_error_is_a_value(sources: Path) -> None:
     assert "error" in failed(scaled(-1), sources).reason
 
 
-def fake_nvcc(directory: Path, body: str) -> Path:
-    path = directory / "nvcc"
-    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo V13.0.1 && exit\n{body}\n')
-    path.chmod(0o755)
-    return path
+@pytest.fixture
+def use_nvcc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[[str], None]:
+    """Makes an nvcc whose compilations run a shell command the only compiler."""
+    request.getfixturevalue("without_nvrtc")
+
+    def use(body: str) -> None:
+        path = tmp_path / "nvcc"
+        path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo V13.0.1 && exit\n{body}\n')
+        path.chmod(0o755)
+        monkeypatch.setattr(settings, "nvcc", lambda: path)
+
+    return use
 
 
-@pytest.mark.usefixtures("without_nvrtc")
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -647,29 +655,24 @@ def fake_nvcc(directory: Path, body: str) -> Path:
     ],
 )
 def test_nvcc_crash_is_a_value(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reason: str
+    sources: Path, use_nvcc: Callable[[str], None], body: str, reason: str
 ) -> None:
-    path = fake_nvcc(tmp_path, body)
-    monkeypatch.setattr(settings, "nvcc", lambda: path)
+    use_nvcc(body)
     assert reason in failed(scaled(), sources).reason
 
 
-@pytest.mark.usefixtures("without_nvrtc")
 def test_nvcc_hang_is_a_value(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Path, use_nvcc: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = fake_nvcc(tmp_path, "sleep 60")
-    monkeypatch.setattr(settings, "nvcc", lambda: path)
+    use_nvcc("sleep 60")
     monkeypatch.setattr(nvcc, "LIMIT_S", 2.0)
     assert "took longer than 2 s" in failed(scaled(), sources).reason
 
 
-@pytest.mark.usefixtures("without_nvrtc")
 def test_nvcc_timeout_kills_its_child_processes(
-    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Path, use_nvcc: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = fake_nvcc(tmp_path, "sleep 60 & wait")
-    monkeypatch.setattr(settings, "nvcc", lambda: path)
+    use_nvcc("sleep 60 & wait")
     monkeypatch.setattr(nvcc, "LIMIT_S", 0.2)
     start = time.monotonic()
     compiler.compile(scaled(), "sm_90", cache=None, sources=sources)

@@ -153,7 +153,7 @@ def test_listing_reads_no_programs(store: Store) -> None:
     assert [item.fault for item in listed(store.root)] == [None]
 
 
-# What is stale
+# Stale records
 
 
 def test_measured_records_of_other_kernels_are_stale(store: Store) -> None:

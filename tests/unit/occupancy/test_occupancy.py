@@ -137,7 +137,7 @@ def test_unknown_compute_capability_names_the_supported() -> None:
         occupancy(future, threads=32, registers=32, shared=0)
 
 
-# What the source texts say (Kirk and Hwu, Programming Massively Parallel Processors).
+# Examples of the source texts (Kirk and Hwu, Programming Massively Parallel Processors).
 
 
 def test_text_device_d_allows_ten_registers_a_thread() -> None:

@@ -115,7 +115,7 @@ def test_sandbox_tells_hangs_crashes_and_memory(monkeypatch: pytest.MonkeyPatch)
     assert [bool(fault) for fault in faults] == [bool(text) for text in expected]
 
 
-# What each part looks for
+# The faults that each part looks for
 
 
 def test_cases_repeat_with_their_seed() -> None:
@@ -160,7 +160,7 @@ def test_impossible_devices_are_noticed() -> None:
 
 
 def team(folder: Path, *logs: str, killed: tuple[int, ...] = ()) -> list[str]:
-    """What is wrong with tuners that measured the letters of their logs, `--trials` being 4."""
+    """The faults of tuners that measured the letters of their logs, with `--trials 4`."""
     for number, log in enumerate(logs):
         (folder / f"tuner-{number}").write_text("".join(f"{letter}\n" for letter in log))
     made = Team(Place(folder), folder, Random(0), {*killed})

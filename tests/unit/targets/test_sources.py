@@ -1,4 +1,4 @@
-"""What `device=` and `--device` mean."""
+"""The meaning of `device=` and `--device`."""
 
 from __future__ import annotations
 

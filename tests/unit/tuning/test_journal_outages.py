@@ -31,6 +31,7 @@ from support.sample_journals import cache as cache
 from autotune import files, settings
 from autotune.errors import CacheError, UnsavedError
 from autotune.tuning.evaluate import Trial
+from autotune.tuning.search import Journal
 from autotune.tuning.search.journal import rescue
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -166,12 +167,17 @@ def test_full_disk_leaves_the_rescue_file_intact() -> None:
     assert restored == [MEASURED]
 
 
-def test_trials_that_fit_nowhere_are_reported_lost(tmp_path: Path, cache: Path) -> None:
-    path = tmp_path / "mounted" / "study.log"
+def refused_by_disk_and_cache(path: Path, cache: Path) -> Journal:
+    """A journal with a finished trial, whose folder has become `away` and whose cache is a file."""
     opened = journal(path, patience_s=0.5)
-    path.parent.rename(tmp_path / "away")
+    path.parent.rename(path.parent.with_name("away"))
     cache.write_text("a file")
     opened.finish(MEASURED)
+    return opened
+
+
+def test_trials_that_fit_nowhere_are_reported_lost(tmp_path: Path, cache: Path) -> None:
+    opened = refused_by_disk_and_cache(tmp_path / "mounted" / "study.log", cache)
     with pytest.raises(UnsavedError, match="1 measured trials are lost: nor can the cache") as lost:
         opened.close()
     assert lost.value.trials == (MEASURED,)
@@ -189,10 +195,7 @@ def test_trials_the_cache_refuses_are_kept_elsewhere(
     tmp_path: Path, cache: Path, spare: Path
 ) -> None:
     path = tmp_path / "mounted" / "study.log"
-    opened = journal(path, patience_s=0.5)
-    path.parent.rename(tmp_path / "away")
-    cache.write_text("a file")
-    opened.finish(MEASURED)
+    opened = refused_by_disk_and_cache(path, cache)
     with pytest.raises(CacheError, match="1 measured trials are kept in") as caught:
         opened.close()
     [kept] = spare.glob("*.jsonl")

@@ -1,4 +1,4 @@
-"""What a search expects of all configurations it has not tried."""
+"""A search's expectation of the configurations it has not tried."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from autotune.errors import UsageError
 from autotune.files import limits
 
 BROKEN = "broken"
-"""What a damaged journal is kept as: `<file>.broken-1`."""
+"""The suffix under which a damaged journal is kept: `<file>.broken-1`."""
 START = b'{"op_code":'
 """How Optuna begins every line."""
 STALE_S = 30.0

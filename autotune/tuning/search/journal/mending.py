@@ -36,9 +36,9 @@ PADDED = 2**16
 CREATE_STUDY, CREATE_TRIAL, SET_USER_ATTRIBUTE = 0, 4, 8
 """Operations of Optuna's journal."""
 OWNER = {"host", "pid", "started", "run"}
-"""What every claim says of its process."""
+"""The keys of the process that every claim names."""
 
-# What only a line that creates a study, or a trial, has. A flipped bit leaves the others.
+# Marks of a line that creates a study, or a trial. A flipped bit leaves the other marks.
 _OF_STUDY = re.compile(rb'"study_name":|"directions":|^{"op_code":0,')
 _OF_TRIAL = re.compile(
     rb'"distributions":|"user_attrs":|"system_attrs":|"intermediate_values":|^{"op_code":4,'
@@ -49,7 +49,7 @@ _NAME, _STUDY = re.compile(rb'"study_name":("[^"\\]*")'), re.compile(rb'"study_i
 
 @dataclass
 class Salvage:
-    """What is left of a damaged journal.
+    """The readable rest of a damaged journal.
 
     Attributes:
         data: the journal that can be read.
@@ -91,7 +91,7 @@ def mend(path: Path, place: str, study: str) -> bool:
 
 
 def salvaged(data: bytes, study: str) -> Salvage:
-    """What is left of a journal of which any part may be damaged."""
+    """Recovers the readable lines of a journal; any part of it may be damaged."""
     replay, left_out = _Replay(study), 0
     parts = _parts(data)
     for part in parts:

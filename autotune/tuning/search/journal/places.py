@@ -48,7 +48,7 @@ class Place:
         self.name = str(self._path or databases.redacted(self._url))
 
     def opened(self, study: str, read: Callable[[BaseStorage], T]) -> T:
-        """What `read` returns for the storage, which is created if needed.
+        """Calls `read` with the storage, which is created if needed, and returns its result.
 
         Args:
             study: the name of the study that is wanted of it.

@@ -15,7 +15,7 @@ from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal import trials
 
 BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What decoding a broken line may raise."""
+"""The exceptions that decoding a broken line may raise."""
 
 
 def unwritten(why: CacheError, place: str, study: str, lost: Sequence[Trial]) -> CacheError:
