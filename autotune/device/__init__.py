@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from autotune.device.catalogue import catalogue, find, load
-from autotune.device.device import Device
+from autotune.device.device import CLUSTER_SIZES, Device
 from autotune.device.models import prediction_slug, same_architecture, same_model
 from autotune.device.rates import fp32_lanes, tensor_rate
 
 __all__ = [
+    "CLUSTER_SIZES",
     "Device",
     "catalogue",
     "find",

@@ -10,12 +10,13 @@ from typing import Annotated
 from msgspec import Meta
 
 from autotune.device.rates import tensor_rate
-from autotune.errors import DeviceError
+from autotune.errors import DeviceError, UsageError
 from autotune.files.decoding import convert, shown
 from autotune.problem.precision import PRECISIONS
 
 # Registers or bytes of shared memory; blocks and SMs have up to 2^18.
 _Amount = Annotated[int, Meta(ge=1, le=2**24)]
+_Clusters = Annotated[int, Meta(ge=0, le=4096)]
 _ASCENDING = (
     ("registers_per_block", "registers_per_sm"),
     ("shared_per_block", "shared_per_block_optin"),
@@ -25,6 +26,10 @@ _ASCENDING = (
 # Cards whose tensor cores run at half rate with fp32 sums: RTX 2080 Ti, 3090, 4090 and 5090 reach
 # 56.9, 71, 165.2 and 209.5 TFLOP/s by the whitepapers, the L40 181 by its datasheet.
 _HALF_RATE = re.compile(r"GeForce|\bL40\b")
+
+CLUSTER_SIZES = (2, 4, 8)
+"""Blocks of the clusters whose number `Device.clusters` states; 8 is the largest portable size."""
+_CLUSTERS_SINCE = (9, 0)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,9 @@ class Device:
         peak_fp32: peak fp32 FLOP/s outside the tensor cores (a fused multiply-add counts two).
         granularity: allocation unit of registers and shared memory where the device has one of
             its own (the textbook devices); None takes the architecture's.
+        clusters: clusters of 2, 4 and 8 blocks that are resident at once if each block fills an SM,
+            as the driver states them; None if the driver was not asked. Two cards of one model may
+            differ.
     """
 
     name: Annotated[str, Meta(max_length=200, pattern="[A-Za-z0-9]")]
@@ -79,6 +87,7 @@ class Device:
     memory_bandwidth: Annotated[float, Meta(ge=1, le=1e16)]
     peak_fp32: Annotated[float, Meta(ge=1, le=1e18)]
     granularity: Annotated[int, Meta(ge=1, le=2**20)] | None = None
+    clusters: tuple[_Clusters, _Clusters, _Clusters] | None = None
 
     @property
     def slug(self) -> str:
@@ -90,6 +99,41 @@ class Device:
         """The compiler's target, such as `sm_90`."""
         major, minor = self.compute_capability
         return f"sm_{major}{minor}"
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks can form clusters: from compute capability 9.0 on."""
+        return self.compute_capability >= _CLUSTERS_SINCE
+
+    def resident_clusters(self, size: int) -> int:
+        """Clusters of `size` blocks that are resident at once if each block fills an SM.
+
+        The SMs of a cluster lie in one GPC (CUDA C++ Programming Guide, thread block clusters), so
+        a GPC whose number of SMs is no multiple of `size` leaves some idle. The number is the
+        driver's (`cuOccupancyMaxActiveClusters`); where `clusters` is None it is the upper bound
+        SMs // size. A single block counts as a cluster of 1. Before compute capability 9.0 there
+        are no clusters of more.
+
+        Raises:
+            UsageError: for a size other than 1, 2, 4 and 8.
+        """
+        if size == 1:
+            return self.sms
+        if size not in CLUSTER_SIZES:
+            raise UsageError(f"a cluster of {size} blocks; give 1, 2, 4 or 8 blocks")
+        if not self.has_clusters:
+            return 0
+        if self.clusters is None:
+            return self.sms // size
+        return self.clusters[CLUSTER_SIZES.index(size)]
+
+    def cluster_sms(self, size: int) -> int:
+        """SMs that clusters of `size` blocks occupy if each block fills an SM.
+
+        Raises:
+            UsageError: as `resident_clusters`.
+        """
+        return self.resident_clusters(size) * size
 
     def tensor_rate(self, compute: str) -> float | None:
         """Fused multiply-adds per clock of an SM's tensor cores; see `rates.tensor_rate`."""
@@ -107,8 +151,11 @@ class Device:
         return max(self.peak_fp32, self.sms * rate * 2.0 * self.sm_clock)
 
     def to_json(self) -> dict[str, object]:
-        """The fields as JSON values; `compute_capability` becomes a list of two numbers."""
-        return asdict(self) | {"compute_capability": list(self.compute_capability)}
+        """The fields as JSON values; `compute_capability` and `clusters` become lists."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, mapping: object) -> Device:
@@ -136,4 +183,14 @@ class Device:
                     f"device field {less} is {getattr(device, less)}; it must be at most {more}, "
                     f"{getattr(device, more)}"
                 )
+        device._check_clusters()
         return device
+
+    def _check_clusters(self) -> None:
+        """Raises a `DeviceError` if the clusters have more blocks than the device has SMs."""
+        for size, count in zip(CLUSTER_SIZES, self.clusters or (), strict=False):
+            if count * size > self.sms:
+                raise DeviceError(
+                    f"device field clusters states {count} clusters of {size} blocks that fill an "
+                    f"SM; {self.sms} SMs hold at most {self.sms // size}"
+                )

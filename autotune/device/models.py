@@ -49,7 +49,12 @@ def prediction_slug(device: Device) -> str:
         return device.slug
     capability = map(float, device.compute_capability)
     fields = vars(device).items()
-    numbers = [float(value or 0) for _, value in fields if not isinstance(value, str | tuple)]
+    numbers = [
+        float(value or 0)
+        for name, value in fields
+        if name != "clusters" and not isinstance(value, str | tuple)
+    ]
+    numbers += map(float, device.clusters or ())
     return f"{device.slug}-{sha256(repr([*capability, *numbers]).encode()).hexdigest()[:8]}"
 
 
@@ -60,6 +65,7 @@ def _alike(device: Device, listed: Device) -> bool:
         and same_model(device, listed)
         and all(getattr(device, name) == getattr(listed, name) for name in _PREDICTED_EQUAL)
         and _is_close(device.peak_fp32, listed.peak_fp32)
+        and (device.clusters == listed.clusters or None in (device.clusters, listed.clusters))
     )
 
 

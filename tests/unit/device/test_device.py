@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from autotune.device import Device, catalogue, find, fp32_lanes, load, tensor_rate
-from autotune.errors import DeviceError
+from autotune.device import (
+    Device,
+    catalogue,
+    find,
+    fp32_lanes,
+    load,
+    prediction_slug,
+    same_model,
+    tensor_rate,
+)
+from autotune.errors import DeviceError, UsageError
 
 H100 = find("h100")
 
@@ -172,6 +182,12 @@ def test_json_goes_both_ways(key: str) -> None:
             {"compute_capability": [9, "0"]},
             r"compute_capability\[1\] is '0'; it must be a whole number",
         ),
+        (
+            {"clusters": [66, 34, 16]},
+            "clusters states 34 clusters of 4 blocks that fill an SM; 132 SMs hold at most 33",
+        ),
+        ({"clusters": [66, 33]}, r"clusters is \[66, 33\]; it must be a list of length 3"),
+        ({"clusters": [66, -1, 16]}, r"clusters\[1\] is -1; it must be a whole number >= 0"),
         ({"granularity": "1"}, "granularity is '1'; it must be a whole number or null"),
     ],
 )
@@ -263,3 +279,53 @@ def test_peak_is_at_least_that_of_fp32_units(key: str, compute: str) -> None:
 
 def test_16_bit_peak_is_at_the_boost_clock() -> None:
     assert H100.peak("bf16") == 132 * 2048 * 2 * 1.98e9
+
+
+CLUSTERED = replace(H100, clusters=(66, 32, 15))
+
+
+def test_resident_clusters_are_those_the_driver_stated() -> None:
+    assert [CLUSTERED.resident_clusters(size) for size in (1, 2, 4, 8)] == [132, 66, 32, 15]
+    assert [CLUSTERED.cluster_sms(size) for size in (1, 2, 4, 8)] == [132, 132, 128, 120]
+
+
+def test_unasked_driver_leaves_the_upper_bound() -> None:
+    unasked = replace(H100, clusters=None)
+
+    assert [unasked.resident_clusters(size) for size in (1, 2, 4, 8)] == [132, 66, 33, 16]
+    assert unasked.cluster_sms(8) == 128
+
+
+def test_older_devices_have_no_clusters() -> None:
+    a100 = find("a100")
+
+    assert not a100.has_clusters
+    assert [a100.cluster_sms(size) for size in (1, 2, 4, 8)] == [108, 0, 0, 0]
+
+
+@pytest.mark.parametrize("size", [0, 3, 16])
+def test_other_cluster_sizes_are_refused(size: int) -> None:
+    with pytest.raises(UsageError, match=f"a cluster of {size} blocks; give 1, 2, 4 or 8"):
+        CLUSTERED.cluster_sms(size)
+
+
+def test_clusters_go_through_json() -> None:
+    assert Device.from_json(json.loads(json.dumps(CLUSTERED.to_json()))) == CLUSTERED
+
+
+def test_json_without_clusters_is_read() -> None:
+    fields = {name: value for name, value in CLUSTERED.to_json().items() if name != "clusters"}
+
+    assert Device.from_json(fields) == replace(CLUSTERED, clusters=None)
+
+
+def test_cards_of_one_model_may_differ_in_clusters() -> None:
+    assert same_model(CLUSTERED, replace(H100, clusters=(66, 31, 16)))
+
+
+def test_predictions_follow_from_the_clusters() -> None:
+    mine = replace(H100, name="Mine", clusters=None)
+    slugs = {prediction_slug(replace(mine, clusters=n)) for n in (None, (66, 32, 15), (66, 31, 15))}
+
+    assert len(slugs) == 3
+    assert prediction_slug(mine) == "mine-dd62c359"
