@@ -151,10 +151,12 @@ class Device:
         return max(self.peak_fp32, self.sms * rate * 2.0 * self.sm_clock)
 
     def to_json(self) -> dict[str, object]:
-        """The fields as JSON values; `compute_capability` and `clusters` become lists."""
+        """The fields as JSON values; tuples become lists. `clusters` is left out where it is None,
+        as earlier versions do not read it."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
+            if name != "clusters" or value is not None
         }
 
     @classmethod
