@@ -36,6 +36,7 @@
 // address of A in floats, and m (TRANS_A = 1) or k (0), and is 1 if TRANS_A = TRANS_B; VB does for
 // B, k (TRANS_B = 1) or n (0), and divides COLUMNS for TRANS_B = 0. The counters are zero at entry
 // and at the end.
+#include "common/dependent_launch.cuh"
 #include "common/epilogue.cuh"
 #include "gemv/operand_tiles.cuh"
 #include "k_sharing/last_block.cuh"
@@ -137,6 +138,7 @@ __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
         writing = writing == (BUFFERS - 1) * STAGE ? 0 : writing + STAGE;
     };
 
+    wait_for_primary();
     float sums[ROWS][COLUMNS] = {};
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage) load();
@@ -165,6 +167,7 @@ __global__ void __launch_bounds__(Params::ACROSS * Params::WAYS)
         reading = reading == (BUFFERS - 1) * STAGE ? 0 : reading + STAGE;
     }
 
+    launch_dependents();
     // The tile of C, with the elements in the order in which C has them.
     __syncthreads();
     float* const own = shared + threadIdx.x / ACROSS * TILE;

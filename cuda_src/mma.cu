@@ -40,6 +40,7 @@
 // mma/swizzled_tile.cuh, VC divides n, ldc, stride_c and C's address (in elements). TRANSPOSED has
 // VC = 1 and STAGED = 0. Dynamic shared memory: the buffers, or (SLICES - 1) BM BN floats and, if
 // STAGED, 16 (WN + 8) floats a warp of a slice, if those are more.
+#include "common/dependent_launch.cuh"
 #include "k_sharing/block_share.cuh"
 #include "k_sharing/last_block.cuh"
 #include "mma/store.cuh"
@@ -105,6 +106,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
             }
         };
 
+        wait_for_primary();
 #pragma unroll
         for (int stage = 0; stage < S::AHEAD; ++stage) {
             if (share.begin + stage < share.end) {
@@ -160,6 +162,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
         }
         if constexpr (S::PROMOTE) promote();
     }
+    launch_dependents();
 
     // Recomputed here to keep positions out of registers during the main loop.
     const SplitShare share(ceil_div(k, S::BK));

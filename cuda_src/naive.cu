@@ -12,6 +12,7 @@
 //
 // Params: COALESCED, TRANS_A, TRANS_B (whether A and B are stored transposed), EPILOGUE.
 // Constraints: blockDim.x = blockDim.y; gridDim.x covers C, gridDim.z is the batch.
+#include "common/dependent_launch.cuh"
 #include "common/epilogue.cuh"
 
 template <class Params>
@@ -28,6 +29,7 @@ __global__ void __launch_bounds__(1024)
                              (Params::COALESCED ? threadIdx.x : threadIdx.y);
     if (row >= m || column >= n) return;
 
+    wait_for_primary();
     // One step along K in each operand, as it is stored.
     const long long a_step = Params::TRANS_A ? lda : 1;
     const long long b_step = Params::TRANS_B ? 1 : ldb;
@@ -36,6 +38,7 @@ __global__ void __launch_bounds__(1024)
     float sum = 0.0f;
     for (int p = 0; p < k; ++p) sum = fmaf(a[p * a_step], b[p * b_step], sum);
 
+    launch_dependents();
     c += blockIdx.z * stride_c + row * ldc + column;
     const float value = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);
     *c = finish<Params::EPILOGUE>(value, bias, column);

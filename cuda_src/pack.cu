@@ -19,6 +19,7 @@
 // Constraints: elements of 4 bytes where TRANSPOSED or LOW; THREADS threads; the workspace, and
 // where copies start in it, at multiples of 16 bytes; SIDE (SIDE + 1) words of dynamic shared
 // memory where anything is transposed.
+#include "common/dependent_launch.cuh"
 #include "common/tf32.cuh"
 #include "common/unaligned.cuh"
 
@@ -176,6 +177,8 @@ __global__ void __launch_bounds__(THREADS, 4)
     using P = Params;
     static_assert(P::COPY_A || P::COPY_B, "something to copy");
     const int block = blockIdx.x;
+    wait_for_primary();
+    launch_dependents();
     if constexpr (P::COPY_A)
         if (!P::COPY_B || block < blocks_a)
             copy<P::BYTES, P::TRANSPOSED_A, P::LOW_A>(a, lda, stride_a, rows_a, columns_a, pitch_a,

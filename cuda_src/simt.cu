@@ -44,6 +44,7 @@
 // the address (in floats) of their operand; CHECK = 0 only if BM, BN, BK divide m, n, k; ASYNC = 0
 // has STAGES = 2. Dynamic shared memory: the buffers, or (SLICES - 1) BM BN floats if those are
 // more, and SLICES BM BN floats for CHUNKS > 1.
+#include "common/dependent_launch.cuh"
 #include "simt/store.cuh"
 
 // Adds the sums of the chunks before; true for the share's last chunk, else they wait on.
@@ -119,6 +120,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
                                             shared_b + buffer + step * S::TileB::STRIDE);
             };
 
+            wait_for_primary();
 #pragma unroll
             for (int stage = 0; stage < (S::ASYNC ? S::STAGES - 1 : 1); ++stage)
                 load(stage * S::STAGE);
@@ -153,6 +155,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
                 }
             }
         }
+        launch_dependents();
         if constexpr (S::CHUNKS > 1) {
             if (!add_chunk<S>(sums, arena, part)) continue;
         }

@@ -10,6 +10,7 @@
 // Params: VECTOR (floats that a thread loads as one), EPILOGUE.
 // Constraints: VECTOR divides n, ldc, stride_c and C's address (in floats); pitch is a multiple of
 // 4.
+#include "common/dependent_launch.cuh"
 #include "common/epilogue.cuh"
 
 template <class Params>
@@ -27,6 +28,7 @@ __global__ void split_k(const float* __restrict__ workspace, long long start, in
     const float* partials = workspace + start + blockIdx.z * splits * plane;
     partials += static_cast<long long>(row) * pitch + column;
     alignas(16) float sums[VECTOR] = {}, values[VECTOR];
+    wait_for_primary();
     if (inside) {
 #pragma unroll 4
         for (int split = threadIdx.y; split < splits; split += blockDim.y) {
@@ -35,6 +37,7 @@ __global__ void split_k(const float* __restrict__ workspace, long long start, in
             for (int i = 0; i < VECTOR; ++i) sums[i] += values[i];
         }
     }
+    launch_dependents();
     copy_vector<VECTOR>(shared + (threadIdx.y * blockDim.x + threadIdx.x) * VECTOR, sums);
     __syncthreads();
     if (threadIdx.y != 0 || !inside) return;

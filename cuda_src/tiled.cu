@@ -22,6 +22,7 @@
 //
 // Constraints: blockDim.x = blockDim.y = W, 4 <= W <= 32; 8 W W bytes of dynamic shared memory;
 // gridDim.x covers C, gridDim.z is the batch.
+#include "common/dependent_launch.cuh"
 #include "common/epilogue.cuh"
 
 template <class Params>
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(Params::TILE_WIDTH == 0 ? 1024
     const int a_place = TRANS_A ? x * width + y : y * width + x;
     const int b_place = TRANS_B ? x * width + y : y * width + x;
 
+    wait_for_primary();
     float sum = 0.0f;
     for (long long first_depth = 0; first_depth < k; first_depth += width) {
         const long long a_depth = first_depth + (TRANS_A ? y : x);
@@ -67,6 +69,7 @@ __global__ void __launch_bounds__(Params::TILE_WIDTH == 0 ? 1024
         __syncthreads();
     }
 
+    launch_dependents();
     if (first_row + y < m && first_column + x < n) {
         c += blockIdx.z * stride_c + (first_row + y) * ldc + first_column + x;
         const float value = beta == 0.0f ? alpha * sum : fmaf(alpha, sum, beta * *c);

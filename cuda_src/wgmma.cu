@@ -39,6 +39,7 @@
 // Constraints: sm_90a; 128 (CONSUMERS + 1) threads; a grid of whole clusters; rows that tensor maps
 // describe start at multiples of 16 bytes; 1024 bytes of shared memory to align the stages and 1024
 // for barriers.
+#include "common/dependent_launch.cuh"
 #include "hopper/multiply.cuh"
 #include "hopper/producer.cuh"
 #include "hopper/store.cuh"
@@ -112,10 +113,14 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
         cluster_sync();
     else
         __syncthreads();
+    wait_for_primary();
     const int warp = warp_uniform(threadIdx.x / 32);
     if (warp < 4) {
         if constexpr (S::Registers::MOVED) registers_lower<S::Registers::PRODUCER>();
-        if (warp == 0 && elected()) produce<S>(args, maps, stages);
+        if (warp == 0 && elected()) {
+            produce<S>(args, maps, stages);
+            launch_dependents();
+        }
         if constexpr (S::SPLITS) {
             if (warp > 0) split<S>(args, stages, threadIdx.x - 32);
         }
