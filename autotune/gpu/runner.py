@@ -12,7 +12,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.gpu.process import RestartingWorker
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 
 if TYPE_CHECKING:
     from autotune.user_kernels import Workload
@@ -127,11 +127,11 @@ class GpuRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
         """Verifies a candidate and times it, without the vendor library."""
         self._await_contexts()
-        answer = self._request("measure", (candidate, best_us, objective), self._limit)
+        answer = self._request("measure", (candidate, best, objective), self._limit)
         return answer if isinstance(answer, Measurement | Failure) else _unexpected(answer)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from autotune.gpu.session import Run, Session, checked
-from autotune.runners.base import Objective
+from autotune.runners.base import BestTimes, Objective
 from autotune.runners.estimates import Estimate
 
 GRAPH_US = 300.0  # makes the gap between two graphs, 1 to 2 us, negligible
@@ -69,27 +68,27 @@ class Timer:
         self._flush_memory = session.allocate(self._flush_bytes)
         self._flush_us = self._rounds([self._flush], 3, lambda: None)[0][-1]
 
-    def time(self, warm: WarmRun, best_us: float | None, objective: Objective = "hot") -> Samples:
-        """Samples of a run: only a few hot ones if it clearly cannot beat `best_us`.
+    def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = "hot") -> Samples:
+        """Samples of a run: only a few hot ones if it clearly can win neither hot nor cold.
 
-        `best_us` is the best time of the objective. A run whose hot time already exceeds the best
-        cold time cannot win cold. If the first time, less launch and L2 misses, already exceeds
-        `CLOSE` times the best, that time is the only sample.
+        A run whose hot time already exceeds the best cold time cannot win cold. If the first time,
+        less launch and L2 misses, is already too long, that time is the only sample.
         """
         run, first = warm.run, warm.first_us
-        best = best_us or math.inf
-        if first - HOST_US - self._flush_us > CLOSE * best:
+        best = best or BestTimes()
+        deciding_us = best.of(objective)
+        if first - HOST_US - self._flush_us > max(CLOSE * deciding_us, best.cold_us):
             return Samples((first,))
-        probed = self._probed(warm)
-        each = statistics.median(probed)
-        if each > SLOWER * best:
-            return Samples(tuple(probed))
-        hot = self._hot(run, _graph_runs(each), CLOSE * best, objective)
+        hot = self._probed(warm)
         each = statistics.median(hot)
-        if each > CLOSE * best:
+        # Only a time that may win has to be exact.
+        if each <= SLOWER * deciding_us:
+            hot = self._hot(run, _graph_runs(each), CLOSE * deciding_us, objective)
+            each = statistics.median(hot)
+        if each > max(CLOSE * deciding_us, best.cold_us):
             return Samples(tuple(hot))
         if objective == "cold":
-            return Samples(tuple(hot), tuple(self._deciding(run, CLOSE * best)))
+            return Samples(tuple(hot), tuple(self._deciding(run, CLOSE * deciding_us)))
         colds = _within(COLD_SAMPLES, COLD_US / (each + self._flush_us))
         return Samples(tuple(hot), tuple(self._cold(run, colds)))
 

@@ -16,8 +16,8 @@ from autotune.families.plan import Resources
 from autotune.files.domains import Count, Date, Seconds, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
-from autotune.runners.base import Evidence, Measurement
-from autotune.runners.estimates import TimeEstimate, tied, winner
+from autotune.runners.base import Evidence, Measurement, Objective
+from autotune.runners.estimates import tied, winner
 
 BEST_FIRST: tuple[Evidence, ...] = get_args(Evidence)
 PREDICTED = ".predicted.json"
@@ -105,15 +105,32 @@ class TuningRecord(ABC):
 
     @property
     def best_cold(self) -> Entry | None:
-        """As `best`, by the time with a flushed L2; None if no entry has one."""
+        """The fastest entry with a flushed L2; `best` where it is tied with that.
+
+        None if no entry has a cold time.
+        """
         return fastest_cold(self.entries)
+
+    def best_by(self, objective: Objective) -> Entry:
+        """`best`, or `best_cold` if cold is asked for and there is one."""
+        return (self.best_cold if objective == "cold" else None) or self.best
 
     @property
     def vendor_wins(self) -> bool:
         """Whether the vendor's library was measured to be faster than `best`, and not tied."""
-        ours, theirs = self.best.measurement, self.baseline
-        if self.evidence != "measured" or theirs is None:
+        return self.vendor_wins_by("hot")
+
+    def vendor_wins_by(self, objective: Objective) -> bool:
+        """Whether the vendor's library was measured to be faster than `best_by`, and not tied.
+
+        Where either has no cold time, the hot times decide.
+        """
+        if self.evidence != "measured" or self.baseline is None:
             return False
+        ours = self.best_by(objective).measurement.estimate(objective)
+        theirs = self.baseline.estimate(objective)
+        if ours is None or theirs is None:
+            return self.vendor_wins
         return theirs.time_us < ours.time_us and not tied(theirs, ours)
 
 
@@ -183,16 +200,20 @@ def evidence_named(name: str) -> Evidence:
 
 
 def fastest_cold(entries: Sequence[Entry]) -> Entry | None:
-    """The fastest entry with a flushed L2, or the leanest of those tied with it.
+    """The fastest entry with a flushed L2: of those tied, the hot winner, else the leanest.
 
     None if no entry has a cold time.
     """
     cold = {
-        entry.config: TimeEstimate(
-            entry.measurement.cold_us, entry.measurement.cold_spread_us or 0.0
-        )
+        entry.config: estimate
         for entry in entries
-        if entry.measurement.cold_us is not None
+        if (estimate := entry.measurement.estimate("cold")) is not None
     }
+    if not cold:
+        return None
+    hot = winner(entries)
+    fastest = min(cold.values(), key=lambda estimate: estimate.time_us)
+    if hot.config in cold and tied(cold[hot.config], fastest):
+        return hot
     timed = [entry for entry in entries if entry.config in cold]
-    return winner(timed, lambda entry: cold[entry.config]) if timed else None
+    return winner(timed, lambda entry: cold[entry.config])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -11,6 +12,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files.domains import Count, Error, Microseconds, Spread
+from autotune.runners.estimates import TimeEstimate
 
 Evidence = Literal["measured", "replayed", "predicted"]
 Objective = Literal["hot", "cold"]
@@ -46,6 +48,26 @@ class Measurement:
     tolerance: Error | None = None
     relative_error: Error | None = None
     cold_spread_us: Spread | None = None
+
+    def estimate(self, objective: Objective) -> TimeEstimate | None:
+        """The hot or cold time with its spread; None if there is no cold time."""
+        if objective == "hot":
+            return TimeEstimate(self.time_us, self.spread_us)
+        if self.cold_us is None:
+            return None
+        return TimeEstimate(self.cold_us, self.cold_spread_us or 0.0)
+
+
+@dataclass(frozen=True)
+class BestTimes:
+    """The best hot and cold medians so far, in microseconds; infinite if there is none."""
+
+    hot_us: float = math.inf
+    cold_us: float = math.inf
+
+    def of(self, objective: Objective) -> float:
+        """The best time of that temperature."""
+        return self.hot_us if objective == "hot" else self.cold_us
 
 
 @dataclass(frozen=True)
@@ -87,10 +109,10 @@ class Runner(Protocol):
     - If `evidence` is "measured" and `baseline` has returned a measurement, `rematch` compares
       accuracies on operands that all candidates share: a candidate whose relative error exceeds
       `verification.oracle.relative_bound` is a `Failure` at the stage "accuracy".
-    - `measure` may stop early once a candidate is clearly slower than `best_us`, the best time of
-      the objective; its measurement then has few samples but is still a measurement. With the
-      objective "cold" it has a `cold_us`, unless its hot time alone is clearly slower than
-      `best_us` or `evidence` is not "measured".
+    - `measure` may stop early once a candidate is clearly slower than the `best` time of the
+      objective; its measurement then has few samples but is still a measurement. If `evidence` is
+      "measured", it has a `cold_us` unless its hot time already exceeds the best cold time: such a
+      candidate cannot win cold.
     - `rematch` times all candidates interleaved, so that their times can be compared.
     - `examine` verifies a candidate that is about to be recorded as the fastest more thoroughly
       than `measure`: hundreds of launches, gaps between rows, special values. It returns the
@@ -117,7 +139,7 @@ class Runner(Protocol):
         ...
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure: ...
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]: ...

@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 
 
 class PredictedRunner:
@@ -43,10 +43,10 @@ class PredictedRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
         """The predicted hot time, from the compiled resources, whatever the objective."""
-        del best_us, objective
+        del best, objective
         time_us = cost.predict(candidate.config, self._problem, self._device, candidate.resources)
         return Measurement(time_us, samples=0)
 

@@ -11,7 +11,7 @@ from random import Random
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 from autotune.runners.recording import Recording
 
 # Rounds of a rematch on a GPU, unless the leaders take more than 80 ms together.
@@ -53,10 +53,10 @@ class ReplayRunner:
         return None if row is None else row.resources
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """The recorded outcome, whatever `best_us` and the objective; a cold time has no noise."""
-        del best_us, objective
+        """The recorded outcome, whatever is asked for; a cold time has no noise."""
+        del best, objective
         return self._outcome(candidate, 1)
 
     def rematch(self, candidates: Sequence[Candidate]) -> list[Measurement | Failure]:

@@ -12,7 +12,7 @@ from autotune import compiler
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Measurement, Runner
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Runner
 from autotune.tuning.evaluate import Compile, prepare
 
 READY_S = 30.0
@@ -82,7 +82,7 @@ class RunnerContract:
     def test_clearly_slower_candidate_still_has_a_time(
         self, runner: Runner, candidates: list[Candidate]
     ) -> None:
-        assert measured(runner, candidates[0], 1e-3).time_us > 0
+        assert measured(runner, candidates[0], BestTimes(1e-3, 1e-3)).time_us > 0
 
     def test_objective_cold_has_a_hot_time(
         self, runner: Runner, candidates: list[Candidate]
@@ -160,8 +160,8 @@ class RunnerContract:
         runner.close()
 
 
-def measured(runner: Runner, candidate: Candidate, best_us: float | None = None) -> Measurement:
+def measured(runner: Runner, candidate: Candidate, best: BestTimes | None = None) -> Measurement:
     """The measurement of a candidate that has to have one."""
-    outcome = runner.measure(candidate, best_us)
+    outcome = runner.measure(candidate, best)
     assert isinstance(outcome, Measurement), f"{candidate.config}: {outcome}"
     return outcome

@@ -49,9 +49,10 @@ class Trial:
 
     def time(self, objective: Objective) -> float:
         """Median hot or cold time in microseconds; infinite if there is none."""
-        if objective == "hot" or isinstance(self.outcome, Failure):
-            return self.time_us
-        return math.inf if self.outcome.cold_us is None else self.outcome.cold_us
+        if isinstance(self.outcome, Failure):
+            return math.inf
+        estimate = self.outcome.estimate(objective)
+        return math.inf if estimate is None else estimate.time_us
 
     @property
     def entry(self) -> Entry | None:

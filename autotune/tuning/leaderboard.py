@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from autotune.families.config import Config
-from autotune.runners.base import Failure, Objective
+from autotune.records.record import fastest_cold
+from autotune.runners.base import BestTimes, Failure, Objective
+from autotune.runners.estimates import winner
 from autotune.tuning.evaluate import Trial
 
 LEADERS = 10
@@ -38,6 +40,7 @@ class Leaderboard:
         self.trials: list[Trial] = []
         self.failures = 0
         self.best: Trial | None = None
+        self._best_us = _no_times()
         self._timed: set[Config] = set()
         self._rematched: list[Trial] | None = None
 
@@ -50,6 +53,8 @@ class Leaderboard:
             self.failures += 1
             return
         self._timed.add(trial.config)
+        for objective, time_us in self._best_us.items():
+            self._best_us[objective] = min(time_us, trial.time(objective))
         if self._time(trial) < (math.inf if self.best is None else self._time(self.best)):
             self.best = trial
 
@@ -77,6 +82,18 @@ class Leaderboard:
         self._rematched = [*rest, trial]
 
     @property
+    def best_times(self) -> BestTimes:
+        """The best hot and the best cold time of any trial."""
+        return BestTimes(self._best_us["hot"], self._best_us["cold"])
+
+    @property
+    def winners(self) -> list[Config]:
+        """The configurations that the record of the leaders names as its best, hot and cold."""
+        entries = [entry for trial in self.leaders if (entry := trial.entry)]
+        best = (winner(entries), fastest_cold(entries)) if entries else ()
+        return [*dict.fromkeys(entry.config for entry in best if entry is not None)]
+
+    @property
     def leaders(self) -> list[Trial]:
         """At most ten of the fastest: the best of each family that is near, and the best two by
         the other objective, are among them.
@@ -100,6 +117,7 @@ class Leaderboard:
 
     def _replace(self, trials: Iterable[Trial]) -> None:
         self.trials, self.failures, self.best = [], 0, None
+        self._best_us = _no_times()
         self._timed.clear()
         for trial in trials:
             self.add(trial)
@@ -138,3 +156,7 @@ class Leaderboard:
 
     def _time(self, trial: Trial) -> float:
         return trial.time(self._objective)
+
+
+def _no_times() -> dict[Objective, float]:
+    return {"hot": math.inf, "cold": math.inf}

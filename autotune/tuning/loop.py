@@ -185,12 +185,14 @@ class _Run(Generic[R]):
                 return
 
     def _examine(self, candidates: Mapping[Config, Candidate]) -> None:
-        """Examines the winner; if it fails, the next leader is the winner, and so on."""
-        while leaders := self.leaderboard.leaders:
-            candidate = candidates[leaders[0].config]
+        """Examines the hot and the cold winner; where one fails, the next best is examined."""
+        passed: set[Config] = set()
+        while pending := [config for config in self.leaderboard.winners if config not in passed]:
+            candidate = candidates[pending[0]]
             failure = self._runner.examine(candidate)
             if failure is None:
-                return
+                passed.add(candidate.config)
+                continue
             trial = self._trial(candidate, failure)
             self._write(trial)
             self.leaderboard.disqualify(trial)
@@ -265,10 +267,9 @@ class _Run(Generic[R]):
 
     def _measured(self, runner: Runner, candidate: Candidate) -> Trial:
         """The trial of a candidate, sent to the journal."""
-        best, minimised = self.leaderboard.best, self._options.objective
-        best_us = None if best is None else best.time(minimised)
+        best = self.leaderboard.best_times
         self.journal.settle()  # a kill costs no more than the trial at hand
-        outcome = runner.measure(candidate, best_us, minimised)
+        outcome = runner.measure(candidate, best, self._options.objective)
         trial = self._trial(candidate, outcome)
         self._write(trial)
         return trial

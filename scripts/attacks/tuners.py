@@ -17,7 +17,7 @@ from autotune.maintenance.inventory import inspect
 from autotune.problem import Problem
 from autotune.records import Store, TuningRecord
 from autotune.runners import recording
-from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
 from autotune.runners.recording import Recording
 from autotune.runners.replay import ReplayRunner
 from autotune.tuning.evaluate import Trial
@@ -63,10 +63,10 @@ class SlowRunner(ReplayRunner):
         self._measuring = measuring
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
         self._measuring(candidate.config)
-        return super().measure(candidate, best_us, objective)
+        return super().measure(candidate, best, objective)
 
 
 class Telling(Silent):

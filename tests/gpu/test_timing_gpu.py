@@ -24,7 +24,7 @@ from autotune.gpu.timing import Timer, WarmRun
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import Verifier
 from autotune.problem import EPILOGUES, LAYOUTS, Problem
-from autotune.runners.base import Candidate, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
 
 COPY = 2**29
 TILED = Config.parse("tiled:tile_width=16,specialized=0")
@@ -43,10 +43,10 @@ def candidate_of(config: Config, problem: Problem, session: Session, programs: P
 def measured(
     bench: GemmBench,
     candidate: Candidate,
-    best_us: float | None = None,
+    best: BestTimes | None = None,
     objective: Objective = "hot",
 ) -> Measurement:
-    outcome = bench.measure(candidate, best_us, objective)
+    outcome = bench.measure(candidate, best, objective)
     assert isinstance(outcome, Measurement), outcome
     return outcome
 
@@ -105,7 +105,7 @@ def test_clearly_slower_candidate_stops_early(
 
     def attempt() -> None:
         time_us = measured(bench, candidate).time_us
-        early = measured(bench, candidate, time_us / 2)
+        early = measured(bench, candidate, BestTimes(time_us / 2, time_us / 2))
         assert (early.samples <= 3, early.cold_us) == (True, None)
         # A single run includes the launch and a cold L2.
         assert time_us * 0.95 < early.time_us < time_us * 1.1 + 100
@@ -130,8 +130,16 @@ def test_candidate_hot_slower_than_best_cold_is_not_timed_cold(
     bench: GemmBench, session: Session, programs: Path
 ) -> None:
     candidate = candidate_of(TILED, KILO, session, programs)
-    best_us = measured(bench, candidate).time_us / 2
-    assert measured(bench, candidate, best_us, "cold").cold_us is None
+    best = BestTimes(cold_us=measured(bench, candidate).time_us / 2)
+    assert measured(bench, candidate, best, "cold").cold_us is None
+
+
+def test_candidate_that_could_win_cold_is_timed_cold(
+    bench: GemmBench, session: Session, programs: Path
+) -> None:
+    candidate = candidate_of(TILED, KILO, session, programs)
+    time_us = measured(bench, candidate).time_us
+    assert measured(bench, candidate, BestTimes(time_us / 2, 2 * time_us)).cold_us is not None
 
 
 def test_rematch_tells_naive_from_tiled(bench: GemmBench, session: Session, programs: Path) -> None:

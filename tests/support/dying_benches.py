@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
 from support.worker_benches import Fake, opened
 
 
@@ -20,7 +20,7 @@ class Brief(Fake):
     """A bench that takes two milliseconds a candidate and derives its time from its threads."""
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement:
         time.sleep(0.002)
         return Measurement(2000.0 - candidate.resources.threads, samples=20)
@@ -35,7 +35,7 @@ class Faulty(Brief):
     """A bench whose candidates of some widths fail as badly as kernels can."""
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement:
         match candidate.config.integer("tile_width"):
             case 5:

@@ -16,7 +16,7 @@ from autotune.gpu.benches.user_kernel import KernelBench
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, WarmRun
 from autotune.gpu.worker import PendingBench
-from autotune.runners.base import Candidate, Objective
+from autotune.runners.base import BestTimes, Candidate, Objective
 from autotune.user_kernels import Workload
 from support.sample_records import H100
 
@@ -130,9 +130,9 @@ class FakeTimer:
     def __init__(self, session: FakeSession) -> None:
         self._log = session.log
 
-    def time(self, warm: WarmRun, best_us: float | None, objective: Objective = "hot") -> Samples:
+    def time(self, warm: WarmRun, best: BestTimes | None, objective: Objective = "hot") -> Samples:
         del objective
-        self._log.append(f"time {best_us}")
+        self._log.append(f"time {best and best.hot_us}")
         return Samples((warm.first_us,))
 
     def interleave(self, warm_runs: list[WarmRun]) -> list[Samples]:

@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 from autotune.runners.recording import Origin
 from support.sample_records import H100
 
@@ -39,7 +39,7 @@ class FakeRunner:
 
     Attributes:
         measured: configurations in the order of `measure`.
-        bests: the `best_us` of each of them.
+        bests: the best times told with each of them.
         objectives: the objective of each of them.
         rematched: configurations in the order of `rematch`.
         examined: configurations in the order of `examine`.
@@ -70,7 +70,7 @@ class FakeRunner:
         self._evidence: Evidence = evidence
         self._device = device
         self.measured: list[Config] = []
-        self.bests: list[float | None] = []
+        self.bests: list[BestTimes | None] = []
         self.objectives: list[Objective] = []
         self.rematched: list[Config] = []
         self.examined: list[Config] = []
@@ -90,10 +90,10 @@ class FakeRunner:
         return None if self._recorded is None else registry.find(config.family).estimate(config)
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
         self.measured.append(candidate.config)
-        self.bests.append(best_us)
+        self.bests.append(best)
         self.objectives.append(objective)
         return self._outcome(candidate.config)
 

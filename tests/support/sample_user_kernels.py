@@ -11,7 +11,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.problem.integers import ceil_div
-from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Evidence, Failure, Measurement, Objective
 from autotune.user_kernels import KernelTunable, UserKernel, Workload, define_kernel, workload
 from support.sample_records import H100
 
@@ -95,9 +95,9 @@ class KernelRunner:
         return None
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        del best_us, objective
+        del best, objective
         self.measured.append(candidate.config)
         return self._outcome(candidate.config)
 

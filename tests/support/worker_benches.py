@@ -16,7 +16,7 @@ from autotune.device import find
 from autotune.errors import MissingError, RunnerError
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Measurement, Objective
 
 CRAMPED = 2**40
 """Bytes of workspace with which the GPU has no room for two processes."""
@@ -50,7 +50,7 @@ class Fake:
         return workspace < CRAMPED
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> object:
         self._requests += 1
         match str(candidate.config.values["act"]):
@@ -116,7 +116,7 @@ class Tireless(Fake):
     """
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement:
         if "act" in candidate.config.values:
             raise RuntimeError("an illegal memory access was encountered")

@@ -9,7 +9,7 @@ from autotune.device import Device
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Run, Session
 from autotune.gpu.timing import Samples, Timer, WarmRun
-from autotune.runners.base import Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Failure, Measurement, Objective
 from autotune.runners.estimates import Estimate
 
 T = TypeVar("T")
@@ -43,10 +43,10 @@ class BaseBench:
         return self._session.driver
 
     def _timed(
-        self, ready: Ready, best_us: float | None, objective: Objective = "hot"
+        self, ready: Ready, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement:
-        """A measurement, with few samples if it is clearly slower than `best_us`."""
-        return _measurement(self._timer.time(_warm(ready), best_us, objective), ready[1])
+        """A measurement, with few samples if it is clearly slower than the best."""
+        return _measurement(self._timer.time(_warm(ready), best, objective), ready[1])
 
     def _interleaved(self, entries: Sequence[Ready | Failure]) -> list[Measurement | Failure]:
         """Measurements of the verified runs, timed interleaved; failures as they are."""

@@ -20,7 +20,7 @@ from autotune.gpu.vendor_baseline import open_baseline
 from autotune.gpu.verify import LIBRARY, THOROUGH, Verifier
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
-from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
 from autotune.verification.accuracy import inaccuracy
 
 BASELINE = "vendor"
@@ -97,18 +97,18 @@ class GemmBench(BaseBench):
         return ready if isinstance(ready, Failure) else ready[1]
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
         """Verifies, times, and looks at C once more.
 
-        Takes few samples if clearly slower than `best_us`, by the objective.
+        Takes few samples if clearly slower than the best by the objective.
         """
         ready = self._prepared(candidate, None)
         if isinstance(ready, Failure):
             return ready
 
         def timed() -> Measurement | Failure:
-            measurement = self._timed(ready, best_us, objective)
+            measurement = self._timed(ready, best, objective)
             return self._verifier.recheck() or measurement
 
         return self._guarded(timed)

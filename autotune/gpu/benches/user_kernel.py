@@ -10,7 +10,7 @@ from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Run, Session
 from autotune.gpu.worker import PendingBench
-from autotune.runners.base import Candidate, Failure, Measurement, Objective
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective
 from autotune.user_kernels.comparison import Comparison
 from autotune.user_kernels.workload import Workload
 
@@ -43,13 +43,13 @@ class KernelBench(BaseBench):
         self._arrays = GuardedArrays(session, work)
 
     def measure(
-        self, candidate: Candidate, best_us: float | None, objective: Objective = "hot"
+        self, candidate: Candidate, best: BestTimes | None, objective: Objective = "hot"
     ) -> Measurement | Failure:
-        """Verifies, then times; few samples if clearly slower than `best_us`, by the objective."""
+        """Verifies, then times; few samples if clearly slower than the best by the objective."""
         ready = self._prepared(candidate)
         if isinstance(ready, Failure):
             return ready
-        return self._guarded(lambda: self._timed(ready, best_us, objective))
+        return self._guarded(lambda: self._timed(ready, best, objective))
 
     def rematch(self, candidates: Sequence[Candidate], with_baseline: bool) -> Rematch:
         """Verifies all candidates, then times them interleaved."""

@@ -16,7 +16,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.gpu.benches import base
 from autotune.gpu.benches.user_kernel import KernelBench
-from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.base import BestTimes, Candidate, Failure, Measurement
 from autotune.user_kernels import Workload
 
 
@@ -97,7 +97,7 @@ def test_right_kernel_is_measured_with_its_error(bench: KernelBench) -> None:
 
 def test_kernel_runs_twice_before_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, session = opened(monkeypatch)
-    bench.measure(candidate("right"), 5.0)
+    bench.measure(candidate("right"), BestTimes(hot_us=5.0))
     assert session.log == ["run right", "run right", "time 5.0"]
 
 

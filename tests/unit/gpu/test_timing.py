@@ -12,7 +12,7 @@ import pytest
 
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, Timer, WarmRun
-from autotune.runners.base import Objective
+from autotune.runners.base import BestTimes, Objective
 
 FLUSH_US = 40.0
 LAUNCH_US = 2.0
@@ -89,11 +89,15 @@ class Kernel:
 def timed(
     time_us: float, best_us: float | None, objective: Objective = "hot", noise: float = 0.0
 ) -> tuple[Samples, int, float]:
-    """The samples, the number of runs, and milliseconds of device time."""
+    """The samples, the number of runs, and milliseconds of device time.
+
+    `best_us` is the best time, hot and cold alike.
+    """
     clock = Clock()
+    best = None if best_us is None else BestTimes(best_us, best_us)
     timer = Counting(clock)  # type: ignore[arg-type]
     kernel, start = Kernel(clock, time_us, noise), clock.now
-    samples = timer.time(kernel.warm(), best_us, objective)
+    samples = timer.time(kernel.warm(), best, objective)
     return samples, kernel.runs, (clock.now - start) / 1e3
 
 
@@ -162,8 +166,27 @@ class CacheBound(Kernel):
 def test_run_slower_only_cold_takes_few_cold_samples() -> None:
     clock = Clock()
     timer = Counting(clock)  # type: ignore[arg-type]
-    samples = timer.time(CacheBound(clock, 50.0).warm(), 60.0, "cold")
+    samples = timer.time(CacheBound(clock, 50.0).warm(), BestTimes(60.0, 60.0), "cold")
     assert samples.cold == (100.0,) * 3
+
+
+@pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0])
+def test_run_that_could_win_cold_is_timed_cold(time_us: float) -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    kernel, start = CacheBound(clock, time_us), clock.now
+    samples = timer.time(kernel.warm(), BestTimes(time_us / 2, 1.1 * time_us))
+    milliseconds = (clock.now - start) / 1e3
+    assert samples.cold == pytest.approx([2 * time_us] * 5)
+    assert (len(samples.hot), milliseconds < 5) == (3, True)
+
+
+@pytest.mark.parametrize("time_us", [1.5, 50.0, 2_600.0])
+def test_run_hot_slower_than_both_bests_is_not_timed_cold(time_us: float) -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    best = BestTimes(time_us / 2, time_us / 1.01)
+    assert timer.time(CacheBound(clock, time_us).warm(), best).cold == ()
 
 
 @pytest.mark.parametrize("time_us", [5.0, 50.0, 250.0, 2_600.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import subprocess
@@ -35,7 +36,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
 from autotune.records import Record, Store, TuningRecord
-from autotune.runners.base import Failure, Measurement, Stage
+from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool, loop
 from autotune.tuning.evaluate import Compile, Trial
@@ -144,7 +145,7 @@ def test_runner_is_told_the_best_time_so_far(store: Store) -> None:
     runner = FakeRunner()
     tune_with(runner, store, Options(trials=30))
     times = [by_width(config).time_us for config in runner.measured]
-    assert runner.bests == [None, *(min(times[:count]) for count in range(1, 30))]
+    assert runner.bests == [BestTimes(), *(BestTimes(min(times[:count])) for count in range(1, 30))]
 
 
 def test_only_the_rematch_of_the_leaders_counts(store: Store) -> None:
@@ -528,6 +529,47 @@ def test_best_cold_configuration_is_recorded_too(store: Store) -> None:
     assert record.best.config == tiled(23, specialized=0)
     assert record.best_cold is not None
     assert record.best_cold.config.integer("tile_width") == 4
+
+
+def test_runner_is_told_the_best_cold_time_too(store: Store) -> None:
+    runner = FakeRunner(fastest_cold_at_width_4)
+    tune_with(runner, store, Options(trials=30))
+    times = [fastest_cold_at_width_4(config).cold_us or 0.0 for config in runner.measured]
+    told = [best.cold_us for best in runner.bests if best is not None]
+    assert told == [math.inf, *(min(times[:count]) for count in range(1, 30))]
+
+
+@pytest.mark.parametrize("objective", ["hot", "cold"])
+def test_hot_and_cold_winner_are_examined(store: Store, objective: Objective) -> None:
+    runner = FakeRunner(fastest_cold_at_width_4)
+    record = tune_with(runner, store, Options(objective=objective))
+    assert record.best_cold is not None
+    assert runner.examined == [record.best.config, record.best_cold.config]
+
+
+def test_winner_of_both_times_is_examined_once(store: Store) -> None:
+    runner = FakeRunner(lambda config: replace(by_width(config), cold_us=by_width(config).time_us))
+    record = tune_with(runner, store)
+    assert record.best_cold == record.best
+    assert runner.examined == [record.best.config]
+
+
+def test_examined_winner_is_the_leanest_of_the_tied(store: Store) -> None:
+    runner = FakeRunner(lambda _: Measurement(100.0, 1.0))
+    record = tune_with(runner, store)
+    assert runner.examined == [record.best.config]
+
+
+def test_cold_winner_that_fails_its_examination_is_not_recorded(store: Store) -> None:
+    def examination(config: Config) -> Measurement | Failure:
+        width = config.integer("tile_width")
+        return Failure("verify", "a race") if width == 4 else by_width(config)
+
+    runner = FakeRunner(fastest_cold_at_width_4, examination=examination)
+    record = tune_with(runner, store)
+    assert record.best_cold is not None
+    assert runner.examined[-1] == record.best_cold.config
+    assert 4 not in {entry.config.integer("tile_width") for entry in record.entries}
 
 
 def test_objective_cold_minimises_cold_time(store: Store) -> None:
