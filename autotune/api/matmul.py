@@ -27,6 +27,7 @@ def matmul(
     accuracy: str = "exact",
     vendor: bool = True,
     verify: bool = False,
+    dependent: bool = False,
 ) -> Array:
     """`out = act(alpha a b + beta out + bias)`, summed in fp32, on the caller's current stream of
     the operands' GPU.
@@ -60,8 +61,12 @@ def matmul(
         verify: first checks a kernel that this process has not checked yet: it has to compute a
             product of small integers bit for bit. That takes memory for a second set of operands,
             and seconds for large ones. cuBLAS is not checked.
+        dependent: whether the kernel may start before its predecessor on the stream has ended
+            (programmatic dependent launch): it then sets itself up and waits on the GPU, which
+            hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
 
     Raises:
+        UsageError: for `dependent` on a device below compute capability 9.0.
         ArrayError: for operands that do not fit each other or that no kernel takes.
         ProblemError: for an unknown activation, compute or accuracy, or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
@@ -73,7 +78,7 @@ def matmul(
         compute = compute_of(compute or "f32", accuracy)
     if tune:
         multiply.tune(a, b, _tuner, bias, activation, compute, out)
-    return multiply(a, b, out, alpha, beta, bias, activation, compute, vendor, verify)
+    return multiply(a, b, out, alpha, beta, bias, activation, compute, vendor, verify, dependent)
 
 
 def _tuner(problem: Problem, device: Device) -> object:

@@ -23,13 +23,18 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 # CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and their number.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
 
+# CUlaunchAttribute of cuda.h, which has 64 bytes for a value:
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 1. Configurations hold its address.
+_DEPENDENT = ctypes.create_string_buffer(struct.pack("@i4xi60x", 6, 1))
+
 
 def configuration(
-    grid: Sequence[int], block: Sequence[int], shared: int, stream: int
+    grid: Sequence[int], block: Sequence[int], shared: int, stream: int, dependent: bool = False
 ) -> ctypes.Array[ctypes.c_char]:
     """The launch configuration that `Driver.launch` takes. Nothing changes it later, so threads may
-    share it."""
-    packed = _CONFIGURATION.pack(*grid, *block, shared, stream, 0, 0)
+    share it. A `dependent` kernel may start before its predecessor on the stream has ended."""
+    attributes = (ctypes.addressof(_DEPENDENT), 1) if dependent else (0, 0)
+    packed = _CONFIGURATION.pack(*grid, *block, shared, stream, *attributes)
     return ctypes.create_string_buffer(packed, len(packed))
 
 

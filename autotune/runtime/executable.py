@@ -9,7 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 from autotune.compiler import Program
+from autotune.device import Device
 from autotune.driver.arguments import PackedArguments, Values, pack_arguments, resolve_arguments
+from autotune.errors import UsageError
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 
@@ -52,6 +54,11 @@ _SUPPLIED = (
     *("alpha", "beta"),
 )
 _STREAM_PER_THREAD = 2
+_Configurations = dict[int, ctypes.Array[ctypes.c_char]]
+"""Launch configurations by stream."""
+
+DEPENDENT_LAUNCH = 9, 0
+"""The first compute capability with programmatic dependent launch."""
 
 
 class Gpu:
@@ -132,6 +139,7 @@ class Executable:
         strides: tuple[int, int, int],
         alpha: float,
         beta: float,
+        dependent: bool = False,
     ) -> BoundGemm:
         """The plan bound to operands. Enqueueing it does not wait, and allocates at most at the
         first use of a stream; several threads may do so.
@@ -142,21 +150,25 @@ class Executable:
             strides: distances from one A, B and C of a batch to the next, in elements.
             alpha: factor of A B.
             beta: factor of C, which is not read if this is 0.
+            dependent: whether the kernels start by programmatic dependent launch.
 
         Raises:
+            UsageError: for `dependent` on a device below compute capability 9.0.
             RunnerError: for operands that the plan's tensor maps cannot describe; and, when the
                 result is enqueued, if the driver refuses a launch.
         """
         driver, ordinal = self._gpu.driver, self._gpu.ordinal
         if driver.context_on(ordinal) is None:  # tensor maps need a current context
             with driver.entered(ordinal):
-                return self.bind(addresses, leading, strides, alpha, beta)
+                return self.bind(addresses, leading, strides, alpha, beta, dependent)
+        if dependent:
+            _check_dependent(self._gpu.device)
         supplied = (*addresses, *leading, *strides, alpha, beta)
         # Launches may name scratch memory even where the plan needs none.
         values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
         if self.plan.workspace or self.plan.counters:
-            return BoundGemm(ordinal, self._in_scratch(values), None)
-        bound = [launch.bind(values) for launch in self._launches]
+            return BoundGemm(ordinal, self._in_scratch(values, dependent), None)
+        bound = [launch.bind(values, dependent) for launch in self._launches]
         starts = [start for start, _ in bound]
         if len(bound) > 1:
             return BoundGemm(ordinal, self._in_context(partial(_start_all, starts)), None)
@@ -178,7 +190,7 @@ class Executable:
 
         return enqueue
 
-    def _in_scratch(self, values: Values) -> Enqueue:
+    def _in_scratch(self, values: Values, dependent: bool) -> Enqueue:
         """All launches, bound once for each piece of scratch memory that a stream gets.
 
         The lock keeps the launches of two gemms that share scratch memory from mixing.
@@ -194,7 +206,7 @@ class Executable:
                 if starts is None:
                     workspace, counters = scratch
                     complete = {**values, "workspace": workspace, "counters": counters}
-                    starts = [launch.bind(complete)[0] for launch in self._launches]
+                    starts = [launch.bind(complete, dependent)[0] for launch in self._launches]
                     bound[scratch] = starts
                 _start_all(starts, stream)
 
@@ -207,14 +219,15 @@ class _LoadedLaunch:
     def __init__(self, driver: Driver, handle: int, launch: Launch) -> None:
         self._driver, self._handle, self._launch = driver, handle, launch
         self._types = [argument.type for argument in launch.arguments]
-        self._configurations: dict[int, ctypes.Array[ctypes.c_char]] = {}
+        self._configurations: tuple[_Configurations, _Configurations] = ({}, {})
 
-    def bind(self, values: Values) -> tuple[Enqueue, SingleLaunch]:
+    def bind(self, values: Values, dependent: bool) -> tuple[Enqueue, SingleLaunch]:
         """The function that enqueues the launch with these values, and the launch itself."""
         arguments = resolve_arguments(self._launch.arguments, values, self._encode)
         packed = pack_arguments(self._types, arguments)
         handle, address, driver = self._handle, packed.address, self._driver
-        launch, configurations, configure = driver.launch, self._configurations, self._configure
+        configurations = self._configurations[dependent]
+        launch, configure = driver.launch, partial(self._configure, dependent)
 
         # The default argument keeps the memory behind `address` alive.
         def start(stream: int, _: PackedArguments = packed) -> None:
@@ -223,15 +236,24 @@ class _LoadedLaunch:
                 raise driver.failed("cuLaunchKernelEx", status)
 
         shape = self._launch.grid, self._launch.block, self._launch.shared
-        return start, SingleLaunch(configuration(*shape, 0), handle, address, packed)
+        return start, SingleLaunch(configuration(*shape, 0, dependent), handle, address, packed)
 
-    def _configure(self, stream: int) -> ctypes.Array[ctypes.c_char]:
+    def _configure(self, dependent: bool, stream: int) -> ctypes.Array[ctypes.c_char]:
         launch = self._launch
-        configured = configuration(launch.grid, launch.block, launch.shared, stream)
-        return self._configurations.setdefault(stream, configured)
+        configured = configuration(launch.grid, launch.block, launch.shared, stream, dependent)
+        return self._configurations[dependent].setdefault(stream, configured)
 
     def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
         return self._driver.encode(tensor_map, values)
+
+
+def _check_dependent(device: Device) -> None:
+    if device.compute_capability < DEPENDENT_LAUNCH:
+        major, minor = device.compute_capability
+        raise UsageError(
+            f"programmatic dependent launch needs compute capability 9.0; {device.name} has "
+            f"{major}.{minor}: call without `dependent`"
+        )
 
 
 def _start_all(starts: Sequence[Enqueue], stream: int) -> None:

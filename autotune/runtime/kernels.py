@@ -12,8 +12,9 @@ from autotune.lookup.answer import How
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import MatrixMemory
+from autotune.runtime.checked_operands import Addresses
 from autotune.runtime.executable import Enqueue, Executable
-from autotune.runtime.matmul import KEPT_CALLS, Addresses, Matmul, Operands
+from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
 from autotune.runtime.state import Runtime
 
 OptionalSteps = tuple[int | None, int | None, int | None]
@@ -49,17 +50,20 @@ class Kernel(Matmul):
         alpha: float = 1.0,
         beta: float = 0.0,
         bias: Any = None,
+        dependent: bool = False,
     ) -> Callable[[], None]:
         """The kernel bound to these arrays: a function without arguments, which enqueues the gemm
         on the caller's current stream and checks nothing.
 
         It keeps the arrays alive. Their contents may change; address, shape and strides must not.
+        `dependent` is that of `autotune.matmul`.
 
         Raises:
             ArrayError: as a call with these arrays.
+            UsageError: for `dependent` on a device below compute capability 9.0.
         """
         kept = a, b, out, bias
-        gemm = self._find(kept, (alpha, beta, None, None, False, bias is None))
+        gemm = self._find(kept, (alpha, beta, None, None, dependent, False, bias is None))
         assert gemm is not None  # as the vendor's library is never used
         enqueue, ordinal = gemm.enqueue, gemm.ordinal
         stream = self.runtime.framework(a, "A").stream
@@ -85,26 +89,29 @@ class Kernel(Matmul):
         alpha: float = 1.0,
         beta: float = 0.0,
         bias: int = 0,
+        dependent: bool = False,
     ) -> None:
         """Enqueues the gemm of matrices at addresses on a stream. Only alignment and strides are
         checked; the addresses are trusted.
 
         Leading dimensions, and strides from one matrix of a batch to the next, are in elements; by
         default there are no gaps. A stride of 0 for A or B is one matrix for the whole batch.
-        `bias` is the address of n elements if the problem has one, else 0.
+        `bias` is the address of n elements if the problem has one, else 0. `dependent` is that of
+        `autotune.matmul`.
 
         Raises:
+            UsageError: for `dependent` on a device below compute capability 9.0.
             ArrayError: for a leading dimension shorter than a row, a misaligned address, a missing
                 bias, or one that the problem does not have.
             RunnerError: if the driver refuses the launch.
         """
-        key = a, b, c, bias, alpha, beta, lda, ldb, ldc, stride_a, stride_b, stride_c
+        key = a, b, c, bias, alpha, beta, dependent, lda, ldb, ldc, stride_a, stride_b, stride_c
         enqueue = self._launches.get(key)
         if enqueue is None:
             steps = (lda, ldb, ldc), (stride_a, stride_b, stride_c)
             if len(self._launches) >= KEPT_CALLS:
                 self._launches.clear()
-            enqueue = self._bind_at((a, b, c, bias), *steps, alpha, beta)
+            enqueue = self._bind_at((a, b, c, bias), *steps, alpha, beta, dependent)
             self._launches[key] = enqueue
         enqueue(stream)
 
@@ -115,6 +122,7 @@ class Kernel(Matmul):
         steps: OptionalSteps,
         alpha: float,
         beta: float,
+        dependent: bool,
     ) -> Enqueue:
         """The function that enqueues the gemm of matrices at addresses."""
         leading = _or_default(pitches, self.problem.leading_dimensions)
@@ -124,7 +132,8 @@ class Kernel(Matmul):
         strides = (0, 0, 0) if single else _or_default(steps, dense)
         self._check_launch(addresses, leading, strides)
         alignment = Alignment.of(leading, addresses[:3], arrays.sizes(self.problem), strides)
-        return self._aligned(alignment).bind(addresses, leading, strides, alpha, beta).enqueue
+        executable = self._aligned(alignment)
+        return executable.bind(addresses, leading, strides, alpha, beta, dependent).enqueue
 
     def _check_launch(
         self,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
@@ -11,21 +10,25 @@ from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays
 from autotune.runtime.arrays import MatrixMemory, Operand
+from autotune.runtime.checked_operands import (
+    OPERANDS,
+    Addresses,
+    CheckedOperands,
+    addresses_of,
+    check_addresses,
+    refuse_overlap,
+)
 from autotune.runtime.executable import BoundGemm
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
 from autotune.runtime.state import TUNED, Runtime, Tuner
 
 Array = TypeVar("Array")
-Addresses = tuple[int, int, int, int]
-"""Addresses of A, B, C and the bias; 0 for no bias."""
 Operands = tuple[Operand, Operand, Operand | None]
 """A, B and C, which may not be allocated yet."""
 
 Arrays = tuple[Any, Any, Any, Any]
 """A, B, C and a bias or None."""
-
-OPERANDS = "A", "B", "out", "bias"
 
 VECTOR = 16
 """Bytes in the widest vector that a kernel loads. A plan depends on addresses modulo this only."""
@@ -34,28 +37,6 @@ KEPT_CALLS = 4096
 """Bound gemms that are kept, at about a kilobyte each. When there are more, all are dropped."""
 
 _NO_BIAS = MatrixMemory(1, 0, 0)
-
-
-class _CheckedOperands(NamedTuple):
-    """The problem that operands of one signature pose, and how they lie.
-
-    Attributes:
-        problem: the problem.
-        ordinal: the device that holds the operands.
-        memory: where A, B, C and the bias lie, relative to their addresses.
-        leading: leading dimensions of A, B and C.
-        strides: distances from one A, B and C of a batch to the next.
-        alignment: the vectors that the operands allow.
-        vendor: whether the vendor's library was measured to be faster.
-    """
-
-    problem: Problem
-    ordinal: int
-    memory: tuple[MatrixMemory, MatrixMemory, MatrixMemory, MatrixMemory]
-    leading: tuple[int, int, int]
-    strides: tuple[int, int, int]
-    alignment: Alignment
-    vendor: bool
 
 
 class Matmul:
@@ -71,7 +52,7 @@ class Matmul:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self._shapes: dict[Any, tuple[int, ...]] = {}
-        self._checked: dict[Any, _CheckedOperands] = {}
+        self._checked: dict[Any, CheckedOperands] = {}
         self._bound: dict[Any, BoundGemm] = {}
         self._native = native_calls(runtime.driver)
 
@@ -87,6 +68,7 @@ class Matmul:
         compute: str | None = None,
         vendor: bool = True,
         verify: bool = False,
+        dependent: bool = False,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None:
@@ -94,7 +76,7 @@ class Matmul:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
             shape = self._shape(a, b)
             out = self.runtime.framework(a, "A").empty(a, shape, self._wide)
-        rest = alpha, beta, activation, compute, vendor, bias is None
+        rest = alpha, beta, activation, compute, dependent, vendor, bias is None
         if verify:
             self._verify((a, b, out, bias), rest)
         native = self._native.by_type.get(type(a))
@@ -211,10 +193,10 @@ class Matmul:
         if native is not None:
             native.keep(*operands, rest, gemm)
 
-    def _check_call(self, key: tuple[Any, ...], operands: Arrays) -> _CheckedOperands:
+    def _check_call(self, key: tuple[Any, ...], operands: Arrays) -> CheckedOperands:
         """The operands of a new call, checked."""
-        *reads, _, _, activation, compute, _, _ = key
-        addresses = _addresses(reads)
+        *reads, _, _, activation, compute, _, _, _ = key
+        addresses = addresses_of(reads)
         signatures = tuple(read and read[1] for read in reads)
         offsets = tuple(address % VECTOR for address in addresses[:3])
         signature = *signatures, activation, compute, *offsets
@@ -222,16 +204,17 @@ class Matmul:
         if checked is None:
             checked = self._check(operands, activation, compute, addresses)
             self._checked[signature] = checked
-        _refuse_overlap(checked, addresses)
+        refuse_overlap(checked, addresses)
         return checked
 
-    def _bind_call(self, key: tuple[Any, ...], checked: _CheckedOperands) -> BoundGemm:
+    def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        *reads, alpha, beta, _, _, _, _ = key
+        *reads, alpha, beta, _, _, dependent, _, _ = key
         problem, ordinal = checked.problem, checked.ordinal
         config = self._config(problem, ordinal)
         executable = self.runtime.executable(config, problem, ordinal, checked.alignment)
-        return executable.bind(_addresses(reads), checked.leading, checked.strides, alpha, beta)
+        steps = checked.leading, checked.strides
+        return executable.bind(addresses_of(reads), *steps, alpha, beta, dependent)
 
     def _run_vendor(self, problem: Problem, operands: Arrays, alpha: float, beta: float) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
@@ -245,7 +228,7 @@ class Matmul:
 
     def _check(
         self, operands: Arrays, activation: str | None, compute: str | None, addresses: Addresses
-    ) -> _CheckedOperands:
+    ) -> CheckedOperands:
         """The operands of a new signature, checked.
 
         Raises:
@@ -268,33 +251,7 @@ class Matmul:
         leading = memory_a.leading, memory_b.leading, memory_c.leading
         strides = memory_a.stride, memory_b.stride, memory_c.stride
         memory = memory_a, memory_b, memory_c, memory_bias
-        _check_addresses(addresses, memory)
+        check_addresses(addresses, memory)
         alignment = Alignment.of(leading, addresses[:3], arrays.sizes(problem), strides)
         vendor = self._vendor(problem, ordinal)
-        return _CheckedOperands(problem, ordinal, memory, leading, strides, alignment, vendor)
-
-
-def _addresses(reads: Sequence[tuple[int, Any] | None]) -> Addresses:
-    """The addresses of A, B, C and the bias, from what their frameworks read."""
-    a, b, c, bias = (0 if read is None else read[0] for read in reads)
-    return a, b, c, bias
-
-
-def _check_addresses(addresses: Addresses, memory: Sequence[MatrixMemory]) -> None:
-    """Refuses operands that do not start at a multiple of their element size."""
-    for name, address, operand in zip(OPERANDS, addresses, memory, strict=True):
-        if address % operand.element_bytes:
-            raise ArrayError(
-                f"{name} is at {address:#x}, no multiple of its {operand.element_bytes}-byte "
-                "elements: copy it"
-            )
-
-
-def _refuse_overlap(checked: _CheckedOperands, addresses: Addresses) -> None:
-    """Refuses an output that shares elements with another operand."""
-    out, memory = addresses[2], checked.memory[2]
-    for name, address, operand in zip(OPERANDS, addresses, checked.memory, strict=True):
-        if operand is memory or not operand.extent:
-            continue
-        if arrays.overlap(address, operand, out, memory):
-            raise ArrayError(f"out at {out:#x} overlaps {name} at {address:#x}; give another")
+        return CheckedOperands(problem, ordinal, memory, leading, strides, alignment, vendor)

@@ -56,6 +56,9 @@ _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 _IDENTIFY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
 # CUlaunchConfig of cuda.h: grid, block, shared memory, stream, attributes and their number.
 _CONFIGURATION = struct.Struct("@7I4xPPI4x")
+# CUlaunchAttribute of cuda.h with a number as its value.
+_ATTRIBUTE = struct.Struct("@i4xi60x")
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 
 class Status(IntEnum):
@@ -73,6 +76,7 @@ class Shape(NamedTuple):
     block: tuple[int, ...]
     shared: int
     stream: int
+    dependent: bool = False
 
 
 class Launch(NamedTuple):
@@ -81,6 +85,7 @@ class Launch(NamedTuple):
     block: tuple[int, ...]
     shared: int
     stream: int
+    dependent: bool
     context: int
     arguments: tuple[Any, ...]
 
@@ -108,6 +113,7 @@ class FakeCuda:
     def __init__(self, devices: int = 2) -> None:
         self._launch, self._identify = _LAUNCH(self._launch_ex), _IDENTIFY(self._context_id)
         self.devices = devices
+        self.attributes = dict(H100)
         self.calls: list[str] = []
         self.launches: list[Launch] = []
         self.allocations: dict[int, Matrix] = {}
@@ -167,7 +173,7 @@ class FakeCuda:
 
     @_recorded
     def cuDeviceGetAttribute(self, attribute: str, device: int) -> Any:
-        return 0, H100[attribute]
+        return 0, self.attributes[attribute]
 
     @_recorded
     def cuPointerGetAttribute(self, attribute: str, address: int) -> Any:
@@ -297,13 +303,24 @@ class FakeCuda:
             )
             assert self._stack, "a launch without a context"
             assert not extra
-            assert (attributes, count) == (0, 0)
+            dependent = _is_dependent(attributes, count)
             grid, block = tuple(sizes[:3]), tuple(sizes[3:])
-            self.launch(kernel, parameters, Shape(grid, block, shared, stream))
+            self.launch(kernel, parameters, Shape(grid, block, shared, stream, dependent))
         except Exception as error:
             self.wrong.append(error)
             return Status.CUDA_ERROR_LAUNCH_FAILED
         return 0
+
+
+def _is_dependent(attributes: int, count: int) -> bool:
+    """Whether the attributes of a launch ask for programmatic dependent launch."""
+    if not count:
+        assert not attributes
+        return False
+    assert count == 1
+    identifier, value = _ATTRIBUTE.unpack(ctypes.string_at(attributes, _ATTRIBUTE.size))
+    assert (identifier, value) == (_PROGRAMMATIC_STREAM_SERIALIZATION, 1)
+    return True
 
 
 _TYPES: dict[str, Any] = {

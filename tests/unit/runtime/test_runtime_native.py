@@ -83,6 +83,17 @@ def test_warm_call_is_launched_in_machine_code(case: Case, torch: FakeTorch) -> 
     assert prepared(case) == []
 
 
+def test_machine_code_keeps_dependent_launches_apart(case: Case, torch: FakeTorch) -> None:
+    arrays = operands(case, torch)
+    for dependent in (False, True):
+        case.matmul(*arrays, dependent=dependent)
+    case.matmul._bound.clear()
+    for dependent in (True, False):
+        case.matmul(*arrays, dependent=dependent)
+    assert prepared(case) == []
+    assert [launch.dependent for launch in case.cuda.launches] == [False, True, True, False]
+
+
 def test_machine_code_launches_the_same_as_python(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     for _ in range(2):
