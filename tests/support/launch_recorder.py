@@ -114,7 +114,7 @@ def launched_by_python(
     runtime = Runtime(Driver(cuda), answer, planned, exported_library.fake_build)
     names = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
     steps = dict(zip(names, (*call.leading, *call.strides), strict=True))
-    explicit = {name: max(0, step) for name, step in steps.items() if step != 0}
+    explicit: dict[str, Any] = {name: max(0, step) for name, step in steps.items() if step != 0}
     bias = BIAS if call.problem.has_bias else 0
     launch = partial(Kernel(runtime, call.problem, 0).launch, alpha=call.alpha, beta=call.beta)
     launch(call.a, call.b, call.c, call.stream, bias=bias, **explicit)

@@ -84,12 +84,12 @@ def test_warm_call_is_launched_in_machine_code(case: Case, torch: FakeTorch) -> 
 
 
 def test_machine_code_keeps_dependent_launches_apart(case: Case, torch: FakeTorch) -> None:
-    arrays = operands(case, torch)
+    a, b, out = operands(case, torch)
     for dependent in (False, True):
-        case.matmul(*arrays, dependent=dependent)
+        case.matmul(a, b, out, dependent=dependent)
     case.matmul._bound.clear()
     for dependent in (True, False):
-        case.matmul(*arrays, dependent=dependent)
+        case.matmul(a, b, out, dependent=dependent)
     assert prepared(case) == []
     assert [launch.dependent for launch in case.cuda.launches] == [False, True, True, False]
 
