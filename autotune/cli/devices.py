@@ -44,7 +44,7 @@ def device(device: DeviceSpec = None, json: Json = False) -> None:
     from autotune.report.device import render
     from autotune.targets import sources, targets
 
-    resolved = targets.resolve(device or sources.DEFAULT)
+    resolved = targets.resolve(device or sources.DEFAULT, clusters=True)
     if json:
         show_json(resolved.to_json())
     else:

@@ -12,6 +12,7 @@ from autotune.compiler import Program
 from autotune.device import Device
 from autotune.driver import attributes, tensor_maps
 from autotune.driver.arguments import FORMATS, Values, resolve_arguments
+from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
 from autotune.gpu.tensor_map_launches import TensorMapKernel
@@ -105,7 +106,7 @@ class Session:
     session in the thread that entered it. Errors of the driver surface as PyCUDA's `Error`.
 
     Attributes:
-        device: the GPU's identity and limits.
+        device: the GPU's identity and limits, with the clusters that the driver states.
         index: the GPU's number.
         driver: the CUDA version that the driver supports, such as `13.0`.
         stream: a PyCUDA stream that does not wait for the default stream.
@@ -115,7 +116,7 @@ class Session:
         self.cuda = pycuda()
         self.index = index
         self._handle = _device(self.cuda, index)
-        self.device = _described(self._handle)
+        self.device = with_clusters(_described(self._handle), index)
         version = self.cuda.get_driver_version()
         self.driver = f"{version // 1000}.{version % 1000 // 10}"
 

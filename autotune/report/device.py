@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.device import Device
+from autotune.device import CLUSTER_SIZES, Device
 from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def _rows(device: Device) -> list[tuple[str, str]]:
         ("name", device.name),
         ("compute capability", "{}.{}".format(*device.compute_capability)),
         ("SMs", str(device.sms)),
+        *_clusters(device),
         ("warp size", str(device.warp_size)),
         ("registers per block", f"{device.registers_per_block:,}"),
         ("registers per SM", f"{device.registers_per_sm:,}"),
@@ -51,6 +52,14 @@ def _rows(device: Device) -> list[tuple[str, str]]:
             if row.on_tensor_cores and row.products == 1
         ),
     ]
+
+
+def _clusters(device: Device) -> list[tuple[str, str]]:
+    if not device.has_clusters:
+        return []
+    label = f"clusters of {', '.join(map(str, CLUSTER_SIZES))}"
+    counts = ", ".join(str(device.resident_clusters(size)) for size in CLUSTER_SIZES)
+    return [(label, counts if device.clusters else f"{counts} predicted")]
 
 
 def _tensor_peak(device: Device, compute: str) -> str:

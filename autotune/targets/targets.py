@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autotune.compiler import compiler_version, source_hash
 from autotune.device import Device
+from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
 from autotune.runners import recording
@@ -46,8 +47,13 @@ class Target:
     further: tuple[Runner, ...] = ()
 
 
-def resolve(device: DeviceLike = DEFAULT) -> Device:
+def resolve(device: DeviceLike = DEFAULT, *, clusters: bool = False) -> Device:
     """The identity and limits of a device.
+
+    Args:
+        device: the device.
+        clusters: whether to ask the driver of a GPU of this machine for its resident clusters,
+            which needs a context on the GPU.
 
     Raises:
         MissingError: if it is a GPU of this machine and there is none.
@@ -56,7 +62,8 @@ def resolve(device: DeviceLike = DEFAULT) -> Device:
     """
     source = source_of(device)
     if isinstance(source, LocalGpu):
-        return local.probe(source.index)
+        probed = local.probe(source.index)
+        return with_clusters(probed, source.index) if clusters else probed
     if isinstance(source, ReplayedGpu):
         first, *_ = recording.names().get(source.name, (Problem(1, 1, 1),))
         return recording.find(source.name, first).device

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from autotune import compiler
+from autotune.candidates import space
+from autotune.compiler import Program
 from autotune.device import Device, find
+from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError
+from autotune.families import registry
+from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.gpu import probe
-from autotune.gpu.session import pycuda
+from autotune.gpu.session import Session, checked, pycuda
+from autotune.problem import Problem
 
 INDEX = 0
+DEEP = Problem(256, 256, 16384, "bf16")
+"""A problem whose kernels share K in clusters of every size."""
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +71,9 @@ def test_limits_are_those_of_the_catalogue(device: Device) -> None:
         catalogued = find(device.name)
     except DeviceError:
         pytest.skip(f"{device.name} is not in the catalogue")
-    rates = {"memory_bandwidth": 0.0, "memory_bytes": 0, "memory_clock": 0}
-    assert replace(device, **rates) == replace(catalogued, **rates)  # type: ignore[arg-type]
+    # Cards of one model differ in their resident clusters.
+    varying = {"memory_bandwidth": 0.0, "memory_bytes": 0, "memory_clock": 0, "clusters": None}
+    assert replace(device, **varying) == replace(catalogued, **varying)  # type: ignore[arg-type]
 
 
 def test_bandwidth_is_that_of_the_catalogue(device: Device) -> None:
@@ -81,3 +92,43 @@ def test_absent_gpu_is_named(device: Device) -> None:
     del device
     with pytest.raises(DeviceError, match="no GPU 99; the driver shows"):
         probe(99)
+
+
+def test_clusters_are_the_drivers_for_kernels_that_fill_an_sm(
+    session: Session, programs: Path
+) -> None:
+    """A kernel declares its cluster, so that the query of `Device.clusters` is not repeated."""
+    from cuda.bindings import driver
+
+    if session.device.compute_capability != (9, 0):
+        pytest.skip("wgmma needs compute capability 9.0")
+    counts: dict[int, int] = {}
+    for config in space.feasible(DEEP, session.device, "wgmma").configs:
+        launch = registry.plan(config, DEEP).main
+        size = CLUSTERS[str(config.values["cluster"])].blocks
+        if size == 1 or size in counts:
+            continue
+        program = compiler.compile(launch.template, session.device.arch, cache=programs)
+        assert isinstance(program, Program)
+        if session.resident_blocks(program, launch) > 1:
+            continue
+        module = checked(driver.cuModuleLoadData(program.cubin))
+        function = checked(driver.cuModuleGetFunction(module, program.symbol.encode()))
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        checked(driver.cuFuncSetAttribute(function, limit, launch.shared))
+        shape = driver.CUlaunchConfig()
+        shape.gridDimX, shape.gridDimY, shape.gridDimZ = size, 1, 1
+        shape.blockDimX, shape.blockDimY, shape.blockDimZ = launch.block
+        shape.sharedMemBytes = launch.shared
+        counts[size] = int(checked(driver.cuOccupancyMaxActiveClusters(function, shape)))
+        checked(driver.cuModuleUnload(module))
+    assert counts == {size: session.device.resident_clusters(size) for size in (2, 4, 8)}
+
+
+def test_asking_for_clusters_leaves_the_current_context(device: Device) -> None:
+    from cuda.bindings import driver
+
+    before = int(checked(driver.cuCtxGetCurrent()))
+    asked = with_clusters(device, INDEX)
+    assert (asked.clusters is not None) == device.has_clusters
+    assert int(checked(driver.cuCtxGetCurrent())) == before

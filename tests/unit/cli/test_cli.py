@@ -23,6 +23,7 @@ from autotune.families.config import Config
 from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
+from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
 TUNE = ("tune", SHAPE, "--device", DEVICE, "--sampler", "exhaustive")
@@ -82,6 +83,23 @@ def test_device_takes_the_number_of_a_gpu(
     cards = [device.find("t4"), device.find("l4")]
     monkeypatch.setattr(gpu, "probe", lambda index=0: cards[index])
     assert answer(capsys, "device", "--device", "gpu:1")["name"] == "NVIDIA L4"
+
+
+def test_device_states_the_clusters_of_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(probed: device.Device, ordinal: int) -> device.Device:
+        return replace(probed, clusters=(66, 32, 15 - ordinal))
+
+    monkeypatch.setattr(gpu, "probe", lambda _=0: device.find("h100"))
+    monkeypatch.setattr(targets, "with_clusters", counted)
+    assert answer(capsys, "device", "--device", "gpu:1")["clusters"] == [66, 32, 14]
+    assert "clusters of 2, 4, 8 66, 32, 15" in " ".join(printed(capsys, "device").split())
+
+
+def test_device_predicts_the_clusters_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    words = printed(capsys, "device", "--device", "h100-pcie").split()
+    assert "clusters of 2, 4, 8 57, 28, 14 predicted" in " ".join(words)
 
 
 def test_device_without_pycuda_asks_the_driver(
