@@ -268,12 +268,19 @@ __global__ void __launch_bounds__(THREADS)
         }
 }
 
-// The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU).
+// The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU, 3 its
+// tanh form, 4 SiLU). Below -700 all of them are 0, also at -infinity, where the formulas give NaN.
 template <int EPILOGUE, typename T>
 __device__ double finished(double value, const T* bias, long long column) {
+    constexpr int ACTIVATION = EPILOGUE >> 1;
     if (EPILOGUE & 1) value += to_float(bias[column]);
-    if (EPILOGUE >> 1 == 1) return value < 0 ? 0.0 : value;
-    if (EPILOGUE >> 1 == 2) return 0.5 * value * (1 + erf(value * 0.70710678118654752));
+    if (ACTIVATION == 1) return value < 0 ? 0.0 : value;
+    if (ACTIVATION >= 2 && value < -700) return 0.0;
+    if (ACTIVATION == 2) return 0.5 * value * (1 + erf(value * 0.70710678118654752));
+    if (ACTIVATION == 3)
+        return 0.5 * value *
+               (1 + tanh(0.79788456080286536 * (value + 0.044715 * value * value * value)));
+    if (ACTIVATION == 4) return value / (1 + exp(-value));
     return value;
 }
 

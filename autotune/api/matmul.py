@@ -52,7 +52,7 @@ def matmul(
         beta: factor of the contents of `out`, which are not read if it is 0.
         tune: first tunes a shape that is not tuned, for at most 60 s.
         bias: (n,), added to every row; of the type of `out`.
-        activation: `relu`, `gelu` (the exact one, with erf) or None.
+        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision (see `Problem`); by default that of the operands' type. fp32 operands
             can also be computed as `tf32` or `tf32x3`.
         accuracy: `exact`, or `near` for `tf32x3`.

@@ -11,6 +11,7 @@ from typing import Any
 from autotune.gpu.operands import GuardedMatrix, Operands
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
+from autotune.problem.activation import in_place
 
 View = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides, in elements, of an operand as op() presents it."""
@@ -81,8 +82,7 @@ def _torch(session: Session, operands: Operands) -> Run | None:
 
     a, b, c = _operands(operands, viewed)
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
-    activations = {"relu": torch.relu_, "gelu": torch.ops.aten.gelu_}
-    activate = activations.get(problem.activation or "none")
+    activate = None if problem.activation is None else in_place(torch, problem.activation)
     stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
 
     def run() -> None:

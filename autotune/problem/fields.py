@@ -8,14 +8,25 @@ from autotune.errors import ProblemError
 from autotune.problem.precision import PRECISIONS
 
 Layout = Literal["nn", "nt", "tn", "tt"]
-Epilogue = Literal["none", "bias", "relu", "bias_relu", "gelu", "bias_gelu"]
+Epilogue = Literal[
+    "none",
+    "bias",
+    "relu",
+    "bias_relu",
+    "gelu",
+    "bias_gelu",
+    "gelu_tanh",
+    "bias_gelu_tanh",
+    "silu",
+    "bias_silu",
+]
 Output = Literal["same", "f32"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 # In the order of the kernels' EPILOGUE argument: bit 0 is the bias, the rest the activation.
 EPILOGUES: tuple[str, ...] = get_args(Epilogue)
-ACTIVATIONS = ("relu", "gelu")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 OUTPUTS: tuple[str, ...] = get_args(Output)
 ACCURACIES = ("exact", "near")
 
@@ -34,7 +45,8 @@ class ProblemFields(TypedDict, total=False):
         compute: the precision: `f32`, `tf32`, `tf32x3`, `f16` or `bf16`; by default `f32`.
         layout: how A and B are stored: `nn`, `nt`, `tn` or `tt`; by default `nn`.
         batch: number of matrices of C; by default 1.
-        epilogue: `none`, `bias`, `relu`, `bias_relu`, `gelu` or `bias_gelu`; by default `none`.
+        epilogue: `none`, `bias`, an activation (`relu`, `gelu`, `gelu_tanh` or `silu`) or both,
+            such as `bias_relu`; by default `none`.
         output: `f32` for C and the bias in fp32 where A and B have 16 bits; by default `same`.
     """
 

@@ -29,8 +29,14 @@ class Problem:
     Matrices are row-major. `layout` has one letter for each operand: `n`, stored as in the
     formula, or `t`, stored transposed (A as (k, m), B as (n, k)). There are `batch` matrices each
     of A, B and C. The `epilogue` is applied to each element before it is stored: `bias` adds one
-    value for each of the n columns, the same for all rows and the whole batch; `relu` is max(x, 0);
-    `gelu` is x (1 + erf(x / sqrt 2)) / 2.
+    value for each of the n columns, the same for all rows and the whole batch. The activations are
+
+        relu       max(x, 0)
+        gelu       x (1 + erf(x / sqrt 2)) / 2
+        gelu_tanh  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
+        silu       x / (1 + exp(-x))
+
+    and 0 at -infinity. NaN stays NaN.
 
     `compute` is the precision (see `autotune.problem.precision`): how A and B are stored and
     multiplied. Sums and the epilogue are always fp32:
@@ -109,7 +115,7 @@ class Problem:
 
     @property
     def activation(self) -> str | None:
-        """The activation of the epilogue, `relu` or `gelu`; None without one."""
+        """The activation of the epilogue, one of `ACTIVATIONS`; None without one."""
         return next((name for name in ACTIVATIONS if self.epilogue.endswith(name)), None)
 
     @property

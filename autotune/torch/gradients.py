@@ -24,7 +24,7 @@ def _mm_autograd(
     if not recording(a, b, bias):
         with torch._C._AutoDispatchBelowAutograd():
             return torch.ops.autotune.mm.default(a, b, bias, activation, compute)
-    if activation == "gelu":
+    if activation not in (None, "relu"):
         return ACTIVATIONS[activation](_GemmFunction.apply(a, b, bias, None, compute))
     return _GemmFunction.apply(a, b, bias, activation, compute)
 

@@ -21,7 +21,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         in_features: size of the last dimension of an input.
         out_features: size of the last dimension of an output.
         bias: whether there is a bias.
-        activation: `relu`, `gelu` (the exact one, with erf) or None.
+        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision; see `autotune.torch.mm`.
         device: device of the parameters.
         dtype: type of the parameters.

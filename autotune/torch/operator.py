@@ -6,6 +6,7 @@ more a call, several times what a small matmul takes on the GPU.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,12 @@ from autotune.torch.operands import readable, result_shape
 SCHEMA = (
     "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None) -> Tensor"
 )
-ACTIVATIONS = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
 
 
 def mm(
@@ -30,15 +36,15 @@ def mm(
     has layout nt. Operands with strides that no kernel reads are copied. On the CPU it runs
     PyTorch's own matmul. It can be differentiated any number of times: the backward pass runs this
     operator too, in the layouts nt and tn if the forward pass was nn. Where a gradient is recorded,
-    PyTorch's `gelu` follows the kernel, as the derivative of gelu needs its input. Under
-    `torch.autocast` the operands are converted to the type of `compute`, or to autocast's type if
-    `compute` is None.
+    PyTorch's activation follows the kernel unless it is `relu`, as the derivatives of the others
+    need their input. Under `torch.autocast` the operands are converted to the type of `compute`, or
+    to autocast's type if `compute` is None.
 
     Args:
         a: (m, k) or (batch, m, k), in float32, float16 or bfloat16, on the CPU also float64.
         b: (k, n) or (batch, k, n), of the same type, on the same device.
         bias: (n,), added to every row, of the same type.
-        activation: `relu`, `gelu` (the exact one, with erf) or None.
+        activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision (see `Problem`). By default the operands' type decides it; float32
             is computed as `tf32` if PyTorch's settings allow it
             (`torch.set_float32_matmul_precision("high")`, or `torch.backends.cuda.matmul`), else as

@@ -7,6 +7,7 @@ for `tf32` and `tf32x3`, whose kernels do the rounding themselves.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,16 @@ from autotune.problem import Problem
 
 UNIT_ROUNDOFF = 2.0**-24
 
-GELU_SLOPE = 1.13
-"""Largest slope of GELU: 1.1289, at x = sqrt 2."""
+SLOPE = 1.13
+"""Largest slope of an activation: GELU's and its tanh form's are 1.129, near x = sqrt 2, SiLU's is
+1.100."""
+
+SHORT_TAIL = 24
+"""Largest error of an activation's tail for a C of 16 bits, times |x|, in units of 2^-24: SiLU's.
+GELU's is 6, its tanh form's 15."""
+
+NO_NUMBER_BELOW = -700.0
+"""Where exp(-x) is still finite and SiLU and GELU vanish, so that -infinity gives 0 and not NaN."""
 
 LIBRARY_ROUNDINGS = 4
 """Additional roundings to C's type that a library may do: between the product and an activation,
@@ -86,9 +95,10 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
     a sum of K products of two normals exceeds sqrt(2 K t) + t once in exp(t) times, since its
     E exp(s sum) = (1 - s^2)^(-K/2) <= exp(K s^2 / (2 - 2 s)), and t = 32; a normal number exceeds 8
     once in 1e15. Adding the bias rounds once, u x. ReLU is exact and does not enlarge
-    differences. GELU enlarges them by `GELU_SLOPE` at most, and as x (1 + erf(x / sqrt 2)) / 2 adds
-    at most (2.5 x + 0.6) u of its own: erf is within 2 units in the last place (CUDA programming
-    guide), its argument within 2 u of its size, and each other step rounds once.
+    differences. GELU, its tanh form and SiLU enlarge them by `SLOPE` at most, and as
+    max(x, 0) - |x| P(-|x|) (`cuda_src/include/common/epilogue.cuh`) add at most (x + 1) u of their
+    own: a rounding of the result, and the error of the tail. For a C of 16 bits the tail errs by
+    another `SHORT_TAIL` u.
 
     Finally the value with its error is rounded to a 16-bit C, which changes the error by as large a
     fraction as the exact value.
@@ -97,8 +107,9 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
     largest = _largest(problem, alpha, beta)
     if problem.has_bias:
         allowed += largest
-    if problem.epilogue.endswith("gelu"):
-        allowed = GELU_SLOPE * allowed + 3 * largest + 1
+    if problem.activation in CURVES:
+        tail = SHORT_TAIL if roundoff(problem) else 0
+        allowed = SLOPE * allowed + 3 * largest + 1 + tail
     rounded = UNIT_ROUNDOFF * allowed * (1 + roundoff(problem))
     return rounded + problem.output_element.underflow
 
@@ -162,11 +173,41 @@ def product(
         result += beta * c.astype(np.float64)
     if problem.has_bias and bias is not None:
         result += bias.astype(np.float64)
-    if problem.epilogue.endswith("relu"):
-        np.maximum(result, 0.0, out=result)
-    if problem.epilogue.endswith("gelu"):
-        result *= (1 + np.vectorize(math.erf)(result * math.sqrt(0.5))) / 2
-    return result
+    return activated(result, problem.activation)
+
+
+def activated(x: NDArray[Any], activation: str | None) -> NDArray[np.float64]:
+    """An activation of each element in float64, as `Problem` defines it."""
+    wide: NDArray[np.float64] = x.astype(np.float64)
+    if activation is None:
+        return wide
+    if activation == "relu":
+        np.maximum(wide, 0.0, out=wide)
+        return wide
+    np.maximum(wide, NO_NUMBER_BELOW, out=wide)
+    wide *= CURVES[activation](wide)
+    return wide
+
+
+def _normal_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    erf: NDArray[np.float64] = np.vectorize(math.erf, otypes=[float])(x * math.sqrt(0.5))
+    return (1 + erf) / 2
+
+
+def _tanh_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def _logistic_distribution(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-x))
+
+
+CURVES: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "gelu": _normal_distribution,
+    "gelu_tanh": _tanh_distribution,
+    "silu": _logistic_distribution,
+}
+"""The activations x P(x) by their P, a distribution function."""
 
 
 def _sum_error(problem: Problem) -> float:

@@ -14,7 +14,7 @@ from support.exported_library import BIAS, SHARED, WORKSPACE, A, Built, C, Call,
 from support.paths import TESTS
 
 from autotune.families.config import Config
-from autotune.problem import Problem
+from autotune.problem import EPILOGUES, Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 PLAIN = Problem(64, 48, 40)
@@ -52,7 +52,7 @@ WRONG: list[tuple[Call, str]] = [
     (changed(k=2**31 - 1, m=2**31 - 1, batch=65535), "m, n, k take 1 to"),
     *((changed(compute=code), "no such compute") for code in (-1, 5)),
     *((changed(layout=code), "no such compute") for code in (-1, 4)),
-    *((changed(epilogue=code), "no such compute") for code in (-1, 6)),
+    *((changed(epilogue=code), "no such compute") for code in (-1, len(EPILOGUES))),
     *((changed(output=code), "no such compute") for code in (-1, 2)),
     *((Call(PLAIN, **{name: 0}), "is NULL") for name in "abc"),  # type: ignore[arg-type]
     *((Call(PLAIN, **{name: (5 << 40) + 2}), "begins between") for name in "abc"),  # type: ignore[arg-type]

@@ -84,7 +84,9 @@ inline unsigned __byte_perm(unsigned first, unsigned second, unsigned selector) 
 }
 
 extern "C" float fmaf(float a, float b, float c) noexcept;
-extern "C" float erff(float x) noexcept;
+extern "C" float exp2f(float x) noexcept;
+extern "C" float fabsf(float x) noexcept;
+extern "C" float fminf(float a, float b) noexcept;
 
 template <typename T>
 inline T __ldg(const T* address) {

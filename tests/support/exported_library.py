@@ -50,7 +50,7 @@ def tuned() -> dict[Problem, Config]:
             problem = Problem(m, n, k, row["compute"], row["layout"])
             config = configs[problem] = Config.parse(row["config"])
             if number % 3 == 0:
-                epilogue = EPILOGUES[1 + number // 3 % 5]
+                epilogue = EPILOGUES[1 + number // 3 % (len(EPILOGUES) - 1)]
                 configs[replace(problem, batch=3, epilogue=epilogue, output="f32")] = config
     return configs
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
-from math import erf
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +24,8 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from autotune.driver import attributes
+from autotune.problem.fields import ACTIVATIONS
+from autotune.verification.oracle import activated
 from support.numpy_types import STORED, decoded, encoded, name_of
 
 Matrix = npt.NDArray[np.float32]
@@ -374,11 +375,8 @@ def _naive(
     if epilogue % 2:
         assert bias is not None
         result += decoded(_matrix(bias, 1, n, n, kind=output))
-    if epilogue // 2 == 1:
-        np.maximum(result, 0, out=result)
-    if epilogue // 2 == 2:
-        result *= (1 + np.vectorize(erf)(result / 2**0.5)) / 2
-    memory[:] = encoded(result, name_of(memory))
+    activation = (None, *ACTIVATIONS)[epilogue // 2]
+    memory[:] = encoded(activated(result, activation), name_of(memory))
 
 
 def _partial(

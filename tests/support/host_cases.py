@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import erf
 from typing import Any
 
 import numpy as np
@@ -159,11 +158,7 @@ def expected(case: Case) -> NDArray[np.float64]:
         value = value + case.beta * numbers(case.c)
     if case.bias is not None:
         value = value + numbers(case.bias)
-    if problem.epilogue.endswith("relu"):
-        value = np.maximum(value, 0.0)
-    if problem.epilogue.endswith("gelu"):
-        value = value * (1 + np.vectorize(erf)(value / 2**0.5)) / 2
-    return value
+    return oracle.activated(value, problem.activation)
 
 
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -237,7 +237,7 @@ static int checked(const gemm_product *p, Given *given) {
     int i, status, wide, bias, half;
     if (p == NULL) return GEMM_NULL;
     if (p->compute < GEMM_F32 || p->compute > GEMM_BF16 || p->layout < GEMM_NN ||
-        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_GELU ||
+        p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_SILU ||
         p->output < GEMM_SAME || p->output > GEMM_FLOAT)
         return GEMM_UNKNOWN;
     if (p->m < 1 || p->m > LARGEST || p->n < 1 || p->n > LARGEST || p->k < 1 || p->k > LARGEST ||
@@ -246,7 +246,7 @@ static int checked(const gemm_product *p, Given *given) {
     half = p->compute == GEMM_F16 || p->compute == GEMM_BF16;
     wide = half && p->output == GEMM_FLOAT;
     memset(given, 0, sizeof *given);
-    given->kind = ((p->compute * 4 + p->layout) * 6 + p->epilogue) * 2 + wide;
+    given->kind = ((p->compute * 4 + p->layout) * 10 + p->epilogue) * 2 + wide;
     given->batch = p->batch;
     given->rows[0] = given->columns[0] = p->m;
     given->rows[1] = given->columns[1] = p->n;

@@ -43,7 +43,11 @@ enum gemm_epilogue {   /* applied to each element before it is stored */
     GEMM_RELU = 2,     /* max(x, 0) */
     GEMM_BIAS_RELU = 3,
     GEMM_GELU = 4,     /* x (1 + erf(x / sqrt 2)) / 2 */
-    GEMM_BIAS_GELU = 5
+    GEMM_BIAS_GELU = 5,
+    GEMM_GELU_TANH = 6, /* x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
+    GEMM_BIAS_GELU_TANH = 7,
+    GEMM_SILU = 8,     /* x / (1 + exp(-x)) */
+    GEMM_BIAS_SILU = 9
 };
 
 enum gemm_output {     /* C and the bias are stored */

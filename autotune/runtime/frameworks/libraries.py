@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from autotune import settings
+from autotune.problem.activation import in_place
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.base import GemmCall, in_elements
 
@@ -81,8 +82,7 @@ class Torch:
             scaled_gemm = torch.baddbmm if batched else torch.addmm
             scaled_gemm(added, a, b, beta=beta, alpha=call.alpha, out=out)
         if problem.activation is not None:
-            activate = torch.relu_ if problem.activation == "relu" else torch.ops.aten.gelu_
-            activate(out)
+            in_place(torch, problem.activation)(out)
         return True
 
 

@@ -20,7 +20,9 @@ from autotune.records import Store
 from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
-EPILOGUES = "none, bias, relu, bias_relu, gelu, bias_gelu"
+EPILOGUES = (
+    "none, bias, relu, bias_relu, gelu, bias_gelu, gelu_tanh, bias_gelu_tanh, silu, bias_silu"
+)
 COMPUTES = ", ".join(PRECISIONS)
 PARTS = f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, batch=8 or out=f32"
 

@@ -18,7 +18,13 @@ from support.served_precisions import SERVED
 from autotune.gpu.operands import GUARD, GuardedMatrix, Operands
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
-from autotune.verification.oracle import largest_error, library_tolerance, product, tolerance
+from autotune.verification.oracle import (
+    activated,
+    largest_error,
+    library_tolerance,
+    product,
+    tolerance,
+)
 
 Array = NDArray[Any]
 """An array of float32, float16, or uint16 for bfloat16."""
@@ -63,10 +69,12 @@ def relu(array: Array) -> None:
     put(array, np.maximum(numbers(array), 0))
 
 
-def gelu(array: Array) -> None:
-    flat = numbers(np.ascontiguousarray(array)).reshape(1, -1)
-    problem = Problem(1, flat.shape[1], 1, epilogue="gelu")
-    put(array, product(problem, np.ones((1, 1)), flat).reshape(array.shape))
+def gelu(array: Array, *, approximate: str = "none") -> None:
+    put(array, activated(numbers(array), "gelu_tanh" if approximate == "tanh" else "gelu"))
+
+
+def silu(array: Array) -> None:
+    put(array, activated(numbers(array), "silu"))
 
 
 def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -> Any:
@@ -91,7 +99,7 @@ def fake_torch(*, precisions: list[str] | None = None, dtype_out: bool = True) -
         addmm=added(2),
         baddbmm=added(3),
         relu_=relu,
-        ops=SimpleNamespace(aten=SimpleNamespace(gelu_=gelu, **products)),
+        ops=SimpleNamespace(aten=SimpleNamespace(gelu_=gelu, silu_=silu, **products)),
     )
 
 
@@ -135,7 +143,7 @@ def test_baseline_computes_the_problem(layout: str, batch: int, epilogue: str) -
 @pytest.mark.parametrize("output", ["same", "f32"])
 @pytest.mark.parametrize("compute", ["f16", "bf16"])
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("epilogue", ["none", "bias_relu", "gelu"])
+@pytest.mark.parametrize("epilogue", ["none", "bias_relu", "gelu", "gelu_tanh", "bias_silu"])
 def test_baseline_computes_16_bit_types(
     compute: str, output: str, batch: int, epilogue: str
 ) -> None:

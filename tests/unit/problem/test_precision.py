@@ -87,10 +87,10 @@ def test_cuda_sources_number_element_types_alike() -> None:
 
 def test_cuda_sources_number_epilogues_alike() -> None:
     source = (source_dir() / "include" / "common" / "epilogue.cuh").read_text(encoding="utf-8")
-    epilogues = re.search(r"enum class Epilogue { (.*) };", source)
+    epilogues = re.search(r"enum class Epilogue {(.*?)};", source, re.DOTALL)
     assert epilogues is not None
-    assert tuple(epilogues[1].lower().split(", ")) == EPILOGUES
-    activations = ("none", "relu", "gelu")
+    assert tuple(epilogues[1].lower().replace(",", " ").split()) == EPILOGUES
+    activations = ("none", "relu", "gelu", "gelu_tanh", "silu")
     for number, name in enumerate(EPILOGUES):
         problem = Problem(4, 4, 4, epilogue=name)
         assert problem.has_bias == bool(number & 1)

@@ -178,6 +178,8 @@ def test_unknown_epilogue_lists_the_legal_ones() -> None:
         *((False, None, "none"), (True, None, "bias")),
         *((False, "relu", "relu"), (True, "relu", "bias_relu")),
         *((False, "gelu", "gelu"), (True, "gelu", "bias_gelu")),
+        *((False, "gelu_tanh", "gelu_tanh"), (True, "gelu_tanh", "bias_gelu_tanh")),
+        *((False, "silu", "silu"), (True, "silu", "bias_silu")),
     ],
 )
 def test_epilogue_combines_bias_and_activation(
@@ -188,16 +190,20 @@ def test_epilogue_combines_bias_and_activation(
 
 
 def test_unknown_activation_lists_the_legal_ones() -> None:
-    with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu or"):
+    with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu, "):
         epilogue_of(True, "tanh")
 
 
 def test_epilogue_index_encodes_bias_and_activation() -> None:
-    bits = [
-        int(name.startswith("bias")) + 2 * name.endswith("relu") + 4 * name.endswith("gelu")
+    numbers = [
+        int(name.startswith("bias"))
+        + 2 * name.endswith("relu")
+        + 4 * name.endswith("gelu")
+        + 6 * name.endswith("gelu_tanh")
+        + 8 * name.endswith("silu")
         for name in EPILOGUES
     ]
-    assert bits == list(range(6))
+    assert numbers == list(range(10))
 
 
 def test_flops_count_multiplications_and_additions() -> None:

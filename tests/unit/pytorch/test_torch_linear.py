@@ -49,7 +49,7 @@ def anew() -> Iterator[None]:
 @pytest.mark.parametrize(
     "shape", [(4,), (3, 4), (2, 3, 4), (2, 1, 3, 4), (0, 4), (2, 0, 4)], ids=str
 )
-@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_linear_matches_pytorch(shape: tuple[int, ...], activation: str | None, bias: bool) -> None:
     layer, x = Linear(4, 5, bias, activation), torch.randn(shape)

@@ -26,8 +26,14 @@ SHAPES = {
     "a batch of one": ((1, 3, 4), (2, 4, 5)),
     "by a batch of one": ((2, 3, 4), (1, 4, 5)),
 }
-EPILOGUES = [(bias, activation) for bias in (False, True) for activation in (None, "relu", "gelu")]
-ACTIVATED = {None: lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
+ACTIVATED = {
+    None: lambda x: x,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": torch.nn.GELU(approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+EPILOGUES = [(bias, activation) for bias in (False, True) for activation in ACTIVATED]
 each_shape = pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
 
 
@@ -69,7 +75,7 @@ def test_cpu_result_is_that_of_pytorch(
 
 
 @each_shape
-@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("activation", ACTIVATED)
 def test_first_and_second_gradients_are_correct(
     shapes: tuple[Any, Any], activation: str | None
 ) -> None:
@@ -108,7 +114,7 @@ def test_compiler_makes_one_graph_for_all_sizes(biased: bool, activation: str | 
     assert len(graphs) == 1
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("activation", ACTIVATED)
 def test_compiled_gradients_equal_eager_gradients(activation: str | None) -> None:
     gradients = []
     for function in (mm, torch.compile(mm, fullgraph=True, dynamic=True, backend="aot_eager")):
@@ -124,8 +130,9 @@ def test_kernel_applies_the_epilogue_without_a_gradient(gpu: StandIn) -> None:
     assert [problem.epilogue for problem in gpu.problems] == ["bias_gelu"]
 
 
-def test_gelu_follows_the_kernel_with_a_gradient(gpu: StandIn) -> None:
-    mm(drawn(3, 4, grad=True), drawn(4, 5), drawn(5), "gelu")
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+def test_activation_follows_the_kernel_with_a_gradient(gpu: StandIn, activation: str) -> None:
+    mm(drawn(3, 4, grad=True), drawn(4, 5), drawn(5), activation)
     assert [problem.epilogue for problem in gpu.problems] == ["bias"]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from math import erf
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
 from support.fake_driver import Matrix
 from support.fake_frameworks import FakeTorch, Interface
 from support.runtime_case import Case
@@ -16,7 +16,9 @@ from support.runtime_case import Case
 from autotune.device import Device
 from autotune.errors import ArrayError, ProblemError
 from autotune.problem import Problem
+from autotune.problem.fields import ACTIVATIONS
 from autotune.runtime import Kernel
+from autotune.verification.oracle import activated
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def case() -> Case:
     return Case()
 
 
-def _close(result: Matrix, expected: Matrix) -> bool:
+def _close(result: Matrix, expected: NDArray[Any]) -> bool:
     return result.shape == expected.shape and np.allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -158,15 +160,7 @@ def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     return module
 
 
-def _activated(value: Matrix, activation: str | None) -> Matrix:
-    if activation == "relu":
-        value = np.maximum(value, 0)
-    if activation == "gelu":
-        value = value * (1 + np.vectorize(erf)(value / 2**0.5)) / 2
-    return value
-
-
-@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 @pytest.mark.parametrize("biased", [True, False])
 def test_bias_and_activation_are_applied_last(
     case: Case, biased: bool, activation: str | None
@@ -175,7 +169,7 @@ def test_bias_and_activation_are_applied_last(
     bias = case.array(7) if biased else None
     expected = 2 * (a.host @ b.host) + 0.5 * out.host + (bias.host if bias else 0)
     case.matmul(a, b, out, 2.0, 0.5, bias, activation)
-    assert _close(out.host, _activated(expected, activation))
+    assert _close(out.host, activated(expected, activation))
 
 
 def test_bias_is_shared_by_the_batch(case: Case) -> None:
@@ -206,7 +200,7 @@ def test_tuner_gets_the_epilogue(case: Case) -> None:
 
 
 def test_unknown_activation_is_refused(case: Case) -> None:
-    with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu or"):
+    with pytest.raises(ProblemError, match="unknown activation 'tanh'; give one of relu, gelu, "):
         case.matmul(*case.operands(5, 7, 3), activation="tanh")
 
 

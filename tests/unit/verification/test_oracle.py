@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,15 @@ import pytest
 from numpy.typing import NDArray
 from support.served_precisions import SERVED
 
-from autotune.problem import Problem
+from autotune.problem import EPILOGUES, Problem
+from autotune.problem.fields import ACTIVATIONS
 from autotune.verification.oracle import (
     COMPARABLE,
+    CURVES,
     EXACT,
+    SLOPE,
     UNIT_ROUNDOFF,
+    activated,
     largest_error,
     library_tolerance,
     product,
@@ -250,19 +255,44 @@ def test_gelu_is_exact() -> None:
     )
 
 
+def test_tanh_gelu_and_silu_have_the_values_of_pytorch() -> None:
+    ones, x = np.ones((1, 1), np.float32), np.array([[-3, -1, 0, 0.5, 2]], np.float32)
+    # torch.nn.functional.gelu(x, approximate="tanh") and silu(x) for float64.
+    wanted = {
+        "gelu_tanh": [-0.003637392, -0.158808009, 0, 0.345714010, 1.954597695],
+        "silu": [-0.142277620, -0.268941421, 0, 0.311229665, 1.761594156],
+    }
+    for epilogue, values in wanted.items():
+        result = product(Problem(1, 5, 1, epilogue=epilogue), ones, x)
+        np.testing.assert_allclose(result[0], values, atol=1e-9)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_of_infinities_are_limits(activation: str) -> None:
+    x = np.array([-np.inf, np.inf, np.nan])
+    np.testing.assert_allclose(activated(x, activation), [0, np.inf, np.nan], atol=1e-300)
+
+
+@pytest.mark.parametrize("activation", CURVES)
+def test_no_activation_is_steeper_than_its_bound(activation: str) -> None:
+    x = np.linspace(-9, 9, 180_001)
+    steepest = np.abs(np.diff(activated(x, activation)) / np.diff(x)).max()
+    assert 1.09 < steepest < SLOPE
+
+
 def in_fp32(value: Matrix, bias: Matrix, epilogue: str) -> Matrix:
     """The epilogue with a rounding to fp32 after each step."""
     if epilogue.startswith("bias"):
         value = value + bias
-    if epilogue.endswith("relu"):
+    activation = Problem(1, 1, 1, epilogue=epilogue).activation
+    if activation == "relu":
         value = np.maximum(value, np.float32(0))
-    if epilogue.endswith("gelu"):
-        error_function = np.vectorize(math.erf)(value * np.float32(0.5**0.5)).astype(np.float32)
-        value = value * (np.float32(0.5) + np.float32(0.5) * error_function)
+    elif activation is not None:
+        value = value * CURVES[activation](value.astype(np.float64)).astype(np.float32)
     return value
 
 
-@pytest.mark.parametrize("epilogue", ["bias", "relu", "bias_relu", "gelu", "bias_gelu"])
+@pytest.mark.parametrize("epilogue", EPILOGUES[1:])
 @pytest.mark.parametrize("k", [1, 17, 512])
 def test_epilogues_in_fp32_are_within_tolerance(k: int, epilogue: str) -> None:
     problem = Problem(128, 128, k, epilogue=epilogue)
@@ -271,13 +301,19 @@ def test_epilogues_in_fp32_are_within_tolerance(k: int, epilogue: str) -> None:
     assert np.abs(result - product(problem, a, b, bias=bias)).max() <= tolerance(problem)
 
 
-@pytest.mark.parametrize("k", [1, 17, 256])
-def test_approximate_gelu_is_beyond_tolerance(k: int) -> None:
-    problem = Problem(128, 128, k, epilogue="gelu")
-    a, b = operands(problem)
-    x = a.astype(np.float64) @ b
-    approximate = x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))) / 2
-    assert np.abs(approximate - product(problem, a, b)).max() > tolerance(problem)
+@pytest.mark.parametrize("output", ["same", "f32"])
+@pytest.mark.parametrize(
+    ("compute", "k"), [("f32", 1), ("f32", 17), ("f32", 256), ("f16", 1), ("f16", 17)]
+)
+@pytest.mark.parametrize(("activation", "other"), [("gelu", "gelu_tanh"), ("gelu_tanh", "gelu")])
+def test_the_other_gelu_is_beyond_tolerance(
+    activation: str, other: str, compute: str, output: str, k: int
+) -> None:
+    problem = Problem(128, 128, k, compute, epilogue=activation, output=output)
+    a, b = of_compute(problem, *operands(problem))
+    result = product(replace(problem, epilogue=other), a, b)
+    wanted = product(problem, a, b)
+    assert np.abs(result - wanted).max() > tolerance(problem)
 
 
 @pytest.mark.parametrize("epilogue", ["bias", "bias_relu", "bias_gelu"])
