@@ -26,6 +26,7 @@ def _mm_autocast(
     bias: Any = None,
     activation: str | None = None,
     compute: str | None = None,
+    dependent: bool = False,
 ) -> Any:
     if compute is None:
         dtype = torch.get_autocast_dtype(device)
@@ -34,7 +35,7 @@ def _mm_autocast(
     key = getattr(torch._C.DispatchKey, f"Autocast{device.upper()}")
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
         a, b, bias = (_cast(operand, device, dtype) for operand in (a, b, bias))
-        return torch.ops.autotune.mm.default(a, b, bias, activation, compute)
+        return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent)
 
 
 def _cast(tensor: Any, device: str, dtype: Any) -> Any:

@@ -15,7 +15,12 @@ def register(library: Any) -> None:
 
 
 def _mm_autograd(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    dependent: bool = False,
 ) -> Any:
     """The result, which saves what its gradients need if a gradient is recorded.
 
@@ -23,10 +28,10 @@ def _mm_autograd(
     """
     if not recording(a, b, bias):
         with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.autotune.mm.default(a, b, bias, activation, compute)
+            return torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent)
     if activation not in (None, "relu"):
-        return ACTIVATIONS[activation](_GemmFunction.apply(a, b, bias, None, compute))
-    return _GemmFunction.apply(a, b, bias, activation, compute)
+        return ACTIVATIONS[activation](_GemmFunction.apply(a, b, bias, None, compute, dependent))
+    return _GemmFunction.apply(a, b, bias, activation, compute, dependent)
 
 
 class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
@@ -34,12 +39,18 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, a: Any, b: Any, bias: Any, activation: str | None, compute: str | None
+        ctx: Any,
+        a: Any,
+        b: Any,
+        bias: Any,
+        activation: str | None,
+        compute: str | None,
+        dependent: bool,
     ) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            result = torch.ops.autotune.mm.default(a, b, bias, activation, compute)
+            result = torch.ops.autotune.mm.default(a, b, bias, activation, compute, dependent)
         ctx.save_for_backward(a, b, result if activation == "relu" else None)
-        ctx.compute = compute
+        ctx.rest = compute, dependent
         return result
 
     @staticmethod
@@ -52,29 +63,29 @@ class _GemmFunction(torch.autograd.Function):  # type: ignore[misc]
             # An expanded gradient, such as that of a sum, would be copied for each use.
             gradient = gradient.contiguous()
         return (
-            _gradient_of_a(gradient, a, b, ctx.compute) if for_a else None,
-            _gradient_of_b(gradient, a, b, ctx.compute) if for_b else None,
+            _gradient_of_a(gradient, a, b, *ctx.rest) if for_a else None,
+            _gradient_of_b(gradient, a, b, *ctx.rest) if for_b else None,
             gradient.sum(tuple(range(gradient.dim() - 1))) if for_bias else None,
-            *(None, None),
+            *(None, None, None),
         )
 
 
-def _gradient_of_a(gradient: Any, a: Any, b: Any, compute: str | None) -> Any:
+def _gradient_of_a(gradient: Any, a: Any, b: Any, compute: str | None, dependent: bool) -> Any:
     """The gradient of A: that of the result times B transposed."""
-    return _mm_stored_like(a, gradient, b.mT, compute).sum_to_size(a.shape)
+    return _mm_stored_like(a, gradient, b.mT, compute, dependent).sum_to_size(a.shape)
 
 
-def _gradient_of_b(gradient: Any, a: Any, b: Any, compute: str | None) -> Any:
+def _gradient_of_b(gradient: Any, a: Any, b: Any, compute: str | None, dependent: bool) -> Any:
     """The gradient of B: A transposed times that of the result."""
     if a.dim() > b.dim():
         # B is one matrix for the whole batch: a single matmul sums over all rows.
         a, gradient = a.flatten(0, 1), gradient.flatten(0, 1)
-    return _mm_stored_like(b, a.mT, gradient, compute).sum_to_size(b.shape)
+    return _mm_stored_like(b, a.mT, gradient, compute, dependent).sum_to_size(b.shape)
 
 
-def _mm_stored_like(like: Any, left: Any, right: Any, compute: str | None) -> Any:
+def _mm_stored_like(like: Any, left: Any, right: Any, compute: str | None, dependent: bool) -> Any:
     """`left right`, stored column by column if `like` is. PyTorch would otherwise copy the gradient
     of a weight that is used transposed before accumulating it."""
     if like.stride(-2) == 1 and like.stride(-1) != 1:
-        return mm(right.mT, left.mT, None, None, compute).mT
-    return mm(left, right, None, None, compute)
+        return mm(right.mT, left.mT, None, None, compute, dependent).mT
+    return mm(left, right, None, None, compute, dependent)

@@ -23,6 +23,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
         bias: whether there is a bias.
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision; see `autotune.torch.mm`.
+        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
         device: device of the parameters.
         dtype: type of the parameters.
 
@@ -32,6 +33,7 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
     activation: str | None = None
     compute: str | None = None
+    dependent: bool = False
 
     def __init__(
         self,
@@ -42,14 +44,19 @@ class Linear(nn.Linear):  # type: ignore[misc]
         compute: str | None = None,
         device: Any = None,
         dtype: Any = None,
+        dependent: bool = False,
     ) -> None:
         super().__init__(in_features, out_features, bias, device=device, dtype=dtype)
         _check(activation, compute)
-        self.activation, self.compute = activation, compute
+        self.activation, self.compute, self.dependent = activation, compute, dependent
 
     @classmethod
     def of(
-        cls, module: nn.Linear, activation: str | None = None, compute: str | None = None
+        cls,
+        module: nn.Linear,
+        activation: str | None = None,
+        compute: str | None = None,
+        dependent: bool = False,
     ) -> Linear:
         """A layer that shares the parameters of a linear layer.
 
@@ -57,7 +64,9 @@ class Linear(nn.Linear):  # type: ignore[misc]
             ProblemError: for an unknown activation or compute.
         """
         sizes = module.in_features, module.out_features
-        layer = cls(*sizes, module.bias is not None, activation, compute, "meta")
+        layer = cls(
+            *sizes, module.bias is not None, activation, compute, "meta", dependent=dependent
+        )
         layer.weight, layer.bias = module.weight, module.bias
         layer.train(module.training)
         return layer
@@ -73,9 +82,9 @@ class Linear(nn.Linear):  # type: ignore[misc]
             result = nn.functional.linear(input, weight, bias)
             return ACTIVATIONS[self.activation](result) if self.activation else result
         if input.dim() == 2:
-            return mm(input, weight.t(), bias, self.activation, self.compute)
+            return mm(input, weight.t(), bias, self.activation, self.compute, self.dependent)
         rows = input.unsqueeze(0) if input.dim() == 1 else input.flatten(0, -2)
-        result = mm(rows, weight.t(), bias, self.activation, self.compute)
+        result = mm(rows, weight.t(), bias, self.activation, self.compute, self.dependent)
         return result.view(*input.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
@@ -88,6 +97,12 @@ class Linear(nn.Linear):  # type: ignore[misc]
 
 class PatchedLinear(Linear):
     """The class that `patch` gives to an `nn.Linear`, and `unpatch` takes away again."""
+
+
+class DependentPatchedLinear(PatchedLinear):
+    """The same with programmatic dependent launch."""
+
+    dependent = True
 
 
 def _supports(input: Any) -> bool:

@@ -17,7 +17,8 @@ from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.operands import readable, result_shape
 
 SCHEMA = (
-    "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None) -> Tensor"
+    "mm(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, str? compute=None, "
+    "bool dependent=False) -> Tensor"
 )
 ACTIVATIONS = {
     "relu": torch.relu,
@@ -28,7 +29,12 @@ ACTIVATIONS = {
 
 
 def mm(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    dependent: bool = False,
 ) -> Any:
     """`act(a b + bias)` by the operator `torch.ops.autotune.mm`: a new, row-major tensor.
 
@@ -49,8 +55,11 @@ def mm(
             is computed as `tf32` if PyTorch's settings allow it
             (`torch.set_float32_matmul_precision("high")`, or `torch.backends.cuda.matmul`), else as
             `f32`.
+        dependent: whether kernels start by programmatic dependent launch, those of the backward
+            pass too; see `autotune.matmul`.
 
     Raises:
+        UsageError: for `dependent` on a device below compute capability 9.0.
         ArrayError: if the operands do not fit each other, or no kernel takes their type.
         ProblemError: for an unknown activation or compute.
         NotFoundError: if no kernel can run the problem on the GPU.
@@ -61,10 +70,10 @@ def mm(
         or torch.is_inference_mode_enabled()
         or recording(a, b, bias)
     ):
-        return operator(a, b, bias, activation, compute)
+        return operator(a, b, bias, activation, compute, dependent)
     # Skips the autograd implementation, which would find in 2 us that nothing is recorded.
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(a, b, bias, activation, compute)
+        return operator(a, b, bias, activation, compute, dependent)
 
 
 def recording(a: Any, b: Any, bias: Any) -> bool:
@@ -82,25 +91,35 @@ def register(library: Any) -> None:
 
 
 def on_gpu(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    dependent: bool = False,
 ) -> Any:
     """The matmul by the tuned kernel."""
     if compute is None and a.dtype is torch.float32 and tf32_allowed(torch):
         compute = "tf32"
     matmul = runtime.current()
     try:
-        return matmul(a, b, bias=bias, activation=activation, compute=compute)
+        return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
     except ArrayError:
         # Checked only now, as nearly all operands need neither a copy nor PyTorch.
         if 0 in result_shape(a, b, bias, activation, compute) or a.shape[-1] == 0:
             return by_torch(a, b, bias, activation, compute)
     a, b = readable(a, "A"), readable(b, "B")
     bias = None if bias is None else bias.contiguous()
-    return matmul(a, b, bias=bias, activation=activation, compute=compute)
+    return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
 
 
 def by_torch(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    dependent: bool = False,  # noqa: ARG001 - the schema has it
 ) -> Any:
     """The matmul by PyTorch, in its own precision for the operands' type."""
     result_shape(a, b, bias, activation, compute)
@@ -113,7 +132,12 @@ def by_torch(
 
 
 def _fake(
-    a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    activation: str | None = None,
+    compute: str | None = None,
+    dependent: bool = False,  # noqa: ARG001 - the schema has it
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
     return a.new_empty(result_shape(a, b, bias, activation, compute))

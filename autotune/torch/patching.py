@@ -17,7 +17,7 @@ from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.records import Store
 from autotune.report import layers
 from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.torch.linear import PatchedLinear
+from autotune.torch.linear import DependentPatchedLinear, PatchedLinear
 from autotune.torch.operands import DTYPES
 from autotune.tuning.options import Options, options_of
 
@@ -36,6 +36,7 @@ def patch(
     budget: float = BUDGET_S,
     min_gain: float = 0.0,
     file: TextIO | None = None,
+    dependent: bool = False,
 ) -> Report:
     """Makes linear layers run the tuned kernels where these are faster, and prints a table of them.
 
@@ -58,6 +59,7 @@ def patch(
         budget: seconds to tune each shape and number of rows.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
+        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
 
     Raises:
         UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, or `tune`
@@ -88,7 +90,7 @@ def patch(
         judged = judge_layer(group.layer, numbers, recorded, min_gain)
         if judged[0].replaced:
             for module in group.modules:
-                module.__class__ = PatchedLinear
+                module.__class__ = DependentPatchedLinear if dependent else PatchedLinear
         table += judged
     devices = tuple(recorded.device.name for recorded in records.values())
     report = Report(devices, tuple(table))
@@ -99,7 +101,7 @@ def patch(
 def unpatch(model: nn.Module) -> tuple[str, ...]:
     """Makes patched layers plain linear layers again, and returns their names."""
     patched = {
-        name: module for name, module in model.named_modules() if type(module) is PatchedLinear
+        name: module for name, module in model.named_modules() if isinstance(module, PatchedLinear)
     }
     for module in patched.values():
         module.__class__ = nn.Linear

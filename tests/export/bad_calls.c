@@ -76,11 +76,11 @@ static void spoil(Call *call) {
     int64_t *sizes[4] = {&p->m, &p->n, &p->k, &p->batch};
     int64_t *leading[3] = {&p->lda, &p->ldb, &p->ldc};
     int64_t *strides[3] = {&p->stride_a, &p->stride_b, &p->stride_c};
-    int *codes[4] = {&p->compute, &p->layout, &p->epilogue, &p->output};
-    int i = below(4), j = below(3);
+    int *codes[5] = {&p->compute, &p->layout, &p->epilogue, &p->output, &p->dependent};
+    int i = below(4), j = below(3), code = below(5);
     switch (below(7)) {
         case 0: *sizes[i] = hostile(*sizes[i]); break;
-        case 1: *codes[i] = below(2) ? below(8) - 1 : (int)hostile(*codes[i]); break;
+        case 1: *codes[code] = below(2) ? below(8) - 1 : (int)hostile(*codes[code]); break;
         case 2: *leading[j] = hostile(leading_of(p, j)); break;
         case 3:
             p->batch = 1 + below(4);
@@ -183,7 +183,7 @@ static const char *broken(const lib_product *p, int query) {
     const char *fault;
     int i;
     if (p->compute < 0 || p->compute > 4 || p->layout < 0 || p->layout > 3 || p->epilogue < 0 ||
-        p->epilogue > 5 || p->output < 0 || p->output > 1)
+        p->epilogue > 5 || p->output < 0 || p->output > 1 || p->dependent < 0 || p->dependent > 1)
         return "an unknown code";
     if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > INT32_MAX || p->n > INT32_MAX ||
         p->k > INT32_MAX || p->batch < 1 || p->batch > 65535)
@@ -226,6 +226,7 @@ static Call sound_call(void) {
     p->epilogue = problem->epilogue, p->output = problem->output;
     p->a = (const void *)((uintptr_t)1 << 50), p->b = (const void *)((uintptr_t)2 << 50);
     p->c = (void *)((uintptr_t)3 << 50);
+    p->dependent = below(2);
     if (p->epilogue & 1) p->bias = (const void *)((uintptr_t)4 << 50);
     call.workspace = NULL, call.bytes = 0;
     return call;
@@ -238,7 +239,7 @@ static const char *judged(const Call *call, int verb, int status, size_t size, i
     const char *fault = broken(&call->product, verb != 0);
     int bad_workspace = size && (!call->workspace || (uintptr_t)call->workspace % WORKSPACE_UNIT ||
                                  call->bytes < size);
-    if (status < 0 || status > LIB_DRIVER) return "a status of no meaning";
+    if (status < 0 || status > LIB_NOT_DEPENDENT) return "a status of no meaning";
     if (status == LIB_OK && fault) return fault;
     if (status == LIB_OK && verb == 0 && bad_workspace) return "a bad workspace";
     if (status == LIB_OK && verb == 0 && !launched) return "no launch";
@@ -267,7 +268,7 @@ static int made(const Call *call, int verb) {
 /* Makes a random call and judges it; returns its status, or -1 after printing what is wrong. */
 static int tried(void) {
     static const char *const FUNCTIONS[] = {
-        "cuCtxGetDevice", "cuLibraryLoadData", "cuLaunchKernel", "cuTensorMapEncodeTiled"};
+        "cuCtxGetDevice", "cuLibraryLoadData", "cuLaunchKernelEx", "cuTensorMapEncodeTiled"};
     int verb = below(4) == 0 ? 1 + below(2) : 0, spoilt = below(8) ? 1 + below(3) : 0, i, status;
     int injected = below(50) == 0;
     unsigned long long before;

@@ -223,12 +223,26 @@ static void compute(const Kernel *kernel, void **given, unsigned batch) {
             }
 }
 
-int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                   unsigned bz, unsigned shared, void *stream, void **given, void **extra) {
+/* CUlaunchAttribute, whose value has 64 bytes, and CUlaunchConfig. */
+typedef struct { int id, pad, value[16]; } Attribute;
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    const Attribute *attributes;
+    unsigned attribute_count;
+} Config;
+
+int cuLaunchKernelEx(const Config *config, void *kernel, void **given, void **extra) {
     const Kernel *launched = (const Kernel *)kernel;
+    const Attribute *attribute = config->attributes;
+    unsigned gx = config->grid[0], gy = config->grid[1], gz = config->grid[2];
+    unsigned bx = config->block[0], by = config->block[1], bz = config->block[2];
     char text[2 * 128 * ARGUMENTS + ARGUMENTS + 1], *to = text;
     int i, j;
-    ENTER(cuLaunchKernel);
+    ENTER(cuLaunchKernelEx);
+    /* Only programmatic stream serialization, 6. */
+    if (config->attribute_count > 1 || (config->attribute_count == 0) != (attribute == NULL)) return 1;
+    if (attribute && (attribute->id != 6 || attribute->value[0] != 1)) return 1;
     if (extra || !gx || !gy || !gz || gx > 2147483647 || gy > 65535 || gz > 65535) return 1;
     if (!bx || !by || !bz || bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024) return 1;
     ++fake_cuda_launches;
@@ -238,8 +252,8 @@ int cuLaunchKernel(void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned
         *to++ = ',';
     }
     *to = 0;
-    note("launch %s %u %u %u %u %u %u %u %llu %s\n", launched->symbol, gx, gy, gz, bx, by, bz, shared,
-         (unsigned long long)(uintptr_t)stream, text);
+    note("launch %s %u %u %u %u %u %u %u %llu %d %s\n", launched->symbol, gx, gy, gz, bx, by, bz,
+         config->shared, (unsigned long long)(uintptr_t)config->stream, attribute != NULL, text);
     if (launched->epilogue >= 0 && getenv("FAKE_CUDA_QUIET")) compute(launched, given, gz);
     return 0;
 }

@@ -40,7 +40,8 @@ def exact_calls() -> list[Call]:
     """A call for each exported problem, without gaps or with rows padded by whole vectors."""
     calls = []
     for number, problem in enumerate(exported_library.tuned()):
-        call = Call(problem, stream=number, alpha=0.5, beta=float(number % 2))
+        dependent = number % 3 == 0
+        call = Call(problem, stream=number, dependent=dependent, alpha=0.5, beta=float(number % 2))
         if number % 4 == 1:
             a, b, c = problem.leading_dimensions
             call = replace(call, leading=(a + 8 * (number % 3), b + 8, c + 16))

@@ -13,6 +13,7 @@ from support import exported_library
 from support.exported_library import BIAS, SHARED, WORKSPACE, A, Built, C, Call, Outcome
 from support.paths import TESTS
 
+from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import EPILOGUES, Problem
 
@@ -54,6 +55,7 @@ WRONG: list[tuple[Call, str]] = [
     *((changed(layout=code), "no such compute") for code in (-1, 4)),
     *((changed(epilogue=code), "no such compute") for code in (-1, len(EPILOGUES))),
     *((changed(output=code), "no such compute") for code in (-1, 2)),
+    *((changed(dependent=code), "no such compute") for code in (-1, 2)),
     *((Call(PLAIN, **{name: 0}), "is NULL") for name in "abc"),  # type: ignore[arg-type]
     *((Call(PLAIN, **{name: (5 << 40) + 2}), "begins between") for name in "abc"),  # type: ignore[arg-type]
     (Call(MAPPED, a=A + 1), "begins between"),
@@ -161,7 +163,7 @@ def test_empty_workspace_needs_no_preparation(built: Built) -> None:
         ("cuKernelSetAttribute", 1, "the driver refused a kernel"),
         ("cuKernelGetFunction", 2, "the driver refused a kernel"),
         ("cuTensorMapEncodeTiled", 1, "the driver refused a launch"),
-        ("cuLaunchKernel", 719, "the driver refused a launch"),
+        ("cuLaunchKernelEx", 719, "the driver refused a launch"),
     ],
 )
 def test_driver_errors_are_reported_with_their_status(
@@ -170,6 +172,19 @@ def test_driver_errors_are_reported_with_their_status(
     outcome = built.call(Call(MAPPED), FAKE_CUDA_FAIL=f"{function}={result}")
     assert reason in outcome.message
     assert outcome.error == result
+
+
+def test_older_gpu_refuses_dependent_launch(tmp_path: Path) -> None:
+    library = exported_library.library_of({PLAIN: NAIVE}, [find("a100")])
+    case = exported_library.built(tmp_path, library)
+    card = "NVIDIA A100-SXM4-40GB;8;0;108"
+    plain, dependent = (
+        case.call(Call(PLAIN, dependent=dependent), FAKE_CUDA_DEVICE=card)
+        for dependent in (False, True)
+    )
+    assert (plain.status, len(plain.launches)) == (0, 1)
+    assert dependent.message == "dependent needs a GPU of compute capability 9.0 or more"
+    assert dependent.launches == []
 
 
 def test_failure_to_zero_a_workspace_is_reported(built: Built) -> None:

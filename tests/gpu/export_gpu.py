@@ -33,6 +33,7 @@ class Product(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in _POINTERS),
         *((name, ctypes.c_int64) for name in _STEPS),
         *((name, ctypes.c_float) for name in ("alpha", "beta")),
+        ("dependent", ctypes.c_int),
     )
 
 

@@ -89,7 +89,7 @@ class Operands:
         handle: int = self._torch.cuda.current_stream().cuda_stream
         return handle
 
-    def by_c(self, built: Built) -> Callable[[], None]:
+    def by_c(self, built: Built, dependent: bool = False) -> Callable[[], None]:
         """Calls the C library, which writes `again`."""
         gemm = gemm_call(
             *(self.problem,),
@@ -97,6 +97,7 @@ class Operands:
             b=self.b.data_ptr(),
             c=self.again.data_ptr(),
             bias=self.added,
+            dependent=int(dependent),
         )
         size = built.workspace(gemm)
         space = self._torch.full((max(size, 1),), 255, dtype=self._torch.uint8, device="cuda")
@@ -133,6 +134,22 @@ def test_library_results_equal_python_bit_for_bit(
         run()
         torch.cuda.synchronize()
         assert torch.equal(operands.c, operands.again)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_dependent_calls_in_a_row_give_the_same_bits(
+    torch: Any, driver: Driver, built: Built, problem: Problem
+) -> None:
+    if driver.probe(0).compute_capability < (9, 0):
+        pytest.skip("no programmatic dependent launch")
+    operands = Operands(torch, problem)
+    operands.by_c(built)()
+    expected = operands.again.clone()
+    run = operands.by_c(built, dependent=True)
+    operands.again.fill_(float("nan"))
+    for _ in range(8):
+        run()
+    assert torch.equal(operands.again, expected)
 
 
 @pytest.mark.parametrize("problem", UNTUNED, ids=str)

@@ -96,6 +96,7 @@ class Call:
     workspace: int = WORKSPACE
     bytes: int = LARGE
     stream: int = 7
+    dependent: bool = False
     changed: Mapping[str, int] = field(default_factory=dict)
 
     def line(self, verb: str = "matmul") -> str:
@@ -108,10 +109,12 @@ class Call:
             "layout": LAYOUTS.index(problem.layout),
             "epilogue": EPILOGUES.index(problem.epilogue),
             "output": OUTPUTS.index(problem.output),
+            "dependent": int(self.dependent),
             **self.changed,
         }
+        dependent = fields.pop("dependent")
         numbers = (*fields.values(), self.a, self.b, self.c, bias, *self.leading, *self.strides)
-        last = self.alpha, self.beta, self.workspace, self.bytes, self.stream
+        last = self.alpha, self.beta, dependent, self.workspace, self.bytes, self.stream
         return " ".join(map(str, (verb, *numbers, *last)))
 
 
@@ -121,6 +124,7 @@ class Launch(NamedTuple):
     block: tuple[int, int, int]
     shared: int
     stream: int
+    dependent: bool
     arguments: tuple[bytes, ...]
 
 
@@ -144,12 +148,11 @@ class Outcome:
     def launches(self) -> list[Launch]:
         launched = []
         for words in (line.split(" ") for line in self.lines if line.startswith("launch ")):
-            numbers = [int(word) for word in words[2:10]]
-            values = tuple(bytes.fromhex(word) for word in words[10].split(",")[:-1])
-            x, y, z, across, down, deep, shared, stream = numbers
-            launched.append(
-                Launch(words[1], (x, y, z), (across, down, deep), shared, stream, values)
-            )
+            x, y, z, *block, shared, stream, dependent = (int(word) for word in words[2:11])
+            values = tuple(bytes.fromhex(word) for word in words[11].split(",")[:-1])
+            across, down, deep = block
+            shape = (x, y, z), (across, down, deep), shared, stream
+            launched.append(Launch(words[1], *shape, bool(dependent), values))
         return launched
 
     def count(self, verb: str) -> int:

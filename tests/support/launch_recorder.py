@@ -53,9 +53,7 @@ class Recorder(FakeCuda):
         sizes = self._sizes[symbol]
         places = (ctypes.c_void_p * len(sizes)).from_address(parameters)
         arguments = [ctypes.string_at(at, size) for at, size in zip(places, sizes, strict=True)]
-        self.raw.append(
-            Launch(symbol, shape.grid, shape.block, shape.shared, shape.stream, tuple(arguments))
-        )
+        self.raw.append(Launch(symbol, *shape, tuple(arguments)))
 
     def cuMemAlloc(self, size: int) -> Any:
         del size
@@ -117,6 +115,7 @@ def launched_by_python(
     explicit: dict[str, Any] = {name: max(0, step) for name, step in steps.items() if step != 0}
     bias = BIAS if call.problem.has_bias else 0
     launch = partial(Kernel(runtime, call.problem, 0).launch, alpha=call.alpha, beta=call.beta)
+    explicit["dependent"] = call.dependent
     launch(call.a, call.b, call.c, call.stream, bias=bias, **explicit)
     counted = counter_bytes(library)
     return [

@@ -20,11 +20,13 @@ class StandIn:
 
     Attributes:
         problems: the problems that were run.
+        dependent: for each of them, whether it was a dependent launch.
         refused: how often operands were refused.
     """
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        self.dependent: list[bool] = []
         self.refused = 0
 
     def __call__(
@@ -35,6 +37,7 @@ class StandIn:
         bias: Any = None,
         activation: str | None = None,
         compute: str | None = None,
+        dependent: bool = False,
     ) -> Any:
         first, second = described(a, "A"), described(b, "B")
         epilogue = epilogue_of(bias is not None, activation)
@@ -44,6 +47,7 @@ class StandIn:
             arrays.check_bias(described(bias, "bias"), problem.n, 0, first.dtype)
         self.refused -= 1
         self.problems.append(problem)
+        self.dependent.append(dependent)
         return operator.by_torch(a, b, bias, activation)
 
     @property

@@ -62,12 +62,20 @@ typedef struct {
 
 /* @TABLES@ */
 
-/* The driver: constants of cuda.h and the functions that are called. */
+/* The driver: constants and structures of cuda.h, and the functions that are called. */
 enum {
     CUDA_NOT_INITIALIZED = 3, CUDA_INVALID_CONTEXT = 201, CUDA_CONTEXT_IS_DESTROYED = 709,
     MULTIPROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76,
-    MAX_DYNAMIC_SHARED = 8, CAPTURE_RELAXED = 2, PROMOTE_256_BYTES = 3
+    MAX_DYNAMIC_SHARED = 8, CAPTURE_RELAXED = 2, PROMOTE_256_BYTES = 3,
+    PROGRAMMATIC_STREAM_SERIALIZATION = 6
 };
+typedef struct { int id; char pad[4]; int32_t value, rest[15]; } LaunchAttribute;
+typedef struct {
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    const LaunchAttribute *attributes;
+    unsigned attribute_count;
+} LaunchConfig;
 #define FUNCTIONS(X) \
     X(cuCtxGetDevice, (int *)) \
     X(cuDeviceGetName, (char *, int, int)) \
@@ -82,9 +90,7 @@ enum {
     X(cuTensorMapEncodeTiled, \
       (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, \
        const uint32_t *, int, int, int, int)) \
-    X(cuLaunchKernel, \
-      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, \
-       void **, void **))
+    X(cuLaunchKernelEx, (const LaunchConfig *, void *, void **, void **))
 
 #define MEMBER(name, arguments) int(*name) arguments;
 static struct { FUNCTIONS(MEMBER) } driver;
@@ -238,7 +244,7 @@ static int checked(const gemm_product *p, Given *given) {
     if (p == NULL) return GEMM_NULL;
     if (p->compute < GEMM_F32 || p->compute > GEMM_BF16 || p->layout < GEMM_NN ||
         p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_SILU ||
-        p->output < GEMM_SAME || p->output > GEMM_FLOAT)
+        p->output < GEMM_SAME || p->output > GEMM_FLOAT || p->dependent < 0 || p->dependent > 1)
         return GEMM_UNKNOWN;
     if (p->m < 1 || p->m > LARGEST || p->n < 1 || p->n > LARGEST || p->k < 1 || p->k > LARGEST ||
         p->batch < 1 || p->batch > LARGEST_BATCH)
@@ -349,6 +355,7 @@ static int prepared(const gemm_product *product, int query, Given *given, const 
     if (!query && (product->a == NULL || product->b == NULL || product->c == NULL)) return GEMM_NULL;
     if (!query && (product->epilogue & 1) && product->bias == NULL) return GEMM_BIAS_MISSING;
     if ((status = current(ordinal, &device)) != 0) return status;
+    if (product->dependent && DEVICES[device].major < 9) return GEMM_NOT_DEPENDENT;
     return chosen(device, given, plan);
 }
 
@@ -491,11 +498,12 @@ static int encode(const Map *map, const Given *given, void *to) {
     return GEMM_OK;
 }
 
-static int launched(const Launch *launch, const Given *given, CUstream stream) {
+static int launched(const Launch *launch, const Given *given, int dependent, CUstream stream) {
+    static const LaunchAttribute ATTRIBUTE = {PROGRAMMATIC_STREAM_SERIALIZATION, {0}, 1, {0}};
+    LaunchConfig config;
     ALIGNED(64) unsigned char maps[MAP_LIMIT][128];
     union { void *pointer; int32_t i32; int64_t i64; uint32_t bits; } cells[ARGUMENT_LIMIT];
     void *parameters[ARGUMENT_LIMIT];
-    uint32_t grid[3];
     int i, j, used = 0, status;
     for (i = 0; i < launch->count; ++i) {
         const Argument *one = &ARGUMENTS[launch->first + i];
@@ -518,15 +526,18 @@ static int launched(const Launch *launch, const Given *given, CUstream stream) {
             default: memcpy(&cells[i].bits, &value, sizeof cells[i].bits); break;
         }
     }
-    memcpy(grid, launch->grid, sizeof grid);
+    memset(&config, 0, sizeof config);
+    memcpy(config.grid, launch->grid, sizeof config.grid);
+    memcpy(config.block, launch->block, sizeof config.block);
+    config.shared = launch->shared, config.stream = stream;
+    if (dependent) config.attributes = &ATTRIBUTE, config.attribute_count = 1;
     if (launch->tile[0]) {
         int64_t rows = (given->words[M] + launch->tile[0] - 1) / launch->tile[0];
         int64_t columns = (given->words[N] + launch->tile[1] - 1) / launch->tile[1];
-        grid[0] = (uint32_t)(rows * columns), grid[1] = 1, grid[2] = (uint32_t)given->batch;
+        config.grid[0] = (uint32_t)(rows * columns), config.grid[1] = 1;
+        config.grid[2] = (uint32_t)given->batch;
     }
-    status = driver.cuLaunchKernel(loaded[launch->kernel].kernel, grid[0], grid[1], grid[2],
-                                   launch->block[0], launch->block[1], launch->block[2],
-                                   launch->shared, stream, parameters, NULL);
+    status = driver.cuLaunchKernelEx(&config, loaded[launch->kernel].kernel, parameters, NULL);
     return status ? failed(GEMM_LAUNCH, status) : GEMM_OK;
 }
 
@@ -576,7 +587,7 @@ int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUst
     }
     if ((status = ensure(plan, ordinal)) != 0) return status;
     for (i = 0; i < plan->count && !status; ++i)
-        status = launched(&LAUNCHES[plan->first + i], &given, stream);
+        status = launched(&LAUNCHES[plan->first + i], &given, product->dependent, stream);
     return status;
 }
 
@@ -608,7 +619,7 @@ const char *gemm_message(int status) {
     switch (status) {
         case GEMM_OK: return "done";
         case GEMM_NULL: return "a pointer that has to be there is NULL";
-        case GEMM_UNKNOWN: return "no such compute, layout, epilogue or output";
+        case GEMM_UNKNOWN: return "no such compute, layout, epilogue, output or dependent";
         case GEMM_SIZE: return "m, n, k take 1 to 2^31 - 1, batch 1 to 65535, matrices 2^63 bytes";
         case GEMM_MISALIGNED: return "A, B, C or the bias begins between two elements";
         case GEMM_LEADING_DIMENSION: return "a leading dimension is shorter than a row, or absurd";
@@ -629,6 +640,7 @@ const char *gemm_message(int status) {
         case GEMM_LOAD: return "the driver refused a kernel: see gemm_driver_error";
         case GEMM_LAUNCH: return "the driver refused a launch: see gemm_driver_error";
         case GEMM_DRIVER: return "a call of the driver failed: see gemm_driver_error";
+        case GEMM_NOT_DEPENDENT: return "dependent needs a GPU of compute capability 9.0 or more";
         default: return "no such status";
     }
 }

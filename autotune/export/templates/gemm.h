@@ -68,6 +68,9 @@ typedef struct gemm_product {
      * matrix for all. */
     int64_t stride_a, stride_b, stride_c;
     float alpha, beta;
+    /* 1: programmatic dependent launch, from compute capability 9.0 on. The kernels may start before
+     * the one before them on the stream has ended, and wait for it on the GPU. */
+    int dependent;
 } gemm_product;
 
 #define GEMM_SHARED (-1)
@@ -95,7 +98,8 @@ enum gemm_status {
     GEMM_DAMAGED = 19,             /* a kernel is not as it was exported: its checksum is wrong */
     GEMM_LOAD = 20,                /* the driver refused a kernel */
     GEMM_LAUNCH = 21,              /* the driver refused a launch */
-    GEMM_DRIVER = 22               /* another call of the driver failed */
+    GEMM_DRIVER = 22,              /* another call of the driver failed */
+    GEMM_NOT_DEPENDENT = 23        /* no programmatic dependent launch below compute capability 9.0 */
 };
 
 /* What gemm_matmul runs. The texts are constants of the library. */

@@ -66,6 +66,19 @@ def test_leading_dimensions_become_rows_of_one_matmul(gpu: StandIn) -> None:
     assert gpu.problems == [Problem(6, 5, 4, "tf32x3", "nt", epilogue="bias_relu")]
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("dependent", [False, True])
+def test_layer_makes_dependent_launches_on_request(
+    gpu: StandIn, shape: tuple[int, ...], dependent: bool
+) -> None:
+    for layer in (
+        Linear(4, 5, dependent=dependent),
+        Linear.of(nn.Linear(4, 5), dependent=dependent),
+    ):
+        layer(torch.randn(shape)).sum().backward()
+    assert gpu.dependent == [dependent] * 4
+
+
 def test_weight_gradient_is_stored_like_the_weight(gpu: StandIn) -> None:
     layer = Linear(4, 5)
     layer(torch.randn(3, 4)).sum().backward()
@@ -208,6 +221,19 @@ def test_patch_keeps_parameters_hooks_and_names(store: Store) -> None:
         name: id(module) for name, module in before.items()
     }
     assert seen == ["called"]
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_patched_layers_make_dependent_launches_on_request(
+    store: Store, gpu: StandIn, dependent: bool
+) -> None:
+    store.save(measured(WIDE, 100.0, 125.0))
+    model = Model()
+    patched(model, dependent=dependent)
+    model(torch.randn(3, 32))
+    assert gpu.dependent == [dependent] * 2
+    assert unpatch(model) == ("first", "second")
+    assert classes(model) == [nn.Linear] * 3
 
 
 def test_unpatch_restores_the_model(store: Store) -> None:

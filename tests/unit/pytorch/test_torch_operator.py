@@ -226,6 +226,24 @@ def test_gradients_use_the_compute_of_the_forward_pass(gpu: StandIn) -> None:
     assert [problem.compute for problem in gpu.problems] == ["tf32x3"] * 3
 
 
+@pytest.mark.parametrize("dependent", [False, True])
+def test_gradients_launch_like_the_forward_pass(gpu: StandIn, dependent: bool) -> None:
+    a, b = drawn(3, 4, grad=True), drawn(4, 5, grad=True)
+    mm(a, b, None, "relu", dependent=dependent).backward(drawn(3, 5))
+    assert gpu.dependent == [dependent] * 3
+
+
+def test_launches_are_independent_by_default(gpu: StandIn) -> None:
+    mm(drawn(3, 4, grad=True), drawn(4, 5)).sum().backward()
+    assert gpu.dependent == [False, False]
+
+
+def test_autocast_keeps_dependent_launches(gpu: StandIn) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        mm(drawn(3, 4), drawn(4, 5), dependent=True)
+    assert gpu.dependent == [True]
+
+
 @pytest.mark.parametrize(("compute", "dtype"), [(None, torch.bfloat16), ("tf32", torch.float32),
                                                 ("f16", torch.float16)])  # fmt: skip
 def test_autocast_converts_to_the_type_of_the_compute(compute: str | None, dtype: Any) -> None:
