@@ -183,7 +183,7 @@ static const char *broken(const lib_product *p, int query) {
     const char *fault;
     int i;
     if (p->compute < 0 || p->compute > 4 || p->layout < 0 || p->layout > 3 || p->epilogue < 0 ||
-        p->epilogue > 5 || p->output < 0 || p->output > 1 || p->dependent < 0 || p->dependent > 1)
+        p->epilogue > LIB_BIAS_SILU || p->output < 0 || p->output > 1 || p->dependent < 0 || p->dependent > 1)
         return "an unknown code";
     if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > INT32_MAX || p->n > INT32_MAX ||
         p->k > INT32_MAX || p->batch < 1 || p->batch > 65535)
