@@ -53,7 +53,9 @@ class Recorder(FakeCuda):
         sizes = self._sizes[symbol]
         places = (ctypes.c_void_p * len(sizes)).from_address(parameters)
         arguments = [ctypes.string_at(at, size) for at, size in zip(places, sizes, strict=True)]
-        self.raw.append(Launch(symbol, *shape, tuple(arguments)))
+        grid, block, shared, stream, dependent = shape
+        values = tuple(arguments)
+        self.raw.append(Launch(symbol, grid, block, shared, stream, dependent, values))
 
     def cuMemAlloc(self, size: int) -> Any:
         del size
