@@ -24,17 +24,25 @@ unsigned char* swizzled(unsigned char* box, int byte, int swizzle) {
     return host_shared + (swizzle ? offset ^ (offset >> 7 & swizzle / 16 - 1) << 4 : offset);
 }
 
-std::shared_ptr<BoxCopy> issue(const void* map, const void* shared, void* barrier, int column,
-                               int row, int matrix) {
+std::shared_ptr<BoxCopy> issue(Block& block, const void* map, const void* shared, void* barrier,
+                               int column, int row, int matrix) {
     const TensorMapValue& value = value_of(map);
     auto* const box = static_cast<unsigned char*>(const_cast<void*>(shared));
     if (reinterpret_cast<uintptr_t>(box) % 128)
         fail("a bulk copy's shared memory starts at byte %td, no multiple of 128",
              box - host_shared);
     auto copy = std::make_shared<BoxCopy>(
-        BoxCopy{value, box, barrier, column, row, matrix, false});
-    Machine::copies.push_back(copy);
+        BoxCopy{value, box, barrier, column, row, matrix, Block::current->rank, false});
+    block.copies.push_back(copy);
+    block.wake();
     return copy;
+}
+
+void load(Block& block, void* to, const void* map, void* barrier, int column, int row, int matrix) {
+    const auto copy = issue(block, map, to, barrier, column, row, matrix);
+    complete(block, barrier, 0);  // faults if it is none
+    const int bytes = bytes_of_box(copy->map);
+    std::memset(block.at(to, bytes), NAN_BYTE, bytes);
 }
 
 }  // namespace
@@ -48,13 +56,20 @@ float round_to_tf32(float x) {
 }
 
 void tma_load(void* to, const void* map, void* barrier, int column, int row, int matrix) {
-    const auto copy = issue(map, to, barrier, column, row, matrix);
-    complete(barrier, 0);  // faults if it is none
-    std::memset(to, NAN_BYTE, bytes_of_box(copy->map));
+    load(*Block::current, to, map, barrier, column, row, matrix);
+}
+
+void tma_load_multicast(void* to, const void* map, void* barrier, int column, int row, int matrix,
+                        unsigned blocks) {
+    if (blocks == 0) fail("a multicast to no block");
+    for (int rank = 0; blocks >> rank; ++rank)
+        if (blocks >> rank & 1)
+            load(peer(rank, "a multicast to"), to, map, barrier, column, row, matrix);
 }
 
 void tma_store(const void* map, const void* from, int column, int row, int matrix) {
-    Thread::current->stores.open.push_back(issue(map, from, nullptr, column, row, matrix));
+    Thread::current->stores.open.push_back(
+        issue(*Block::current, map, from, nullptr, column, row, matrix));
 }
 
 void tma_store_commit() { Thread::current->stores.commit(); }
@@ -87,7 +102,7 @@ void copy_box(BoxCopy& copy) {
             std::memcpy(place, &value, size);
         }
     }
-    if (copy.barrier) complete(copy.barrier, bytes_of_box(map));
+    if (copy.barrier) complete(*Block::current, copy.barrier, bytes_of_box(map));
 }
 
 }  // namespace host

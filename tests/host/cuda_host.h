@@ -1,7 +1,7 @@
 // CUDA C++ for the host compiler: what the kernels of cuda_src/ use of it, under sanitizers.
 //
-// Force-included before a kernel file. `launcher.cpp` runs the threads of a block as fibers that
-// take turns at barriers and shuffles. Dynamic shared memory (`extern __shared__ T name[]`) is the
+// Force-included before a kernel file. The machine (machine.h) runs the threads of a block as fibers
+// that take turns at barriers and shuffles. Dynamic shared memory (`extern __shared__ T name[]`) is the
 // launcher's arena: the generated unit equates `name` with it. Static __shared__ arrays are not
 // supported.
 #pragma once
@@ -101,7 +101,7 @@ inline void __stcg(T* address, T value) {
     *address = value;
 }
 
-// Blocks run one after the other, and a thread until it waits: all memory is in order.
+// A thread runs until it waits, and no other at the same time: all memory is in order.
 inline void __threadfence() {}
 
 template <typename T>
@@ -189,10 +189,10 @@ void call(void (*kernel)(P...), const Argument* arguments, std::index_sequence<I
     kernel(value_of<P>(arguments[I])...);
 }
 
-// A kernel instance in the launcher's table, under the name that jobs give.
+// A kernel instance in the launcher's table, under the name that jobs give, and its clusters.
 struct Instance {
     using Run = void (*)(const Argument*, std::size_t count);
-    Instance(const char* name, Run run);
+    Instance(const char* name, Run run, dim3 cluster);
 };
 
 template <auto KERNEL>

@@ -30,8 +30,13 @@ constexpr const char* NAMES[] = {"a", "b", "c", "bias", "workspace", "counters"}
 constexpr size_t BUFFERS = std::size(NAMES), C = 2, COUNTERS = BUFFERS - 1;
 constexpr uint32_t NULL_POINTER = 0xFFFFFFFF;  // instead of a buffer's number
 
-std::map<std::string, Instance::Run>& instances() {
-    static std::map<std::string, Instance::Run> table;
+struct Entry {
+    Instance::Run run;
+    dim3 cluster;
+};
+
+std::map<std::string, Entry>& instances() {
+    static std::map<std::string, Entry> table;
     return table;
 }
 
@@ -142,7 +147,8 @@ Launch read_launch(const std::vector<std::unique_ptr<Buffer>>& buffers) {
     const std::string name = read_text();
     const auto found = instances().find(name);
     if (found == instances().end()) fail("%s was not built", name.c_str());
-    Launch launch{found->second, read<dim3>(), read<dim3>(), read<uint32_t>(), {}};
+    const auto [kernel, cluster] = found->second;
+    Launch launch{kernel, cluster, read<dim3>(), read<dim3>(), read<uint32_t>(), {}};
     launch.arguments.resize(read<uint32_t>());
     for (Argument& argument : launch.arguments) argument = read_argument(buffers);
     return launch;
@@ -163,7 +169,7 @@ void run_case(Machine& machine) {
 
 }  // namespace
 
-Instance::Instance(const char* name, Run run) { instances()[name] = run; }
+Instance::Instance(const char* name, Run run, dim3 cluster) { instances()[name] = {run, cluster}; }
 
 void expect(const Argument* arguments, size_t count, const char* taken) {
     if (count != std::strlen(taken))

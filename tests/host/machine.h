@@ -1,4 +1,4 @@
-// The machine that runs blocks of threads: fibers that take turns where they wait.
+// The machine that runs clusters of blocks: threads are fibers that take turns where they wait.
 #pragma once
 
 #include "cuda_host.h"
@@ -6,15 +6,18 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
-// The arena that `extern __shared__` names; it starts at a multiple of 1024.
+// The shared memory that `extern __shared__` names, of the block that runs; it starts at a multiple
+// of 1024.
 extern "C" unsigned char host_shared[];
 
 namespace host {
 
 constexpr unsigned char NAN_BYTE = 0xFF;  // floats of these bytes are NaN
 constexpr size_t WARP_SIZE = 32, WARPGROUP_SIZE = 128;
+constexpr unsigned CLUSTER_LIMIT = 8;  // blocks that every GPU with clusters takes
 // The most dynamic shared memory that any GPU gives a block, and room to run over it.
 constexpr size_t SHARED_LIMIT = 227 << 10, SHARED_MARGIN = 1 << 20;
 
@@ -23,6 +26,7 @@ constexpr size_t SHARED_LIMIT = 227 << 10, SHARED_MARGIN = 1 << 20;
 
 struct Launch {
     Instance::Run run;
+    dim3 cluster;  // blocks
     dim3 grid, block;
     uint32_t shared;
     std::vector<Argument> arguments;
@@ -35,13 +39,24 @@ struct Copy {
     unsigned char value[16];
 };
 
-// A copy of a box by the tensor memory accelerator, which runs at some moment after its issue.
+// A copy of a box by the tensor memory accelerator, which runs at some moment after its issue. A
+// multicast is a load for each block that it goes to.
 struct BoxCopy {
     TensorMapValue map;
     unsigned char* shared;
     void* barrier;  // of a load; a store has none
     int column, row, matrix;
+    unsigned issuer;  // block of the cluster
     bool done;
+};
+
+// A store to the shared memory of another block, which nobody sees before its thread releases it
+// at a barrier of the cluster.
+struct RemoteStore {
+    unsigned block;
+    unsigned char* place;
+    int bytes;
+    unsigned char value[16];
 };
 
 // Groups of work that a thread has committed and not yet waited for, oldest first.
@@ -146,6 +161,9 @@ public:
 
     Groups<Copy> copies;
     Groups<std::shared_ptr<BoxCopy>> stores;
+    std::vector<RemoteStore> remote_stores;
+    unsigned cluster_arrivals = 0;  // at the barrier of the cluster
+    bool releases = false;  // its remote stores, by the last arrival
     Groups<Product> products;
     std::vector<Sums> sums;
     size_t multiplied = 0;  // wgmmas so far
@@ -171,40 +189,100 @@ private:
     unsigned long long brought_[MEETINGS][2];
 };
 
+struct NamedBarrier {
+    int threads = 0, come = 0;
+    std::vector<Thread*> waiting;
+};
+
+// A block of the cluster that runs: its threads, its shared memory and what is on its way there.
+class Block {
+public:
+    // Can go on, waits for other blocks, or all its threads have exited.
+    enum State { ABLE, STUCK, ENDED };
+
+    Block(unsigned block_rank, std::vector<Thread*> block_threads)
+        : rank(block_rank), threads(std::move(block_threads)), order_(threads) {}
+
+    void start(dim3 index, size_t shared);
+
+    // Runs some of the block's threads some way.
+    void advance(std::mt19937& random);
+
+    // Brings the block's shared memory to `host_shared`, where its threads see it.
+    void enter();
+
+    // Where `bytes` bytes are that this block sees at `place`; faults outside its shared memory.
+    unsigned char* at(const void* place, size_t bytes) const;
+
+    // Something has happened that the block may wait for.
+    void wake() {
+        if (state == STUCK) state = ABLE;
+    }
+
+    static inline Block* current;
+    const unsigned rank;
+    const std::vector<Thread*> threads;  // in CUDA's order
+    State state = ABLE;
+    bool begun = false;
+
+    // Copies of boxes, and arrivals of other blocks at its barriers, that are on their way.
+    std::vector<std::shared_ptr<BoxCopy>> copies;
+    std::vector<void*> arrivals;
+    std::vector<void*> mbarriers;  // initialised
+    NamedBarrier named[16];
+    // Of the wgmmas of each warpgroup.
+    std::vector<std::vector<std::shared_ptr<Operands>>> operands;
+
+private:
+    bool go_on(std::mt19937& random);
+    bool deliver_one(std::mt19937& random);
+    void end();
+
+    std::vector<Thread*> order_;
+    dim3 index_;
+    std::vector<unsigned char> memory_;  // while another block runs
+};
+
 class Machine {
 public:
     void run(const Launch& launch);
 
-    // The threads of the block that runs, in CUDA's order, and its bytes of shared memory.
-    static inline std::vector<Thread*> block;
+    // The blocks of the cluster that runs, and the bytes of shared memory that each has.
+    static inline std::vector<std::unique_ptr<Block>> cluster;
     static inline size_t shared;
-    // Copies of boxes that have been issued and not yet done.
-    static inline std::vector<std::shared_ptr<BoxCopy>> copies;
 
 private:
     static void check(const Launch& launch);
-    void run_block();
-    bool go_on();
-    bool copy_one();
+    void run_cluster(dim3 index);
 
     const Launch* launch_ = nullptr;
     std::vector<std::unique_ptr<Thread>> threads_;
-    std::vector<Thread*> order_;
     std::mt19937 random_;
 };
 
 // The index of the running thread in its block.
 int linear_index();
 
-// Named barriers are new for each block, and so are the operands of wgmmas.
-void reset_named_barriers();
-void reset_operands();
+// Whether the phase of that parity has ended, and what it lacks if not.
+bool phase_ended(const Block& block, const void* mbarrier, int parity);
+std::string lacking(const Block& block, const void* mbarrier);
+// Counts an arrival, and bytes that have come.
+void arrive(const Block& block, void* mbarrier, int expected_bytes);
+void complete(const Block& block, void* mbarrier, int bytes);
+// Faults if a barrier of the block still waits for bytes, or has had too many.
+void check_mbarriers(const Block& block);
 
-// Whether the phase of that parity has ended.
-bool phase_ended(const void* mbarrier, int parity);
-// Counts bytes that have come.
-void complete(void* mbarrier, int bytes);
 // Does what was issued.
 void copy_box(BoxCopy& copy);
+
+// The block of the cluster that the running thread does `what` to; faults if it cannot.
+Block& peer(int rank, const char* what);
+// Lets the threads of the cluster go on if all have met.
+bool meet_cluster();
+void reset_cluster();
+// Faults if a store is on its way to the block.
+void check_remote_stores(const Block& block);
+// Ends with a list of who waits where.
+[[noreturn]] void deadlock();
 
 }  // namespace host

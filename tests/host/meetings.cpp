@@ -1,9 +1,9 @@
-// Where threads wait for each other: barriers, shuffles, mbarriers; and asynchronous copies.
+// Where threads of a block wait for each other: barriers, shuffles, mbarriers; and asynchronous
+// copies.
 #include "machine.h"
 
-#include <sanitizer/asan_interface.h>
-
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace host {
@@ -15,7 +15,8 @@ void barrier(const char* file, int line) {
 bool barrier_or(bool value, const char* file, int line) {
     Thread* const self = Thread::current;
     self->wait(Thread::BLOCK, value, file, line);
-    return std::any_of(Machine::block.begin(), Machine::block.end(), [self](const Thread* one) {
+    const auto& threads = Block::current->threads;
+    return std::any_of(threads.begin(), threads.end(), [self](const Thread* one) {
         return self->from(*one, Thread::BLOCK) != 0;
     });
 }
@@ -27,9 +28,9 @@ unsigned long long exchange(unsigned long long mine, int lane, unsigned mask, co
     if (mask != 0xffffffff) fail("a shuffle of the lanes %#x; only whole warps are emulated", mask);
     Thread* const self = Thread::current;
     const size_t other = linear_index() - own_lane() + lane;
-    if (other >= Machine::block.size()) fail("a shuffle from lane %d, which has no thread", lane);
+    if (other >= Block::current->threads.size()) fail("a shuffle from lane %d, which has no thread", lane);
     self->wait(Thread::WARP, mine, file, line);
-    return self->from(*Machine::block[other], Thread::WARP);
+    return self->from(*Block::current->threads[other], Thread::WARP);
 }
 
 void copy_async(void* shared, const void* global, int bytes, bool valid) {
@@ -58,42 +59,43 @@ namespace {
 
 // The words of an mbarrier. Fresh shared memory, all ones, has another mark.
 struct Phase {
-    static constexpr unsigned MARK = 1, NO_BYTES = 1 << 20;
+    static constexpr int MARK = 1, NO_BYTES = 1 << 20;
     uint64_t pending : 20, arrivals : 20, bytes : 21, parity : 1, mark : 2;
 
-    explicit Phase(const void* at) {
+    Phase(const Block& block, const void* at) {
         if (reinterpret_cast<uintptr_t>(at) % 8) fail("an mbarrier at %p", at);
-        std::memcpy(this, at, sizeof *this);
+        std::memcpy(this, block.at(at, sizeof *this), sizeof *this);
     }
     // The phase of an mbarrier in use.
-    static Phase of(const void* at) {
-        const Phase phase(at);
+    static Phase of(const Block& block, const void* at) {
+        const Phase phase(block, at);
         if (phase.mark != MARK || phase.arrivals == 0 || phase.pending > phase.arrivals)
-            fail("the mbarrier at byte %td was not initialised or has been overwritten",
-                 static_cast<const unsigned char*>(at) - host_shared);
+            fail("the mbarrier at byte %td of block %u was not initialised or has been overwritten",
+                 static_cast<const unsigned char*>(at) - host_shared, block.rank);
         return phase;
     }
-    void put(void* at) {
-        if (pending == 0 && bytes == NO_BYTES) {
+    // Bytes that are announced and have not come; less than 0 if more have come.
+    int outstanding() const { return static_cast<int>(bytes) - NO_BYTES; }
+    void expect(int more) {
+        if (std::abs(outstanding() + more) >= NO_BYTES)
+            fail("%d bytes outstanding at an mbarrier", outstanding() + more);
+        bytes = outstanding() + more + NO_BYTES;
+    }
+    void put(const Block& block, void* at) {
+        if (pending == 0 && outstanding() == 0) {
             pending = arrivals;
             parity ^= 1;
         }
-        std::memcpy(at, this, sizeof *this);
+        std::memcpy(block.at(at, sizeof *this), this, sizeof *this);
     }
 };
 static_assert(sizeof(Phase) == 8, "an mbarrier has 8 bytes");
-
-struct NamedBarrier {
-    int threads = 0, come = 0;
-    std::vector<Thread*> waiting;
-};
-NamedBarrier named[16];
 
 // Counts the running thread as one that has come; whether it was the last.
 bool come_to(int id, int threads) {
     if (id < 1 || id > 15) fail("barrier %d; named ones are 1 to 15", id);
     if (threads <= 0 || threads % WARP_SIZE) fail("barrier %d of %d threads", id, threads);
-    NamedBarrier& barrier = named[id];
+    NamedBarrier& barrier = Block::current->named[id];
     if (barrier.come && barrier.threads != threads)
         fail("barrier %d is for %d threads and for %d", id, barrier.threads, threads);
     barrier.threads = threads;
@@ -105,54 +107,68 @@ bool come_to(int id, int threads) {
 
 }  // namespace
 
-void reset_named_barriers() {
-    for (NamedBarrier& barrier : named) barrier = {};
-}
-
 void named_sync(int id, int threads, At at) {
     if (come_to(id, threads)) return;
-    named[id].waiting.push_back(Thread::current);
+    Block::current->named[id].waiting.push_back(Thread::current);
     Thread::current->wait_for("named barrier", nullptr, 0, at.file, at.line);
-}
-
-void expect_block(int block) {
-    if (block != 0) fail("block %d of a cluster; only clusters of one are emulated", block);
 }
 
 void named_arrive(int id, int threads) { come_to(id, threads); }
 
 void barrier_init(void* barrier, int arrivals) {
     if (arrivals < 1) fail("an mbarrier for %d arrivals", arrivals);
-    Phase phase(barrier);
+    Block& block = *Block::current;
+    Phase phase(block, barrier);
     phase.pending = phase.arrivals = arrivals;
     phase.bytes = Phase::NO_BYTES;
     phase.parity = 0;
     phase.mark = Phase::MARK;
-    phase.put(barrier);
+    phase.put(block, barrier);
+    block.mbarriers.push_back(barrier);
 }
 
 void barrier_arrive(void* barrier, int expected_bytes) {
-    Phase phase = Phase::of(barrier);
-    if (phase.pending == 0) fail("more arrivals at an mbarrier than it was made for");
-    phase.bytes += expected_bytes;
-    --phase.pending;
-    phase.put(barrier);
-}
-
-void complete(void* barrier, int bytes) {
-    Phase phase = Phase::of(barrier);
-    phase.bytes -= bytes;
-    phase.put(barrier);
-}
-
-bool phase_ended(const void* barrier, int parity) {
-    return Phase::of(barrier).parity != static_cast<unsigned>(parity);
+    arrive(*Block::current, barrier, expected_bytes);
 }
 
 void barrier_wait(void* barrier, int parity, At at) {
     if (parity != 0 && parity != 1) fail("a parity of %d", parity);
-    if (!phase_ended(barrier, parity))
+    if (!phase_ended(*Block::current, barrier, parity))
         Thread::current->wait_for("mbarrier", barrier, parity, at.file, at.line);
+}
+
+void arrive(const Block& block, void* barrier, int expected_bytes) {
+    Phase phase = Phase::of(block, barrier);
+    if (phase.pending == 0) fail("more arrivals at an mbarrier than it was made for");
+    phase.expect(expected_bytes);
+    --phase.pending;
+    phase.put(block, barrier);
+}
+
+void complete(const Block& block, void* barrier, int bytes) {
+    Phase phase = Phase::of(block, barrier);
+    phase.expect(-bytes);
+    phase.put(block, barrier);
+}
+
+bool phase_ended(const Block& block, const void* barrier, int parity) {
+    return Phase::of(block, barrier).parity != static_cast<unsigned>(parity);
+}
+
+std::string lacking(const Block& block, const void* barrier) {
+    const Phase phase = Phase::of(block, barrier);
+    return std::to_string(phase.pending) + " arrivals and " + std::to_string(phase.outstanding()) +
+           " bytes";
+}
+
+void check_mbarriers(const Block& block) {
+    for (const void* barrier : block.mbarriers) {
+        const int bytes = Phase::of(block, barrier).outstanding();
+        if (bytes)
+            fail("a block ends with %d bytes %s at the mbarrier at byte %td", std::abs(bytes),
+                 bytes > 0 ? "announced that have not come" : "come that were not announced",
+                 static_cast<const unsigned char*>(barrier) - host_shared);
+    }
 }
 
 }  // namespace host

@@ -143,12 +143,9 @@ void read_operands(const Product& product) {
         for (int k = 0; k < depth(product); ++k) to.p[x][k] = p.at(x, k);
 }
 
-// Of the block's warpgroups.
-std::vector<std::vector<std::shared_ptr<Operands>>> operands;
-
 // Those of the thread's next wgmma.
 std::shared_ptr<Operands> next_operands(Thread& thread) {
-    auto& own = operands[linear_index() / WARPGROUP_SIZE];
+    auto& own = Block::current->operands[linear_index() / WARPGROUP_SIZE];
     if (own.size() == thread.multiplied) own.push_back(std::make_shared<Operands>());
     return own[thread.multiplied++];
 }
@@ -256,10 +253,6 @@ void wgmma(int n, int type, float* d, const unsigned* fragment, unsigned long lo
     product.operands = next_operands(self);
     if (early) read_operands(product);
     self.products.open.push_back(product);
-}
-
-void reset_operands() {
-    operands.assign((Machine::block.size() + WARPGROUP_SIZE - 1) / WARPGROUP_SIZE, {});
 }
 
 void wgmma_fence() { Thread::current->fenced = true; }

@@ -30,18 +30,28 @@ void barrier_init(void* barrier, int arrivals);
 void barrier_arrive(void* barrier, int expected_bytes);
 void barrier_wait(void* barrier, int parity, At at);
 
+// The barrier of a cluster. What a thread has stored in other blocks is there when a barrier at
+// which it released it is over.
+int cluster_rank();
+void cluster_arrive(bool releases);
+void cluster_wait(At at);
+
+// To block `rank` of the cluster, which must have begun and not have exited: an arrival, which comes
+// some time later, and a store of up to 16 bytes.
+void barrier_arrive_at(void* barrier, int rank);
+void cluster_store(void* to, const void* value, int bytes, int rank);
+
 // bar.sync and bar.arrive of whole warps.
 void named_sync(int id, int threads, At at);
 void named_arrive(int id, int threads);
 
 // Loads fill the box with NaN until they are done; a thread waits for its own stores.
 void tma_load(void* to, const void* map, void* barrier, int column, int row, int matrix);
+void tma_load_multicast(void* to, const void* map, void* barrier, int column, int row, int matrix,
+                        unsigned blocks);
 void tma_store(const void* map, const void* from, int column, int row, int matrix);
 void tma_store_commit();
 void tma_store_wait(int allowed_pending);
-
-// Faults unless `block` of a cluster is the only one there is.
-void expect_block(int block);
 
 // How operands are numbered: TYPE of common/number.cuh, 0 meaning tf32.
 enum { TF32, F16, BF16 };

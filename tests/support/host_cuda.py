@@ -12,7 +12,9 @@ divergent barrier or shuffle, counters that are not zero again, or arguments of 
 kernel takes. Missing barriers and missing waits for asynchronous copies show as NaN or wrong
 results: shared memory starts as NaN, and the threads of a block run in a new random order after
 each barrier. Bulk copies complete late and in any order; a deadlock is reported with the places
-that wait. Blocks run one after the other, in a new random order at each launch.
+that wait. Clusters run one after the other, in a new random order at each launch; the blocks of a
+cluster run in turns of random length. An arrival, a bulk load or a store that reaches a block of the
+cluster which has exited is a fault, and so are bytes that a barrier still waits for at the end.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ HOST = TESTS / "host"
 CUDA_SRC = ROOT / "cuda_src"
 INCLUDE = CUDA_SRC / "include"
 # The sources of the machine that runs the kernels.
-MACHINE = ("launcher.cpp", "machine.cpp", "meetings.cpp", "bulk_copies.cpp", "tensor_cores.cpp")
+MACHINE = (
+    *("launcher.cpp", "threads.cpp", "machine.cpp", "meetings.cpp", "clusters.cpp"),
+    *("bulk_copies.cpp", "tensor_cores.cpp"),
+)
 COMPILER = os.environ.get("CXX", "g++")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FLAGS = (
@@ -154,19 +159,27 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
             '#include "cuda_host.h"',
             *(f'asm(".set {name}, host_shared");' for name in names),
             f'#include "{sources / source}"',
-            *(_instance(number, template) for number, template in enumerate(templates)),
+            *(_instance(number, template, text) for number, template in enumerate(templates)),
         ]
     )
 
 
-def _instance(number: int, template: Template) -> str:
+def _instance(number: int, template: Template, text: str) -> str:
     """Registers an instance; the class of its template arguments is local to the unit."""
     expression = template.expression.replace(f"<{PARAMS}>", f"<instance_{number}::{PARAMS}>")
     return (
-        f"namespace {{ namespace instance_{number} {{\n{template.declaration}}} }}\n"
+        f"namespace {{ namespace instance_{number} {{\n{template.declaration}"
+        f"constexpr dim3 cluster = {{{_cluster(template.kernel, text)}}};\n}} }}\n"
         f'static const host::Instance registered_{number}("{name_of(template)}",\n'
-        f"    host::Kernel<{expression}>::run);"
+        f"    host::Kernel<{expression}>::run, instance_{number}::cluster);"
     )
+
+
+def _cluster(kernel: str, text: str) -> str:
+    """The blocks of a cluster along x, y and z, as the source has them for a kernel."""
+    declaration = rf"__cluster_dims__\(([^;{{}}]*?), (\d+), (\d+)\)[^;{{}}]*?\b{kernel}\("
+    match = re.search(declaration, text)
+    return ", ".join(match.groups()) if match else "1, 1, 1"
 
 
 def _object(unit: str, optimized: str, directory: Path) -> Path:

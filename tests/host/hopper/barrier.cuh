@@ -1,4 +1,4 @@
-// What cuda_src/include/hopper/barrier.cuh declares, on the host, where a cluster has one block.
+// The functions of cuda_src/include/hopper/barrier.cuh on the host.
 #pragma once
 
 using Barrier = unsigned long long;
@@ -16,8 +16,7 @@ inline void barrier_arrive(Barrier* barrier, bool arrives = true) {
 }
 
 inline void barrier_arrive_at(Barrier* barrier, int block, bool arrives = true) {
-    host::expect_block(block);
-    barrier_arrive(barrier, arrives);
+    if (arrives) host::barrier_arrive_at(barrier, block);
 }
 
 template <bool CLUSTER = false>
@@ -31,15 +30,20 @@ inline void named_sync(int id, int threads, HOST_AT) { host::named_sync(id, thre
 
 inline void named_arrive(int id, int threads) { host::named_arrive(id, threads); }
 
-inline int cluster_rank() { return 0; }
+inline int cluster_rank() { return host::cluster_rank(); }
 
-inline void cluster_sync(HOST_AT) { host::barrier(at.file, at.line); }
+inline void cluster_sync(HOST_AT) {
+    host::cluster_arrive(false);
+    host::cluster_wait(at);
+}
 
-inline void cluster_exchange(HOST_AT) { host::barrier(at.file, at.line); }
+inline void cluster_exchange(HOST_AT) {
+    host::cluster_arrive(true);
+    host::cluster_wait(at);
+}
 
 inline void cluster_store(float4* to, int block, float4 value) {
-    host::expect_block(block);
-    *to = value;
+    host::cluster_store(to, &value, sizeof value, block);
 }
 
 template <int COUNT>

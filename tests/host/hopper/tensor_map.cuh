@@ -1,4 +1,4 @@
-// What cuda_src/include/hopper/tensor_map.cuh declares, on the host, where a cluster has one block.
+// The functions of cuda_src/include/hopper/tensor_map.cuh on the host.
 #pragma once
 
 #include "hopper/barrier.cuh"
@@ -16,8 +16,7 @@ inline void tma_load(void* to, const TensorMap* map, Barrier* barrier, int colum
 
 inline void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column,
                                int row, int matrix, unsigned short blocks) {
-    host::expect_block(blocks - 1);
-    host::tma_load(to, map, barrier, column, row, matrix);
+    host::tma_load_multicast(to, map, barrier, column, row, matrix, blocks);
 }
 
 inline void tma_store(const TensorMap* map, const void* from, int column, int row, int matrix) {
