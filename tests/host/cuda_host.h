@@ -1,9 +1,8 @@
 // CUDA C++ for the host compiler: what the kernels of cuda_src/ use of it, under sanitizers.
 //
-// Force-included before a kernel file. The machine (machine.h) runs the threads of a block as fibers
-// that take turns at barriers and shuffles. Dynamic shared memory (`extern __shared__ T name[]`) is the
-// launcher's arena: the generated unit equates `name` with it. Static __shared__ arrays are not
-// supported.
+// Force-included before a kernel file. The machine (machine.h) runs threads as fibers that take turns
+// at barriers and shuffles. Dynamic shared memory (`extern __shared__ T name[]`) is `host_shared`, with
+// which the generated unit equates `name`. Static __shared__ arrays are not supported.
 #pragma once
 
 #include <cstddef>

@@ -13,8 +13,8 @@ kernel takes. Missing barriers and missing waits for asynchronous copies show as
 results: shared memory starts as NaN, and the threads of a block run in a new random order after
 each barrier. Bulk copies complete late and in any order; a deadlock is reported with the places
 that wait. Clusters run one after the other, in a new random order at each launch; the blocks of a
-cluster run in turns of random length. An arrival, a bulk load or a store that reaches a block of the
-cluster which has exited is a fault, and so are bytes that a barrier still waits for at the end.
+cluster run in turns of random length. An arrival, a bulk load or a store that reaches an exited
+block of the cluster is a fault, and so are announced bytes that have not come by the end.
 """
 
 from __future__ import annotations
