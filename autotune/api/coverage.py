@@ -22,6 +22,7 @@ from autotune.problem.span import Span
 from autotune.records import Record, Records, Store, ranges
 from autotune.records.ranges import Range, Segment
 from autotune.records.record import BEST_FIRST
+from autotune.runners.base import Objective
 
 LOSS = 0.05
 """Default of the accepted loss against full tuning: 5 %."""
@@ -34,7 +35,14 @@ CAUTION = 1.0
 Search = Callable[[Problem], Record]
 
 
-def cover(span: Span, device: Device, store: Store, search: Search, loss: float = LOSS) -> Range:
+def cover(
+    span: Span,
+    device: Device,
+    store: Store,
+    search: Search,
+    loss: float = LOSS,
+    objective: Objective = "hot",
+) -> Range:
     """Tunes sizes until the expected loss at every probe is at most `loss`.
 
     `search` tunes a problem and records it. The range is recorded after each size.
@@ -46,13 +54,13 @@ def cover(span: Span, device: Device, store: Store, search: Search, loss: float 
         size = pending.pop()
         problem = span.at(size)
         record = records.load(device, problem)
-        if record is None or record.evidence == "predicted":
+        if record is None or not _is_tuned(record, objective):
             record = search(problem)
         tuned[size] = record
         if pending:
             continue
-        losses = expected(span, device, tuned, records.records(device))
-        covered = _range(span, device, tuned, losses)
+        losses = expected(span, device, tuned, records.records(device), objective)
+        covered = _range(span, device, tuned, losses, objective)
         ranges.save(store.root, covered)
         if covered.loss > loss:
             pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
@@ -60,13 +68,17 @@ def cover(span: Span, device: Device, store: Store, search: Search, loss: float 
 
 
 def expected(
-    span: Span, device: Device, tuned: Mapping[int, Record], records: Sequence[Record]
+    span: Span,
+    device: Device,
+    tuned: Mapping[int, Record],
+    records: Sequence[Record],
+    objective: Objective = "hot",
 ) -> dict[int, dict[int, float]]:
     """The expected loss at each probe with the best configuration of the next tuned size below and
     of the next above, by size; infinite where that configuration cannot run."""
     middle = span.at(round(math.sqrt(span.low * span.high)))
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
-    model = learn_errors(middle, device, [*by_problem.values()])
+    model = learn_errors(middle, device, [*by_problem.values()], objective)
     pool = _pool(span, device, model, tuned)
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
@@ -80,12 +92,18 @@ def expected(
         times = dict(zip(legal, _times(model, legal, problem), strict=True))
         least = min(times.values(), default=math.inf)
         losses[probe] = {
-            size: max(0.0, times.get(tuned[size].best.config, math.inf) / least - 1)
+            size: max(0.0, times.get(tuned[size].best_by(objective).config, math.inf) / least - 1)
             if least < math.inf
             else math.inf
             for size in (below, above)
         }
     return losses
+
+
+def _is_tuned(record: Record, objective: Objective) -> bool:
+    """Whether a record serves the objective: it was measured, for cold with cold times."""
+    timed = objective == "hot" or record.best_cold is not None
+    return timed and record.evidence != "predicted"
 
 
 def _pool(
@@ -112,6 +130,7 @@ def _range(
     device: Device,
     tuned: Mapping[int, Record],
     losses: Mapping[int, Mapping[int, float]],
+    objective: Objective,
 ) -> Range:
     """The range in which each probe, and the sizes between it and the probe before, run the tuned
     size with the least expected loss."""
@@ -128,4 +147,5 @@ def _range(
     if not math.isfinite(worst):
         worst = 1.0  # nothing tuned runs at a probe yet: that probe is tuned next
     evidence = max((record.evidence for record in tuned.values()), key=BEST_FIRST.index)
-    return Range(device, span.problem, span.dimension, tuple(segments), worst, evidence)
+    sizes = span.problem, span.dimension, tuple(segments)
+    return Range(device, *sizes, worst, evidence, objective)

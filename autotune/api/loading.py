@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from autotune.lookup.answer import Answer
+    from autotune.runners.base import Objective
     from autotune.runtime import Kernel
     from autotune.targets.sources import DeviceLike
 
@@ -26,6 +27,7 @@ def kernel(
     *problem: ProblemLike | int,
     device: DeviceLike | None = None,
     verify: bool = False,
+    cold: bool = False,
     **arguments: Unpack[ProblemArguments],
 ) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded.
@@ -39,6 +41,7 @@ def kernel(
             the current context, else the first.
         verify: whether to check first that the kernel computes a product of small integers bit for
             bit, for operands without gaps; see `autotune.matmul`.
+        cold: whether to take the kernel that is fastest with operands that are not in L2.
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
 
     Raises:
@@ -49,7 +52,7 @@ def kernel(
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     posed = problem_of(*problem, **arguments)
-    return runtime.load(posed, _ordinal(device), verify=verify)
+    return runtime.load(posed, _ordinal(device), verify=verify, objective=_objective(cold))
 
 
 def warmup(
@@ -58,6 +61,7 @@ def warmup(
     device: DeviceLike | None = None,
     jobs: int | None = None,
     verify: bool = False,
+    cold: bool = False,
     **defaults: Unpack[ProblemDefaults],
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of these shapes, so that the first
@@ -72,6 +76,7 @@ def warmup(
         device: as for `kernel`.
         jobs: compiler threads; None is one for each core.
         verify: as for `kernel`, one kernel after another.
+        cold: as for `kernel`; a matmul finds the kernel with the same `cold`.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
@@ -86,7 +91,13 @@ def warmup(
         AutotuneError: if a kernel does not compile, or fails its check.
     """
     problems = problems_of(shapes, **defaults)
-    return runtime.load_all(problems, _ordinal(device), jobs, verify=verify)
+    return runtime.load_all(
+        problems, _ordinal(device), jobs, verify=verify, objective=_objective(cold)
+    )
+
+
+def _objective(cold: bool) -> Objective:
+    return "cold" if cold else "hot"
 
 
 def _ordinal(device: DeviceLike | None) -> int | None:

@@ -8,6 +8,7 @@ from autotune import settings
 from autotune.errors import NotFoundError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import Record, Records, Store, merging
+from autotune.runners.base import objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike, spelled
 
@@ -24,6 +25,7 @@ def best(
 ) -> Record:
     """The record of a problem on a device, with the best evidence recorded; the record names it.
 
+    Its `best` is the fastest hot, its `best_cold` the fastest with L2 flushed.
     The arguments are those of `tune`.
 
     Raises:
@@ -50,28 +52,31 @@ def recorded(problem: Problem, device: DeviceLike = DEFAULT) -> Record:
 def choose(
     *problem: ProblemLike | int,
     device: DeviceLike = DEFAULT,
+    objective: str = "hot",
     **arguments: Unpack[ProblemArguments],
 ) -> Answer:
     """The configuration that `matmul` runs for a problem, tuned or not: where it comes from and the
     expected loss against full tuning (see `lookup.Answer`).
 
-    The arguments are those of `tune`.
+    With the objective "cold" it is what `matmul(..., cold=True)` runs. The other arguments are
+    those of `tune`.
 
     Raises:
         NotFoundError: if no kernel can run the problem.
         UsageError: for an impossible problem or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    return answered(problem_of(*problem, **arguments), device)
+    return answered(problem_of(*problem, **arguments), device, objective)
 
 
-def answered(problem: Problem, device: DeviceLike = DEFAULT) -> Answer:
+def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "hot") -> Answer:
     """`choose` with its arguments decoded."""
     from autotune.lookup.lookup import lookup
 
+    decides = objective_named(objective)
     resolved = targets.resolve(device)
     targets.check_memory(problem, resolved)
-    answer = lookup(problem, resolved, Store(settings.cache_dir()))
+    answer = lookup(problem, resolved, Store(settings.cache_dir()), decides)
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {resolved.name}; give another device")
     return answer

@@ -10,6 +10,7 @@ from autotune.problem import Problem, compute_of
 from autotune.targets import local
 
 if TYPE_CHECKING:
+    from autotune.runners.base import Objective
     from autotune.runtime.matmul import Array
 
 
@@ -28,6 +29,7 @@ def matmul(
     vendor: bool = True,
     verify: bool = False,
     dependent: bool = False,
+    cold: bool = False,
 ) -> Array:
     """`out = act(alpha a b + beta out + bias)`, summed in fp32, on the caller's current stream of
     the operands' GPU.
@@ -64,6 +66,8 @@ def matmul(
         dependent: whether the kernel may start before its predecessor on the stream has ended
             (programmatic dependent launch): it then sets itself up and waits on the GPU, which
             hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
+        cold: whether to run what is fastest with operands that are not in L2, such as weights that
+            are read once between two calls; `tune` then minimises that time.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
@@ -77,13 +81,24 @@ def matmul(
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
     if tune:
-        multiply.tune(a, b, _tuner, bias, activation, compute, out)
-    return multiply(a, b, out, alpha, beta, bias, activation, compute, vendor, verify, dependent)
+        tuner = _tune_cold if cold else _tune_hot
+        multiply.tune(a, b, tuner, bias, activation, compute, out)
+    return multiply(
+        a, b, out, alpha, beta, bias, activation, compute, vendor, verify, dependent, cold
+    )
 
 
-def _tuner(problem: Problem, device: Device) -> object:
+def _tune_hot(problem: Problem, device: Device) -> object:
+    return _tune(problem, device, "hot")
+
+
+def _tune_cold(problem: Problem, device: Device) -> object:
+    return _tune(problem, device, "cold")
+
+
+def _tune(problem: Problem, device: Device, objective: Objective) -> object:
     from autotune.api import tuning
     from autotune.tuning.options import options_of
 
-    options = options_of(None, None, 0, "gp", None)
+    options = options_of(None, None, 0, "gp", None, objective)
     return tuning.search(problem, options, device=local.index_of(device))

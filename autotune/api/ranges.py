@@ -34,6 +34,7 @@ def tune_range(
     sampler: str = "gp",
     family: str = "auto",
     jobs: int | None = None,
+    objective: str = "hot",
     observer: Observer | None = None,
     **arguments: Unpack[ProblemDefaults],
 ) -> Range:
@@ -47,13 +48,14 @@ def tune_range(
         text: a problem with one size as LOW..HIGH, such as `1..512x4096x4096:bf16`.
         loss: accepted loss against full tuning; 0.05 is 5 %.
         budget: seconds of each search; the other arguments are those of `tune`.
+        objective: the time of the loss, and of each search: `hot` or `cold`.
 
     Raises:
         UsageError: for an impossible range or loss, an unknown device, or invalid limits.
         AutotuneError: as `tune`.
     """
     span = Span.parse(text, **arguments)
-    options = options_of(trials, budget, seed, sampler, jobs)
+    options = options_of(trials, budget, seed, sampler, jobs, objective)
     return tune(span, options, device=device, family=family, loss=loss, observed=lambda _: observer)
 
 
@@ -77,4 +79,4 @@ def tune(
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
-    return cover(span, resolved, Store(cache_dir()), search, loss)
+    return cover(span, resolved, Store(cache_dir()), search, loss, options.objective)

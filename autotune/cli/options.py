@@ -41,6 +41,10 @@ DeviceNumbers = Annotated[
         help="Several GPUs of one model in place of --device; they share the work.",
     ),
 ]
+ObjectiveName = Annotated[
+    str,
+    typer.Option("--objective", help="Time that chooses the kernel: hot, or cold (L2 flushed)."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 PROBLEM_OPTIONS = {

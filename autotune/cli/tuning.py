@@ -13,6 +13,7 @@ from autotune.cli.options import (
     DeviceNumbers,
     DeviceSpec,
     Json,
+    ObjectiveName,
     ProblemOptions,
     Shape,
     with_problem_options,
@@ -20,10 +21,12 @@ from autotune.cli.options import (
 from autotune.cli.output import SECONDS, Interrupted, show, show_json
 
 if TYPE_CHECKING:
+    from autotune.lookup.answer import Answer
     from autotune.problem import Problem
     from autotune.problem.span import Span
     from autotune.records import Record
     from autotune.report.progress import Tally
+    from autotune.runners.base import Objective
     from autotune.tuning.events import Observer
     from autotune.tuning.options import Options
 
@@ -123,11 +126,15 @@ def _tune_problem(
         except KeyboardInterrupt:
             raise Interrupted("what was measured is kept; run again to go on") from None
     rejected = _rejected(tuned, tally, family) if explain else None
-    _show_tuned(tuned, rejected, tally.failed, json)
+    _show_tuned(tuned, search.objective, rejected, tally.failed, json)
 
 
 def _show_tuned(
-    tuned: Record, rejected: Mapping[str, int] | None, failed: Mapping[str, int], json: bool
+    tuned: Record,
+    objective: Objective,
+    rejected: Mapping[str, int] | None,
+    failed: Mapping[str, int],
+    json: bool,
 ) -> None:
     """Shows the record, and with --explain the counts of rejected and failed configurations."""
     # Imported after the search, so that its workers start without waiting for them.
@@ -135,9 +142,9 @@ def _show_tuned(
 
     if json:
         counts = {} if rejected is None else {"rejected": rejected, "failed": failed}
-        show_json(record.to_json(tuned) | counts)
+        show_json(record.to_json(tuned, objective) | counts)
         return
-    show(record.render(tuned), RECORD_WIDTH)
+    show(record.render(tuned, objective), RECORD_WIDTH)
     if rejected is not None:
         show(rejections.render(rejected, failed))
 
@@ -190,17 +197,21 @@ def best(
     exact: Annotated[
         bool, typer.Option("--exact", help="Print tuned problems only; exit status 3 for others.")
     ] = False,
+    objective: ObjectiveName = "hot",
     json: Json = False,
 ) -> None:
     """Print the best kernel of a problem: as recorded, or else as its neighbours suggest."""
     from autotune.api import lookups
     from autotune.problem import problem_of
     from autotune.report import record
+    from autotune.runners.base import objective_named
     from autotune.targets.sources import DEFAULT
 
-    problem = problem_of(shape, **options)
-    look_up = lookups.recorded if exact else lookups.answered
-    result = look_up(problem, device or DEFAULT)
+    problem, decides = problem_of(shape, **options), objective_named(objective)
+    target = device or DEFAULT
+    result: Record | Answer = (
+        lookups.recorded(problem, target) if exact else lookups.answered(problem, target, decides)
+    )
     if (changed := lookups.outdated(result)) is not None:
         typer.echo(
             f"warning: it was measured with {changed}; `autotune cache verify --retime` or "
@@ -208,9 +219,9 @@ def best(
             err=True,
         )
     if json:
-        show_json(record.to_json(result))
+        show_json(record.to_json(result, decides))
     else:
-        show(record.render(result), RECORD_WIDTH)
+        show(record.render(result, decides), RECORD_WIDTH)
 
 
 def ladder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Entry, Record
-from autotune.runners.base import Evidence
+from autotune.runners.base import Evidence, Objective
 
 How = Literal["exact", "range", "nearest", "related", "predicted"]
 
@@ -28,11 +29,14 @@ class Answer:
             `predicted`, the cost model's choice.
         evidence: what `time_us` rests on; for anything but an exact record it is `predicted`.
         record: the record that holds the configuration; None for the cost model's choice.
-        time_us: measured or predicted time of one run in microseconds; None if unknown.
+        time_us: measured or predicted time of one run in microseconds, of `objective`; None if
+            unknown.
         note: one line for the user: where the answer comes from and how to get a better one.
         expected_loss: expected loss against full tuning, 0.03 for 3 %; None if unknown.
         vendor: whether the vendor's library was measured to be faster: on this problem, on the
             point of the range that serves it, or on the same GEMM with another epilogue.
+        objective: the time that the configuration was chosen by; `hot` also where cold was asked
+            for but the records have no cold times.
     """
 
     problem: Problem
@@ -45,6 +49,7 @@ class Answer:
     note: str
     expected_loss: float | None = None
     vendor: bool = False
+    objective: Objective = "hot"
 
     @property
     def entry(self) -> Entry | None:
@@ -57,12 +62,19 @@ class Answer:
 
 
 def recorded_answer(
-    problem: Problem, device: Device, record: Record, how: How, loss: float
+    problem: Problem,
+    device: Device,
+    record: Record,
+    how: How,
+    loss: float,
+    objective: Objective = "hot",
 ) -> Answer | None:
     """The answer from a record of the problem itself; None if none of its entries is legal."""
-    entry = best_legal(record, problem, device)
+    objective = recorded_objective(record, objective)
+    entry = best_legal(record, problem, device, objective)
     if entry is None:
         return None
+    estimate = entry.measurement.estimate(objective)
     return Answer(
         problem=problem,
         device=device,
@@ -70,14 +82,27 @@ def recorded_answer(
         how=how,
         evidence=record.evidence,
         record=record,
-        time_us=entry.measurement.time_us,
+        time_us=estimate.time_us if estimate else None,
         note=f"{problem} on {record.device.name}: {record.evidence} {record.provenance.date}",
         expected_loss=loss,
-        vendor=record.vendor_wins,
+        vendor=record.vendor_wins_by(objective),
+        objective=objective,
     )
 
 
-def best_legal(record: Record, problem: Problem, device: Device) -> Entry | None:
+def recorded_objective(record: Record, objective: Objective) -> Objective:
+    """The objective, or `hot` if the record has no cold times."""
+    return "hot" if record.best_cold is None else objective
+
+
+def best_legal(
+    record: Record, problem: Problem, device: Device, objective: Objective
+) -> Entry | None:
     """The record's best entry that the problem can run today; None if there is none."""
-    entries = (record.best, *record.entries)
+
+    def time_us(entry: Entry) -> float:
+        estimate = entry.measurement.estimate(objective)
+        return math.inf if estimate is None else estimate.time_us
+
+    entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
     return next((entry for entry in entries if is_legal(entry.config, problem, device)), None)

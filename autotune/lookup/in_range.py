@@ -5,35 +5,44 @@ from __future__ import annotations
 import math
 
 from autotune.device import Device
-from autotune.lookup.answer import Answer, best_legal
+from autotune.lookup.answer import Answer, best_legal, recorded_objective
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
 from autotune.records import Records
 from autotune.records.ranges import Range
+from autotune.runners.base import Objective
 
 
-def in_range(problem: Problem, device: Device, records: Records) -> Answer | None:
+def in_range(
+    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+) -> Answer | None:
     """The answer of the range with the least expected loss that covers the problem.
 
+    Ranges that were tuned for the objective come before others.
     Ranges that rest on predictions, or whose record is missing, predicted or illegal for the
     problem, are passed over.
     """
-    ranges = sorted(records.ranges(device), key=lambda tuned: tuned.loss)
-    answers = (_answer(tuned, problem, device, records) for tuned in ranges)
+    ranges = sorted(
+        records.ranges(device), key=lambda tuned: (tuned.objective != objective, tuned.loss)
+    )
+    answers = (_answer(tuned, problem, device, records, objective) for tuned in ranges)
     return next((answer for answer in answers if answer is not None), None)
 
 
-def _answer(tuned: Range, problem: Problem, device: Device, records: Records) -> Answer | None:
+def _answer(
+    tuned: Range, problem: Problem, device: Device, records: Records, objective: Objective
+) -> Answer | None:
     point = tuned.point(problem)
     if point is None or tuned.evidence == "predicted":
         return None
     record = records.load(device, point)
     if record is None or record.evidence == "predicted":
         return None
-    entry = best_legal(record, problem, device)
+    objective = recorded_objective(record, objective)
+    entry = best_legal(record, problem, device, objective)
     if entry is None:
         return None
-    predictions = learn_errors(problem, device, [record]).predict(
+    predictions = learn_errors(problem, device, [record], objective).predict(
         [entry.config], problem, [entry.resources]
     )
     time_us = float(predictions.times[0])
@@ -49,5 +58,6 @@ def _answer(tuned: Range, problem: Problem, device: Device, records: Records) ->
         time_us=time_us,
         note=f"{problem} on {device.name}: as {point.shape}, which is tuned for {tuned}",
         expected_loss=tuned.loss,
-        vendor=record.vendor_wins,
+        vendor=record.vendor_wins_by(objective),
+        objective=objective,
     )

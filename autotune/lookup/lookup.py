@@ -12,18 +12,22 @@ from autotune.lookup.nearest import nearest
 from autotune.lookup.predicted import predicted
 from autotune.problem import Problem
 from autotune.records import Records, Store
+from autotune.runners.base import Objective
 
-Step = Callable[[Problem, Device, Records], Answer | None]
+Step = Callable[[Problem, Device, Records, Objective], Answer | None]
 
 STEPS: tuple[Step, ...] = (exact, in_range, nearest, predicted)
 
 
-def lookup(problem: Problem, device: Device, store: Store) -> Answer | None:
+def lookup(
+    problem: Problem, device: Device, store: Store, objective: Objective = "hot"
+) -> Answer | None:
     """The best known configuration for a problem on a device; None if nothing can run it.
 
     The user's records come before the shipped ones. Only configurations that are legal for the
-    problem today are answered.
+    problem today are answered. With the objective "cold" it is the best for operands that are not
+    in L2, as far as cold times are recorded.
     """
     records = Records(store)
-    answers = (step(problem, device, records) for step in STEPS)
+    answers = (step(problem, device, records, objective) for step in STEPS)
     return next((answer for answer in answers if answer is not None), None)

@@ -11,12 +11,13 @@ from autotune.candidates.recorded import for_compute, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device, same_model
 from autotune.families.config import Config
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, recorded_objective
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
 from autotune.lookup.predicted import model_choice
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Records
+from autotune.runners.base import Objective
 
 NEIGHBOURS = 24
 """Records whose entries can be answered, the nearest."""
@@ -51,16 +52,21 @@ class NeighbourChoice:
     record: Record | None
 
 
-def nearest(problem: Problem, device: Device, records: Records) -> Answer | None:
+def nearest(
+    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+) -> Answer | None:
     """The most promising configuration of the nearest records, or the corrected model's choice.
 
     Records of related devices count where the device's own say nothing of the problem. The model
-    chooses among all configurations where the records leave the time uncertain.
+    chooses among all configurations where the records leave the time uncertain. Cold times decide
+    only if the nearest record has some.
     """
     pool = records.records(device)
     if not any(remoteness(record, problem, device) <= REACH for record in pool):
         pool = [*pool, *records.related(device)]
-    errors = learn_errors(problem, device, pool)
+    for record in by_remoteness(problem, device, pool)[:1]:
+        objective = recorded_objective(record, objective)
+    errors = learn_errors(problem, device, pool, objective)
     choices = from_records(problem, device, pool, errors)
     if not choices:
         return None
@@ -68,9 +74,11 @@ def nearest(problem: Problem, device: Device, records: Records) -> Answer | None
     if choice.deviation > CERTAIN:
         choice = min((choice, *from_survey(problem, device, errors)[:1]), key=_promise)
     if choice.record is not None:
-        return _answer(choice, choice.record, problem, device)
+        return _answer(choice, choice.record, problem, device, objective)
     loss = expected_loss("near", choice.deviation)
-    return model_choice(problem, device, choice.config, choice.time_us, loss, CORRECTION)
+    return model_choice(
+        *(problem, device, choice.config, choice.time_us, loss), CORRECTION, objective
+    )
 
 
 def from_records(
@@ -110,7 +118,13 @@ def _promise(choice: NeighbourChoice) -> tuple[float, str]:
     return choice.cautious_us, str(choice.config)
 
 
-def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: Device) -> Answer:
+def _answer(
+    choice: NeighbourChoice,
+    record: Record,
+    problem: Problem,
+    device: Device,
+    objective: Objective,
+) -> Answer:
     here = same_model(record.device, device)
     where = "" if here else f" on {record.device.name}"
     return Answer(
@@ -130,7 +144,8 @@ def _answer(choice: NeighbourChoice, record: Record, problem: Problem, device: D
         # no two related devices are recorded.
         expected_loss=expected_loss("near" if here else "model", choice.deviation),
         # An epilogue or another output does not change how fast the vendor's library is.
-        vendor=here and record.vendor_wins and _same_gemm(record.problem, problem),
+        vendor=here and record.vendor_wins_by(objective) and _same_gemm(record.problem, problem),
+        objective=objective,
     )
 
 

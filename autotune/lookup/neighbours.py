@@ -11,6 +11,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.problem import Precision, Problem, distance
 from autotune.records import Entry, Record
+from autotune.runners.base import Objective
 
 REACH = 6.0
 """Octaves within which a record is a neighbour."""
@@ -49,19 +50,19 @@ def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -
     return sorted(usable, key=lambda record: (remoteness(record, problem, device), record.problem))
 
 
-def learn_errors(problem: Problem, device: Device, records: Sequence[Record]) -> ModelError:
-    """The cost model's errors on the nearest records, from which those on the problem follow."""
+def learn_errors(
+    problem: Problem, device: Device, records: Sequence[Record], objective: Objective = "hot"
+) -> ModelError:
+    """The cost model's errors on the nearest records, from which those on the problem follow.
+
+    The model predicts hot times; with the objective "cold" the errors lead to cold ones.
+    """
     return ModelError(
         [
-            Sample(
-                entry.config,
-                entry.resources,
-                entry.measurement.time_us,
-                record.problem,
-                record.device,
-            )
+            Sample(entry.config, entry.resources, estimate.time_us, record.problem, record.device)
             for record in by_remoteness(problem, device, records)[:TEACHERS]
             for entry in _current_entries(record)
+            if (estimate := entry.measurement.estimate(objective)) is not None
         ],
         device,
     )

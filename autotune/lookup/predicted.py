@@ -12,13 +12,18 @@ from autotune.lookup.answer import Answer, recorded_answer
 from autotune.lookup.expected_loss import expected_loss
 from autotune.problem import Problem
 from autotune.records import Records
+from autotune.runners.base import Objective
 
 
-def predicted(problem: Problem, device: Device, records: Records) -> Answer | None:
+def predicted(
+    problem: Problem, device: Device, records: Records, objective: Objective = "hot"
+) -> Answer | None:
     """The cost model's choice: recorded if it tuned the problem, else made now.
 
-    None if no configuration can run.
+    The model knows hot times only, so they decide whatever the objective. None if no configuration
+    can run.
     """
+    del objective
     return _recorded(problem, device, records) or _ranked_now(problem, device)
 
 
@@ -29,6 +34,7 @@ def model_choice(
     time_us: float,
     loss: float,
     correction: str = "",
+    objective: Objective = "hot",
 ) -> Answer:
     """The answer that gives a configuration of the model's.
 
@@ -39,6 +45,7 @@ def model_choice(
         time_us: its predicted time in microseconds.
         loss: the expected loss against full tuning.
         correction: added to the note, which says how the model was corrected.
+        objective: the time that it was chosen by.
     """
     return Answer(
         problem=problem,
@@ -53,6 +60,7 @@ def model_choice(
             f"`autotune tune {problem}` measures"
         ),
         expected_loss=loss,
+        objective=objective,
     )
 
 

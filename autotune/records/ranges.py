@@ -1,6 +1,7 @@
 """Tuned ranges: all problems that differ in one dimension, each served by a recorded size.
 
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.json            measured
+    <root>/ranges/<device>/1-512x4096x4096-bf16-nn.cold.json       measured, by cold times
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.predicted.json  from the cost model
 
 A range holds no configuration: its points are problems with records of their own.
@@ -25,7 +26,7 @@ from autotune.files.domains import Size, Text
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
-from autotune.runners.base import Evidence
+from autotune.runners.base import Evidence, Objective, objective_named
 
 SCHEMA = 1
 FOLDER = "ranges"
@@ -59,10 +60,11 @@ class Range:
         segments: ascending and without gaps.
         loss: the largest expected loss against full tuning, 0.05 = 5 %.
         evidence: the evidence of the points' records.
+        objective: the time that the loss is of.
 
     Raises:
-        ValueError: for an unknown dimension or evidence, a negative loss, no segments, gaps between
-            segments, or an upper end that is not the problem's.
+        ValueError: for an unknown dimension, evidence or objective, a negative loss, no segments,
+            gaps between segments, or an upper end that is not the problem's.
     """
 
     device: Device
@@ -71,11 +73,13 @@ class Range:
     segments: tuple[Segment, ...]
     loss: float
     evidence: Evidence = "measured"
+    objective: Objective = "hot"
 
     def __post_init__(self) -> None:
         if self.dimension not in DIMENSIONS:
             raise ValueError(f"dimension is {self.dimension!r}; give one of m, n, k")
         evidence_named(self.evidence)
+        objective_named(self.objective)
         if not 0 <= self.loss < float("inf"):
             raise ValueError(f"loss is {self.loss}, not a share")
         if not self.segments:
@@ -126,6 +130,7 @@ class Range:
 
     def to_json(self) -> dict[str, object]:
         """As JSON data, with the device."""
+        objective = {} if self.objective == "hot" else {"objective": self.objective}
         return {
             "schema": SCHEMA,
             "problem": str(self.problem),
@@ -133,6 +138,7 @@ class Range:
             "segments": [[segment.low, segment.high, segment.point] for segment in self.segments],
             "loss": self.loss,
             "evidence": self.evidence,
+            **objective,
             "device": self.device.to_json(),
         }
 
@@ -151,6 +157,7 @@ class Range:
             tuple(Segment(*sizes) for sizes in written.segments),
             written.loss,
             evidence_named(written.evidence),
+            written.objective,
         )
 
 
@@ -164,6 +171,7 @@ class _RangeFields:
     segments: tuple[tuple[Size, Size, Size], ...]
     loss: Annotated[float, Meta(ge=0, le=1e6)]
     evidence: Text
+    objective: Objective = "hot"
 
 
 def save(root: Path, tuned: Range) -> None:
@@ -187,7 +195,8 @@ def load(root: Path, device: Device) -> tuple[Range, ...]:
 
 def path_of(root: Path, tuned: Range) -> Path:
     """The file of the range."""
-    suffix = "" if tuned.evidence == "measured" else f".{tuned.evidence}"
+    suffix = "" if tuned.objective == "hot" else f".{tuned.objective}"
+    suffix += "" if tuned.evidence == "measured" else f".{tuned.evidence}"
     return root / FOLDER / folder_of(tuned.device, tuned.evidence) / f"{tuned.slug}{suffix}.json"
 
 

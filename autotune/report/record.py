@@ -7,10 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.families.config import Config
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, recorded_objective
 from autotune.records import Entry, Provenance, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
+from autotune.runners.base import Measurement, Objective
 
 RUNNERS_UP = 5
 
@@ -19,9 +20,12 @@ _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 _STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
 
 
-def render(result: Record | Answer) -> RenderableType:
-    """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence."""
-    answer = _answer(result)
+def render(result: Record | Answer, objective: Objective = "hot") -> RenderableType:
+    """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
+
+    Of a record it shows the best by the objective.
+    """
+    answer = _answer(result, objective)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -36,22 +40,27 @@ def render(result: Record | Answer) -> RenderableType:
     return Group(*parts, Text(), Text(_provenance(record.provenance), style="dim"))
 
 
-def to_json(result: Record | Answer) -> dict[str, object]:
+def to_json(result: Record | Answer, objective: Objective = "hot") -> dict[str, object]:
     """The content of `render` in full: times in microseconds, shares and ratios as fractions.
 
-    `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster). `vendor` is whether
-    cuBLAS is faster and not tied, so that `matmul` calls it. `regret` is the expected loss against
-    full tuning. Unknown values are None.
+    `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
+    `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
+    calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
+    `regret` is the expected loss against full tuning. Unknown values are None.
     """
-    answer = _answer(result)
+    answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
     record = _own_record(answer)
-    cublas = record.baseline.time_us if record and record.baseline else None
+    baseline = record.baseline if record else None
+    cublas = _us_of(baseline, answer.objective)
     coldest = record.best_cold if record else None
+    cold_us = coldest.measurement.cold_us if coldest else None
+    cublas_cold = baseline.cold_us if baseline else None
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
         "how": answer.how,
+        "objective": answer.objective,
         "evidence": answer.evidence,
         "config": str(answer.config),
         "params": answer.config.values,
@@ -63,16 +72,18 @@ def to_json(result: Record | Answer) -> dict[str, object]:
         "vendor": answer.vendor,
         "regret": answer.expected_loss,
         "coldest": str(coldest.config) if coldest else None,
-        "cold_us": coldest.measurement.cold_us if coldest else None,
+        "cold_us": cold_us,
+        "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
         "note": "" if record else answer.note,
         "record": encode(answer.record) if answer.record else None,
     }
 
 
-def _answer(result: Record | Answer) -> Answer:
+def _answer(result: Record | Answer, objective: Objective) -> Answer:
     if isinstance(result, Answer):
         return result
-    best = result.best
+    objective = recorded_objective(result, objective)
+    best = result.best_by(objective)
     predicted = result.evidence == "predicted"
     return Answer(
         problem=result.problem,
@@ -81,10 +92,11 @@ def _answer(result: Record | Answer) -> Answer:
         how="predicted" if predicted else "exact",
         evidence=result.evidence,
         record=result,
-        time_us=best.measurement.time_us,
+        time_us=_us_of(best.measurement, objective),
         note="",
         expected_loss=None if predicted else 0.0,
-        vendor=result.vendor_wins,
+        vendor=result.vendor_wins_by(objective),
+        objective=objective,
     )
 
 
@@ -111,7 +123,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     if entry is not None:
         facts += _occupancy(entry)
         if _own_record(answer) is not None:
-            facts += _accuracy(entry) + _best_cold(answer)
+            facts += _accuracy(entry) + _best_by_second(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
     if answer.expected_loss:
@@ -125,17 +137,26 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     share = rate / answer.device.peak(compute)
     record = _own_record(answer)
     measured = answer.entry.measurement if record and answer.entry else None
-    spread = f" +- {_us(measured.spread_us)}" if measured and measured.spread_us else ""
-    cold = measured.cold_us if measured else None
+    estimate = measured.estimate(answer.objective) if measured else None
+    spread = f" +- {_us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
+    second = _second(answer.objective)
+    second_us = _us_of(measured, second)
     facts = [
-        ("time", f"{_us(time_us)}{spread}" + (f", cold {_us(cold)}" if cold else "")),
+        (
+            "time" if answer.objective == "hot" else "cold time",
+            f"{_us(time_us)}{spread}" + (f", {second} {_us(second_us)}" if second_us else ""),
+        ),
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
-    if record is not None and record.baseline is not None:
-        vendor_us = record.baseline.time_us
+    baseline = record.baseline if record else None
+    if (vendor_us := _us_of(baseline, answer.objective)) is not None:
         faster = ": faster, `matmul` calls it" if answer.vendor else ""
-        speed = f"{_us(vendor_us)}; {vendor_us / time_us:.1%} of its speed{faster}"
-        facts.append((vendor(compute), speed))
+        second_vendor_us = _us_of(baseline, second)
+        times, speed = _us(vendor_us), f"{vendor_us / time_us:.1%} of its speed"
+        if second_us and second_vendor_us:
+            times += f", {second} {_us(second_vendor_us)}"
+            speed += f", {second} {second_vendor_us / second_us:.1%}"
+        facts.append((vendor(compute), f"{times}; {speed}{faster}"))
     return facts
 
 
@@ -158,13 +179,28 @@ def _accuracy(entry: Entry) -> list[tuple[str, str]]:
     return [("error", f"{error:.2e} largest, {tolerance:.2e} allowed")]
 
 
-def _best_cold(answer: Answer) -> list[tuple[str, str]]:
-    """The entry with the best cold time, if it is not the answer."""
-    best = answer.record.best_cold if answer.record else None
-    if best is None or best.config == answer.config or best.measurement.cold_us is None:
+def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
+    """The best entry by the second objective, with its share of cuBLAS's speed, if it is not the
+    answer."""
+    second = _second(answer.objective)
+    best = answer.record.best_by(second) if answer.record else None
+    time_us = _us_of(best.measurement if best else None, second)
+    if best is None or time_us is None or best.config == answer.config:
         return []
-    cold = f"{_us(best.measurement.cold_us)}: {_difference(best.config, answer.config)}"
-    return [("best cold", cold)]
+    vendor_us = _us_of(answer.record.baseline if answer.record else None, second)
+    name = vendor(answer.problem.compute)
+    share = f", {vendor_us / time_us:.1%} of {name}'s speed" if vendor_us else ""
+    return [(f"best {second}", f"{_us(time_us)}{share}: {_difference(best.config, answer.config)}")]
+
+
+def _second(objective: Objective) -> Objective:
+    return "cold" if objective == "hot" else "hot"
+
+
+def _us_of(measurement: Measurement | None, objective: Objective) -> float | None:
+    """Microseconds of the objective; None if unknown."""
+    estimate = measurement.estimate(objective) if measurement else None
+    return estimate.time_us if estimate else None
 
 
 def _neighbour(answer: Answer, record: Record) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 from autotune.compiler import Program
 from autotune.device import Device
+from autotune.errors import UsageError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Resources
 from autotune.files.domains import Count, Error, Microseconds, Spread
@@ -17,6 +18,7 @@ from autotune.runners.estimates import TimeEstimate
 Evidence = Literal["measured", "replayed", "predicted"]
 Objective = Literal["hot", "cold"]
 """Which time decides: hot (inputs may sit in L2) or cold (L2 flushed before each run)."""
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 Stage = Literal[
     "compile", "resources", "launch", "verify", "accuracy", "timeout", "crash", "quarantined"
 ]
@@ -162,3 +164,15 @@ class Runner(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def objective_named(name: str) -> Objective:
+    """The objective with that name.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    for objective in OBJECTIVES:
+        if name == objective:
+            return objective
+    raise UsageError(f"unknown objective {name!r}; give one of {', '.join(OBJECTIVES)}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from autotune.errors import ArrayError
+from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
 from autotune.runtime import arrays
@@ -27,6 +28,7 @@ class CheckedOperands(NamedTuple):
         leading: leading dimensions of A, B and C.
         strides: distances from one A, B and C of a batch to the next.
         alignment: the vectors that the operands allow.
+        config: the configuration that runs them.
         vendor: whether the vendor's library was measured to be faster.
     """
 
@@ -36,6 +38,7 @@ class CheckedOperands(NamedTuple):
     leading: tuple[int, int, int]
     strides: tuple[int, int, int]
     alignment: Alignment
+    config: Config
     vendor: bool
 
 

@@ -10,6 +10,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
 from autotune.problem import Problem, epilogue_of
+from autotune.runners.base import Objective
 from autotune.runtime import arrays
 from autotune.runtime.arrays import MatrixMemory
 from autotune.runtime.checked_operands import Addresses
@@ -31,9 +32,11 @@ class Kernel(Matmul):
         plan: its launches for operands without gaps.
     """
 
-    def __init__(self, runtime: Runtime, problem: Problem, ordinal: int) -> None:
+    def __init__(
+        self, runtime: Runtime, problem: Problem, ordinal: int, objective: Objective = "hot"
+    ) -> None:
         super().__init__(runtime)
-        answer = runtime.answer(problem, ordinal)
+        answer = runtime.answer(problem, ordinal, objective)
         self.problem = problem
         self.config = answer.config
         self.how: How = answer.how
@@ -63,7 +66,7 @@ class Kernel(Matmul):
             UsageError: for `dependent` on a device below compute capability 9.0.
         """
         kept = a, b, out, bias
-        gemm = self._find(kept, (alpha, beta, None, None, dependent, False, bias is None))
+        gemm = self._find(kept, (alpha, beta, None, None, dependent, False, False, bias is None))
         assert gemm is not None  # as the vendor's library is never used
         enqueue, ordinal = gemm.enqueue, gemm.ordinal
         stream = self.runtime.framework(a, "A").stream
@@ -182,12 +185,10 @@ class Kernel(Matmul):
             )
         return problem
 
-    def _config(self, problem: Problem, ordinal: int) -> Config:  # noqa: ARG002
-        return self.config
-
-    def _vendor(self, problem: Problem, ordinal: int) -> bool:  # noqa: ARG002
-        """Never: the caller asked for the tuned kernel."""
-        return False
+    def _choice(self, problem: Problem, ordinal: int, cold: bool) -> tuple[Config, bool]:
+        """Its own configuration, never the vendor's library: the caller asked for the kernel."""
+        del problem, ordinal, cold
+        return self.config, False
 
     def _aligned(self, alignment: Alignment) -> Executable:
         return self.runtime.executable(self.config, self.problem, self._ordinal, alignment)

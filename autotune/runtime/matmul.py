@@ -30,6 +30,9 @@ Operands = tuple[Operand, Operand, Operand | None]
 Arrays = tuple[Any, Any, Any, Any]
 """A, B, C and a bias or None."""
 
+Options = tuple[str | None, str | None, bool]
+"""The activation, the compute, and whether the operands are cold."""
+
 VECTOR = 16
 """Bytes in the widest vector that a kernel loads. A plan depends on addresses modulo this only."""
 
@@ -69,6 +72,7 @@ class Matmul:
         vendor: bool = True,
         verify: bool = False,
         dependent: bool = False,
+        cold: bool = False,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None:
@@ -76,7 +80,7 @@ class Matmul:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
             shape = self._shape(a, b)
             out = self.runtime.framework(a, "A").empty(a, shape, self._wide)
-        rest = alpha, beta, activation, compute, dependent, vendor, bias is None
+        rest = alpha, beta, activation, compute, dependent, cold, vendor, bias is None
         if verify:
             self._verify((a, b, out, bias), rest)
         native = self._native.by_type.get(type(a))
@@ -126,12 +130,10 @@ class Matmul:
     def _problem(self, operands: Operands, epilogue: str, compute: str | None) -> Problem:
         return arrays.problem_of(*operands, compute=compute, epilogue=epilogue)
 
-    def _config(self, problem: Problem, ordinal: int) -> Config:
-        return self.runtime.answer(problem, ordinal).config
-
-    def _vendor(self, problem: Problem, ordinal: int) -> bool:
-        """Whether the vendor's library was measured to be faster."""
-        return self.runtime.answer(problem, ordinal).vendor
+    def _choice(self, problem: Problem, ordinal: int, cold: bool) -> tuple[Config, bool]:
+        """The configuration, and whether the vendor's library was measured to be faster."""
+        answer = self.runtime.answer(problem, ordinal, "cold" if cold else "hot")
+        return answer.config, answer.vendor
 
     def _shape(self, a: Any, b: Any) -> tuple[int, ...]:
         """The shape of the result of two arrays."""
@@ -180,8 +182,7 @@ class Matmul:
         stream = self.runtime.framework(operands[0], "A").stream(operands[:3], checked.ordinal)
         if self.runtime.driver.capture(stream):
             raise UsageError("verify=True waits for the GPU; call it before the graph is captured")
-        config = self._config(checked.problem, checked.ordinal)
-        self.runtime.verify(config, checked.problem, checked.ordinal, checked.alignment)
+        self.runtime.verify(checked.config, checked.problem, checked.ordinal, checked.alignment)
 
     def _keep_natively(self, operands: Arrays, rest: tuple[Any, ...], gemm: BoundGemm) -> None:
         """Makes machine code recognise a call, if it can read all of its arrays."""
@@ -195,24 +196,23 @@ class Matmul:
 
     def _check_call(self, key: tuple[Any, ...], operands: Arrays) -> CheckedOperands:
         """The operands of a new call, checked."""
-        *reads, _, _, activation, compute, _, _, _ = key
+        *reads, _, _, activation, compute, _, cold, _, _ = key
         addresses = addresses_of(reads)
         signatures = tuple(read and read[1] for read in reads)
         offsets = tuple(address % VECTOR for address in addresses[:3])
-        signature = *signatures, activation, compute, *offsets
+        signature = *signatures, activation, compute, cold, *offsets
         checked = self._checked.get(signature)
         if checked is None:
-            checked = self._check(operands, activation, compute, addresses)
+            checked = self._check(operands, (activation, compute, cold), addresses)
             self._checked[signature] = checked
         refuse_overlap(checked, addresses)
         return checked
 
     def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        *reads, alpha, beta, _, _, dependent, _, _ = key
+        *reads, alpha, beta, _, _, dependent, _, _, _ = key
         problem, ordinal = checked.problem, checked.ordinal
-        config = self._config(problem, ordinal)
-        executable = self.runtime.executable(config, problem, ordinal, checked.alignment)
+        executable = self.runtime.executable(checked.config, problem, ordinal, checked.alignment)
         steps = checked.leading, checked.strides
         return executable.bind(addresses_of(reads), *steps, alpha, beta, dependent)
 
@@ -226,14 +226,13 @@ class Matmul:
             return False
         return framework.vendor_gemm(GemmCall(problem, a, b, out, alpha, beta, bias))
 
-    def _check(
-        self, operands: Arrays, activation: str | None, compute: str | None, addresses: Addresses
-    ) -> CheckedOperands:
+    def _check(self, operands: Arrays, options: Options, addresses: Addresses) -> CheckedOperands:
         """The operands of a new signature, checked.
 
         Raises:
             ArrayError: if no kernel can take them.
         """
+        activation, compute, cold = options
         *matrices, bias = operands
         a, b, out = map(self.runtime.describe, matrices, ("A", "B", "out"))
         epilogue = self._epilogue(bias is not None, activation)
@@ -253,5 +252,5 @@ class Matmul:
         memory = memory_a, memory_b, memory_c, memory_bias
         check_addresses(addresses, memory)
         alignment = Alignment.of(leading, addresses[:3], arrays.sizes(problem), strides)
-        vendor = self._vendor(problem, ordinal)
-        return CheckedOperands(problem, ordinal, memory, leading, strides, alignment, vendor)
+        choice = self._choice(problem, ordinal, cold)
+        return CheckedOperands(problem, ordinal, memory, leading, strides, alignment, *choice)

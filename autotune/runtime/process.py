@@ -14,19 +14,27 @@ from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
 from autotune.records import Store
+from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
 
 
-def load(problem: Problem, ordinal: int | None = None, *, verify: bool = False) -> Kernel:
+def load(
+    problem: Problem,
+    ordinal: int | None = None,
+    *,
+    verify: bool = False,
+    objective: Objective = "hot",
+) -> Kernel:
     """The kernel of a problem, looked up, compiled and loaded on a GPU.
 
     Args:
         problem: the problem.
         ordinal: number of the GPU; None is that of the current context, else the first.
         verify: whether to check the kernel for operands without gaps.
+        objective: the time that chooses the kernel.
 
     Raises:
         MissingError: without a driver or a GPU.
@@ -35,7 +43,7 @@ def load(problem: Problem, ordinal: int | None = None, *, verify: bool = False) 
     """
     runtime = current().runtime
     number = _ordinal(runtime, ordinal)
-    kernel = Kernel(runtime, problem, number)
+    kernel = Kernel(runtime, problem, number, objective)
     if verify:
         runtime.verify(kernel.config, problem, number, Alignment.dense(problem))
     return kernel
@@ -47,6 +55,7 @@ def load_all(
     jobs: int | None = None,
     *,
     verify: bool = False,
+    objective: Objective = "hot",
 ) -> tuple[Answer, ...]:
     """Looks up, compiles in parallel and loads the kernels of problems for matmul on a GPU.
 
@@ -55,6 +64,7 @@ def load_all(
         ordinal: number of the GPU; None is that of the current context, else the first.
         jobs: threads that compile; None is one for each core.
         verify: whether to check each kernel for operands without gaps.
+        objective: the time that chooses the kernels.
 
     Returns:
         The answer for each problem, in their order.
@@ -66,7 +76,7 @@ def load_all(
     """
     runtime = current().runtime
     number = _ordinal(runtime, ordinal)
-    answers = runtime.warm(problems, number, jobs or os.cpu_count() or 1)
+    answers = runtime.warm(problems, number, jobs or os.cpu_count() or 1, objective)
     for answer in answers if verify else ():
         dense = Alignment.dense(answer.problem)
         runtime.verify(answer.config, answer.problem, number, dense)
@@ -93,7 +103,11 @@ def current() -> Matmul:
     Raises:
         MissingError: without a driver or a GPU.
     """
-    find = partial(lookup, store=Store(settings.cache_dir()))
+    store = Store(settings.cache_dir())
+
+    def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
+        return lookup(problem, device, store, objective)
+
     build = partial(compiler.compile, cache=settings.cache_dir())
     return Matmul(Runtime(Driver.load(), find, registry.plan, build))
 

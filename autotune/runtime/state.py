@@ -18,12 +18,13 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
+from autotune.runners.base import Objective
 from autotune.runtime.arrays import Operand
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu
 from autotune.runtime.frameworks import Framework, framework_of
 
-Find = Callable[[Problem, Device], Answer | None]
+Find = Callable[[Problem, Device, Objective], Answer | None]
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 Compile = Callable[[Template, str], Program | CompileFailure]
 Tuner = Callable[[Problem, Device], object]
@@ -45,7 +46,7 @@ class Runtime:
 
     Args:
         driver: the CUDA driver.
-        find: looks up the best configuration known for a problem on a device.
+        find: looks up the best configuration known for a problem on a device, hot or cold.
         plan: returns the launches of a configuration.
         build: compiles a template for an architecture, or fetches it from the cache.
     """
@@ -58,7 +59,7 @@ class Runtime:
         self._lock = threading.RLock()
         self._frameworks: dict[type, Framework] = {}
         self._gpus: dict[int, Gpu] = {}
-        self._answers: dict[tuple[Problem, int], Answer] = {}
+        self._answers: dict[tuple[Problem, int, Objective], Answer] = {}
         self._warned: set[tuple[Problem, int]] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
         self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
@@ -78,26 +79,26 @@ class Runtime:
                 self._gpus[ordinal] = Gpu(self.driver, ordinal)
             return self._gpus[ordinal]
 
-    def resolve(self, problem: Problem, ordinal: int) -> Answer:
+    def resolve(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> Answer:
         """The configuration to run for a problem, looked up once.
 
         Raises:
             NotFoundError: if no kernel can run it.
         """
         with self._lock:
-            answer = self._answers.get((problem, ordinal))
+            answer = self._answers.get((problem, ordinal, objective))
             if answer is None:
                 device = self.gpu(ordinal).device
-                answer = self._find(problem, device)
+                answer = self._find(problem, device, objective)
                 if answer is None:
                     raise NotFoundError(f"no kernel can run {problem} on {device.name}")
-                self._answers[problem, ordinal] = answer
+                self._answers[problem, ordinal, objective] = answer
             return answer
 
-    def answer(self, problem: Problem, ordinal: int) -> Answer:
+    def answer(self, problem: Problem, ordinal: int, objective: Objective = "hot") -> Answer:
         """The configuration to run for a problem; warns once if it is not tuned."""
         with self._lock:
-            answer = self.resolve(problem, ordinal)
+            answer = self.resolve(problem, ordinal, objective)
             if answer.how not in TUNED and (problem, ordinal) not in self._warned:
                 warnings.warn(answer.note, UntunedWarning, stacklevel=_stack_level())
                 self._warned.add((problem, ordinal))
@@ -139,14 +140,20 @@ class Runtime:
                 first_use.check(self.gpu(ordinal), executable, problem, alignment)
                 self._verified.add(key)
 
-    def warm(self, problems: Iterable[Problem], ordinal: int, jobs: int) -> tuple[Answer, ...]:
+    def warm(
+        self,
+        problems: Iterable[Problem],
+        ordinal: int,
+        jobs: int,
+        objective: Objective = "hot",
+    ) -> tuple[Answer, ...]:
         """Looks problems up one by one, compiles their kernels for operands without gaps in `jobs`
         threads, and loads them.
 
         Raises:
             AutotuneError: if no kernel can run a problem, or a kernel does not compile.
         """
-        answers = tuple(self.answer(problem, ordinal) for problem in problems)
+        answers = tuple(self.answer(problem, ordinal, objective) for problem in problems)
         plans: dict[tuple[Config, Problem, int, Alignment], LaunchPlan] = {}
         for answer in answers:
             dense = Alignment.dense(answer.problem)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from autotune.errors import UsageError
-from autotune.runners.base import Objective
+from autotune.runners.base import Objective, objective_named
 
 Sampler = Literal["gp", "tpe", "random", "exhaustive"]
 BUDGET_S = 60.0
@@ -59,7 +59,7 @@ def options_of(
             than 1 job, a seed below 0 or above 2^63 - 1, or a value that is not a number.
     """
     checked_sampler = _checked("sampler", sampler, Sampler)
-    checked_objective = _checked("objective", objective, Objective)
+    checked_objective = objective_named(objective)
     for name, value in (("trials", trials), ("jobs", jobs), ("seed", seed)):
         if value is not None and not isinstance(value, int):
             raise UsageError(f"{name} is {value!r}; give a whole number")

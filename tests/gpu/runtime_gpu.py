@@ -18,6 +18,7 @@ from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
+from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime
 
@@ -41,7 +42,8 @@ CONFIGS = (NAIVE, TILED, _simt(32, "wm=16,wn=32,tm=4,tn=4", 1, 2), SIMT, SPLIT, 
 def runtime_of(driver: Driver, cache: Path | None, config: Config) -> Runtime:
     """A runtime with `config` as the record of every problem."""
 
-    def find(problem: Problem, device: Device) -> Answer:
+    def find(problem: Problem, device: Device, objective: Objective) -> Answer:
+        del objective
         return Answer(problem, device, config, "exact", "measured", None, None, "")
 
     return Runtime(driver, find, _plan, partial(compiler.compile, cache=cache))
@@ -51,7 +53,8 @@ def drawn(driver: Driver, cache: Path | None, family: str, values: Mapping[str, 
     """A runtime that picks a configuration of the family with these values for every problem."""
 
     @remembered
-    def find(problem: Problem, device: Device) -> Answer:
+    def find(problem: Problem, device: Device, objective: Objective) -> Answer:
+        del objective
         config = with_values(Case(problem), family, values, device, cache).config
         return Answer(problem, device, config, "exact", "measured", None, None, "")
 

@@ -15,6 +15,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
+from autotune.runners.base import Objective
 from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime
@@ -104,7 +105,8 @@ def launched_by_python(
     cuda = Recorder(library)
     cuda.make_context(0)
 
-    def answer(problem: Problem, device: Device) -> Answer:
+    def answer(problem: Problem, device: Device, objective: Objective) -> Answer:
+        del objective
         return exported_library.answer_of(problem, device, config)
 
     def planned(config: Config, problem: Problem, alignment: Alignment) -> LaunchPlan:

@@ -16,6 +16,7 @@ from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Temp
 from autotune.families.shared.arguments import type_arguments
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
+from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.matmul import Matmul
 from autotune.runtime.state import Runtime
@@ -34,6 +35,7 @@ class Case:
 
     cuda: FakeCuda = field(default_factory=FakeCuda)
     config: Config | None = NAIVE
+    config_cold: Config | None = None
     how: How = "exact"
     vendor: bool = False
     reason: str | None = None
@@ -66,13 +68,14 @@ class Case:
         act()
         return self.cuda.calls[before:]
 
-    def _find(self, problem: Problem, device: Device) -> Answer | None:
+    def _find(self, problem: Problem, device: Device, objective: Objective) -> Answer | None:
         self.looked_up.append(problem)
-        if self.config is None:
+        config = self.config_cold if objective == "cold" and self.config_cold else self.config
+        if config is None:
             return None
         note = f"{problem} is not tuned; `autotune tune {problem}` finds its own"
         return Answer(
-            *(problem, device, self.config, self.how, "predicted", None, 1.0, note),
+            *(problem, device, config, self.how, "predicted", None, 1.0, note),
             vendor=self.vendor,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fake_frameworks import CuPyArray, FakeCuPy, FakeTorch, Interface, Parameter
-from support.runtime_case import TYPED, Case
+from support.runtime_case import NAIVE, TYPED, Case
 
 from autotune import gpu, runtime
 from autotune.api import tuning
@@ -66,6 +66,28 @@ def test_matmul_tunes_on_the_gpu_of_the_arrays(case: Case, monkeypatch: pytest.M
     with pytest.warns(runtime.UntunedWarning):
         matmul(*case.operands(5, 7, 3), tune=True)
     assert searches == [(Problem(5, 7, 3), 1)]
+
+
+@pytest.mark.parametrize(("cold", "objective"), [(False, "hot"), (True, "cold")])
+def test_matmul_tunes_for_the_time_it_is_asked_for(
+    case: Case, monkeypatch: pytest.MonkeyPatch, cold: bool, objective: str
+) -> None:
+    case.how = "nearest"
+    searched: list[str] = []
+    monkeypatch.setattr(gpu, "probe", lambda _: case.runtime.gpu(0).device)
+    monkeypatch.setattr(
+        tuning, "search", lambda _, options, **__: searched.append(options.objective)
+    )
+    with pytest.warns(runtime.UntunedWarning):
+        matmul(*case.operands(5, 7, 3), tune=True, cold=cold)
+    assert searched == [objective]
+
+
+def test_matmul_passes_cold_on(case: Case) -> None:
+    case.vendor, case.config_cold = False, NAIVE
+    matmul(*case.operands(5, 7, 3), cold=True)
+    assert case.runtime.resolve(Problem(5, 7, 3), 0, "cold").config == NAIVE
+    assert len(case.looked_up) == 1
 
 
 # cuBLAS

@@ -62,6 +62,7 @@ def test_text_states_the_varying_dimension() -> None:
         ({"segments": TWO[:1]}, "end at 16, the problem is 512x1024x1024:f32:nn"),
         ({"loss": -0.1}, "loss is -0.1"),
         ({"evidence": "guessed"}, "evidence is 'guessed'"),
+        ({"objective": "warm"}, "unknown objective 'warm'; give one of hot, cold"),
     ],
 )
 def test_impossible_range_is_refused(changed: dict[str, Any], said: str) -> None:
@@ -107,6 +108,7 @@ def test_predicted_range_does_not_replace_a_measured_one(tmp_path: Path) -> None
         {"loss": True},
         {"schema": 9},
         {"evidence": None},
+        {"objective": "warm"},
         {"device": 3},
     ],
     ids=str,
@@ -232,6 +234,49 @@ def test_interrupt_loses_no_point(store: Store) -> None:
 def test_range_of_one_size_is_one_point(store: Store) -> None:
     covered = cover(Span.parse("64..64x64x64"), H100, store, TwoConfigSearch(store))
     assert (covered.segments, covered.loss) == ((Segment(64, 64, 64),), 0.0)
+
+
+class ColdSearch(TwoConfigSearch):
+    """A search whose cold times are the hot ones of the other configuration."""
+
+    def __call__(self, problem: Problem) -> Record:
+        tuned = super().__call__(problem)
+        swapped = [entry.measurement.time_us for entry in reversed(tuned.entries)]
+        entries = tuple(
+            replace(entry, measurement=replace(entry.measurement, cold_us=cold_us))
+            for entry, cold_us in zip(tuned.entries, swapped, strict=True)
+        )
+        return self._store.save(replace(tuned, entries=entries))
+
+
+@pytest.mark.usefixtures("two")
+def test_range_tuned_cold_is_beside_the_hot_one(store: Store) -> None:
+    hot = cover(SPAN, H100, store, TwoConfigSearch(store), loss=0.05)
+    search = ColdSearch(store)
+    cold = cover(SPAN, H100, store, search, 0.05, "cold")
+    assert (hot.objective, cold.objective) == ("hot", "cold")
+    assert set(stored.load(store.root, H100)) == {hot, cold}
+    assert {point.m for point in cold.points} <= {*search.asked}  # hot records have no cold times
+
+
+@pytest.mark.usefixtures("two")
+def test_cold_range_uses_cold_times_of_earlier_records(store: Store) -> None:
+    cover(SPAN, H100, store, ColdSearch(store), 0.05, "cold")
+    again = ColdSearch(store)
+    cover(SPAN, H100, store, again, 0.05, "cold")
+    assert again.asked == []
+
+
+def test_cold_range_is_read_back() -> None:
+    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1, "replayed", "cold")
+    assert stored.loads(stored.line(tuned)) == tuned
+    assert stored.path_of(Path(), tuned).name == "1-512x1024x1024-f32-nn.cold.replayed.json"
+
+
+def test_range_of_earlier_versions_is_hot() -> None:
+    tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1)
+    assert "objective" not in tuned.to_json()
+    assert Range.from_json(tuned.to_json()).objective == "hot"
 
 
 @pytest.mark.parametrize("loss", [0.0, -1.0, float("nan"), float("inf")])

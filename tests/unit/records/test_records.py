@@ -209,6 +209,19 @@ def test_best_cold_is_the_leanest_of_the_tied() -> None:
     assert record(*tied).best_cold == tied[0]
 
 
+@pytest.mark.parametrize(("spread_us", "best"), [(3.0, 16), (1.0, 4)])
+def test_best_cold_is_the_best_where_that_is_tied(spread_us: float, best: int) -> None:
+    both = [
+        replace(made, measurement=replace(made.measurement, cold_spread_us=spread_us))
+        for made in (_cold(16, 800.0, 997.0), _cold(4, 900.0, 995.0))
+    ]
+    assert record(*both).best_cold == both[0 if best == 16 else 1]
+
+
+def test_best_by_cold_is_the_best_without_cold_times() -> None:
+    assert record(entry(16, 900.0), entry(8, 950.0)).best_by("cold") == entry(16, 900.0)
+
+
 def test_merging_keeps_the_best_cold_with_the_ten_fastest(store: Store) -> None:
     store.save(record(*COLD[-1:]))
     merged = store.save(record(*COLD[:-1]))

@@ -17,7 +17,7 @@ from autotune.problem import Problem
 from autotune.records import Record
 from autotune.records.codec import decode
 from autotune.report.record import render, to_json
-from autotune.runners.base import Evidence
+from autotune.runners.base import Evidence, Measurement, Objective
 
 NEAR = Problem(4096, 4096, 2048)
 SIMT = Config.parse(
@@ -26,10 +26,10 @@ SIMT = Config.parse(
 )
 
 
-def _text(result: Record | Answer) -> str:
+def _text(result: Record | Answer, objective: Objective = "hot") -> str:
     console = Console(width=80, file=StringIO(), color_system=None)
     with console.capture() as captured:
-        console.print(render(result))
+        console.print(render(result, objective))
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
@@ -64,6 +64,37 @@ error      1.00e-04 largest, 1.00e-03 allowed
 2026-11-21T12:00:00Z, 9 trials in 6 s, seed 1; driver 13.0, NVRTC 13.0, autotune
 0.1.0, source 5e1f
 """
+
+
+def _twofold() -> Record:
+    """A record whose hot and cold winners differ, beside cuBLAS."""
+    entries = (
+        replace(made, measurement=replace(made.measurement, cold_us=cold_us, cold_spread_us=4.0))
+        for made, cold_us in ((entry(16, 200.0, 1.0), 380.0), (entry(32, 220.0, 2.0), 320.0))
+    )
+    baseline = Measurement(210.0, 1.0, 20, cold_us=350.0)
+    return replace(record(*entries), baseline=baseline)
+
+
+def test_text_has_the_best_cold_beside_cublas() -> None:
+    lines = [line.split(maxsplit=1) for line in _text(_twofold()).splitlines() if line]
+    facts = {line[0]: line[1] for line in lines[1:7]}
+    assert facts["time"] == "200.0 us +- 1.00 us, cold 380.0 us"
+    assert facts["cuBLAS"] == "210.0 us, cold 350.0 us; 105.0% of its speed, cold 92.1%"
+    assert "best cold  320.0 us, 109.4% of cuBLAS's speed: tile_width=32\n" in _text(_twofold())
+
+
+def test_text_of_the_cold_kernel() -> None:
+    text = _text(_twofold(), "cold")
+    assert "cold time  320.0 us +- 4.00 us, hot 220.0 us\n" in text
+    assert "cuBLAS     350.0 us, hot 210.0 us; 109.4% of its speed, hot 95.5%\n" in text
+    assert "config     tiled tile_width=32\n" in text
+    assert "best hot   200.0 us, 105.0% of cuBLAS's speed: tile_width=16\n" in text
+
+
+def test_one_winner_of_both_times_has_no_line_of_its_own() -> None:
+    alone = replace(_twofold(), entries=_twofold().entries[:1])
+    assert not {line[:5] for line in _text(alone).splitlines()} & {"best "}
 
 
 @pytest.mark.parametrize("evidence", ["measured", "replayed", "predicted"])
@@ -160,6 +191,13 @@ def test_json_figures_of_a_record() -> None:
     assert figures == pytest.approx(
         {"time_us": 2000.0, "tflops": 68.719, "peak_share": 1.0272, "ratio": 0.95}, rel=1e-4
     )
+
+
+def test_json_figures_of_the_objective() -> None:
+    names = ("objective", "time_us", "cublas_us", "ratio", "vendor", "cold_us", "cold_ratio")
+    hot, cold = ([to_json(_twofold(), it)[name] for name in names] for it in ("hot", "cold"))
+    assert hot == ["hot", 200.0, 210.0, 1.05, False, 320.0, 350.0 / 320.0]
+    assert cold == ["cold", 320.0, 350.0, 350.0 / 320.0, False, 320.0, 350.0 / 320.0]
 
 
 # Peaks of 132 SMs at 1.98 GHz with 2 FLOP for each of 128 fp32 lanes, of 1024 (tf32) or of 2048

@@ -72,6 +72,25 @@ def test_transposed_views_are_read_without_a_copy(case: Case, layout: str) -> No
     assert case.looked_up == [Problem(5, 7, 3, layout=layout)]
 
 
+def test_cold_call_runs_the_cold_kernel(case: Case) -> None:
+    case.config_cold = SPLIT
+    arrays = case.operands(5, 7, 3)
+    for cold in (False, True, False, True):
+        case.matmul(*arrays, cold=cold)
+    symbols = [launch.kernel for launch in case.cuda.launches]
+    hot_call = symbols[:1]
+    assert symbols == [*hot_call, *symbols[1:3], *hot_call, *symbols[1:3]]
+    assert symbols[1] != symbols[0]
+    assert _close(arrays[2].host, arrays[0].host @ arrays[1].host)
+    assert len(case.looked_up) == 2
+
+
+def test_cold_kernel_is_another_one(case: Case) -> None:
+    case.config_cold = SPLIT
+    hot, cold = (Kernel(case.runtime, Problem(5, 7, 3), 0, it) for it in ("hot", "cold"))
+    assert (hot.config, cold.config) == (case.config, SPLIT)
+
+
 def test_rows_may_have_gaps(case: Case) -> None:
     a, b = case.matrix(5, 10)[:, 2:5], case.matrix(3, 9)[:, 1:8]
     out = case.matrix(5, 20)

@@ -35,6 +35,14 @@ def test_first_call_after_warmup_compiles_and_loads_nothing(case: Case) -> None:
     assert "cuLibraryLoadData" not in calls
 
 
+def test_first_cold_call_after_a_cold_warmup_loads_nothing(case: Case) -> None:
+    case.config_cold = SPLIT
+    assert [answer.config for answer in warmup(SHAPES, cold=True)] == [SPLIT] * 2
+    before = len(case.built), len(case.looked_up)
+    case.matmul(*case.operands(5, 7, 3), cold=True)
+    assert (len(case.built), len(case.looked_up)) == before
+
+
 def test_warmup_returns_the_answer_for_each_shape(case: Case) -> None:
     case.config = SPLIT
     answers = warmup(SHAPES)
