@@ -1,6 +1,7 @@
 """The cost model: predicts a candidate's time from the device alone.
 
-The model ranks candidates; a measurement always overrules it. Blocks fill the SMs in waves. In a
+The model ranks candidates; a measurement always overrules it. Blocks fill the SMs in waves; those
+of clusters fill the SMs that resident clusters occupy (`Device.cluster_sms`) and no others. In a
 k-iteration, from one barrier of a block to the next, an SM issues the instructions of all its
 blocks, keeps its tensor cores busy, serves their accesses to shared memory, and waits for data from
 L2; the slowest of these decides. The whole takes at least the time that L2 and device memory need
@@ -29,6 +30,7 @@ from autotune.families import registry
 from autotune.families.base import Work
 from autotune.families.config import Config
 from autotune.families.plan import Resources
+from autotune.occupancy import Occupancy
 from autotune.problem import Problem
 
 SCHEDULERS = 4
@@ -146,15 +148,17 @@ def times(
 
 @dataclass(frozen=True)
 class Load:
-    """The work of many configurations and the resident blocks of each on an SM, as arrays.
+    """The work of many configurations and where the blocks of each are resident, as arrays.
 
     Attributes:
         work: the attributes of `Work`, each an array.
-        resident: resident blocks an SM.
+        resident: resident blocks an SM; 0 if none fits.
+        sms: SMs that run blocks.
     """
 
     work: Any
     resident: Floats
+    sms: Floats
 
     @classmethod
     def of(
@@ -167,30 +171,33 @@ class Load:
         """The load of each configuration on the device."""
         kinds = {name: registry.find(name) for name in {config.family for config in configs}}
         works = [kinds[config.family].work(config, problem) for config in configs]
-        blocks_per_sm: dict[Resources, int] = {}
-        resident = []
-        for config, compiled in zip(configs, resources or [None] * len(configs), strict=True):
-            need = compiled or kinds[config.family].estimate(config)
-            if need not in blocks_per_sm:
-                blocks_per_sm[need] = need.occupancy(device).blocks_per_sm
-            resident.append(blocks_per_sm[need])
+        occupancies: dict[tuple[Resources, int], Occupancy] = {}
+        resident, sms = [], []
+        for config, work, compiled in zip(
+            configs, works, resources or [None] * len(configs), strict=True
+        ):
+            need = compiled or kinds[config.family].estimate(config), work.cluster
+            if need not in occupancies:
+                occupancies[need] = need[0].occupancy(device, work.cluster)
+            resident.append(occupancies[need].blocks_per_sm)
+            sms.append(max(1, device.sms - occupancies[need].idle_sms))
         columns = zip(*works, strict=True)
         named = {
             name: column if name == "traits" else _floats(column)
             for name, column in zip(Work._fields, columns, strict=True)
         }
-        return cls(SimpleNamespace(**named), _floats(resident))
+        return cls(SimpleNamespace(**named), _floats(resident), _floats(sms))
 
     def times(self, problem: Problem, device: Device, fit: Coefficients) -> Floats:
         """Microseconds of each configuration; infinite where no block fits an SM or the device
         lacks the tensor cores."""
         work, rate = self.work, device.tensor_rate(problem.compute)
         fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
-        resident = np.where(fits, self.resident, 1.0)
+        resident, sms = np.where(fits, (self.resident, self.sms), 1.0)
         busy = work.tensor / (rate or 1.0)
-        compute = self._cycles(resident, busy, device, fit) / device.sm_clock
+        compute = self._cycles(resident, sms, busy, device, fit) / device.sm_clock
         l2 = work.blocks * work.iterations * work.bytes / (fit.l2 * device.memory_bandwidth)
-        dram = _dram_bytes(work, resident, problem, device, fit) / (
+        dram = _dram_bytes(work, sms * resident, problem, device, fit) / (
             fit.dram * device.memory_bandwidth
         )
         main = _norm(compute, l2, dram)
@@ -199,12 +206,14 @@ class Load:
         fixed = fit.launch + fit.passes * work.passes + fit.gather * (work.gathers > 0)
         return np.where(fits, MICRO * (main + moved + gathering) + fixed, np.inf)
 
-    def _cycles(self, resident: Floats, busy: Floats, device: Device, fit: Coefficients) -> Floats:
-        """Cycles of the busiest SM: full waves of blocks and a rest. An iteration of a block keeps
-        the tensor cores `busy` for that many cycles at their full rate."""
+    def _cycles(
+        self, resident: Floats, sms: Floats, busy: Floats, device: Device, fit: Coefficients
+    ) -> Floats:
+        """Cycles of the busiest SM: full waves of blocks on all `sms` and a rest. An iteration of a
+        block keeps the tensor cores `busy` for that many cycles at their full rate."""
         work = self.work
-        full, rest = np.divmod(work.blocks, device.sms * resident)
-        left = np.maximum(np.ceil(rest / device.sms), 1.0)
+        full, rest = np.divmod(work.blocks, sms * resident)
+        left = np.maximum(np.ceil(rest / sms), 1.0)
         waves = full * self._iteration(resident, busy, device, fit)
         waves += (rest > 0) * self._iteration(left, busy, device, fit)
         # The copies of the first iterations are all issued before the wait for any of them.
@@ -244,10 +253,11 @@ class Load:
 def _dram_bytes(
     work: Any, resident: Floats, problem: Problem, device: Device, fit: Coefficients
 ) -> Floats:
-    """Bytes read from device memory: every wave of tiles reads again what L2 does not keep."""
+    """Bytes read from device memory if `resident` blocks run at once: every wave of tiles reads
+    again what L2 does not keep."""
     height, width = np.ceil(problem.m / work.rows), np.ceil(problem.n / work.columns)
     tiles = height * width
-    at_once = np.minimum(device.sms * resident, tiles)
+    at_once = np.minimum(resident, tiles)
     down = np.minimum(work.group, height)
     across = np.minimum(width, np.ceil(at_once / down))
     down = np.maximum(down, np.minimum(height, np.ceil(at_once / width)))

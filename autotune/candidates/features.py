@@ -51,7 +51,7 @@ def of_products(
     load = cost.Load.of(configs, problem, device, needs)
     work = load.work
     tiles = np.log2(work.rows * work.columns), np.log2(work.rows / work.columns)
-    blocks = _residency(needs, load.resident, work.blocks, device)
+    blocks = _residency(needs, load.resident, work.blocks, load.sms)
     return Description(
         np.column_stack([*tiles, np.log2(work.iterations + 1), *blocks]),
         load.times(problem, device, cost.fitted()),
@@ -64,18 +64,18 @@ def of_plans(
     """Describes configurations of any kernel by their plans and resources."""
     resident = np.array([need.occupancy(device).blocks_per_sm for need in resources], float)
     grids = np.array([plan.main.grid for plan in plans], float)
-    return Description(np.column_stack(_residency(resources, resident, grids.prod(1), device)))
+    return Description(np.column_stack(_residency(resources, resident, grids.prod(1), device.sms)))
 
 
 def _residency(
-    resources: Sequence[Resources], resident: Floats, blocks: Floats, device: Device
+    resources: Sequence[Resources], resident: Floats, blocks: Floats, sms: Floats | int
 ) -> list[Floats]:
     """Columns: a block's threads and shared memory, resident blocks, blocks, registers a thread,
-    and the fill of the waves."""
+    and the fill of the waves on `sms` SMs."""
     needs = np.array(
         [(need.threads, need.shared + 1024, need.registers) for need in resources], float
     )
     at_once = np.maximum(resident, 1)
-    waves = blocks / (at_once * device.sms)
+    waves = blocks / (at_once * sms)
     logs = np.log2(np.column_stack([needs[:, :2], at_once, blocks]))
     return [*logs.T, needs[:, 2], waves / np.ceil(waves)]

@@ -60,34 +60,41 @@ def occupancy(
     threads: Annotated[int | None, typer.Option(help="Threads a block of your kernel.")] = None,
     registers: Annotated[int | None, typer.Option(help="Registers a thread.")] = None,
     shared: Annotated[int | None, typer.Option(help="Bytes of shared memory a block.")] = None,
+    cluster: Annotated[int, typer.Option(help="Blocks of a cluster: 1, 2, 4 or 8.")] = 1,
     json: Json = False,
 ) -> None:
     """Print the resident blocks of kernels and what limits them.
 
     The default is the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
     the bound that its traffic sets. --threads and --registers describe a kernel of your own.
+    --cluster adds the clusters that are resident on the whole GPU, and the SMs that they leave
+    idle.
     """
     from autotune.errors import UsageError
     from autotune.report.occupancy import kernel_row, tile_width_rows, tiled_registers
     from autotune.targets import sources, targets
 
-    resolved = targets.resolve(device or sources.DEFAULT)
+    resolved = targets.resolve(device or sources.DEFAULT, clusters=cluster > 1)
     if threads is registers is shared is None:
         # The compiler does not support older devices; they get the registers of the oldest.
         arch = "sm_{}{}".format(*max(resolved.compute_capability, targets.OLDEST))
         compiled = tiled_registers(arch, tile_width or WIDTHS)
         note = f"{resolved.name}; registers as compiled for {arch}"
-        _show_rows(resolved, tile_width_rows(resolved, compiled), note, json)
+        _show_rows(resolved, tile_width_rows(resolved, compiled, cluster), note, json)
         return
     if threads is None or registers is None or tile_width:
         raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
-    row = kernel_row(resolved, threads=threads, registers=registers, shared=shared or 0)
+    row = kernel_row(
+        resolved, threads=threads, registers=registers, shared=shared or 0, cluster=cluster
+    )
     _show_rows(resolved, (row,), resolved.name, json)
 
 
 def _show_rows(resolved: Device, rows: tuple[OccupancyRow, ...], note: str, json: bool) -> None:
     from autotune.report.occupancy import render
 
+    if any(row.predicted for row in rows):
+        note = f"{note}; clusters predicted from the number of SMs"
     if json:
         show_json({"device": resolved.name, "note": note, "rows": [asdict(row) for row in rows]})
         return

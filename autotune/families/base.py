@@ -44,6 +44,7 @@ class Work(NamedTuple):
         tensor: fused multiply-adds of a block's iteration on tensor cores, counting each product of
             `tf32x3`: BM x BN x BK x `Problem.products`. The device's rate turns them into cycles.
         traits: names of what else the time of an instruction depends on; each has a fitted factor.
+        cluster: blocks of a cluster, which have to be resident in one GPC.
     """
 
     blocks: int
@@ -65,6 +66,7 @@ class Work(NamedTuple):
     moved: float = 0
     tensor: float = 0
     traits: tuple[str, ...] = ()
+    cluster: int = 1
 
     @property
     def tile(self) -> tuple[int, int]:

@@ -44,14 +44,15 @@ class Resources:
     local: Annotated[int, Meta(ge=0, le=2**20)] = 0
     barriers: Annotated[int, Meta(ge=0, le=16)] = 1
 
-    def occupancy(self, device: Device) -> Occupancy:
-        """The occupancy of the kernel on an SM of `device`."""
+    def occupancy(self, device: Device, cluster: int = 1) -> Occupancy:
+        """The occupancy of the kernel on `device`, in clusters of that many blocks."""
         return occupancy(
             device,
             threads=self.threads,
             registers=self.registers,
             shared=self.shared,
             barriers=self.barriers,
+            cluster=cluster,
         )
 
 
@@ -196,13 +197,17 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: grid and block as (x, y, z), dynamic shared memory in bytes."""
+    """One kernel launch: grid and block as (x, y, z), dynamic shared memory in bytes.
+
+    `cluster` is the number of blocks of a cluster, which the kernel itself declares.
+    """
 
     template: Template
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int
     arguments: tuple[Argument, ...]
+    cluster: int = 1
 
     @property
     def threads(self) -> int:

@@ -2,6 +2,10 @@
 
 The arithmetic is that of NVIDIA's `cuda_occupancy.h` (CUDA 13), against which the tests compare it
 case by case. It needs no GPU.
+
+Clusters are not part of that header: the SMs of a cluster lie in one GPC (CUDA C++ Programming
+Guide, thread block clusters), and only the driver knows the GPCs (`cuOccupancyMaxActiveClusters`).
+Their number comes from `Device.resident_clusters`.
 """
 
 from __future__ import annotations
@@ -80,6 +84,10 @@ class Occupancy:
         by_registers: blocks that the registers allow; None if the kernel uses none.
         by_shared: blocks that the shared memory allows; None if the kernel takes none.
         by_barriers: blocks that the named barriers allow; None where they do not limit.
+        cluster: blocks of a cluster.
+        clusters: resident clusters on the device; None without clusters.
+        idle_sms: SMs left without a block, as no cluster has room there; they are shared out
+            between the GPCs.
     """
 
     blocks_per_sm: int
@@ -90,6 +98,9 @@ class Occupancy:
     by_registers: int | None
     by_shared: int | None
     by_barriers: int | None
+    cluster: int = 1
+    clusters: int | None = None
+    idle_sms: int = 0
 
     @property
     def limits(self) -> dict[str, int]:
@@ -105,8 +116,10 @@ class Occupancy:
 
     @property
     def limiters(self) -> tuple[str, ...]:
-        """The binding limits: those that allow no more than `blocks_per_sm`."""
-        return tuple(name for name, n in self.limits.items() if n == self.blocks_per_sm)
+        """The binding limits: those that allow no more than `blocks_per_sm`, and `clusters` where
+        they leave SMs idle."""
+        binding = tuple(name for name, n in self.limits.items() if n == self.blocks_per_sm)
+        return (*binding, "clusters") if self.idle_sms else binding
 
     @property
     def limiter(self) -> str:
@@ -122,8 +135,12 @@ def occupancy(
     shared: int,
     barriers: int = 1,
     carve_out: int | None = None,
+    cluster: int = 1,
 ) -> Occupancy:
-    """The resident blocks of a kernel on one SM of `device`.
+    """The resident blocks of a kernel on one SM of `device`, and its clusters on the whole device.
+
+    With r resident blocks an SM, r x `Device.resident_clusters` clusters are resident: as many as
+    r times if each block filled an SM. The driver may find room for more between the GPCs' SMs.
 
     Args:
         device: the device; one with a `granularity` is a textbook device, with plain division.
@@ -133,9 +150,12 @@ def occupancy(
         barriers: named barriers a block.
         carve_out: preferred share of the SM's largest shared memory, in percent (the attribute
             PREFERRED_SHARED_MEMORY_CARVEOUT); None, the driver's default, is the largest.
+        cluster: blocks of a cluster: 1, 2, 4 or 8. Where the device has no clusters of that size
+            the kernel cannot run.
 
     Raises:
-        UsageError: for less than one thread, a negative amount, or a carve-out outside 0..100.
+        UsageError: for less than one thread, a negative amount, a carve-out outside 0..100, or
+            another size of a cluster.
         DeviceError: for a compute capability whose rules are unknown.
     """
     if threads < 1 or min(registers, shared, barriers) < 0:
@@ -147,16 +167,30 @@ def occupancy(
     if carve_out is not None and not 0 <= carve_out <= 100:
         raise UsageError(f"the carve-out is {carve_out}; give 0 to 100 per cent of shared memory")
     if device.granularity is not None:
-        return _textbook(device, device.granularity, threads, registers, shared)
-    rules = _rules(device)
-    return _resident(
-        device,
-        threads,
-        device.warp_size,
-        _by_registers(device, rules, threads, registers),
-        _by_shared(device, rules, shared, carve_out),
-        _by_barriers(device, rules, barriers),
-    )
+        alone = _textbook(device, device.granularity, threads, registers, shared)
+    else:
+        rules = _rules(device)
+        alone = _resident(
+            device,
+            threads,
+            device.warp_size,
+            _by_registers(device, rules, threads, registers),
+            _by_shared(device, rules, shared, carve_out),
+            _by_barriers(device, rules, barriers),
+        )
+    return alone if cluster == 1 else _clustered(device, alone, cluster)
+
+
+def _clustered(device: Device, alone: Occupancy, cluster: int) -> Occupancy:
+    """The occupancy of blocks in clusters, from that of the same blocks on their own."""
+    at_once = device.resident_clusters(cluster)
+    if alone.blocks_per_sm == 0:
+        return replace(alone, cluster=cluster, clusters=0)
+    if at_once == 0:
+        nothing = replace(alone, blocks_per_sm=0, warps_per_sm=0, occupancy=0.0)
+        return replace(nothing, cluster=cluster, clusters=0, idle_sms=device.sms)
+    idle = device.sms - at_once * cluster
+    return replace(alone, cluster=cluster, clusters=alone.blocks_per_sm * at_once, idle_sms=idle)
 
 
 def _rules(device: Device) -> Architecture:

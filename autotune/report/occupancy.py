@@ -33,6 +33,10 @@ class OccupancyRow:
         occupancy: resident warps as a share (0..1) of what the SM can hold.
         limiter: the binding limits, or why the kernel cannot run.
         limits: every limit that applies, in blocks.
+        cluster: blocks of a cluster.
+        clusters: resident clusters on the device; None without clusters.
+        idle_sms: SMs without a block, as no cluster has room there.
+        predicted: whether `clusters` is an upper bound, as no driver stated it.
         tile_width: TILE_WIDTH of the square tiled kernel; None for another kernel.
         flop_per_byte: operations per byte of device memory; None, like the following, for another
             kernel and for a tile that cannot run.
@@ -47,6 +51,10 @@ class OccupancyRow:
     occupancy: float
     limiter: str
     limits: Mapping[str, int]
+    cluster: int = 1
+    clusters: int | None = None
+    idle_sms: int = 0
+    predicted: bool = False
     tile_width: int | None = None
     flop_per_byte: float | None = None
     bound_gflops: float | None = None
@@ -54,7 +62,13 @@ class OccupancyRow:
 
 
 def kernel_row(
-    device: Device, *, threads: int, registers: int, shared: int, barriers: int = 1
+    device: Device,
+    *,
+    threads: int,
+    registers: int,
+    shared: int,
+    barriers: int = 1,
+    cluster: int = 1,
 ) -> OccupancyRow:
     """The row of one kernel, in the units of `occupancy`.
 
@@ -62,7 +76,12 @@ def kernel_row(
         UsageError: for impossible amounts.
     """
     resident = occupancy(
-        device, threads=threads, registers=registers, shared=shared, barriers=barriers
+        device,
+        threads=threads,
+        registers=registers,
+        shared=shared,
+        barriers=barriers,
+        cluster=cluster,
     )
     return OccupancyRow(
         threads=threads,
@@ -72,10 +91,16 @@ def kernel_row(
         occupancy=resident.occupancy,
         limiter=_limiter(device, resident, threads),
         limits=resident.limits,
+        cluster=cluster,
+        clusters=resident.clusters,
+        idle_sms=resident.idle_sms,
+        predicted=cluster > 1 and device.has_clusters and device.clusters is None,
     )
 
 
-def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[OccupancyRow, ...]:
+def tile_width_rows(
+    device: Device, registers: Mapping[int, int], cluster: int = 1
+) -> tuple[OccupancyRow, ...]:
     """Rows of the square tiled kernel, one for each TILE_WIDTH with its compiled registers.
 
     A block has TILE_WIDTH^2 threads and two fp32 tiles in shared memory. A width whose block the
@@ -84,7 +109,9 @@ def tile_width_rows(device: Device, registers: Mapping[int, int]) -> tuple[Occup
     Raises:
         UsageError: for a TILE_WIDTH below 1 or negative registers.
     """
-    return tuple(_tile_width_row(device, width, count) for width, count in registers.items())
+    return tuple(
+        _tile_width_row(device, width, count, cluster) for width, count in registers.items()
+    )
 
 
 def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
@@ -114,9 +141,15 @@ def tiled_registers(arch: str, widths: Sequence[int]) -> dict[int, int]:
 
 
 def render(rows: Sequence[OccupancyRow]) -> Table:
-    """The rows as a table for 80 columns or more; columns without any value are left out."""
+    """The rows as a table for 80 columns or more; columns without any value are left out.
+
+    The rows have the same size of a cluster; those of more than one block have no bounds, for lack
+    of room.
+    """
     from rich.table import Table
 
+    size = rows[0].cluster
+    bounds = rows if size == 1 else ()
     columns = {
         "TILE_\nWIDTH": [cell(row.tile_width, "{}") for row in rows],
         "threads": [str(row.threads) for row in rows],
@@ -124,10 +157,12 @@ def render(rows: Sequence[OccupancyRow]) -> Table:
         "shared\nbytes": [str(row.shared) for row in rows],
         "blocks\nan SM": [str(row.blocks_per_sm) for row in rows],
         "occu-\npancy": [f"{row.occupancy:.0%}" for row in rows],
+        f"clusters\nof {size}": [cell(row.clusters, "{}") for row in rows],
+        "idle\nSMs": [str(row.idle_sms) if size > 1 else "" for row in rows],
         "limiter": [row.limiter for row in rows],
-        "FLOP/B": [cell(row.flop_per_byte, "{:g}") for row in rows],
-        "bound\nGFLOP/s": [cell(row.bound_gflops, "{:,.1f}") for row in rows],
-        "of\npeak": [cell(row.peak_share, "{:.0%}") for row in rows],
+        "FLOP/B": [cell(row.flop_per_byte, "{:g}") for row in bounds],
+        "bound\nGFLOP/s": [cell(row.bound_gflops, "{:,.1f}") for row in bounds],
+        "of\npeak": [cell(row.peak_share, "{:.0%}") for row in bounds],
         "limits": ["" if row.tile_width else _limits(row) for row in rows],
     }
     shown = {header: cells for header, cells in columns.items() if any(cells)}
@@ -140,9 +175,10 @@ def render(rows: Sequence[OccupancyRow]) -> Table:
     return table
 
 
-def _tile_width_row(device: Device, width: int, registers: int) -> OccupancyRow:
+def _tile_width_row(device: Device, width: int, registers: int, cluster: int) -> OccupancyRow:
+    threads, shared = width**2, shared_bytes(width)
     row = replace(
-        kernel_row(device, threads=width**2, registers=registers, shared=shared_bytes(width)),
+        kernel_row(device, threads=threads, registers=registers, shared=shared, cluster=cluster),
         tile_width=width,
     )
     if row.blocks_per_sm == 0:

@@ -36,10 +36,16 @@ class Trial:
 
     @classmethod
     def of(
-        cls, config: Config, resources: Resources, outcome: Measurement | Failure, device: Device
+        cls,
+        config: Config,
+        resources: Resources,
+        outcome: Measurement | Failure,
+        device: Device,
+        cluster: int = 1,
     ) -> Trial:
-        """The trial of a configuration that the runner ran or refused."""
-        resident = resources.occupancy(device)
+        """The trial of a configuration that the runner ran or refused, in clusters of that many
+        blocks."""
+        resident = resources.occupancy(device, cluster)
         return cls(config, outcome, resources, resident.occupancy, resident.limiter)
 
     @property

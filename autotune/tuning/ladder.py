@@ -203,7 +203,9 @@ def _measured(
     steps = {
         name: Trial(configs[name], step)
         if isinstance(step, Failure)
-        else Trial.of(step.config, step.resources, next(outcomes), runner.device)
+        else Trial.of(
+            step.config, step.resources, next(outcomes), runner.device, step.plan.main.cluster
+        )
         for name, step in prepared.items()
     }
     return Part(problem, steps, runner.baseline())
@@ -250,8 +252,10 @@ def _replayed(recording: Recording, configs: Mapping[str, Config]) -> dict[str, 
     """The trials of the configurations that ran, by name."""
     times = _times(recording)
     rows = {row.config: row for row in recording.rows if row.config in times}
-    return {
-        name: Trial.of(config, rows[config].resources, rows[config].outcome, recording.device)
-        for name, config in configs.items()
-        if config in rows
-    }
+
+    def trial(config: Config) -> Trial:
+        cluster = registry.plan(config, recording.problem).main.cluster
+        row = rows[config]
+        return Trial.of(config, row.resources, row.outcome, recording.device, cluster)
+
+    return {name: trial(config) for name, config in configs.items() if config in rows}

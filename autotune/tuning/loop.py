@@ -284,7 +284,12 @@ class _Run(Generic[R]):
         """The trial; a candidate that endangers the device is quarantined first of all."""
         if isinstance(outcome, Failure):
             self._quarantine.note(self._tunable, candidate.config, outcome)
-        return Trial.of(candidate.config, candidate.resources, outcome, self._runner.device)
+        config, resources, cluster = (
+            candidate.config,
+            candidate.resources,
+            candidate.plan.main.cluster,
+        )
+        return Trial.of(config, resources, outcome, self._runner.device, cluster)
 
     def _progress(self) -> Progress:
         board, seconds = self.leaderboard, monotonic() - self._began

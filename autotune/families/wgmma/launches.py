@@ -114,6 +114,7 @@ def _gemm(
             Argument("i64", copies_end(copies) // FLOAT_BYTES),
             Argument("pointer", "counters"),
         ),
+        cluster=p.shape.blocks,
     )
 
 

@@ -43,6 +43,7 @@ def work(p: WgmmaParams, problem: Problem) -> Work:
         blocks=blocks,
         rows=p.bm,
         columns=p.bn,
+        cluster=p.shape.blocks,
         warps=thread_count(p.consumers) // LANES,
         iterations=iterations,
         starts=parts,

@@ -13,6 +13,7 @@ import pytest
 
 from autotune.candidates import cost, space
 from autotune.device import Device, find
+from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy.roofline import least_seconds
@@ -150,7 +151,7 @@ def on_tensor_cores(fmas: float, compute: str, device: Device = H100, **coeffici
     load = cost.Load.of([BIG], SQUARE, device)
     work = SimpleNamespace(**vars(load.work) | {"tensor": np.array([fmas])})
     fit = replace(cost.fitted(), **coefficients)
-    return float(cost.Load(work, load.resident).times(problem, device, fit)[0])
+    return float(cost.Load(work, load.resident, load.sms).times(problem, device, fit)[0])
 
 
 def test_tensor_cores_run_at_their_rate() -> None:
@@ -169,6 +170,39 @@ def test_tf32_takes_tensor_cores_twice_as_long_as_fp16() -> None:
 def test_trait_scales_tensor_cores_too() -> None:
     slow, fast = (on_tensor_cores(1e12, "f16", traits={"8x16": factor}) for factor in (3.0, 1.0))
     assert slow == pytest.approx(3 * fast)
+
+
+def with_cluster(cluster: str, problem: Problem, blocks: int) -> Config:
+    """A legal `wgmma` configuration with that many blocks in such clusters."""
+    work = registry.find("wgmma").work
+    return next(
+        config
+        for config in feasible(problem, H100, "wgmma").configs
+        if config.values["cluster"] == cluster and work(config, problem).blocks == blocks
+    )
+
+
+def test_waves_count_the_sms_that_clusters_occupy() -> None:
+    deep = Problem(256, 512, 16384, "bf16")
+    config = with_cluster("1x1x8", deep, 128)
+    times = {
+        clusters: cost.predict(config, deep, replace(H100, clusters=clusters))
+        for clusters in [None, (66, 32, 16), (66, 32, 15), (66, 32, 8), (66, 32, 7)]
+    }
+    one, also_one, two, also_two, three = times.values()
+    assert one == also_one < two == also_two < three
+
+
+def test_blocks_without_clusters_fill_all_sms() -> None:
+    wide = Problem(4096, 4096, 4096, "bf16")
+    alone = with_cluster("1x1", wide, 512)
+    crowded = replace(H100, clusters=(40, 20, 10))
+    assert cost.predict(alone, wide, crowded) == cost.predict(alone, wide, H100)
+
+
+def test_device_without_clusters_cannot_run_them() -> None:
+    deep = Problem(256, 512, 16384, "bf16")
+    assert math.isinf(cost.predict(with_cluster("1x1x8", deep, 128), deep, find("a100")))
 
 
 def test_without_tensor_cores_it_takes_infinitely_long() -> None:

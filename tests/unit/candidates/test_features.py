@@ -56,6 +56,19 @@ def test_tile_features_are_log_area_and_aspect() -> None:
     assert columns[:, ASPECT] == pytest.approx(np.log2(tiles[:, 0] / tiles[:, 1]))
 
 
+def test_clusters_fill_the_sms_that_they_can_occupy() -> None:
+    deep = Problem(256, 512, 16384, "bf16")
+    configs = [
+        config
+        for config in space.feasible(deep, H100, "wgmma").configs
+        if config.values["cluster"] == "1x1x8"
+    ]
+    crowded = replace(H100, clusters=(66, 32, 15))
+    columns = features.of_products(configs, deep, crowded, [None] * len(configs)).features
+    waves = 2 ** (columns[:, BLOCKS] - columns[:, RESIDENT]) / 120
+    assert columns[:, FILLED] == pytest.approx(waves / np.ceil(waves))
+
+
 def test_fill_of_waves_is_a_feature() -> None:
     columns = described(SIMT).features
     at_once = np.round(2 ** columns[:, RESIDENT]) * H100.sms

@@ -124,6 +124,34 @@ def test_occupancy_takes_a_repeated_option(capsys: pytest.CaptureFixture[str]) -
     assert [row["tile_width"] for row in rows(data)] == [8, 16]
 
 
+@pytest.mark.parametrize(
+    ("gpu_device", "clusters", "note"),
+    [
+        ("h100", 16, "NVIDIA H100 80GB HBM3; clusters predicted from the number of SMs"),
+        ("gpu", 15, "NVIDIA H100 80GB HBM3"),
+    ],
+)
+def test_occupancy_counts_resident_clusters(
+    gpu_device: str,
+    clusters: int,
+    note: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = replace(H100, clusters=(66, 32, 15))
+    monkeypatch.setattr(gpu, "probe", lambda _=0: H100)
+    monkeypatch.setattr(targets, "with_clusters", lambda *_: card)
+    kernel = ("--threads", "384", "--registers", "168", "--shared", "200000")
+    data = answer(capsys, "occupancy", "--device", gpu_device, *kernel, "--cluster", "8")
+    (row,) = rows(data)
+    assert (row["cluster"], row["clusters"], data["note"]) == (8, clusters, note)
+
+
+def test_occupancy_refuses_other_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("occupancy", "--device", "h100", "--cluster", "3") == 2
+    assert capsys.readouterr().err == "error: a cluster of 3 blocks; give 1, 2, 4 or 8 blocks\n"
+
+
 def test_occupancy_counts_compiled_registers(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "occupancy", "--device", "h100", "--tile-width", "4", "32")
     # A block of 1024 threads has 64 registers a thread at most on an H100.

@@ -137,6 +137,48 @@ def test_unknown_compute_capability_names_the_supported() -> None:
         occupancy(future, threads=32, registers=32, shared=0)
 
 
+# Clusters.
+
+FULL_SM = {"threads": 384, "registers": 168, "shared": 200_000}
+"""A block that fills an SM."""
+CARD = replace(H100, clusters=(66, 32, 15))
+
+
+@pytest.mark.parametrize(
+    ("size", "clusters", "idle", "limiters"),
+    [
+        (1, None, 0, ("registers", "shared memory")),
+        (2, 66, 0, ("registers", "shared memory")),
+        (4, 32, 4, ("registers", "shared memory", "clusters")),
+        (8, 15, 12, ("registers", "shared memory", "clusters")),
+    ],
+)
+def test_clusters_are_counted_on_the_whole_device(
+    size: int, clusters: int | None, idle: int, limiters: tuple[str, ...]
+) -> None:
+    o = occupancy(CARD, **FULL_SM, cluster=size)
+
+    assert (o.cluster, o.clusters, o.idle_sms, o.limiters) == (size, clusters, idle, limiters)
+    assert (o.blocks_per_sm, o.warps_per_sm) == (1, 12)
+
+
+def test_kernel_that_cannot_run_has_no_clusters() -> None:
+    o = occupancy(CARD, threads=32, registers=32, shared=232449, cluster=2)
+
+    assert (o.blocks_per_sm, o.clusters, o.limiters) == (0, 0, ("shared memory",))
+
+
+def test_device_without_clusters_names_them() -> None:
+    o = occupancy(find("a100"), threads=256, registers=32, shared=0, cluster=2)
+
+    assert (o.blocks_per_sm, o.occupancy, o.clusters, o.limiters) == (0, 0.0, 0, ("clusters",))
+
+
+def test_other_sizes_of_a_cluster_are_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="a cluster of 3 blocks; give 1, 2, 4 or 8"):
+        occupancy(CARD, **FULL_SM, cluster=3)
+
+
 # Examples of the source texts (Kirk and Hwu, Programming Massively Parallel Processors).
 
 

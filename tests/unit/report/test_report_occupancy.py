@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 
 import pytest
 from rich.console import Console
@@ -77,11 +78,28 @@ def test_table_of_one_kernel_shows_limits_and_no_tile() -> None:
     assert ("11 by shared memory" in text, "WIDTH" in text) == (True, False)
 
 
+def test_clusters_have_columns_of_their_own() -> None:
+    card = replace(H100, clusters=(66, 32, 15))
+    row = kernel_row(card, threads=384, registers=168, shared=200_000, cluster=8)
+    alone = kernel_row(card, threads=384, registers=168, shared=200_000)
+
+    assert (row.cluster, row.clusters, row.idle_sms, row.predicted) == (8, 15, 12, False)
+    assert re.search(r" 15 +12 +registers and shared memory and clusters", printed(render([row])))
+    assert "cluster" not in printed(render([alone]))
+
+
+def test_clusters_of_an_unasked_driver_are_predicted() -> None:
+    assert kernel_row(H100, threads=384, registers=168, shared=200_000, cluster=8).predicted
+    assert not kernel_row(H100, threads=384, registers=168, shared=200_000).predicted
+
+
 @pytest.mark.parametrize(
     "rows",
     [
         tile_width_rows(H100, dict.fromkeys(WIDTHS, 32)),
         (kernel_row(H100, threads=1024, registers=255, shared=232448),),
+        tile_width_rows(H100, dict.fromkeys(WIDTHS, 32), cluster=8),
+        (kernel_row(H100, threads=384, registers=168, shared=232448, cluster=8),),
     ],
 )
 def test_table_fits_a_terminal_of_80_columns(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.fake_runner import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from support.sample_records import H100, SQUARE
@@ -9,7 +11,7 @@ from support.sample_records import H100, SQUARE
 from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
-from autotune.families.plan import Template
+from autotune.families.plan import Resources, Template
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.tuning.evaluate import Trial, prepare
 
@@ -108,6 +110,15 @@ def test_measured_trial_has_an_entry() -> None:
     entry = trial(by_width(tiled(16))).entry
     assert entry is not None
     assert (entry.occupancy, entry.limiter) == (1.0, "warps and registers")
+
+
+def test_limiter_names_clusters_that_leave_sms_idle() -> None:
+    resources = Resources(threads=256, registers=168, shared=200_000)
+    outcome, idle = Measurement(10.0), replace(H100, clusters=(66, 33, 15))
+    limiters = [Trial.of(tiled(16), resources, outcome, idle, size).limiter for size in (1, 4, 8)]
+    assert limiters == ["registers and shared memory"] * 2 + [
+        "registers and shared memory and clusters"
+    ]
 
 
 def test_failed_trial_has_no_entry() -> None:
