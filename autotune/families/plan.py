@@ -199,7 +199,7 @@ class Argument:
 class Launch:
     """One kernel launch: grid and block as (x, y, z), dynamic shared memory in bytes.
 
-    `cluster` is the number of blocks of a cluster, which the kernel itself declares.
+    `cluster` is the number of blocks of a cluster, as the kernel declares it.
     """
 
     template: Template
@@ -244,13 +244,8 @@ class Alignment:
             sizes: element sizes in bytes.
             strides: elements from one matrix of a batch to the next; 0 without a batch.
         """
-        widths = (
-            _width(gcd(ld, stride), address, size)
-            for ld, address, size, stride in zip(
-                leading_dimensions, addresses, sizes, strides, strict=True
-            )
-        )
-        return cls(*widths)
+        rows = zip(leading_dimensions, addresses, sizes, strides, strict=True)
+        return cls(*(_width(gcd(ld, step), address, size) for ld, address, size, step in rows))
 
     @classmethod
     def dense(cls, problem: Problem) -> Alignment:

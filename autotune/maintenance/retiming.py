@@ -111,7 +111,7 @@ class _Round:
             if isinstance(outcome, Failure):
                 self._fail(candidate.config, outcome)
             device = self._runner.device
-            trials.append(Trial.of(candidate.config, candidate.resources, outcome, device))
+            trials.append(Trial.of(candidate, outcome, device))
         entries = tuple(entry for trial in trials if (entry := trial.entry))
         failed = tuple(self._failed.items())
         if not entries:

@@ -35,18 +35,11 @@ class Trial:
     limiter: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        config: Config,
-        resources: Resources,
-        outcome: Measurement | Failure,
-        device: Device,
-        cluster: int = 1,
-    ) -> Trial:
-        """The trial of a configuration that the runner ran or refused, in clusters of that many
-        blocks."""
-        resident = resources.occupancy(device, cluster)
-        return cls(config, outcome, resources, resident.occupancy, resident.limiter)
+    def of(cls, candidate: Candidate, outcome: Measurement | Failure, device: Device) -> Trial:
+        """The trial of a candidate that the runner ran or refused."""
+        resources = candidate.resources
+        resident = resources.occupancy(device, candidate.plan.main.cluster)
+        return cls(candidate.config, outcome, resources, resident.occupancy, resident.limiter)
 
     @property
     def time_us(self) -> float:

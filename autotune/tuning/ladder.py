@@ -203,9 +203,7 @@ def _measured(
     steps = {
         name: Trial(configs[name], step)
         if isinstance(step, Failure)
-        else Trial.of(
-            step.config, step.resources, next(outcomes), runner.device, step.plan.main.cluster
-        )
+        else Trial.of(step, next(outcomes), runner.device)
         for name, step in prepared.items()
     }
     return Part(problem, steps, runner.baseline())
@@ -254,8 +252,7 @@ def _replayed(recording: Recording, configs: Mapping[str, Config]) -> dict[str, 
     rows = {row.config: row for row in recording.rows if row.config in times}
 
     def trial(config: Config) -> Trial:
-        cluster = registry.plan(config, recording.problem).main.cluster
-        row = rows[config]
-        return Trial.of(config, row.resources, row.outcome, recording.device, cluster)
+        plan, row = registry.plan(config, recording.problem), rows[config]
+        return Trial.of(Candidate(config, plan, (), row.resources), row.outcome, recording.device)
 
     return {name: trial(config) for name, config in configs.items() if config in rows}

@@ -284,12 +284,7 @@ class _Run(Generic[R]):
         """The trial; a candidate that endangers the device is quarantined first of all."""
         if isinstance(outcome, Failure):
             self._quarantine.note(self._tunable, candidate.config, outcome)
-        config, resources, cluster = (
-            candidate.config,
-            candidate.resources,
-            candidate.plan.main.cluster,
-        )
-        return Trial.of(config, resources, outcome, self._runner.device, cluster)
+        return Trial.of(candidate, outcome, self._runner.device)
 
     def _progress(self) -> Progress:
         board, seconds = self.leaderboard, monotonic() - self._began

@@ -8,10 +8,12 @@ import pytest
 from support.fake_runner import FakeRunner, by_width, compiled, crash, program, tiled, uncompiled
 from support.sample_records import H100, SQUARE
 
+from autotune.candidates import space
 from autotune.compiler import CompileFailure, Program
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources, Template
+from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.tuning.evaluate import Trial, prepare
 
@@ -101,8 +103,7 @@ def test_block_that_fits_no_sm_is_rejected_with_numbers() -> None:
 
 
 def trial(outcome: Measurement | Failure) -> Trial:
-    prepared = candidate(tiled(16))
-    return Trial.of(prepared.config, prepared.resources, outcome, H100)
+    return Trial.of(candidate(tiled(16)), outcome, H100)
 
 
 def test_measured_trial_has_an_entry() -> None:
@@ -113,12 +114,19 @@ def test_measured_trial_has_an_entry() -> None:
 
 
 def test_limiter_names_clusters_that_leave_sms_idle() -> None:
+    deep = Problem(256, 512, 16384, "bf16")
+    config = next(
+        config
+        for config in space.feasible(deep, H100, "wgmma").configs
+        if config.values["cluster"] == "1x1x8"
+    )
     resources = Resources(threads=256, registers=168, shared=200_000)
-    outcome, idle = Measurement(10.0), replace(H100, clusters=(66, 33, 15))
-    limiters = [Trial.of(tiled(16), resources, outcome, idle, size).limiter for size in (1, 4, 8)]
-    assert limiters == ["registers and shared memory"] * 2 + [
-        "registers and shared memory and clusters"
+    ready = Candidate(config, registry.plan(config, deep), (), resources)
+    limiters = [
+        Trial.of(ready, Measurement(10.0), replace(H100, sms=sms, clusters=(64, 32, 16))).limiter
+        for sms in (128, 132)
     ]
+    assert limiters == ["registers and shared memory", "registers and shared memory and clusters"]
 
 
 def test_failed_trial_has_no_entry() -> None:
