@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
                                             shared_b + buffer + step * S::TileB::STRIDE);
             };
 
-            wait_for_primary();
+            if (part == 0) wait_for_primary();
 #pragma unroll
             for (int stage = 0; stage < (S::ASYNC ? S::STAGES - 1 : 1); ++stage)
                 load(stage * S::STAGE);
