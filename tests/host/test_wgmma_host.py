@@ -82,6 +82,14 @@ SAMPLES = (
     Sample(
         "72x40x72:bf16:nt:batch=3", {"bn": 40}, ({"shared": "a"}, {"shared": "b"}, {"alpha": 0.0})
     ),
+    # Biases of staged tiles: several registers of them, of columns beyond the edge, of rows.
+    Sample("200x136x328:f16:nt:bias_gelu", {"store": "staged", "bn": 176}, SCALED),
+    Sample("67x93x131:bf16:nn:bias_gelu_tanh", {"bn": 72, "store": "staged"}, ODD[:2]),
+    Sample(
+        "136x200x328:bf16:tt:bias_silu",
+        {"swap": 1, "bm": 64, "bn": 256, "store": "staged"},
+        SCALED[:2],
+    ),
     # Rows that bulk copies can read but that start within a 128-byte line.
     Sample("200x136x328:bf16:nn", {"pack": "lines", "store": "staged"}, SCALED),
     Sample("136x72x100:tf32:tn", {**REGISTERS, "pack": "lines"}, SCALED[:2]),

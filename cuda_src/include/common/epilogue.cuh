@@ -116,12 +116,10 @@ __device__ __forceinline__ float tail(float size) {
     }
 }
 
-// `value` is alpha op(A) op(B) + beta C of an element in `column`; without a bias, `bias` is not
-// read and may be null. T is the type of C and the bias.
+// The activation of a value that becomes an element of type T.
 template <Epilogue EPILOGUE, typename T>
-__device__ __forceinline__ float finish(float value, const T* bias, int column) {
+__device__ __forceinline__ float activate(float value) {
     constexpr Epilogue ACTIVATION = activation_of(EPILOGUE);
-    if constexpr (has_bias(EPILOGUE)) value += to_float(bias[column]);
     if constexpr (ACTIVATION == Epilogue::NONE) {
         return value;
     } else if constexpr (ACTIVATION == Epilogue::RELU) {
@@ -131,6 +129,14 @@ __device__ __forceinline__ float finish(float value, const T* bias, int column) 
         const float size = fminf(fabsf(value), 128.0f);
         return fmaf(-size, tail<ACTIVATION, sizeof(T) == 2>(size), without_negatives(value, -0.0f));
     }
+}
+
+// `value` is alpha op(A) op(B) + beta C of an element in `column`; without a bias, `bias` is not
+// read and may be null. T is the type of C and the bias.
+template <Epilogue EPILOGUE, typename T>
+__device__ __forceinline__ float finish(float value, const T* bias, int column) {
+    if constexpr (has_bias(EPILOGUE)) value += to_float(bias[column]);
+    return activate<EPILOGUE, T>(value);
 }
 
 // VECTOR elements of C from their sums, from `column` on, rounded once to C's type. C is aligned to

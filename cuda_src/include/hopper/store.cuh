@@ -7,6 +7,7 @@
 
 #include "common/epilogue.cuh"
 #include "hopper/consumer.cuh"
+#include "hopper/tile_bias.cuh"
 
 // COUNT neighbours in a row of C, from `column` on, as far as there are columns. READS: beta is not
 // 0; code for both at every element would take longer to fetch than to run.
@@ -56,7 +57,7 @@ __device__ void store_directly(const float (&d)[S::MMAS][S::SUMS], int m, int n,
 
 // An element of C before it is rounded; beyond the edges, where nothing is read, any number.
 template <class S, bool READS, class Result>
-__device__ __forceinline__ float finished(float sum, int row, int column, int matrix,
+__device__ __forceinline__ float finished(float sum, int row, int column, int matrix, float bias,
                                           const Arguments<Result>& args) {
     float value = args.alpha * sum;
     if constexpr (READS) {
@@ -65,19 +66,23 @@ __device__ __forceinline__ float finished(float sum, int row, int column, int ma
             value = fmaf(args.alpha, sum, args.beta * to_float(*c));
         }
     }
-    return finish<S::EPILOGUE>(value, args.bias, min(column, args.n - 1));
+    if constexpr (has_bias(S::EPILOGUE)) value += bias;
+    return activate<S::EPILOGUE, Result>(value);
 }
 
 // A strip of a warpgroup's tile, rounded, into shared memory; 8 x 8 elements at a time.
 template <class S, bool READS, class Result>
 __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], int strip,
                                             char* staged, int m, int n, int matrix,
+                                            const TileBias<S>& bias,
                                             const Arguments<Result>& args,
                                             const Consumer<S>& consumer) {
     const int mma = strip / S::STRIPS_OF_MMA, first = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS;
 #pragma unroll
     for (int i = first; i < first + S::STRIP_SUMS && i < S::SUMS; i += 4) {
         unsigned pairs[2];
+        float added[4];
+        bias.read(added, mma, i, consumer);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             float value[2];
@@ -85,7 +90,8 @@ __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], 
             for (int e = 0; e < 2; ++e) {
                 const int at_m = m + consumer.m(mma, half), at_n = n + consumer.n(i + e);
                 value[e] = finished<S, READS>(d[mma][i + 2 * half + e], S::TRANSPOSED ? at_n : at_m,
-                                              S::TRANSPOSED ? at_m : at_n, matrix, args);
+                                              S::TRANSPOSED ? at_m : at_n, matrix,
+                                              added[2 * half + e], args);
             }
             pairs[half] = pack_pair<Result>(value[0], value[1]);
         }
@@ -124,6 +130,7 @@ template <class S, bool READS, class Result>
 __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n,
                               int matrix, const Arguments<Result>& args, const TensorMap* map,
                               const Consumer<S>& consumer) {
+    const TileBias<S> bias(args, m, n, consumer);
 #pragma unroll
     for (int strip = 0; strip < S::STRIPS; ++strip) {
         char* staged = buffers + strip % S::BUFFERS * S::STRIP_BYTES;
@@ -137,7 +144,7 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
             }
         }
         consumer.sync_group();
-        stage_strip<S, READS>(d, strip, staged, m, n, matrix, args, consumer);
+        stage_strip<S, READS>(d, strip, staged, m, n, matrix, bias, args, consumer);
         const int along_m = m + strip / S::STRIPS_OF_MMA * 64;
         const int first_n = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS * 2;
         const int row = S::TRANSPOSED ? n : along_m;
