@@ -93,7 +93,7 @@ static_assert(sizeof(Phase) == 8, "an mbarrier has 8 bytes");
 
 // Counts the running thread as one that has come; whether it was the last.
 bool come_to(int id, int threads) {
-    if (id < 1 || id > 15) fail("barrier %d; named ones are 1 to 15", id);
+    if (id < 0 || id > 15) fail("barrier %d; there are 0 to 15", id);
     if (threads <= 0 || threads % WARP_SIZE) fail("barrier %d of %d threads", id, threads);
     NamedBarrier& barrier = Block::current->named[id];
     if (barrier.come && barrier.threads != threads)

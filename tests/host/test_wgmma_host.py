@@ -3,64 +3,15 @@ AddressSanitizer and UBSan, against numpy in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.host_cases import Case, case_of
 from support.host_cuda import Program, build, check, run
+from support.wgmma_samples import REGISTERS, SCALED, SPLIT, Keywords, Sample, Values
 
-from autotune.families.config import Config
-from autotune.problem import Problem
-
-Values = Mapping[str, int | str]
-Keywords = tuple[Mapping[str, Any], ...]
-
-PLAIN: Values = {
-    **{"swap": 0, "bm": 128, "bn": 64, "consumers": 2, "schedule": "cooperative"},
-    **{"min_blocks": 1, "source": "shared", "low": "none", "pack": "needed", "bk": 64},
-    **{
-        "promote": 0,
-        "cluster": "1x1",
-        "split_k": 1,
-        "reduction": "none",
-        "workers": 0,
-        "store": "direct",
-    },
-    **{"stages": 3, "group": 1},
-}
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A problem, the values of its configuration that differ from `PLAIN`, and the keywords of
-    `case_of` for each case."""
-
-    problem: str
-    config: Values = field(default_factory=dict)
-    keywords: Keywords = ({},)
-
-    def __str__(self) -> str:
-        changes = ",".join(f"{name}={value}" for name, value in self.config.items())
-        return f"{self.problem} {changes or 'plain'}"
-
-    @property
-    def cases(self) -> list[Case]:
-        """A case for each set of keywords."""
-        config = Config("wgmma", tuple({**PLAIN, **self.config}.items()))
-        return [
-            case_of(config, Problem.parse(self.problem), **keywords) for keywords in self.keywords
-        ]
-
-
-SCALED: Keywords = ({}, {"alpha": 1.5, "beta": 0.5}, {"beta": -2.0, "padding": (8, 16, 24)})
 ODD: Keywords = ({}, {"offsets": (1, 3, 1), "padding": (1, 2, 3)}, {"gaps": (8, 1, 3), "beta": 0.5})
 STREAM: Values = {"reduction": "stream", "workers": 3}
 FUSED: Values = {"reduction": "fused", "split_k": 3}
-REGISTERS: Values = {"source": "registers", "bk": 32}
-SPLIT: Values = {**REGISTERS, "low": "kernel", "promote": 2}
 
 SAMPLES = (
     # Every layout, whole tiles and rows that end within a tile, staged and direct stores.

@@ -1,0 +1,97 @@
+"""The clusters of the wgmma kernel on the CPU, under AddressSanitizer and UBSan, against numpy in
+float64. Blocks of a cluster run at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+import pytest
+from support.host_cuda import Program, build, check, run
+from support.sample_records import H100
+from support.wgmma_samples import PLAIN, REGISTERS, SPLIT, Keywords, Sample, Values
+
+from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma.tiles import CLUSTERS
+from autotune.problem import Problem
+
+SMALL: Values = {"bm": 64, "bn": 32, "consumers": 1}
+BETA: Keywords = ({}, {"beta": 0.5})
+# Forms of clusters along M and N, each with a layout.
+TILES = {
+    **{"2x1": "nn", "1x2": "tt", "4x1": "nt", "1x4": "tn"},
+    **{"2x2": "nn", "4x2": "tn", "2x4": "nt"},
+}
+# Forms that share K, alone and beside blocks that share operands.
+DEEP = ("1x1x2", "1x1x4", "1x1x8", "2x1x2", "1x2x2", "2x2x2", "4x1x2", "1x4x2", "2x1x4", "1x2x4")
+
+
+def _blocks(cluster: str) -> int:
+    return prod(map(int, cluster.split("x")))
+
+
+def _samples() -> Iterator[Sample]:
+    for cluster, layout in TILES.items():
+        blocks, plain = _blocks(cluster), {**SMALL, "cluster": cluster}
+        # 3 x 3 tiles: clusters that end within the grid, some blocks wholly beyond the edge.
+        yield Sample(f"136x72x264:bf16:{layout}", plain, BETA)
+        resident = {**plain, "workers": blocks}
+        yield Sample(f"136x72x200:bf16:{layout}:batch=2", resident)
+        yield Sample("136x72x264:bf16:nn", {**plain, "reduction": "fused", "split_k": 2})
+        streamed = {**plain, "reduction": "stream", "workers": 2 * blocks}
+        yield Sample("264x136x264:bf16:nn", streamed)
+    for cluster in DEEP:
+        splits = int(cluster.split("x")[2])
+        shared = {**SMALL, "cluster": cluster, "split_k": splits}
+        yield Sample("72x40x600:bf16:nn", shared, BETA)
+    for cluster in ("1x1x2", "2x1x2"):
+        shared = {**SMALL, "cluster": cluster, "split_k": 4, "reduction": "fused"}
+        yield Sample("72x40x600:bf16:nt", shared)
+    # Both warpgroups of a block, ping-pong, staged stores and the other operand paths.
+    yield Sample("200x136x264:f16:nn", {"cluster": "1x2", "store": "staged"}, BETA)
+    alternating: Values = {"cluster": "2x1", "schedule": "pingpong", "workers": 2, "bm": 64}
+    yield Sample("264x136x200:bf16:nt", {**alternating, "store": "staged"}, BETA)
+    yield Sample("72x264x200:f16:tn", {"cluster": "2x1", "swap": 1, "bm": 32, "bn": 128})
+    yield Sample("136x72x100:tf32:tn", {**REGISTERS, "cluster": "1x2", "bm": 256})
+    yield Sample("264x40x132:tf32x3:nt", {**SPLIT, "cluster": "2x1", "bn": 32})
+    yield Sample("136x72x132:tf32x3:tn", {**SPLIT, "cluster": "2x2", "low": "pass", "bn": 32})
+    yield Sample("136x72x264:tf32x3:nt", {**SPLIT, "cluster": "1x1x2", "split_k": 2})
+
+
+def _refusal(sample: Sample) -> str | None:
+    """Why the family refuses the cluster of a configuration; None if it does not."""
+    values = {**PLAIN, **sample.config}
+    if values["cluster"] not in CLUSTERS:
+        return f"no cluster={values['cluster']}"
+    for rule in WGMMA.bound_rules(Problem.parse(sample.problem), H100):
+        reason = rule.check([values[name] for name in rule.needs])
+        if reason and f"cluster={values['cluster']}" in reason:
+            return reason
+    return None
+
+
+SAMPLES = tuple(_samples())
+SERVED = tuple(sample for sample in SAMPLES if _refusal(sample) is None)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    launches = (
+        launch for sample in SERVED for case in sample.cases for launch in case.plan.launches
+    )
+    directory = Path(tmp_path_factory.getbasetemp(), "host")
+    return build((launch.template for launch in launches), directory)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_cluster_matches_float64(program: Program, sample: Sample) -> None:
+    if sample not in SERVED:
+        pytest.skip(f"the family refuses it: {_refusal(sample)}")
+    check(program, sample.cases)
+
+
+@pytest.mark.parametrize("sample", [one for one in SERVED if "split_k" in one.config], ids=str)
+def test_splits_of_a_cluster_add_up_to_the_same_bits(program: Program, sample: Sample) -> None:
+    first, *repeats = run(program, sample.cases[:1] * 3)
+    assert [repeat.tobytes() for repeat in repeats] == [first.tobytes()] * 2

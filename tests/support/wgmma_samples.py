@@ -1,0 +1,46 @@
+"""Configurations of `wgmma` with small problems, for the tests on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.families.config import Config
+from autotune.problem import Problem
+from support.host_cases import Case, case_of
+
+Values = Mapping[str, int | str]
+Keywords = tuple[Mapping[str, Any], ...]
+
+PLAIN: Values = {
+    **{"swap": 0, "bm": 128, "bn": 64, "consumers": 2, "schedule": "cooperative"},
+    **{"min_blocks": 1, "source": "shared", "low": "none", "pack": "needed", "bk": 64},
+    **{"promote": 0, "cluster": "1x1", "split_k": 1, "reduction": "none", "workers": 0},
+    **{"store": "direct", "stages": 3, "group": 1},
+}
+REGISTERS: Values = {"source": "registers", "bk": 32}
+SPLIT: Values = {**REGISTERS, "low": "kernel", "promote": 2}
+SCALED: Keywords = ({}, {"alpha": 1.5, "beta": 0.5}, {"beta": -2.0, "padding": (8, 16, 24)})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A problem, the values of its configuration that differ from `PLAIN`, and the keywords of
+    `case_of` for each case."""
+
+    problem: str
+    config: Values = field(default_factory=dict)
+    keywords: Keywords = ({},)
+
+    def __str__(self) -> str:
+        changes = ",".join(f"{name}={value}" for name, value in self.config.items())
+        return f"{self.problem} {changes or 'plain'}"
+
+    @property
+    def cases(self) -> list[Case]:
+        """A case for each set of keywords."""
+        config = Config("wgmma", tuple({**PLAIN, **self.config}.items()))
+        return [
+            case_of(config, Problem.parse(self.problem), **keywords) for keywords in self.keywords
+        ]
