@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.options import Json, ProblemOptions, with_problem_options
+from autotune.cli.options import Json, ObjectiveName, ProblemOptions, with_problem_options
 from autotune.cli.output import show_json
 
 
@@ -30,6 +30,7 @@ def export(
         typer.Option(help="Format: c (a library); cubin, ptx or cu (a file a kernel); or json."),
     ] = "c",
     options: ProblemOptions,
+    objective: ObjectiveName = "hot",
     device: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,6 +54,7 @@ def export(
         name,
         devices=device or (sources.DEFAULT,),
         format=format,
+        objective=objective,
         **options,
     )
     products = [
@@ -60,6 +62,7 @@ def export(
             "problem": str(gemm.problem),
             "device": gemm.device.name,
             "how": gemm.answer.how,
+            "objective": gemm.answer.objective,
             "config": str(gemm.answer.config),
         }
         for gemm in written.library.gemms

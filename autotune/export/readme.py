@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.export.library import ExportedLibrary
+from autotune.lookup.answer import Answer
 from autotune.version import __version__
 
 _TEXT = """\
@@ -49,7 +50,8 @@ Each kernel is checked against its SHA-256 before it is loaded.
 {gemms}
 
 `exact` was tuned for the shape on that GPU; `nearest`, `related` and `range` come from other
-records, `predicted` from the cost model. Times were measured during tuning.
+records, `predicted` from the cost model. Times were measured during tuning; `cold` is with operands
+that are not in L2.
 
 | general kernel for | compute capability | operands | |
 |---|---|---|---|
@@ -77,12 +79,17 @@ def _gemms(library: ExportedLibrary) -> str:
     lines = ["| problem | GPU | from | time | kernel |", "|---|---|---|---|---|"]
     for gemm in library.gemms:
         answer = gemm.answer
-        time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({answer.evidence})"
+        time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({_basis(answer)})"
         source = answer.how + (", cuBLAS was faster" if answer.vendor else "")
         lines.append(
             f"| `{gemm.problem}` | {gemm.device.name} | {source} | {time} | `{answer.config}` |"
         )
     return "\n".join(lines)
+
+
+def _basis(answer: Answer) -> str:
+    """What a time is: its evidence, and `cold` if it is with L2 flushed."""
+    return answer.evidence if answer.objective == "hot" else f"{answer.evidence}, cold"
 
 
 def _generals(library: ExportedLibrary) -> list[str]:

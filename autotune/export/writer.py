@@ -21,6 +21,7 @@ from autotune.export.project import project
 from autotune.lookup.lookup import lookup
 from autotune.problem import ProblemDefaults, ProblemLike, problems_of
 from autotune.records import Store
+from autotune.runners.base import objective_named
 from autotune.targets import targets
 from autotune.targets.sources import DEFAULT, DeviceLike
 
@@ -50,6 +51,7 @@ def write(
     *,
     devices: Sequence[DeviceLike] = (DEFAULT,),
     format: str = "c",
+    objective: str = "hot",
     **defaults: Unpack[ProblemDefaults],
 ) -> WrittenExport:
     """Exports the kernels that `lookup` finds for some shapes. The README and the JSON say which
@@ -62,11 +64,13 @@ def write(
         devices: the GPUs to export for, named as for `tune`.
         format: `c`, a library with all kernels in it and general ones for other shapes; `cubin`,
             `ptx` or `cu`, a file for each kernel and `NAME.json`; `json`, that file alone.
+        objective: `hot` or `cold`, the time that chooses the kernels: those of `matmul(...)` or of
+            `matmul(..., cold=True)`.
         defaults: `compute`, `layout`, `batch`, `epilogue`, `output` and `accuracy` of shapes that
             do not state them.
 
     Raises:
-        UsageError: for an invalid shape, device, format or name.
+        UsageError: for an invalid shape, device, format, objective or name.
         NotFoundError: if no kernel can run one of the shapes.
         AutotuneError: if a kernel does not compile, the folder cannot be written, or it holds
             files of the same names that no export wrote or that changed since.
@@ -84,7 +88,7 @@ def write(
         name,
         problems,
         resolved,
-        partial(lookup, store=Store(cache)),
+        partial(lookup, store=Store(cache), objective=objective_named(objective)),
         partial(compiler.compile, cache=cache),
         fallback=format == "c",
     )

@@ -153,9 +153,10 @@ class _Round:
         return outcome if isinstance(outcome, Failure) else None
 
     def _legal(self) -> Iterator[Config]:
-        """The record's configurations that can run today, the best first."""
+        """The record's configurations that can run today, the best hot and the best cold first."""
         barred = self._quarantine.barred()
-        entries = (self._record.best, *self._record.entries)
+        record = self._record
+        entries = (record.best, record.best_by("cold"), *record.entries)
         for config in dict.fromkeys(entry.config for entry in entries):
             why = _illegal(config, self._record.problem, self._runner)
             if why is not None:

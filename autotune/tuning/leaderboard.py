@@ -141,6 +141,8 @@ class Leaderboard:
             for trial in self._rematched or ()
             if isinstance(trial.outcome, Failure) and trial.config not in tried
         ]
+        if self._objective == "cold" and any(trial.time_us < math.inf for trial in self.trials):
+            return "cold times are not known here; minimise the hot ones"
         if not failures:
             return "none was tried; allow more trials or time"
         stages = Counter(failure.stage for _, failure in failures)

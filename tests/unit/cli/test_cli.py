@@ -14,7 +14,7 @@ from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import __version__, device, gpu, runtime
+from autotune import __version__, device, gpu, runtime, settings
 from autotune.candidates import space
 from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
@@ -251,6 +251,34 @@ def test_best_finds_what_tune_recorded(capsys: pytest.CaptureFixture[str]) -> No
 def test_best_compares_with_cublas(capsys: pytest.CaptureFixture[str]) -> None:
     answer(capsys, *TUNE)
     assert answer(capsys, "best", SHAPE, "--device", DEVICE)["cublas_us"] == VENDOR_US
+
+
+@pytest.mark.parametrize("exact", [(), ("--exact",)])
+def test_best_by_the_cold_time(capsys: pytest.CaptureFixture[str], exact: tuple[str, ...]) -> None:
+    entries = (
+        replace(entry(width, hot_us), config=tiled(width))
+        for width, hot_us in ((16, 900.0), (32, 950.0))
+    )
+    hot, cold = (
+        replace(made, measurement=replace(made.measurement, cold_us=cold_us))
+        for made, cold_us in zip(entries, (1200.0, 1100.0), strict=True)
+    )
+    Store(settings.cache_dir()).save(record(hot, cold, device=device.find("h100")))
+    asked = "best", str(SQUARE), "--device", "h100", *exact
+    data = answer(capsys, *asked, "--objective", "cold")
+    assert (data["config"], data["time_us"], data["objective"]) == (str(tiled(32)), 1100.0, "cold")
+    assert answer(capsys, *asked)["config"] == str(tiled(16))
+    text = printed(capsys, *asked, "--objective", "cold")
+    assert "\ncold time  1100.0 us, hot 950.0 us" in text
+
+
+def test_best_by_an_unknown_time_is_refused() -> None:
+    assert run("best", SHAPE, "--device", DEVICE, "--objective", "warm") == 2
+
+
+def test_tuning_cold_without_cold_times_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*TUNE, "--objective", "cold") == 1
+    assert ": cold times are not known here; minimise the hot ones" in capsys.readouterr().err
 
 
 def test_best_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:

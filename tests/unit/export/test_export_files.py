@@ -11,18 +11,25 @@ from typing import Any
 
 import pytest
 from support import exported_library
-from support.sample_records import H100
+from support.sample_records import H100, record
 
+from autotune import compiler
 from autotune.compiler import CompileFailure
+from autotune.device import Device
+from autotune.device import find as find_device
 from autotune.errors import AutotuneError, NotFoundError, UsageError
 from autotune.export import FORMATS, ExportedLibrary, gather, write, write_library
 from autotune.export.files import replace_files
 from autotune.export.names import check_name
 from autotune.families.config import Config
-from autotune.families.plan import Argument, Launch, LaunchPlan, TensorMap
+from autotune.families.plan import Argument, Launch, LaunchPlan, Resources, TensorMap
+from autotune.lookup.answer import Answer
 from autotune.problem import Problem
+from autotune.records import Entry, Store
+from autotune.runners.base import Measurement
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
+WIDE = Config.of("naive", {"mapping": "coalesced", "block": 32})
 SMALL = Problem(64, 48, 40)
 
 
@@ -100,6 +107,40 @@ def test_readme_has_the_source_of_each_kernel(small: ExportedLibrary, tmp_path: 
     text = (tmp_path / "README.md").read_text()
     assert f"| `{SMALL}` | {H100.name} | exact | 10 us (measured) | `{NAIVE}` |" in text
     assert "| `f32:nn:none` | 9.0 | any | `simt:bm=64," in text
+
+
+def test_cold_export_has_the_cold_kernels(tmp_path: Path) -> None:
+    def find(problem: Problem, device: Device) -> Answer:
+        answer = exported_library.answer_of(problem, device, NAIVE)
+        return replace(answer, objective="cold", time_us=12.5, evidence="measured")
+
+    cold = gather("lib", [SMALL], [H100], find, exported_library.fake_build)
+    assert [gemm["objective"] for gemm in document(cold, tmp_path)["products"]] == ["cold"]
+    write_library(cold, tmp_path, "c")
+    assert "| 12.5 us (measured, cold) |" in (tmp_path / "README.md").read_text()
+
+
+def test_export_looks_up_by_its_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    hot, cold = (
+        Entry(config, Measurement(time_us, cold_us=cold_us), Resources(256, 32, 0), 1.0, "threads")
+        for config, time_us, cold_us in ((NAIVE, 5.0, 9.0), (WIDE, 6.0, 8.0))
+    )
+    device = find_device("h100")
+    Store(tmp_path / "cache").save(record(hot, cold, problem=SMALL, device=device))
+    monkeypatch.setattr(compiler, "compile", lambda *at, **_: exported_library.fake_build(*at))
+    written = {
+        objective: write([SMALL], tmp_path / objective, devices=["h100"], objective=objective)
+        for objective in ("hot", "cold")
+    }
+    answers = {key: export.library.gemms[0].answer for key, export in written.items()}
+    assert {key: answer.config for key, answer in answers.items()} == {"hot": NAIVE, "cold": WIDE}
+    assert answers["cold"].time_us == 8.0
+
+
+def test_unknown_objective_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown objective 'warm'; give one of hot, cold"):
+        write([SMALL], tmp_path, devices=["h100"], objective="warm")
 
 
 def test_library_name_replaces_the_templates_name(tmp_path: Path) -> None:

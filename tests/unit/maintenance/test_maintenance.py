@@ -210,6 +210,21 @@ def test_best_few_are_retimed_and_the_rest_dropped(store: Store) -> None:
     assert [entry.measurement.time_us for entry in new.entries] == [101.0, 171.0, 251.0]
 
 
+def test_best_cold_is_retimed_with_the_best(store: Store) -> None:
+    cold_us = dict(zip(WIDTHS, range(900, 0, -100), strict=False))
+    old = entries_of(*WIDTHS)
+    entries = tuple(
+        replace(made, measurement=replace(made.measurement, cold_us=float(cold)))
+        for made, cold in zip(old.entries, cold_us.values(), strict=True)
+    )
+    old = store.save(replace(old, entries=entries))
+    assert old.best_cold == old.entries[-1]
+    retimed = _again(store, old, top=2)
+    assert retimed.new is not None
+    configs = {made.config for made in retimed.new.entries}
+    assert configs == {old.best.config, old.entries[-1].config}
+
+
 def test_new_record_states_origin_and_baseline(store: Store) -> None:
     new = _again(store, store.save(entries_of(*WIDTHS))).new
     assert new is not None
