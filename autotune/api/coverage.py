@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.candidates.model_error import ModelError
-from autotune.candidates.recorded import is_legal
+from autotune.candidates.recorded import as_tuned, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.families.config import Config
@@ -80,6 +80,7 @@ def expected(
     by_problem = {record.problem: record for record in (*records, *tuned.values())}
     model = learn_errors(middle, device, [*by_problem.values()], objective)
     pool = _pool(span, device, model, tuned)
+    cards = {device, *(as_tuned(device, record.device) for record in tuned.values())}
     losses: dict[int, dict[int, float]] = {}
     for probe in span.probes:
         if probe in tuned:
@@ -88,7 +89,9 @@ def expected(
         below = max(size for size in tuned if size < probe)
         above = min(size for size in tuned if size > probe)
         problem = span.at(probe)
-        legal = [config for config in pool if is_legal(config, problem, device)]
+        legal = [
+            config for config in pool if any(is_legal(config, problem, card) for card in cards)
+        ]
         times = dict(zip(legal, _times(model, legal, problem), strict=True))
         least = min(times.values(), default=math.inf)
         losses[probe] = {

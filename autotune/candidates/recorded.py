@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from autotune.candidates import space
-from autotune.device import Device
+from autotune.device import Device, same_model
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -18,6 +19,17 @@ def is_legal(config: Config, problem: Problem, device: Device) -> bool:
         return space.rejection(config, problem, device) is None
     except ConfigError:
         return False
+
+
+def as_tuned(device: Device, tuned_on: Device) -> Device:
+    """The device with the resident clusters of the card of its model that a record was tuned on.
+
+    Rules read the clusters to choose what is worth trying. What is worth it on one card still runs
+    on the others, so a record is judged by the clusters of its own.
+    """
+    if device.clusters == tuned_on.clusters or not same_model(device, tuned_on):
+        return device
+    return replace(device, clusters=tuned_on.clusters)
 
 
 def for_compute(config: Config, problem: Problem) -> Config:

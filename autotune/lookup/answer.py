@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from autotune.candidates.recorded import for_compute, is_legal
+from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.device import Device
 from autotune.families.config import Config
 from autotune.problem import Problem
@@ -105,4 +105,5 @@ def best_legal(
         return math.inf if estimate is None else estimate.time_us
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
-    return next((entry for entry in entries if is_legal(entry.config, problem, device)), None)
+    card = as_tuned(device, record.device)
+    return next((entry for entry in entries if is_legal(entry.config, problem, card)), None)

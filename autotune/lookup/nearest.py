@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune.candidates.model_error import ModelError, Predictions
-from autotune.candidates.recorded import for_compute, is_legal
+from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device, same_model
 from autotune.families.config import Config
@@ -89,9 +89,10 @@ def from_records(
     for record in by_remoteness(problem, device, records)[:NEIGHBOURS]:
         if remoteness(record, problem, device) > REACH:
             break
+        card = as_tuned(device, record.device)
         for entry in record.entries:
             config = for_compute(entry.config, problem)
-            if config not in pool and is_legal(config, problem, device):
+            if config not in pool and is_legal(config, problem, card):
                 pool[config] = entry, record
     resources = [entry.resources for entry, _ in pool.values()]
     predictions = errors.predict([*pool], problem, resources)

@@ -18,6 +18,7 @@ from time import monotonic
 
 import autotune
 from autotune.candidates import space
+from autotune.candidates.recorded import as_tuned
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
 from autotune.families import registry
 from autotune.families.config import Config
@@ -158,7 +159,7 @@ class _Round:
         record = self._record
         entries = (record.best, record.best_by("cold"), *record.entries)
         for config in dict.fromkeys(entry.config for entry in entries):
-            why = _illegal(config, self._record.problem, self._runner)
+            why = _illegal(config, self._record, self._runner)
             if why is not None:
                 self._failed[config] = Failure("resources", why)
             elif barred(config):
@@ -196,10 +197,11 @@ def _check(record: Record, runner: Runner) -> None:
         )
 
 
-def _illegal(config: Config, problem: Problem, runner: Runner) -> str | None:
+def _illegal(config: Config, record: Record, runner: Runner) -> str | None:
     """Why this version's families cannot run a configuration; None if they can."""
     try:
-        rejection = space.rejection(config, problem, runner.device)
+        card = as_tuned(runner.device, record.device)
+        rejection = space.rejection(config, record.problem, card)
     except ConfigError as error:
         return str(error)
     return None if rejection is None else str(rejection)

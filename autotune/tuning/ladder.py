@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.candidates import cost, space
-from autotune.candidates.recorded import current
+from autotune.candidates.recorded import as_tuned, current
 from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
@@ -165,15 +165,12 @@ def _families(problem: Problem) -> dict[str, str]:
 
 def _recorded(problem: Problem, device: Device, family: str, store: Store) -> Config | None:
     record = store.load(device, problem)
-    configs = (entry.config for entry in record.entries) if record else ()
-    return next(
-        (
-            config
-            for config in configs
-            if config.family == family and space.rejection(config, problem, device) is None
-        ),
-        None,
-    )
+    if record is None:
+        return None
+    card = as_tuned(device, record.device)
+    configs = (entry.config for entry in record.entries if entry.config.family == family)
+    legal = (config for config in configs if space.rejection(config, problem, card) is None)
+    return next(legal, None)
 
 
 def _model_choice(problem: Problem, device: Device, family: str) -> Config:

@@ -101,6 +101,37 @@ def test_record_of_another_card_of_the_model_is_exact(store: Store) -> None:
     assert (look_up(store).how, look_up(store).record) == ("exact", saved)
 
 
+def clustered_rules(config: Config, problem: Problem, device: Device) -> str | None:
+    """Rules under which configurations run on cards with these resident clusters alone."""
+    del config, problem
+    return None if device.clusters == (66, 30, 15) else f"clusters {device.clusters}"
+
+
+@pytest.mark.parametrize("clusters", [None, (66, 32, 16)])
+@pytest.mark.parametrize(("problem", "how"), [(SQUARE, "exact"), (NEAR, "nearest")])
+def test_record_is_judged_by_the_clusters_of_its_card(
+    problem: Problem,
+    how: str,
+    clusters: tuple[int, int, int] | None,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(space, "rejection", clustered_rules)
+    card = replace(H100, clusters=(66, 30, 15))
+    store.save(record(timed(16, 900.0), device=card))
+    answer = look_up(store, problem, replace(H100, clusters=clusters))
+    assert (answer.how, answer.config) == (how, tiled(16))
+
+
+def test_record_of_another_model_is_judged_by_the_device(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space, "rejection", clustered_rules)
+    card = replace(H100, name="Half an H100", sms=66, clusters=(66, 30, 15))
+    store.save(record(timed(16, 900.0), device=card))
+    assert lookup(SQUARE, H100, store) is None
+
+
 # In a tuned range
 
 

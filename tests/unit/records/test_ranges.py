@@ -14,7 +14,9 @@ from support.sample_records import H100, entry, record
 from autotune.api import ranges
 from autotune.api.coverage import cover
 from autotune.candidates import cost, space
+from autotune.device import Device
 from autotune.errors import NotFoundError, ProblemError, UsageError
+from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.span import Span
 from autotune.records import Record, Store
@@ -163,9 +165,9 @@ def store(tmp_path: Path) -> Store:
 class TwoConfigSearch:
     """A search that records the better of two configurations by the cost model."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, card: Device = H100) -> None:
         self.asked: list[int] = []
-        self._store = store
+        self._store, self._card = store, card
 
     def __call__(self, problem: Problem) -> Record:
         self.asked.append(problem.m)
@@ -173,7 +175,7 @@ class TwoConfigSearch:
             replace(entry(width, cost.predict(tiled(width), problem, H100)), config=tiled(width))
             for width in (8, 32)
         ]
-        return self._store.save(record(*entries, problem=problem))
+        return self._store.save(record(*entries, problem=problem, device=self._card))
 
 
 @pytest.fixture
@@ -198,6 +200,20 @@ def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
     covered = cover(SPAN, H100, store, search, loss=0.05)
     assert covered.loss <= 0.05
     assert {point.m for point in covered.points} <= {*search.asked}
+    assert len(search.asked) < len(SPAN.probes)
+
+
+@pytest.mark.usefixtures("two")
+def test_points_are_judged_by_the_clusters_of_their_card(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rejection(config: Config, problem: Problem, device: Device) -> str | None:
+        del config, problem
+        return None if device.clusters == (66, 30, 15) else "other clusters"
+
+    monkeypatch.setattr(space, "rejection", rejection)
+    search = TwoConfigSearch(store, replace(H100, clusters=(66, 30, 15)))
+    assert cover(SPAN, H100, store, search, loss=0.05).loss <= 0.05
     assert len(search.asked) < len(SPAN.probes)
 
 

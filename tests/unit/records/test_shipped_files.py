@@ -9,6 +9,7 @@ import pytest
 
 from autotune import settings
 from autotune.candidates import space
+from autotune.candidates.recorded import as_tuned
 from autotune.device import Device, find
 from autotune.lookup.lookup import lookup
 from autotune.problem import Problem
@@ -47,7 +48,8 @@ def test_all_were_measured_with_a_vendor_baseline(device: Device) -> None:
 def test_best_configurations_are_legal(device: Device) -> None:
     for record in shipped.records(device):
         check_memory(record.problem, device)
-        rejection = space.rejection(record.best.config, record.problem, device)
+        card = as_tuned(device, record.device)
+        rejection = space.rejection(record.best.config, record.problem, card)
         assert rejection is None, record.title
 
 
