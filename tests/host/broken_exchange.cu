@@ -33,7 +33,7 @@ __global__ void __cluster_dims__(Params::BLOCKS, 1, 1)
     if (defect == HAS_EXITED && rank == 0) return;
     if (defect == LEAVES_LANES_OUT && rank == 1 && lane > 20) return;
     if (defect == WAITS_FOR_NOBODY && rank == 1) barrier_wait(barrier, 0);
-    if (defect == ARRIVES_TWICE) host::cluster_arrive(false);
+    if (defect == ARRIVES_TWICE) host::cluster_barrier_arrive(false);
 
     const int share = k / BLOCKS, first = blockIdx.x / BLOCKS * 4;
     float sum[4] = {};

@@ -51,14 +51,14 @@ Block& peer(int rank, const char* what) {
 
 int cluster_rank() { return Block::current->rank; }
 
-void cluster_arrive(bool releases) {
+void cluster_barrier_arrive(bool releases) {
     Thread& self = *Thread::current;
     if (self.cluster_arrivals > phases) fail("a thread arrives twice at the cluster's barrier");
     ++self.cluster_arrivals;
     self.releases = releases;
 }
 
-void cluster_wait(At at) {
+void cluster_barrier_wait(At at) {
     if (Thread::current->cluster_arrivals <= phases) return;
     waiting.push_back(Thread::current);
     Thread::current->wait_for("cluster", nullptr, 0, at.file, at.line);

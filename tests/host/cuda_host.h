@@ -82,6 +82,10 @@ inline unsigned __byte_perm(unsigned first, unsigned second, unsigned selector) 
     return result;
 }
 
+inline unsigned __umulhi(unsigned a, unsigned b) {
+    return static_cast<unsigned>(1ull * a * b >> 32);
+}
+
 extern "C" float fmaf(float a, float b, float c) noexcept;
 extern "C" float exp2f(float x) noexcept;
 extern "C" float fabsf(float x) noexcept;

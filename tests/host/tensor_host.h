@@ -33,8 +33,8 @@ void barrier_wait(void* barrier, int parity, At at);
 // The barrier of a cluster. What a thread has stored in other blocks is there when a barrier at
 // which it released it is over.
 int cluster_rank();
-void cluster_arrive(bool releases);
-void cluster_wait(At at);
+void cluster_barrier_arrive(bool releases);
+void cluster_barrier_wait(At at);
 
 // To block `rank` of the cluster, which must have begun and not have exited: an arrival, which comes
 // some time later, and a store of up to 16 bytes.

@@ -33,13 +33,13 @@ inline void named_arrive(int id, int threads) { host::named_arrive(id, threads);
 inline int cluster_rank() { return host::cluster_rank(); }
 
 inline void cluster_sync(HOST_AT) {
-    host::cluster_arrive(false);
-    host::cluster_wait(at);
+    host::cluster_barrier_arrive(false);
+    host::cluster_barrier_wait(at);
 }
 
 inline void cluster_exchange(HOST_AT) {
-    host::cluster_arrive(true);
-    host::cluster_wait(at);
+    host::cluster_barrier_arrive(true);
+    host::cluster_barrier_wait(at);
 }
 
 inline void cluster_store(float4* to, int block, float4 value) {
