@@ -13,9 +13,10 @@ from autotune.device import Device
 from autotune.driver import attributes, tensor_maps
 from autotune.driver.arguments import FORMATS, Values, resolve_arguments
 from autotune.driver.clusters import with_clusters
+from autotune.driver.dependent_launch import dependent_launches
 from autotune.errors import DeviceError, MissingError
 from autotune.families.plan import ArgumentType, Launch, Resources, TensorMap
-from autotune.gpu.tensor_map_launches import TensorMapKernel
+from autotune.gpu.driver_kernels import DriverKernel
 from autotune.runners.base import Candidate
 
 Run = Callable[[], None]
@@ -177,9 +178,10 @@ class Session:
     def bind(self, candidate: Candidate) -> Callable[[Values], Run]:
         """Loads the candidate's programs; returns a function that makes a run with given values."""
         launches = candidate.plan.launches
+        dependents = dependent_launches(candidate.plan, self.device)
         kernels = [
-            self._loaded(program, launch)
-            for program, launch in zip(candidate.programs, launches, strict=True)
+            self._loaded(*loaded)
+            for loaded in zip(candidate.programs, launches, dependents, strict=True)
         ]
 
         def bound(values: Values) -> Run:
@@ -198,17 +200,20 @@ class Session:
 
         return bound
 
-    def _loaded(self, program: Program, launch: Launch) -> LoadedKernel | TensorMapKernel:
+    def _loaded(
+        self, program: Program, launch: Launch, dependent: bool = False
+    ) -> LoadedKernel | DriverKernel:
         types = [argument.type for argument in launch.arguments]
-        if "tensor_map" not in types:
+        if "tensor_map" not in types and not dependent:
             return self.load(program, types, launch.shared)
         from cuda.bindings import driver
 
-        return TensorMapKernel.load(
+        return DriverKernel.load(
             *(driver, checked, program.cubin, program.symbol),
             types=types,
             stream=self.stream,
             shared=launch.shared,
+            dependent=dependent,
         )
 
     def resources(self, program: Program, launch: Launch) -> Resources:

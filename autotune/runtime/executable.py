@@ -9,9 +9,8 @@ from functools import partial
 from typing import NamedTuple
 
 from autotune.compiler import Program
-from autotune.device import Device
 from autotune.driver.arguments import PackedArguments, Values, pack_arguments, resolve_arguments
-from autotune.errors import UsageError
+from autotune.driver.dependent_launch import dependent_launches
 from autotune.families.plan import Launch, LaunchPlan, TensorMap
 from autotune.runtime.driver import Driver, configuration
 
@@ -56,9 +55,6 @@ _SUPPLIED = (
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
-
-DEPENDENT_LAUNCH = 9, 0
-"""The first compute capability with programmatic dependent launch."""
 
 
 class Gpu:
@@ -150,7 +146,7 @@ class Executable:
             strides: distances from one A, B and C of a batch to the next, in elements.
             alpha: factor of A B.
             beta: factor of C, which is not read if this is 0.
-            dependent: whether the kernels start by programmatic dependent launch.
+            dependent: whether the first launch is a dependent one too (`dependent_launches`).
 
         Raises:
             UsageError: for `dependent` on a device below compute capability 9.0.
@@ -161,14 +157,13 @@ class Executable:
         if driver.context_on(ordinal) is None:  # tensor maps need a current context
             with driver.entered(ordinal):
                 return self.bind(addresses, leading, strides, alpha, beta, dependent)
-        if dependent:
-            _check_dependent(self._gpu.device)
+        dependents = dependent_launches(self.plan, self._gpu.device, dependent)
         supplied = (*addresses, *leading, *strides, alpha, beta)
         # Launches may name scratch memory even where the plan needs none.
         values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
         if self.plan.workspace or self.plan.counters:
-            return BoundGemm(ordinal, self._in_scratch(values, dependent), None)
-        bound = [launch.bind(values, dependent) for launch in self._launches]
+            return BoundGemm(ordinal, self._in_scratch(values, dependents), None)
+        bound = self._bound(values, dependents)
         starts = [start for start, _ in bound]
         if len(bound) > 1:
             return BoundGemm(ordinal, self._in_context(partial(_start_all, starts)), None)
@@ -190,7 +185,15 @@ class Executable:
 
         return enqueue
 
-    def _in_scratch(self, values: Values, dependent: bool) -> Enqueue:
+    def _bound(
+        self, values: Values, dependents: Sequence[bool]
+    ) -> list[tuple[Enqueue, SingleLaunch]]:
+        return [
+            launch.bind(values, dependent)
+            for launch, dependent in zip(self._launches, dependents, strict=True)
+        ]
+
+    def _in_scratch(self, values: Values, dependents: Sequence[bool]) -> Enqueue:
         """All launches, bound once for each piece of scratch memory that a stream gets.
 
         The lock keeps the launches of two gemms that share scratch memory from mixing.
@@ -206,7 +209,7 @@ class Executable:
                 if starts is None:
                     workspace, counters = scratch
                     complete = {**values, "workspace": workspace, "counters": counters}
-                    starts = [launch.bind(complete, dependent)[0] for launch in self._launches]
+                    starts = [start for start, _ in self._bound(complete, dependents)]
                     bound[scratch] = starts
                 _start_all(starts, stream)
 
@@ -245,15 +248,6 @@ class _LoadedLaunch:
 
     def _encode(self, tensor_map: TensorMap, values: Values) -> bytes:
         return self._driver.encode(tensor_map, values)
-
-
-def _check_dependent(device: Device) -> None:
-    if device.compute_capability < DEPENDENT_LAUNCH:
-        major, minor = device.compute_capability
-        raise UsageError(
-            f"programmatic dependent launch needs compute capability 9.0; {device.name} has "
-            f"{major}.{minor}: call without `dependent`"
-        )
 
 
 def _start_all(starts: Sequence[Enqueue], stream: int) -> None:

@@ -1,6 +1,7 @@
 /* A fake CUDA driver, which records its calls on standard error and computes only fp32 kernels.
  *
  * FAKE_CUDA_DEVICE   name;major;minor;multiprocessors of every device, an H100 by default
+ * FAKE_CUDA_VERSION  the CUDA version of the driver, 13000 by default
  * FAKE_CUDA_CONTEXT  number of the device whose context is current; empty for none
  * FAKE_CUDA_FAIL     function=status: that function returns that status
  * FAKE_CUDA_KERNELS  a file with a line for each kernel: its symbol, whether A and B are stored
@@ -64,6 +65,13 @@ static void read_kernels(void) {
 }
 
 int cuInit(unsigned flags) { (void)flags; ENTER(cuInit); return 0; }
+
+int cuDriverGetVersion(int *version) {
+    const char *text = getenv("FAKE_CUDA_VERSION");
+    ENTER(cuDriverGetVersion);
+    *version = text ? atoi(text) : 13000;
+    return 0;
+}
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     static int it;

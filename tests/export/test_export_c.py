@@ -100,6 +100,15 @@ def test_other_shapes_launch_the_general_kernel_like_python(
         assert (outcome.status, outcome.launches) == (0, expected), call
 
 
+@pytest.mark.parametrize(("version", "dependent"), [("12020", False), ("12030", True)])
+def test_followers_are_dependent_since_graphs_capture_that(
+    built: Built, library: ExportedLibrary, version: str, dependent: bool
+) -> None:
+    gemm = next(gemm for gemm in library.gemms if len(gemm.plan.launches) == 2)
+    outcome = built.call(Call(gemm.problem), FAKE_CUDA_VERSION=version)
+    assert [launch.dependent for launch in outcome.launches] == [False, dependent]
+
+
 def test_tuned_plans_cover_every_kind_of_launch(
     library: ExportedLibrary,
 ) -> None:

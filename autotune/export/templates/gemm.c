@@ -77,6 +77,7 @@ typedef struct {
     unsigned attribute_count;
 } LaunchConfig;
 #define FUNCTIONS(X) \
+    X(cuDriverGetVersion, (int *)) \
     X(cuCtxGetDevice, (int *)) \
     X(cuDeviceGetName, (char *, int, int)) \
     X(cuDeviceGetAttribute, (int *, int, int)) \
@@ -102,7 +103,7 @@ static const int64_t LARGEST_STEP = (int64_t)1 << 40;  /* elements from row to r
 
 /* State that is loaded once: written under the lock, then published by a flag. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int driver_ready;
+static int driver_ready, driver_version;
 static int homes[ORDINALS];  /* by ordinal: index in DEVICES plus 1 */
 static struct { void *library, *kernel; uint64_t ready; } loaded[sizeof KERNELS / sizeof *KERNELS];
 static THREAD_LOCAL int driver_error;
@@ -127,7 +128,7 @@ static int open_driver(void) {
         FUNCTIONS(FIND)
 #undef FIND
         if (library == NULL) status = GEMM_NO_DRIVER;
-        else if (!found) status = GEMM_OLD_DRIVER;
+        else if (!found || driver.cuDriverGetVersion(&driver_version)) status = GEMM_OLD_DRIVER;
         else __atomic_store_n(&driver_ready, 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&lock);
@@ -541,6 +542,12 @@ static int launched(const Launch *launch, const Given *given, int dependent, CUs
     return status ? failed(GEMM_LAUNCH, status) : GEMM_OK;
 }
 
+/* Whether the second and later launches of a plan start before the one before them has ended. Since
+ * CUDA 12.3 a graph captures that. */
+static int follows_dependently(const Plan *plan) {
+    return DEVICES[plan->device].major >= 9 && driver_version >= 12030;
+}
+
 gemm_product gemm_default(int64_t m, int64_t n, int64_t k) {
     gemm_product product;
     memset(&product, 0, sizeof product);
@@ -587,7 +594,8 @@ int gemm_matmul(const gemm_product *product, void *workspace, size_t bytes, CUst
     }
     if ((status = ensure(plan, ordinal)) != 0) return status;
     for (i = 0; i < plan->count && !status; ++i)
-        status = launched(&LAUNCHES[plan->first + i], &given, product->dependent, stream);
+        status = launched(&LAUNCHES[plan->first + i], &given,
+                          i ? follows_dependently(plan) : product->dependent, stream);
     return status;
 }
 

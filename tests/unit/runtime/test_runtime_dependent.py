@@ -48,8 +48,15 @@ def test_launches_are_dependent_where_asked(config: Config, call: Call) -> None:
     for dependent in (False, True, False):
         case.cuda.launches.clear()
         call(case, dependent)
-        count = 1 if config is NAIVE else 2
-        assert [launch.dependent for launch in case.cuda.launches] == [dependent] * count
+        followers = [] if config is NAIVE else [True]
+        assert [launch.dependent for launch in case.cuda.launches] == [dependent, *followers]
+
+
+def test_older_device_launches_no_follower_dependently() -> None:
+    case = Case(config=SPLIT)
+    case.cuda.attributes["COMPUTE_CAPABILITY_MAJOR"] = 8
+    matmul(case, False)
+    assert [launch.dependent for launch in case.cuda.launches] == [False, False]
 
 
 def test_launches_are_independent_by_default() -> None:

@@ -1,4 +1,4 @@
-"""Launches of kernels with tensor maps, on a fake `cuda.bindings`."""
+"""Launches of kernels with tensor maps and dependent launches, on a fake `cuda.bindings`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from cuda.bindings import driver as bindings
 from support.fake_encoder import FakeEncoder
 
 from autotune.compiler import Program
+from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.plan import (
     Argument,
@@ -25,7 +27,7 @@ from autotune.families.plan import (
     TensorMap,
 )
 from autotune.gpu.session import Session, checked
-from autotune.gpu.tensor_map_launches import TensorMapKernel
+from autotune.gpu.driver_kernels import DriverKernel
 from autotune.runners.base import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
@@ -60,7 +62,8 @@ class Driver(FakeEncoder):
     Attributes:
         types: types of the kernel's arguments.
         refused: the call that fails.
-        launched: the leading parameters of each launch.
+        launched: the function, grid, block, shared memory and stream of each launch.
+        dependent: for each launch, whether it is a dependent one.
         addresses: addresses of the arguments of each launch.
         values: values of the arguments of each launch.
         limits: function attributes that were set.
@@ -69,6 +72,7 @@ class Driver(FakeEncoder):
     types: Sequence[ArgumentType] = ()
     refused: str = ""
     launched: list[tuple[Any, ...]] = field(default_factory=list)
+    dependent: list[bool] = field(default_factory=list)
     addresses: list[list[int]] = field(default_factory=list)
     values: list[list[Any]] = field(default_factory=list)
     limits: list[tuple[Any, ...]] = field(default_factory=list)
@@ -78,6 +82,10 @@ class Driver(FakeEncoder):
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES="shared",
         CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES="local",
     )
+
+    CUlaunchConfig = bindings.CUlaunchConfig
+    CUlaunchAttribute = bindings.CUlaunchAttribute
+    CUlaunchAttributeID = bindings.CUlaunchAttributeID
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -97,10 +105,12 @@ class Driver(FakeEncoder):
         assert function == FUNCTION
         return self._answer("ask", {"registers": 168, "shared": 16, "local": 8}[attribute])
 
-    def cuLaunchKernel(self, *arguments: Any) -> Any:
-        *shape, parameters, extra = arguments
+    def cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
         assert extra == 0
-        self.launched.append(tuple(shape))
+        grid = config.gridDimX, config.gridDimY, config.gridDimZ
+        block = config.blockDimX, config.blockDimY, config.blockDimZ
+        self.launched.append((function, *grid, *block, config.sharedMemBytes, int(config.hStream)))
+        self.dependent.append(_is_dependent(config))
         pointers = (ctypes.c_uint64 * len(self.types)).from_address(parameters)
         self.addresses.append(list(pointers))
         self.values.append([_read(*pair) for pair in zip(self.types, pointers, strict=True)])
@@ -110,6 +120,15 @@ class Driver(FakeEncoder):
         refused = call == self.refused
         status = SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE", value=int(refused))
         return status, *([None] * len(values) if refused else values)
+
+
+def _is_dependent(config: Any) -> bool:
+    if not config.numAttrs:
+        return False
+    (attribute,) = config.attrs
+    kinds = bindings.CUlaunchAttributeID
+    assert attribute.id == kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    return bool(attribute.value.programmaticStreamSerializationAllowed)
 
 
 def _read(kind: ArgumentType, address: int) -> Any:
@@ -125,12 +144,13 @@ def raised(answer: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def load(driver: Driver, shared: int = 200_000) -> TensorMapKernel:
-    return TensorMapKernel.load(
+def load(driver: Driver, shared: int = 200_000, dependent: bool = False) -> DriverKernel:
+    return DriverKernel.load(
         *(driver, raised, CUBIN, SYMBOL),
         types=driver.types,
         stream=SimpleNamespace(handle=STREAM),
         shared=shared,
+        dependent=dependent,
     )
 
 
@@ -153,6 +173,15 @@ def test_launch_passes_each_argument_by_pointer() -> None:
     load(driver).step((132, 2, 3), (384, 1, 1), ARGUMENTS)()
     assert driver.launched == [(FUNCTION, 132, 2, 3, 384, 1, 1, 200_000, STREAM)]
     assert driver.values == [list(ARGUMENTS)]
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_kernel_makes_dependent_launches_if_it_is_to(dependent: bool) -> None:
+    driver = Driver(types=TYPES)
+    step = load(driver, dependent=dependent).step((132, 2, 3), (384, 1, 1), ARGUMENTS)
+    step()
+    step()
+    assert driver.dependent == [dependent] * 2
 
 
 def test_arguments_are_aligned_for_their_types() -> None:
@@ -254,6 +283,7 @@ def opened(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, li
     monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
     session = object.__new__(Session)
     session.cuda, session.stream = cuda, SimpleNamespace(handle=STREAM)
+    session.device = find("a100")
     return session, log
 
 
@@ -299,6 +329,20 @@ def test_session_uses_pycuda_only_without_tensor_maps(
     ((encoded, *rest),) = driver.values
     assert encoded[8:16] == b"\xff\xff\xdf\xff\xff\xff\xff\xff"  # of a small tensor: bit 21 is off
     assert (rest, driver.calls[0].address) == ([512, 7], 4096)
+
+
+@pytest.mark.parametrize(("device", "available"), [("a100", False), ("h100", True)])
+def test_session_launches_followers_of_a_plan_dependently(
+    opened: tuple[Session, list[str]], driver: Driver, device: str, available: bool
+) -> None:
+    session, log = opened
+    session.device, driver.types = find(device), ("pointer",)
+    config = Config("simt", ())
+    plan = LaunchPlan(config, (PLAIN, PLAIN, PLAIN), product=1)
+    candidate = Candidate(config, plan, (PROGRAM,) * 3, Resources(256, 40, 0))
+    session.bind(candidate)(VALUES)()
+    by_pycuda = sum(line.startswith("launch") for line in log)
+    assert (by_pycuda, driver.dependent) == ((1, [True, True]) if available else (3, []))
 
 
 def test_resources_come_from_the_driver(

@@ -1,8 +1,8 @@
-"""Launches of kernels that take tensor maps, through `cuda.bindings`.
+"""Launches that PyCUDA 2026.1 cannot make, through `cuda.bindings`.
 
-PyCUDA 2026.1 passes all arguments in one buffer. Kernels launched that way did not find their
-tensor maps (CUDA 13.0, H100: C stayed unchanged, or an illegal instruction); with one pointer for
-each argument they do.
+Kernels with tensor maps: PyCUDA passes all arguments in one buffer. Kernels launched that way did
+not find their tensor maps (CUDA 13.0, H100: C stayed unchanged, or an illegal instruction); with
+one pointer for each argument they do. Dependent launches: PyCUDA sets no launch attributes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class TensorMapKernel:
-    """A kernel that takes tensor maps, loaded by `cuda.bindings`.
+class DriverKernel:
+    """A kernel loaded by `cuda.bindings`.
 
     Attributes:
         cuda: `cuda.bindings.driver`.
@@ -28,6 +28,7 @@ class TensorMapKernel:
         types: types of its arguments.
         stream: PyCUDA's stream.
         shared: dynamic shared memory in bytes.
+        dependent: whether launches are dependent (programmatic dependent launch).
     """
 
     cuda: Any
@@ -36,6 +37,7 @@ class TensorMapKernel:
     types: Sequence[ArgumentType]
     stream: Any
     shared: int
+    dependent: bool
 
     @classmethod
     def load(
@@ -48,26 +50,41 @@ class TensorMapKernel:
         types: Sequence[ArgumentType],
         stream: Any,
         shared: int,
-    ) -> TensorMapKernel:
+        dependent: bool = False,
+    ) -> DriverKernel:
         """Loads the kernel of a cubin for launches with `shared` bytes of dynamic shared memory."""
         module = checked(cuda.cuModuleLoadData(cubin))
         function = checked(cuda.cuModuleGetFunction(module, symbol.encode()))
         limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(cuda.cuFuncSetAttribute(function, limit, shared))
-        return cls(cuda, checked, function, types, stream, shared)
+        return cls(cuda, checked, function, types, stream, shared, dependent)
 
     def step(
         self, grid: Dim3, block: Dim3, arguments: Sequence[int | float | bytes]
     ) -> Callable[[], None]:
         """A function that enqueues this launch each time it is called."""
         buffer = pack_arguments(self.types, arguments)
-        handle = int(self.stream.handle)
+        configuration = self._configuration(grid, block)
 
         def enqueue() -> None:
-            launch, at = self.cuda.cuLaunchKernel, buffer.address
-            self.checked(launch(self.function, *grid, *block, self.shared, handle, at, 0))
+            launch, at = self.cuda.cuLaunchKernelEx, buffer.address
+            self.checked(launch(configuration, self.function, at, 0))
 
         return enqueue
+
+    def _configuration(self, grid: Dim3, block: Dim3) -> Any:
+        """The `CUlaunchConfig` of a launch."""
+        configuration = self.cuda.CUlaunchConfig()
+        configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = grid
+        configuration.blockDimX, configuration.blockDimY, configuration.blockDimZ = block
+        configuration.sharedMemBytes = self.shared
+        configuration.hStream = int(self.stream.handle)
+        if self.dependent:
+            kinds, attribute = self.cuda.CUlaunchAttributeID, self.cuda.CUlaunchAttribute()
+            attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            configuration.attrs, configuration.numAttrs = [attribute], 1
+        return configuration
 
     def attribute(self, name: str) -> int:
         """An attribute of the function, such as `NUM_REGS`, from the driver."""

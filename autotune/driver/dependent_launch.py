@@ -1,0 +1,37 @@
+"""Programmatic dependent launch: kernels that start before their predecessor has ended.
+
+`cuda_src/include/common/dependent_launch.cuh` says why that is safe.
+"""
+
+from __future__ import annotations
+
+from autotune.device import Device
+from autotune.errors import UsageError
+from autotune.families.plan import LaunchPlan
+
+CAPABILITY = 9, 0
+"""The first compute capability with programmatic dependent launch."""
+
+
+def has_dependent_launch(device: Device) -> bool:
+    """Whether the device has programmatic dependent launch."""
+    return device.compute_capability >= CAPABILITY
+
+
+def dependent_launches(plan: LaunchPlan, device: Device, first: bool = False) -> tuple[bool, ...]:
+    """For each launch of a plan, whether it is a dependent launch.
+
+    Where the device has them, the second and later launches always are, as they follow a kernel of
+    the same plan. The first is one if the caller asks for it.
+
+    Raises:
+        UsageError: for `first` on a device without them.
+    """
+    available = has_dependent_launch(device)
+    if first and not available:
+        major, minor = device.compute_capability
+        raise UsageError(
+            f"programmatic dependent launch needs compute capability 9.0; {device.name} has "
+            f"{major}.{minor}: call without `dependent`"
+        )
+    return first, *[available] * (len(plan.launches) - 1)
