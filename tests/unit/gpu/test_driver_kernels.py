@@ -26,8 +26,8 @@ from autotune.families.plan import (
     Template,
     TensorMap,
 )
-from autotune.gpu.session import Session, checked
 from autotune.gpu.driver_kernels import DriverKernel
+from autotune.gpu.session import Session, checked
 from autotune.runners.base import Candidate
 
 CUBIN, SYMBOL = b"\x7fELF", "kernel"
