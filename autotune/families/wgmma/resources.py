@@ -37,8 +37,8 @@ its own away. There are kernels for these pairs only."""
 OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
 """Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
 them."""
-GELU_REGISTERS = 24
-"""For the error function of the epilogue."""
+ACTIVATION_REGISTERS = 16, 24
+"""For an activation other than ReLU: up to `MANY_ACCUMULATORS`, and above (NVRTC 13)."""
 GATHERING_REGISTERS = 32
 """While a cluster adds up its partial sums, besides the sums and a block's part of them."""
 SPLIT_REGISTERS = 8
@@ -108,6 +108,13 @@ class Accumulation(Warpgroups):
         halves = 1 if self.promote else self.instructions
         split = SPLIT_REGISTERS * halves if self.low != "none" else 0
         return sums + OTHER_REGISTERS + _store_registers(sums) + split
+
+
+def activation_registers(problem: Problem, accumulators: int) -> int:
+    """Registers of a consumer's thread for the polynomials of an activation."""
+    if problem.activation in (None, "relu"):
+        return 0
+    return ACTIVATION_REGISTERS[accumulators > MANY_ACCUMULATORS]
 
 
 def _store_registers(accumulators: int) -> int:

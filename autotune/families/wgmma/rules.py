@@ -9,7 +9,6 @@ from autotune.families.wgmma import k_sharing, operand_rules, tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, Source
 from autotune.families.wgmma.resources import (
     CONSUMER_REGISTERS,
-    GELU_REGISTERS,
     INSTRUCTION_ROWS,
     Accumulation,
     ClusterWarpgroups,
@@ -17,6 +16,7 @@ from autotune.families.wgmma.resources import (
     Stage,
     Staging,
     Warpgroups,
+    activation_registers,
     entry_registers,
     instruction_registers,
 )
@@ -96,8 +96,7 @@ def _registers_fault(
     loop: Accumulation, min_blocks: int, source: Source, problem: Problem
 ) -> str | None:
     available, needed = CONSUMER_REGISTERS[loop.consumers, min_blocks], loop.register_estimate
-    if problem.epilogue.endswith("gelu"):
-        needed += GELU_REGISTERS
+    needed += activation_registers(problem, loop.promoted_accumulators)
     if needed > available:
         sums = loop.promoted_accumulators
         return f"{sums} accumulators make about {needed} registers; a consumer has {available}"

@@ -536,6 +536,15 @@ def test_cluster_reduction_fits_the_registers(
     check_compiled(config, DEEP)
 
 
+@pytest.mark.parametrize("epilogue", ["bias_gelu", "bias_gelu_tanh", "bias_silu"])
+@pytest.mark.parametrize(("bm", "bn", "consumers"), [(256, 128, 2), (192, 192, 3)])
+def test_activations_fit_the_registers(bm: int, bn: int, consumers: int, epilogue: str) -> None:
+    config = changed(bm=bm, bn=bn, consumers=consumers, workers=132, store="staged")
+    problem = Problem(4096, 4096, 4096, "bf16", epilogue=epilogue)
+    assert space.rejection(config, problem, H100) is None
+    check_compiled(config, problem)
+
+
 def check_compiled(config: Config, problem: Problem) -> None:
     """The kernel compiles with the estimated registers and no more than tolerable spills."""
     program = compile(plan(config, problem).main.template, H100.arch, cache=None)

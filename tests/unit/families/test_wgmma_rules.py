@@ -57,6 +57,15 @@ def test_wgmma_needs_hopper(name: str) -> None:
             "registers: 256 accumulators make about 304 registers; a consumer has 224",
         ),
         ({"bm": 256, "bn": 128}, WIDE, "None"),
+        *(
+            (
+                {"bm": 256, "bn": 160},
+                f"{WIDE}:{epilogue}",
+                "registers: 160 accumulators make about 232 registers; a consumer has 224",
+            )
+            for epilogue in ("bias_gelu", "gelu_tanh", "bias_silu")
+        ),
+        ({"bm": 192, "bn": 192, "consumers": 3}, f"{WIDE}:bias_gelu", "None"),
         ({"consumers": 3}, WIDE, "consumers: 3 consumers share 128 rows; each has 64 or 128"),
         (
             {"bm": 192, "bn": 224, "consumers": 3},
