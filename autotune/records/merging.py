@@ -8,7 +8,8 @@ Times are comparable if driver, compiler and kernel sources are the same. Theref
   sources first, else the later one.
 - If both measured the same configuration, the new measurement stands after a tuning run. Of two
   stores, the better measurement stands: more samples, or as many and a smaller relative spread. The
-  final round of a tuning run usually takes more samples than a trial, so it comes first.
+  final round of a tuning run usually takes more samples than a trial, so it comes first. If only
+  the other one has a cold time, that is kept with it.
 
 Measured, replayed and predicted records have separate files and are never merged.
 """
@@ -79,10 +80,12 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
         return replace(new, entries=_kept(new.entries))
     comparables = old.entries if comparable(old.provenance, new.provenance) else ()
     earlier = (entry for entry in comparables if entry.config not in failed)
-    entries = {entry.config: entry for entry in (*earlier, *new.entries)}.values()
+    entries = {entry.config: entry for entry in earlier}
+    for entry in new.entries:
+        entries[entry.config] = _with_cold_time(entry, entries.get(entry.config))
     same_driver = old.provenance.driver == new.provenance.driver
     baseline = new.baseline or (old.baseline if same_driver else None)
-    return replace(new, entries=_kept(entries), baseline=baseline)
+    return replace(new, entries=_kept(entries.values()), baseline=baseline)
 
 
 def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
@@ -99,8 +102,9 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
     entries: dict[object, Entry] = {}
     for entry in (*first.entries, *second.entries):
         rival = entries.get(entry.config)
-        if rival is None or _quality(entry.measurement) > _quality(rival.measurement):
-            entries[entry.config] = entry
+        if rival is not None and _quality(entry.measurement) < _quality(rival.measurement):
+            entry, rival = rival, entry
+        entries[entry.config] = _with_cold_time(entry, rival)
     baselines = [record.baseline for record in (first, second) if record.baseline]
     baseline = max(baselines, key=_quality, default=None)
     return replace(first, entries=_kept(entries.values()), baseline=baseline)
@@ -120,6 +124,15 @@ def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:
 def _quality(measured: Measurement) -> tuple[object, ...]:
     """Sort key of two measurements; the text makes the result independent of their order."""
     return measured.samples, -measured.spread_us / measured.time_us, str(astuple(measured))
+
+
+def _with_cold_time(entry: Entry, rival: Entry | None) -> Entry:
+    """The entry, with the cold time of another measurement if it has none of its own."""
+    measured = entry.measurement
+    if rival is None or measured.cold_us is not None:
+        return entry
+    cold = rival.measurement.cold_us, rival.measurement.cold_spread_us
+    return replace(entry, measurement=replace(measured, cold_us=cold[0], cold_spread_us=cold[1]))
 
 
 def _kept(entries: Iterable[Entry]) -> tuple[Entry, ...]:

@@ -100,6 +100,12 @@ class RunnerContract:
             assert outcome.cold_us is not None
             assert outcome.cold_us > 0
 
+    def test_first_measurement_has_a_cold_time_if_measured(
+        self, runner: Runner, candidates: list[Candidate]
+    ) -> None:
+        if runner.evidence == "measured":
+            assert (measured(runner, candidates[0]).cold_us or 0) > 0
+
     def test_rematch_answers_in_the_order_of_its_candidates(
         self, runner: Runner, candidates: list[Candidate]
     ) -> None:

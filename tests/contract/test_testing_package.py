@@ -59,6 +59,8 @@ def test_runner_without_cold_times_breaks_the_contract() -> None:
     candidates = [Contract().prepared(tiled(16), runner, compiled)]
     with pytest.raises(AssertionError):
         Contract().test_objective_cold_has_a_cold_time_if_measured(runner, candidates)
+    with pytest.raises(AssertionError):
+        Contract().test_first_measurement_has_a_cold_time_if_measured(runner, candidates)
 
 
 def test_runner_that_exchanges_rematch_times_breaks_the_contract() -> None:

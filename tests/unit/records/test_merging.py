@@ -58,6 +58,29 @@ def test_better_measurement_of_a_configuration_stands(better: Entry, worse: Entr
         assert reconcile(_made(a), _made(b), TODAY).entries == (better,)
 
 
+def _with_cold(entry: Entry, cold_us: float) -> Entry:
+    measurement = replace(entry.measurement, cold_us=cold_us, cold_spread_us=0.5)
+    return replace(entry, measurement=measurement)
+
+
+def test_cold_time_of_the_worse_measurement_is_kept() -> None:
+    better, worse = _timed(8, 100.0, samples=25), _with_cold(_timed(8, 90.0), 140.0)
+    for a, b in ((better, worse), (worse, better)):
+        assert reconcile(_made(a), _made(b), TODAY).entries == (_with_cold(better, 140.0),)
+
+
+def test_cold_time_of_the_better_measurement_stands() -> None:
+    better = _with_cold(_timed(8, 100.0, samples=25), 150.0)
+    merged = reconcile(_made(better), _made(_with_cold(_timed(8, 90.0), 140.0)), TODAY)
+    assert merged.entries == (better,)
+
+
+def test_run_without_a_cold_time_keeps_the_old_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.save(_made(_with_cold(_timed(8, 90.0), 140.0)))
+    assert store.save(_made(_timed(8, 95.0))).entries == (_with_cold(_timed(8, 95.0), 140.0),)
+
+
 def test_better_baseline_stands() -> None:
     a, b = _made(), _made()
     few, many = Measurement(80.0, samples=3), Measurement(82.0, samples=25)
