@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,22 @@ NARROW = (
     "compute=tf32,swap=1,bm=64,bn=8,wm=32,wn=8,slices=2,bk=32,copy=async,pack=none,stages=3,"
     "split_k=1,promote=0,min_blocks=1,store=direct,group=1",
 )
+# A column of tiles a block, for a K of one buffer: fragments of B in registers and not, both ways to
+# store, more and fewer tiles than buffers.
+COLUMNS = (
+    "compute=bf16,swap=0,bm=32,bn=64,wm=16,wn=32,slices=1,bk=64,copy=ahead,pack=none,stages=3,"
+    "split_k=1,promote=0,min_blocks=1,store=direct,group=4",
+    "compute=f16,swap=0,bm=64,bn=64,wm=16,wn=64,slices=1,bk=128,copy=ahead,pack=none,stages=2,"
+    "split_k=1,promote=0,min_blocks=2,store=direct,group=2",
+    "compute=bf16,swap=0,bm=64,bn=32,wm=32,wn=16,slices=1,bk=32,copy=ahead,pack=b,stages=6,"
+    "split_k=1,promote=0,min_blocks=1,store=staged,group=2",
+    "compute=f16,swap=0,bm=32,bn=16,wm=16,wn=8,slices=1,bk=16,copy=ahead,pack=a,stages=4,"
+    "split_k=1,promote=0,min_blocks=1,store=direct,group=8",
+    "compute=tf32,swap=0,bm=32,bn=64,wm=16,wn=32,slices=1,bk=32,copy=ahead,pack=none,stages=3,"
+    "split_k=1,promote=0,min_blocks=1,store=direct,group=4",
+    "compute=tf32x3,swap=0,bm=32,bn=32,wm=16,wn=16,slices=1,bk=64,copy=ahead,pack=none,stages=2,"
+    "split_k=1,promote=0,min_blocks=1,store=staged,group=16",
+)
 ODD = (37, 53, 71)
 # In each layout, operands that allow no vectors and end within a tile. Then the same with padded
 # rows, which cut vectors off at their end.
@@ -53,6 +70,16 @@ CASES = (
     ((1, 1, 1), "nn", (0, 0, 0)),
     ((2, 3, 513), "nn", (0, 0, 0)),  # the last part of K is short
 )
+# Of M, N and their share of a buffer's K.
+COLUMN_CASES = (
+    *(((101, 53, 15), layout, (0, 0, 0)) for layout in ("tn", "tt")),
+    ((101, 53, 15), "nn", (1, 3, 3)),
+    ((102, 54, 14), "nt", (2, 0, 2)),  # vectors of 2
+    ((300, 132, 12), "nn", (0, 0, 0)),  # vectors of 4
+    ((256, 128, 16), "nn", (0, 0, 0)),  # whole tiles, the widest vectors
+    ((256, 128, 16), "tt", (0, 0, 0)),
+    ((1, 1, 2), "nn", (0, 0, 0)),
+)
 NARROW_CASES = (
     *(((5, 77, 71), layout, (0, 0, 0)) for layout in LAYOUTS),
     *(((8, 128, 256), layout, (0, 0, 0)) for layout in LAYOUTS),
@@ -65,6 +92,8 @@ def config_of(text: str) -> Config:
 
 
 def cases_of(text: str) -> list[Case]:
+    if text in COLUMNS:
+        return column_cases(text)
     config, narrow = config_of(text), text in NARROW
     compute = str(config.values["compute"])
     cases = [
@@ -83,11 +112,28 @@ def cases_of(text: str) -> list[Case]:
     return cases
 
 
+def column_cases(text: str) -> list[Case]:
+    """Cases of a block's column of tiles, whose K is `bk` at most."""
+    config = config_of(text)
+    compute, depth = str(config.values["compute"]), config.integer("bk")
+    odd = Problem(101, 53, depth - 2, compute, batch=2, epilogue="bias_relu")
+    cases = [
+        case_of(config, Problem(m, n, k * depth // 16, compute, layout), padding=padding)
+        for (m, n, k), layout, padding in COLUMN_CASES
+        # Rows of A at odd places go through registers, which hold one tile.
+        if "pack=a" in text or layout[0] == "n" and (k * depth // 16 + padding[0]) % 2 == 0
+    ]
+    cases += [case_of(config, odd, alpha=1.5, beta=0.5), case_of(config, odd, padding=(2, 1, 3))]
+    if config.values["compute"] == "bf16":
+        cases.append(case_of(config, replace(odd, output="f32", n=56)))
+    return cases
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     launches = (
         launch
-        for text in (*CONFIGS, *NARROW)
+        for text in (*CONFIGS, *NARROW, *COLUMNS)
         for case in cases_of(text)
         for launch in case.plan.launches
     )
@@ -95,7 +141,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return build((launch.template for launch in launches), directory)
 
 
-@pytest.mark.parametrize("text", [*CONFIGS, *NARROW])
+@pytest.mark.parametrize("text", [*CONFIGS, *NARROW, *COLUMNS])
 def test_mma_handles_shapes_layouts_and_scales(program: Program, text: str) -> None:
     check(program, cases_of(text))
 

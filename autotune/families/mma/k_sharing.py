@@ -10,6 +10,7 @@ from autotune.families.mma.parameters import (
     MmaTile,
     MmaWarpTile,
     Store,
+    column_count,
     partial_bytes,
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
@@ -30,6 +31,9 @@ LONG_SPLIT = 2048
 """Steps of K from which two blocks are faster than one, if there are SMs for both."""
 PACKED_ROWS = 512
 """The least rows that a packed operand serves, for its copy to be a tenth of the GEMM or less."""
+GROUPS = 1, 4, 8
+COLUMN_BLOCKS = 1
+"""Columns of tiles at least, for each SM."""
 GROUPED_TILES = 2
 """Tiles an SM above which their order may decide what L2 still holds."""
 WIDE_TILE = 64 * 64
@@ -103,10 +107,25 @@ def _workspace_fault(
     return workspace_fault(needed, device)
 
 
-def _group_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -> str | None:
+def _group_fault(
+    tile: MmaTile, copy: CopyPath, group: int, problem: Problem, device: Device
+) -> str | None:
     form = tile.oriented(problem)
     rows, columns = ceil_div(form.m, tile.bm), ceil_div(form.n, tile.bn)
+    if copy == "ahead":
+        return _column_fault(tile, group, problem, device)
+    if group not in GROUPS:
+        return f"group={group}; {GROUPS} are tried for tiles of blocks of their own"
     return order_fault(rows, columns, group, GROUPED_TILES, device)
+
+
+def _column_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -> str | None:
+    if group == 1:
+        return "a column of one tile has no next one"
+    blocks = column_count(tile, group, problem) * problem.batch
+    if COLUMN_BLOCKS * blocks >= device.sms:
+        return None
+    return f"{blocks} columns of {group} tiles for {device.sms} SMs"
 
 
 def _store_fault(

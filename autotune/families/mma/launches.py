@@ -10,7 +10,11 @@ from autotune.families.mma.parameters import MmaParams
 from autotune.families.plan import VECTOR_BYTES, Alignment, Argument, Launch, LaunchPlan, Template
 from autotune.families.shared import packing
 from autotune.families.shared.arguments import epilogue, operands, transposes, type_arguments
+from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
+
+PAIR = 2
+"""Elements that change places together where columns are interleaved."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class _Operand:
 
 def plan(config: Config, p: MmaParams, problem: Problem, alignment: Alignment) -> LaunchPlan:
     """The packing, if any, and the GEMM on operands of that alignment."""
-    a = _operand("a", p, problem, alignment.a, 0)
-    b = _operand("b", p, problem, alignment.b, a.copy.bytes if a.copy else 0)
+    a = _operand("a", p, problem, alignment, 0)
+    b = _operand("b", p, problem, alignment, a.copy.bytes if a.copy else 0)
     copies = [operand.copy for operand in (a, b) if operand.copy]
     copied = sum(copy.bytes for copy in copies)
     packs = (packing.launch(copies),) if copies else ()
@@ -61,10 +65,15 @@ def plan(config: Config, p: MmaParams, problem: Problem, alignment: Alignment) -
     )
 
 
-def _operand(name: str, p: MmaParams, problem: Problem, alignment: int, start: int) -> _Operand:
+def _operand(
+    name: str, p: MmaParams, problem: Problem, alignment: Alignment, start: int
+) -> _Operand:
     copy = packing.copy(problem, name, start=start) if p.packs(name) else None
-    widest = VECTOR_BYTES // problem.element_bytes if copy else alignment
-    return _Operand(name, p.width(problem, name, widest), copy)
+    own = alignment.a if name == "a" else alignment.b
+    width = p.width(problem, name, VECTOR_BYTES // problem.element_bytes if copy else own)
+    if name == "b" and p.interleaved(problem, alignment.c) > 1 and not along_k(problem, name):
+        width = min(width, PAIR)
+    return _Operand(name, width, copy)
 
 
 def _gemm(
@@ -87,7 +96,7 @@ def _gemm(
     }
     return Launch(
         template=_template(p, form, alignment.c, (first.width, second.width)),
-        grid=(p.tiles(problem), p.split_k, problem.batch),
+        grid=p.grid(problem),
         block=(p.threads, 1, 1),
         shared=p.shared_bytes,
         arguments=(
@@ -95,17 +104,24 @@ def _gemm(
             start_a,
             start_b,
             Argument("i32", p.group),
-            Argument("pointer", "workspace"),
-            Argument("i64", start // 4),
-            Argument("pointer", "counters"),
+            *(() if p.copy == "ahead" else _partial_sums(start)),
         ),
+    )
+
+
+def _partial_sums(start: int) -> tuple[Argument, ...]:
+    """The arguments of partial sums that start so many bytes into the workspace."""
+    return (
+        Argument("pointer", "workspace"),
+        Argument("i64", start // 4),
+        Argument("pointer", "counters"),
     )
 
 
 def _template(p: MmaParams, form: Problem, alignment: int, widths: tuple[int, int]) -> Template:
     return Template(
         "mma.cu",
-        "mma",
+        "mma_column" if p.copy == "ahead" else "mma",
         (
             *type_arguments(form),
             ("PRODUCTS", p.precision.products),
@@ -127,6 +143,7 @@ def _template(p: MmaParams, form: Problem, alignment: int, widths: tuple[int, in
             ("VA", widths[0]),
             ("VB", widths[1]),
             ("VC", 1 if p.swap else gcd(alignment, form.n)),
+            ("INTERLEAVED", p.interleaved(form, alignment)),
         ),
         named=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, prod
 from typing import Literal
 
 from autotune.device import Device
@@ -16,7 +16,7 @@ from autotune.families.shared.tiles import tile_count
 from autotune.problem import PRECISIONS, Precision, Problem
 from autotune.problem.integers import ceil_div
 
-CopyPath = Literal["async", "staged"]
+CopyPath = Literal["async", "ahead", "staged"]
 Store = Literal["direct", "staged"]
 
 WARP = 32
@@ -28,6 +28,8 @@ STRIP_ROWS, STRIP_PADDING = 16, 8
 """Rows of C that a warp stores through shared memory at a time; floats between them (mma.cu)."""
 OTHER_REGISTERS = 38
 """Registers besides accumulators and fragments: addresses, counters, predicates."""
+AHEAD_BYTES = 256
+"""The most bytes of K of a tile that is one of a column of them."""
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -164,7 +166,7 @@ class MmaCopies(Packing):
     @property
     def is_async(self) -> bool:
         """Whether cp.async copies them."""
-        return self.copy == "async"
+        return self.copy != "staged"
 
     def width(self, problem: Problem, operand: str, alignment: int) -> int:
         """Elements of the vectors that an operand read in place is copied in.
@@ -215,18 +217,21 @@ class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
 class MmaSharedMemory(MmaWarps, MmaBuffer):
     """The parameters that decide the shared memory of a block."""
 
+    copy: CopyPath
     stages: int
     store: Store
 
     @property
     def shared_bytes(self) -> int:
         """Bytes of the buffers, or of the sums of slices and the rows that warps store through
-        shared memory, if these are more."""
-        buffers = self.stages * self.bk * (self.bm + self.bn) * self.element_bytes
+        shared memory, if these are more. Blocks that compute a column have both."""
         slices = (self.slices - 1) * self.bm * self.bn
         strips = 0
         if self.store == "staged":
             strips = STRIP_ROWS * (self.wn + STRIP_PADDING) * self.warps_a_slice
+        if self.copy == "ahead":
+            return self.bk * (self.stages * self.bm + self.bn) * self.element_bytes + 4 * strips
+        buffers = self.stages * self.bk * (self.bm + self.bn) * self.element_bytes
         return max(buffers, 4 * (slices + strips))
 
 
@@ -236,8 +241,10 @@ def _compute(problem: Problem, device: Device) -> tuple[str, ...]:
 
 
 def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
-    del problem
-    return ("async",) if has_cp_async(device) else ("staged",)
+    if not has_cp_async(device):
+        return ("staged",)
+    short = problem.k * problem.element_bytes <= AHEAD_BYTES
+    return ("async", "ahead") if short else ("async",)
 
 
 @dataclass(frozen=True)
@@ -251,7 +258,9 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
         wm, wn: the tile of a warp.
         slices: groups of warps that share the bk steps of a buffer.
         bk: steps of K of a buffer.
-        copy: `async` fills buffers by cp.async, `staged` through registers.
+        copy: `async` fills buffers by cp.async, `staged` through registers. `ahead` is for a K of
+            one buffer: a block keeps B and computes `group` tiles of a column, one after the other,
+            while cp.async loads A for the next ones.
         pack: operands that are copied into an aligned workspace first.
         stages: buffers.
         split_k: blocks that share the K of a tile; the last of them adds up their sums.
@@ -260,7 +269,7 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
         min_blocks: blocks an SM that the compiler leaves registers for; warps hold two sets of
             fragments with 1 and one set with 2.
         store: `direct` stores C from registers, `staged` through shared memory in whole rows.
-        group: rows of tiles that blocks take together.
+        group: rows of tiles that blocks take together; with `ahead`, tiles of a block.
     """
 
     compute: str = field(metadata=values_from(_compute))
@@ -278,15 +287,34 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
     promote: int = field(metadata=values(0, 2, 4, 8))
     min_blocks: int = field(metadata=values(1, 2))
     store: Store = field(metadata=values("direct", "staged"))
-    group: int = field(metadata=values(1, 4, 8))
+    group: int = field(metadata=values(1, 2, 4, 8, 16))
+
+    def grid(self, problem: Problem) -> tuple[int, int, int]:
+        """The grid of the main launch: tiles or columns of them by splits of K by the batch."""
+        along_c = self.tiles(problem)
+        if self.copy == "ahead":
+            along_c = column_count(self, self.group, problem)
+        return along_c, self.split_k, problem.batch
 
     def blocks(self, problem: Problem) -> int:
         """Blocks of the main launch, over the whole batch."""
-        return self.count(problem) * self.split_k
+        return prod(self.grid(problem))
+
+    def interleaved(self, form: Problem, alignment: int) -> int:
+        """Blocks of 8 columns whose pairs change places, so that a thread that computes a column
+        holds whole vectors of C of an alignment."""
+        if self.copy != "ahead" or self.store == "staged" or self.element_bytes != 2:
+            return 1
+        return max(1, min(4, gcd(alignment, form.n) // 2, self.wn // 8))
 
     def partial_bytes(self, problem: Problem) -> int:
         """Bytes of workspace for partial sums."""
         return partial_bytes(self, self.split_k, problem)
+
+
+def column_count(tile: MmaTile, group: int, problem: Problem) -> int:
+    """Columns of `group` tiles that cover one C of the batch."""
+    return ceil_div(problem.m, tile.bm * group) * ceil_div(problem.n, tile.bn)
 
 
 def partial_bytes(tile: MmaTile, split_k: int, problem: Problem) -> int:

@@ -8,6 +8,7 @@ from autotune.device import Device
 from autotune.families.mma import k_sharing
 from autotune.families.mma.parameters import (
     COPY_BYTES,
+    CopyPath,
     MmaBuffer,
     MmaCopies,
     MmaRegisters,
@@ -30,6 +31,10 @@ WARPS = 4, 8
 registers."""
 STEPS = 2, 4
 """MMA steps of a warp in a buffer: fewer wait at barriers, more fill shared memory."""
+DEPTHS = 16, 32, 64, 128
+"""Steps of K of a buffer."""
+COLUMN_STAGES = 2, 3, 4, 6
+"""Buffers of A of a block that computes a column of tiles."""
 LARGEST_SUMS = 128
 """The most accumulators a thread."""
 FULL_TILE = 128
@@ -80,9 +85,11 @@ def _columns_fault(swap: int, bn: int, problem: Problem) -> str | None:
     return f"bn={bn} is at least twice {name}={size}"
 
 
-def _many_fault(tile: MmaTile, problem: Problem, device: Device) -> str | None:
+def _many_fault(
+    tile: MmaTile, copy: CopyPath, problem: Problem, device: Device
+) -> str | None:
     form, count = tile.oriented(problem), tile.count(problem)
-    if count <= MANY_TILES * device.sms:
+    if count <= MANY_TILES * device.sms or copy == "ahead":
         return None
     for name, side, size in (("bm", tile.bm, form.m), ("bn", tile.bn, form.n)):
         if side < min(FULL_TILE, size):
@@ -98,12 +105,12 @@ def _warp_columns_fault(bn: int, wn: int) -> str | None:
     return None if bn % wn == 0 else f"wn={wn} does not divide bn={bn}"
 
 
-def _shape_fault(bm: int, bn: int, wm: int, wn: int) -> str | None:
+def _shape_fault(bm: int, bn: int, wm: int, wn: int, copy: CopyPath) -> str | None:
     if wm * wn // 32 > LARGEST_SUMS:
         return f"{wm}x{wn} has {wm * wn // 32} sums a thread; {LARGEST_SUMS} at most"
     long, short = max(wm, wn), min(wm, wn)
     whole = (wm == short and bm == wm) or (wn == short and bn == wn)
-    if long <= (4 if whole else 2) * short:
+    if long <= (4 if whole or copy == "ahead" else 2) * short:
         return None
     return f"{wm}x{wn} loads {wm + wn} rows for {wm * wn} products; sides of 2 to 1 load less"
 
@@ -125,7 +132,26 @@ def _slices_fault(warps: MmaWarps, tile: MmaTile, problem: Problem, device: Devi
     return f"{count} tiles keep {device.sms} SMs busy with one slice each"
 
 
-def _steps_fault(part: MmaWarpSteps) -> str | None:
+def _ahead_fault(copies: MmaCopies, swap: int, slices: int, problem: Problem) -> str | None:
+    if copies.copy != "ahead":
+        return None
+    if swap or slices > 1:
+        return "a column of tiles is one of C, in one slice"
+    width = copies.width(problem, "a", Alignment.dense(problem).a)
+    if copies.packs("a") or width * problem.element_bytes >= COPY_BYTES:
+        return None
+    return "rows of A at odd places go through registers, which hold one tile"
+
+
+def _column_depth_fault(buffer: MmaBuffer, copy: CopyPath, problem: Problem) -> str | None:
+    if copy != "ahead" or buffer.bk == next(bk for bk in DEPTHS if bk >= problem.k):
+        return None
+    return f"bk={buffer.bk} is not the least that holds K={problem.k}"
+
+
+def _steps_fault(part: MmaWarpSteps, copy: CopyPath) -> str | None:
+    if copy == "ahead":
+        return None
     if part.row_bytes not in STAGES:
         return f"bk={part.bk} has {part.row_bytes} bytes; {', '.join(map(str, STAGES))} are tried"
     if not STEPS[0] <= part.steps <= STEPS[1]:
@@ -134,7 +160,7 @@ def _steps_fault(part: MmaWarpSteps) -> str | None:
 
 
 def _depth_fault(part: MmaWarpSteps, problem: Problem) -> str | None:
-    if part.bk < 2 * problem.k or part.steps == STEPS[0]:
+    if part.bk < 2 * problem.k or part.steps <= STEPS[0]:
         return None
     return f"bk={part.bk} is at least twice K={problem.k}"
 
@@ -157,8 +183,12 @@ def _copy_fault(copies: MmaCopies, stages: int, problem: Problem) -> str | None:
     return f"stages={stages}; what comes through registers fills one buffer ahead"
 
 
-def _stages_fault(bm: int, bn: int, buffer: MmaBuffer, stages: int) -> str | None:
+def _stages_fault(
+    bm: int, bn: int, buffer: MmaBuffer, copy: CopyPath, stages: int
+) -> str | None:
     row = buffer.row_bytes
+    if copy == "ahead":
+        return None if stages in COLUMN_STAGES else f"stages={stages}; {COLUMN_STAGES} are tried"
     if stages == 2 and row == min(STAGES):
         return None  # for what goes through registers, which the rule on copies is for
     if stages not in STAGES[row]:
@@ -169,7 +199,11 @@ def _stages_fault(bm: int, bn: int, buffer: MmaBuffer, stages: int) -> str | Non
     return None
 
 
-def _iterations_fault(bk: int, stages: int, split_k: int, problem: Problem) -> str | None:
+def _iterations_fault(
+    bk: int, copy: CopyPath, stages: int, split_k: int, problem: Problem
+) -> str | None:
+    if copy == "ahead":
+        return None
     iterations = ceil_div(ceil_div(problem.k, bk), split_k)
     if stages <= max(3, iterations):
         return None
@@ -224,6 +258,8 @@ RULES = (
     Rule("warp shape", _shape_fault),
     Rule("warps", _warps_fault),
     Rule("slices", _slices_fault),
+    Rule("column", _ahead_fault),
+    Rule("column", _column_depth_fault),
     Rule("steps", _steps_fault),
     Rule("steps", _depth_fault),
     Rule("grid", _grid_fault),

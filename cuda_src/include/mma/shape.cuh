@@ -14,15 +14,17 @@ struct Shape : Params {
     using Result = typename Element<Params::OUTPUT>::Type;
     static constexpr bool APART = sizeof(Type) == 4;
     static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // of a slice
+    using RowsA = Rows<Type, WM, !Params::TRANS_A>;
+    using RowsB = Rows<Type, WN, Params::TRANS_B>;
+    // Blocks of 8 columns of which a thread holds 2 neighbours each.
+    static constexpr int NEIGHBOURS = APART ? RowsB::W : Params::INTERLEAVED;
 
     using TileA = SwizzledTile<Type, BM, BK, THREADS * SLICES, Params::VA, !Params::TRANS_A,
                                APART && Params::TRANS_A, Params::ASYNC>;
     using TileB = SwizzledTile<Type, BN, BK, THREADS * SLICES, Params::VB, Params::TRANS_B,
-                               APART && !Params::TRANS_B, Params::ASYNC>;
+                               APART && !Params::TRANS_B, Params::ASYNC, Params::INTERLEAVED>;
     using FragmentsA = Fragments<Type, TileA, WM, !Params::TRANS_A, true>;
     using FragmentsB = Fragments<Type, TileB, WN, Params::TRANS_B, false>;
-    using RowsA = Rows<Type, WM, !Params::TRANS_A>;
-    using RowsB = Rows<Type, WN, Params::TRANS_B>;
 
     // Products of a warp, and steps of K of a slice.
     static constexpr int ROWS = FragmentsA::BLOCKS, COLUMNS = FragmentsB::BLOCKS;

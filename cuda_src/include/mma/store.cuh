@@ -10,7 +10,7 @@ class TileStore {
     static constexpr int PITCH = S::WN + 8, VC = S::VC;
 
 public:
-    static constexpr int W = S::RowsB::W;
+    static constexpr int W = S::NEIGHBOURS;
 
     // `shared` is free for the strips of a slice.
     __device__ __forceinline__ TileStore(const Args& args, const Place& at, float* shared,
@@ -25,7 +25,9 @@ public:
         for (int half = 0; half < 2; ++half) {
             alignas(16) float values[2 * W];
 #pragma unroll
-            for (int v = 0; v < 2 * W; ++v) values[v] = block[v % W][2 * half + v / W];
+            for (int v = 0; v < 2 * W; ++v)
+                values[v] = S::APART ? block[v % W][2 * half + v / W]
+                                     : block[v / 2][2 * half + v % 2];
             const int column = 8 * j + 2 * t_ * W;
             const int row = top_ + S::RowsA::of_a(i, 8 * half + g_);
             if constexpr (S::STAGED) {

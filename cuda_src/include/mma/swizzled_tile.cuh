@@ -11,13 +11,20 @@
 //
 // PAIRS = 1 keeps pieces together two by two, for 4 neighbouring rows of which 8 words are read.
 //
+// BLOCKS > 1 interleaves the pairs of BLOCKS blocks of 8 along the extent, so that the four lanes that
+// hold a row of their products have 2 BLOCKS neighbours each (lane t has column pairs 4 t to 4 t + 3):
+//
+//      pair of the extent   0 1 2 3   4 5 6 7   8 9 10 11   12 13 14 15      BLOCKS = 4
+//      pair in the tile     0 4 8 12  1 5 9 13  2 6 10 14   3 7 11 15
+//
 // A thread loads vectors of VECTOR elements. ASYNC = 1 copies with cp.async if a vector has 4
 // bytes or more; all else goes through registers: `load` fills them, `store` empties them. Past the
 // edges come zeros; cp.async also takes vectors that lie partly outside.
 //
-// Constraints: EXTENT, BK, THREADS, VECTOR are powers of two; VECTOR elements are 16 bytes at most
-// and divide addresses and row strides, but also the length of rows where they go through
-// registers.
+// Constraints: EXTENT, BK, THREADS, VECTOR, BLOCKS are powers of two; VECTOR elements are 16 bytes at
+// most and divide addresses and row strides, but also the length of rows where they go through
+// registers; 8 BLOCKS divides EXTENT, and BLOCKS > 1 has a VECTOR of a pair at most where rows run
+// along the extent.
 #pragma once
 
 #include "common/async_copy.cuh"
@@ -62,7 +69,7 @@ __device__ __forceinline__ void copy_async_part(void* shared, const void* global
 }
 
 template <typename T, int EXTENT, int BK, int THREADS, int VECTOR, bool ALONG_K, bool PAIRS,
-          bool ASYNC>
+          bool ASYNC, int BLOCKS = 1>
 class SwizzledTile {
     static constexpr int ROWS = ALONG_K ? EXTENT : BK, COLUMNS = ALONG_K ? BK : EXTENT;
     static constexpr int BYTES = VECTOR * sizeof(T);
@@ -74,6 +81,7 @@ class SwizzledTile {
     static constexpr bool COPIES = ASYNC && BYTES >= 4;
     static_assert(VECTORS % ACROSS == 0 && THREADS % ACROSS == 0, "passes must cover whole rows");
     static_assert(ROWS < DOWN || ROWS % DOWN == 0, "passes must be full");
+    static_assert(BLOCKS == 1 || ALONG_K || VECTOR <= 2, "pairs change places");
     using Unit = typename Bytes<BYTES>::Type;
 
 public:
@@ -86,10 +94,38 @@ public:
         : source_(source + thread_row() * ld + thread_column()), ld_(ld),
           width_((ALONG_K ? steps : extent) - thread_column()),
           height_((ALONG_K ? extent : steps) - thread_row()),
-          place_(kept(Places::place(thread_row(), thread_column() * sizeof(T)))) {}
+          place_(kept(Places::place(row_in_tile(thread_row()),
+                                    column_in_tile(thread_column()) * sizeof(T)))) {}
 
-    // Starts to load the next tile into `tile`.
+    // Starts to load the next tile along K into `tile`.
     __device__ __forceinline__ void load(char* tile) {
+        copy(tile);
+        source_ += ALONG_K ? BK : BK * ld_;
+        (ALONG_K ? width_ : height_) -= BK;
+    }
+
+    // Starts to load the next tile along the extent into `tile`.
+    __device__ __forceinline__ void load_along_extent(char* tile) {
+        copy(tile);
+        source_ += ALONG_K ? EXTENT * ld_ : EXTENT;
+        (ALONG_K ? height_ : width_) -= EXTENT;
+    }
+
+    // Stores what a load left in registers in `tile`.
+    __device__ __forceinline__ void store(char* tile) {
+        if constexpr (!COPIES) {
+            if (ROWS < DOWN && thread_row() >= ROWS) return;
+#pragma unroll
+            for (int down = 0; down < PASSES_DOWN; ++down)
+#pragma unroll
+                for (int across = 0; across < PASSES_ACROSS; ++across)
+                    *reinterpret_cast<Unit*>(tile + place(down * DOWN, across * ACROSS * VECTOR)) =
+                        staged_[down * PASSES_ACROSS + across];
+        }
+    }
+
+private:
+    __device__ __forceinline__ void copy(char* tile) {
         if (ROWS >= DOWN || thread_row() < ROWS) {
 #pragma unroll
             for (int down = 0; down < PASSES_DOWN; ++down) {
@@ -109,24 +145,8 @@ public:
                 }
             }
         }
-        source_ += ALONG_K ? BK : BK * ld_;
-        (ALONG_K ? width_ : height_) -= BK;
     }
 
-    // Stores what `load` left in registers in `tile`.
-    __device__ __forceinline__ void store(char* tile) {
-        if constexpr (!COPIES) {
-            if (ROWS < DOWN && thread_row() >= ROWS) return;
-#pragma unroll
-            for (int down = 0; down < PASSES_DOWN; ++down)
-#pragma unroll
-                for (int across = 0; across < PASSES_ACROSS; ++across)
-                    *reinterpret_cast<Unit*>(tile + place(down * DOWN, across * ACROSS * VECTOR)) =
-                        staged_[down * PASSES_ACROSS + across];
-        }
-    }
-
-private:
     static __device__ __forceinline__ int thread_row() { return threadIdx.x / ACROSS; }
     static __device__ __forceinline__ int thread_column() {
         return threadIdx.x % ACROSS * VECTOR;
@@ -134,8 +154,21 @@ private:
     // Where the thread's vector so many rows and columns on is. The bits of both are none of its
     // own, so that their changes add up to one that is known at compile time.
     __device__ __forceinline__ int place(int row, int column) const {
-        const int change = column * static_cast<int>(sizeof(T)) ^ Places::of(row) << 4;
-        return (place_ ^ change) + row * COLUMNS * static_cast<int>(sizeof(T));
+        const int size = static_cast<int>(sizeof(T));
+        const int change = column_in_tile(column) * size ^ Places::of(row_in_tile(row)) << 4;
+        return (place_ ^ change) + row_in_tile(row) * COLUMNS * size;
+    }
+    static constexpr __device__ int row_in_tile(int row) {
+        return ALONG_K ? interleaved(row) : row;
+    }
+    static constexpr __device__ int column_in_tile(int column) {
+        return ALONG_K ? column : interleaved(column);
+    }
+    // Where an element of the extent is; only bits change places.
+    static constexpr __device__ int interleaved(int element) {
+        if (BLOCKS == 1) return element;
+        const int pair = element / 2, span = 4 * BLOCKS;
+        return (pair / span * span + pair % BLOCKS * 4 + pair / BLOCKS % 4) * 2 + element % 2;
     }
 
     const T* source_;
