@@ -32,8 +32,8 @@ LONG_SPLIT = 2048
 PACKED_ROWS = 512
 """The least rows that a packed operand serves, for its copy to be a tenth of the GEMM or less."""
 GROUPS = 1, 4, 8
-COLUMN_BLOCKS = 1
-"""Columns of tiles at least, for each SM."""
+BUSY_SMS = 7 / 8
+"""The least share of the SMs that columns of tiles keep busy."""
 GROUPED_TILES = 2
 """Tiles an SM above which their order may decide what L2 still holds."""
 WIDE_TILE = 64 * 64
@@ -123,7 +123,7 @@ def _column_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -
     if group == 1:
         return "a column of one tile has no next one"
     blocks = column_count(tile, group, problem) * problem.batch
-    if COLUMN_BLOCKS * blocks >= device.sms:
+    if blocks >= BUSY_SMS * device.sms:
         return None
     return f"{blocks} columns of {group} tiles for {device.sms} SMs"
 

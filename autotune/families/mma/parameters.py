@@ -300,6 +300,15 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
         """Blocks of the main launch, over the whole batch."""
         return prod(self.grid(problem))
 
+    def tiles_of_a_block(self, problem: Problem) -> int:
+        """Tiles that a block computes one after the other."""
+        return min(self.group, ceil_div(problem.m, self.bm)) if self.copy == "ahead" else 1
+
+    def neighbours_in_c(self, problem: Problem) -> int:
+        """Elements of a row of dense C that a thread holds side by side."""
+        blocks = self.interleaved(self.oriented(problem), Alignment.dense(problem).c)
+        return max(self.neighbours(problem), 2 * blocks)
+
     def interleaved(self, form: Problem, alignment: int) -> int:
         """Blocks of 8 columns whose pairs change places, so that a thread that computes a column
         holds whole vectors of C of an alignment."""

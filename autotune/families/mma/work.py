@@ -32,21 +32,24 @@ def work(p: MmaParams, problem: Problem) -> Work:
     copies, lines = _copies(p, problem)
     splits = p.split_k if p.split_k > 1 else 0
     added = 2 * (p.slices - 1) / WARP
+    # A block that computes a column loads B once, and takes an iteration for each tile.
+    column = p.copy == "ahead"
+    tiles = p.tiles_of_a_block(problem)
     return Work(
         blocks=p.blocks(problem),
         rows=p.bn if p.swap else p.bm,
         columns=p.bm if p.swap else p.bn,
         warps=p.warps,
-        iterations=ceil_div(p.iterations(problem), p.split_k),
+        iterations=tiles * ceil_div(p.iterations(problem), p.split_k),
         issue=warp_steps * (multiplies + loads + rounded * (p.wm + p.wn) / 4)
         + p.warps * (LOOP_INSTRUCTIONS + promoted),
         copies=copies,
         shared=warp_steps * cycles + lines,
         waits=1 if p.min_blocks == 1 else p.steps,
-        bytes=size * p.bk * (p.bm + p.bn),
+        bytes=size * p.bk * (p.bm + p.bn / tiles if column else p.bm + p.bn),
         ahead=p.stages - 1,
-        end=p.elements * (added + _store_cycles(p, problem)),
-        group=p.group,
+        end=tiles * p.elements * (added + _store_cycles(p, problem)),
+        group=1 if column else p.group,
         gathers=ceil_div(splits, SPLITS_AT_ONCE) * p.wm * p.wn / WARP / SUMS_AT_ONCE,
         passes=0 if p.pack == "none" else 1,
         moved=2.0 * packed_bytes(p, problem),
@@ -61,7 +64,7 @@ def _store_cycles(p: MmaParams, problem: Problem) -> float:
     size = problem.output_bytes
     if p.store == "staged":
         return size / STORED_BYTES_A_CYCLE + 2 * FLOAT_BYTES / LINE_BYTES
-    row = SECTOR_BYTES if p.swap else 4 * p.neighbours(problem) * size
+    row = SECTOR_BYTES if p.swap else 4 * p.neighbours_in_c(problem) * size
     return size / STORED_BYTES_A_CYCLE * SECTOR_BYTES / min(SECTOR_BYTES, row)
 
 
@@ -95,6 +98,8 @@ def _copies(p: MmaParams, problem: Problem) -> tuple[float, float]:
     instructions = lines = 0.0
     for (operand, rows), alignment in zip(p.operand_rows, (dense.a, dense.b), strict=True):
         elements = p.bk * rows
+        if operand == "b" and p.copy == "ahead":
+            elements /= p.tiles_of_a_block(problem)
         widest = VECTOR_BYTES // size if p.packs(operand) else alignment
         width = p.width(problem, operand, widest)
         through = 2 if p.goes_through_registers(width, size) else 1

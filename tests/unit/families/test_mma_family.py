@@ -162,6 +162,49 @@ def test_unpacked_operand_is_read_in_place() -> None:
     assert values(plan(changed(pack="b"), ODD))[:4] == ["a", "lda", "workspace", 1032]
 
 
+TALL = Problem(65536, 64, 64, "bf16")
+COLUMN: Values = {"copy": "ahead", "wn": 64, "group": 4}
+
+
+def test_a_block_computes_a_column_of_tiles() -> None:
+    launched = plan(changed(**COLUMN), Problem(129, 65, 64, "bf16", batch=3))
+    assert launched.main.template.kernel == "mma_column"
+    assert launched.main.grid == (1 * 2, 1, 3)
+    assert plan(changed(**COLUMN), TALL).main.grid == (65536 // 128 // 4, 1, 1)
+    assert values(launched)[-3:] == [0, 0, 4]
+    assert launched.main.shared == 2 * 64 * (3 * 128 + 64)
+
+
+@pytest.mark.parametrize(
+    ("n", "output", "changes", "interleaved"),
+    [
+        (64, "same", {}, (8, 4, 2)),
+        (64, "same", {"wn": 16, "wm": 32}, (8, 2, 2)),
+        (60, "same", {}, (4, 2, 2)),
+        (57, "same", {}, (1, 1, 1)),
+        (64, "f32", {}, (4, 2, 2)),
+        (64, "same", {"store": "staged"}, (8, 1, 8)),
+        (64, "same", {"copy": "async"}, (8, 1, 8)),
+    ],
+)
+def test_columns_interleave_to_store_whole_vectors(
+    n: int, output: str, changes: Values, interleaved: tuple[int, int, int]
+) -> None:
+    launched = plan(changed(**{**COLUMN, **changes}), Problem(4096, n, 64, "bf16", output=output))
+    assert compiled(launched, "VC", "INTERLEAVED", "VB") == interleaved
+
+
+def test_interleaved_rows_along_k_are_copied_whole() -> None:
+    launched = plan(changed(**COLUMN), Problem(4096, 64, 64, "bf16", layout="nt"))
+    assert compiled(launched, "INTERLEAVED", "VB") == (4, 8)
+
+
+def test_work_of_a_column_loads_b_once() -> None:
+    column, single = MMA.work(changed(**COLUMN), TALL), MMA.work(changed(), TALL)
+    assert column.blocks * column.iterations == single.blocks * single.iterations
+    assert column.iterations * column.bytes == 2 * 64 * (4 * 128 + 64)
+
+
 def test_work_counts_every_tensor_core_product() -> None:
     problem = Problem(1024, 1024, 1024, "tf32x3")
     config = changed(compute="tf32x3", bk=32)
@@ -306,6 +349,39 @@ def test_estimate_matches_the_launch(problem: str) -> None:
             {"min_blocks": 2},
             "launch bounds: 2 blocks leave 128 registers; about 102 are taken anyway",
         ),
+        ("65536x64x64:bf16", COLUMN, "None"),
+        ("65536x64x64:bf16", {**COLUMN, "group": 2}, "None"),
+        (
+            "65536x64x64:bf16",
+            {"group": 2},
+            "group: group=2; (1, 4, 8) are tried for tiles of blocks of their own",
+        ),
+        (
+            "65536x64x64:bf16",
+            {**COLUMN, "group": 1},
+            "group: a column of one tile has no next one",
+        ),
+        (
+            "65536x64x64:bf16",
+            {**COLUMN, "group": 8},
+            "group: 64 columns of 8 tiles for 132 SMs",
+        ),
+        (
+            "65536x64x65:bf16",
+            {**COLUMN, "pack": "a"},
+            "column: bk=64 is not the least that holds K=65",
+        ),
+        (
+            "65536x64x63:bf16",
+            COLUMN,
+            "column: rows of A at odd places go through registers, which hold one tile",
+        ),
+        (
+            "65536x64x64:bf16",
+            {**COLUMN, "slices": 2, "wm": 64},
+            "column: a column of tiles is one of C, in one slice",
+        ),
+        ("4096x4096x129:bf16", COLUMN, "value: copy=ahead is none of async"),
     ],
 )
 def test_rejections_name_reason_and_numbers(text: str, changes: Values, reason: str) -> None:
