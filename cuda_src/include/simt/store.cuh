@@ -4,6 +4,50 @@
 #include "k_sharing/last_block.cuh"
 #include "simt/shape.cuh"
 
+// The LN lanes of a row hold 4 neighbours each. Where C allows vectors of VC < 4 only, they exchange
+// their values so that lanes with neighbouring columns store them at the same time:
+//
+//      lane        0  1   2  3   4  5   6  7      VC = 1, LN = 8: columns that lanes store at once,
+//      first       0  4   1  5   2  6   3  7      instead of 0, 4, 8 ... of which each is in a
+//      second      8 12   9 13  10 14  11 15      16-byte piece of its own
+template <int LN, int VC>
+struct RowExchange {
+    static_assert((LN == 4 || LN == 8) && (VC == 1 || VC == 2), "lanes of a row, vectors of C");
+
+    // A bit of the value's number trades places with a bit of the lane's, for each bit.
+    static __device__ __forceinline__ void exchange(float (&values)[4], const float* from) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) values[v] = from[v];
+        swap_bit<2>(values, LN / 2);
+        if constexpr (VC == 1) swap_bit<1>(values, LN / 4);
+    }
+
+    // Column of value `v` after the exchange, from the first of the lane's own four on.
+    static __device__ __forceinline__ int column(int lane, int v) {
+        constexpr int HIGH = LN / 2, LOW = LN / 4;
+        int within = lane;
+        if constexpr (VC == 2)
+            within = 2 * ((lane & (HIGH - 1)) * 2 + lane / HIGH);
+        else
+            within = (lane & (LOW - 1)) * 4 + lane / HIGH * 2 + lane / LOW % 2;
+        return v / VC * LN * VC + within - 4 * lane;
+    }
+
+private:
+    template <int STEP>
+    static __device__ __forceinline__ void swap_bit(float (&values)[4], int lanes) {
+        // Neighbouring columns are two lanes apart (simt/fragments.cuh).
+        const bool upper = threadIdx.x / 2 & lanes;
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+            if (v & STEP) continue;
+            const float sent = upper ? values[v] : values[v + STEP];
+            const float received = __shfl_xor_sync(~0u, sent, 2 * lanes);
+            (upper ? values[v] : values[v + STEP]) = received;
+        }
+    }
+};
+
 // Stores a thread's sums: into C, or, where another launch adds up, into the block's partial C,
 // whose rows are a multiple of 4 long.
 template <class S>
@@ -14,24 +58,34 @@ public:
           start_(S::SEPARATE ? partials + plane() * args.m * pitch_
                              : args.c + blockIdx.z * args.stride_c) {}
 
-    // Four sums, from (i, j) of the thread's tile on.
+    // Four sums, from (i, j) of the thread's tile on. All lanes of a warp call it together.
     __device__ __forceinline__ void store(int i, int j, const float* piece) const {
         const int row = at_.row + at_.thread_row + i / 4 * 4 * S::LM + i % 4;
         const int column = at_.column + at_.thread_column + j / 4 * 4 * S::LN;
-        if (S::CHECK && row >= args_.m) return;
         if constexpr (S::SEPARATE) {
-            if (!S::CHECK || column < args_.n)
+            if (!S::CHECK || (row < args_.m && column < args_.n))
                 copy_vector<4>(start_ + row * pitch_ + column, piece);
+        } else if constexpr (S::VC == 4) {
+            update_at<4>(row, column, piece);
         } else {
+            using Exchange = RowExchange<S::LN, S::VC>;
+            float values[4];
+            Exchange::exchange(values, piece);
+            const int lane = threadIdx.x / 2 % S::LN;
 #pragma unroll
             for (int v = 0; v < 4; v += S::VC)
-                if (!S::CHECK || column + v < args_.n)
-                    update<S::VC, S::EPILOGUE>(start_ + row * pitch_ + column + v, piece + v,
-                                               args_.alpha, args_.beta, args_.bias, column + v);
+                update_at<S::VC>(row, column + Exchange::column(lane, v), values + v);
         }
     }
 
 private:
+    template <int VECTOR>
+    __device__ __forceinline__ void update_at(int row, int column, const float* values) const {
+        if (!S::CHECK || (row < args_.m && column < args_.n))
+            update<VECTOR, S::EPILOGUE>(start_ + row * pitch_ + column, values, args_.alpha,
+                                        args_.beta, args_.bias, column);
+    }
+
     static __device__ __forceinline__ long long plane() {
         return static_cast<long long>(blockIdx.z) * gridDim.y + blockIdx.y;
     }
