@@ -10,6 +10,7 @@
 // Copies of A run ahead over the tiles, so that memory is read while C is stored.
 #pragma once
 
+#include "common/dependent_launch.cuh"
 #include "mma/store.cuh"
 
 template <class S>
@@ -34,6 +35,7 @@ public:
             if (tile < tiles_) tile_a.load_along_extent(arena_ + buffer);
             commit_copies();
         };
+        wait_for_primary();
         load_b();
 #pragma unroll
         for (int stage = 0; stage < S::AHEAD; ++stage) load(stage, RING + stage * S::TileA::SIZE);
