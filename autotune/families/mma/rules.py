@@ -85,9 +85,7 @@ def _columns_fault(swap: int, bn: int, problem: Problem) -> str | None:
     return f"bn={bn} is at least twice {name}={size}"
 
 
-def _many_fault(
-    tile: MmaTile, copy: CopyPath, problem: Problem, device: Device
-) -> str | None:
+def _many_fault(tile: MmaTile, copy: CopyPath, problem: Problem, device: Device) -> str | None:
     form, count = tile.oriented(problem), tile.count(problem)
     if count <= MANY_TILES * device.sms or copy == "ahead":
         return None
@@ -183,9 +181,7 @@ def _copy_fault(copies: MmaCopies, stages: int, problem: Problem) -> str | None:
     return f"stages={stages}; what comes through registers fills one buffer ahead"
 
 
-def _stages_fault(
-    bm: int, bn: int, buffer: MmaBuffer, copy: CopyPath, stages: int
-) -> str | None:
+def _stages_fault(bm: int, bn: int, buffer: MmaBuffer, copy: CopyPath, stages: int) -> str | None:
     row = buffer.row_bytes
     if copy == "ahead":
         return None if stages in COLUMN_STAGES else f"stages={stages}; {COLUMN_STAGES} are tried"

@@ -63,6 +63,7 @@ public:
                 multiply_fragments<S::TYPE, S::PRODUCTS>(sums, registers_a,
                                                          registers_b[KEPT ? step : 0]);
             }
+            if (tile == tiles_ - 1) launch_dependents();
             store(sums, {row_ + tile * S::BM, column_, thread_row, thread_column}, lane);
             writing = reading;
             reading = reading == END ? RING : reading + S::TileA::SIZE;

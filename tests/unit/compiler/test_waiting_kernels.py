@@ -14,13 +14,14 @@ from autotune.families.config import Value
 from autotune.families.plan import Template
 from autotune.problem import Problem
 
-# Small configurations whose plans use every kernel.
+# Small configurations whose plans use every kernel: the family, or more than its name.
 PLANS: dict[str, tuple[str, dict[str, Value]]] = {
     "naive": ("136x72x200:f32:nn", {}),
     "tiled": ("136x72x200:f32:nn", {}),
     "simt": ("513x577x8192:f32:nn", {"reduction": "separate", "pack": "ab"}),
     "gemv": ("8x1000x4096:f32:nn", {}),
     "mma": ("136x72x1000:bf16:nn", {"pack": "none"}),
+    "mma column": ("40960x72x64:bf16:nn", {"copy": "ahead"}),
     "wgmma": ("136x72x1000:bf16:nn", {"reduction": "fused"}),
 }
 WAIT, LAUNCH = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
@@ -32,8 +33,8 @@ GLOBAL = re.compile(
 )
 
 
-def templates(family: str) -> tuple[Template, ...]:
-    text, values = PLANS[family]
+def templates(name: str) -> tuple[Template, ...]:
+    family, (text, values) = name.split()[0], PLANS[name]
     problem = Problem.parse(text)
     configs = space.feasible(problem, find("h100"), family).configs
     config = next(config for config in configs if values.items() <= config.values.items())
@@ -62,7 +63,7 @@ def test_kernels_wait_before_global_memory(family: str) -> None:
         assert text.index(WAIT) < text.index(LAUNCH), template.label
 
 
-@pytest.mark.parametrize("family", ["simt", "gemv", "mma"])
+@pytest.mark.parametrize("family", ["simt", "gemv", "mma", "mma column"])
 def test_older_devices_have_no_dependent_launch(family: str) -> None:
     for template in templates(family):
         assert "griddepcontrol" not in ptx(template, "sm_80")
