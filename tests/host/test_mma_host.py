@@ -39,8 +39,8 @@ NARROW = (
     "compute=tf32,swap=1,bm=64,bn=8,wm=32,wn=8,slices=2,bk=32,copy=async,pack=none,stages=3,"
     "split_k=1,promote=0,min_blocks=1,store=direct,group=1",
 )
-# A column of tiles a block, for a K of one buffer: fragments of B in registers and not, both ways to
-# store, more and fewer tiles than buffers.
+# A column of tiles a block, for a K of one buffer: fragments of B in registers and not, both ways
+# to store, more and fewer tiles than buffers.
 COLUMNS = (
     "compute=bf16,swap=0,bm=32,bn=64,wm=16,wn=32,slices=1,bk=64,copy=ahead,pack=none,stages=3,"
     "split_k=1,promote=0,min_blocks=1,store=direct,group=4",
@@ -121,7 +121,7 @@ def column_cases(text: str) -> list[Case]:
         case_of(config, Problem(m, n, k * depth // 16, compute, layout), padding=padding)
         for (m, n, k), layout, padding in COLUMN_CASES
         # Rows of A at odd places go through registers, which hold one tile.
-        if "pack=a" in text or layout[0] == "n" and (k * depth // 16 + padding[0]) % 2 == 0
+        if "pack=a" in text or (layout[0] == "n" and (k * depth // 16 + padding[0]) % 2 == 0)
     ]
     cases += [case_of(config, odd, alpha=1.5, beta=0.5), case_of(config, odd, padding=(2, 1, 3))]
     if config.values["compute"] == "bf16":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from autotune.device import Device
 from autotune.families.mma.parameters import (
     SPLITS,
@@ -15,7 +17,12 @@ from autotune.families.mma.parameters import (
 )
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.rules import Rule
-from autotune.families.shared.k_sharing import last_block_fault, longest_split, split_waves_fault
+from autotune.families.shared.k_sharing import (
+    fill,
+    last_block_fault,
+    longest_split,
+    split_waves_fault,
+)
 from autotune.families.shared.packing import Pack, Packing, packed_bytes
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
@@ -32,8 +39,12 @@ LONG_SPLIT = 2048
 PACKED_ROWS = 512
 """The least rows that a packed operand serves, for its copy to be a tenth of the GEMM or less."""
 GROUPS = 1, 4, 8
-BUSY_SMS = 7 / 8
-"""The least share of the SMs that columns of tiles keep busy."""
+EVEN = 0.75
+"""The least fill of the SMs by columns of tiles, which all take as long."""
+MANY_COLUMNS = 12
+"""Columns of tiles an SM from which the last of them matter little."""
+COLUMN_VECTOR = 4
+"""Elements of C from which a column is stored as fast from registers as through shared memory."""
 GROUPED_TILES = 2
 """Tiles an SM above which their order may decide what L2 still holds."""
 WIDE_TILE = 64 * 64
@@ -122,17 +133,21 @@ def _group_fault(
 def _column_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -> str | None:
     if group == 1:
         return "a column of one tile has no next one"
+    if group > ceil_div(problem.m, tile.bm):
+        return f"group={group} of {ceil_div(problem.m, tile.bm)} rows of tiles"
     blocks = column_count(tile, group, problem) * problem.batch
-    if blocks >= BUSY_SMS * device.sms:
+    if blocks > MANY_COLUMNS * device.sms or fill(blocks, device.sms) >= EVEN:
         return None
-    return f"{blocks} columns of {group} tiles for {device.sms} SMs"
+    return f"{blocks} columns of {group} tiles fill {device.sms} SMs unevenly"
 
 
 def _store_fault(
-    swap: int, warp: MmaWarpTile, split_k: int, store: Store, problem: Problem
+    swap: int, warp: MmaWarpTile, copy: CopyPath, split_k: int, store: Store, problem: Problem
 ) -> str | None:
     if store == "direct":
         return None
+    if copy == "ahead" and gcd(Alignment.dense(problem).c, problem.n) >= COLUMN_VECTOR:
+        return "threads hold whole vectors of a row as it is"
     if swap:
         return "the rows of C are the columns of a tile"
     if split_k > 1:

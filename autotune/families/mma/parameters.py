@@ -287,7 +287,7 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
     promote: int = field(metadata=values(0, 2, 4, 8))
     min_blocks: int = field(metadata=values(1, 2))
     store: Store = field(metadata=values("direct", "staged"))
-    group: int = field(metadata=values(1, 2, 4, 8, 16))
+    group: int = field(metadata=values(1, 2, 3, 4, 6, 8, 12, 16, 24))
 
     def grid(self, problem: Problem) -> tuple[int, int, int]:
         """The grid of the main launch: tiles or columns of them by splits of K by the batch."""

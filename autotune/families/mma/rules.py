@@ -35,6 +35,8 @@ DEPTHS = 16, 32, 64, 128
 """Steps of K of a buffer."""
 COLUMN_STAGES = 2, 3, 4, 6
 """Buffers of A of a block that computes a column of tiles."""
+COLUMN_ROWS, COLUMN_WIDTH = 128, 64
+"""The most rows, and the least columns, of a tile in a column of them."""
 LARGEST_SUMS = 128
 """The most accumulators a thread."""
 FULL_TILE = 128
@@ -130,15 +132,22 @@ def _slices_fault(warps: MmaWarps, tile: MmaTile, problem: Problem, device: Devi
     return f"{count} tiles keep {device.sms} SMs busy with one slice each"
 
 
-def _ahead_fault(copies: MmaCopies, swap: int, slices: int, problem: Problem) -> str | None:
+def _column_fault(
+    tile: MmaTile, wn: int, slices: int, copies: MmaCopies, problem: Problem
+) -> str | None:
     if copies.copy != "ahead":
         return None
-    if swap or slices > 1:
+    if tile.swap or slices > 1:
         return "a column of tiles is one of C, in one slice"
+    if copies.pack != "none":
+        return "a copy of an operand would take as long as the product"
     width = copies.width(problem, "a", Alignment.dense(problem).a)
-    if copies.packs("a") or width * problem.element_bytes >= COPY_BYTES:
-        return None
-    return "rows of A at odd places go through registers, which hold one tile"
+    if width * problem.element_bytes < COPY_BYTES:
+        return "rows of A at odd places go through registers, which hold one tile"
+    whole = 1 << (problem.n - 1).bit_length()
+    if tile.bm > COLUMN_ROWS or tile.bn < min(COLUMN_WIDTH, whole) or wn < min(32, tile.bn):
+        return f"{tile.bm}x{tile.bn} in parts of {wn} columns stores parts of short rows"
+    return None
 
 
 def _column_depth_fault(buffer: MmaBuffer, copy: CopyPath, problem: Problem) -> str | None:
@@ -254,7 +263,7 @@ RULES = (
     Rule("warp shape", _shape_fault),
     Rule("warps", _warps_fault),
     Rule("slices", _slices_fault),
-    Rule("column", _ahead_fault),
+    Rule("column", _column_fault),
     Rule("column", _column_depth_fault),
     Rule("steps", _steps_fault),
     Rule("steps", _depth_fault),

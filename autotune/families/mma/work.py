@@ -97,7 +97,7 @@ def _copies(p: MmaParams, problem: Problem) -> tuple[float, float]:
     dense, size = Alignment.dense(problem), p.element_bytes
     instructions = lines = 0.0
     for (operand, rows), alignment in zip(p.operand_rows, (dense.a, dense.b), strict=True):
-        elements = p.bk * rows
+        elements: float = p.bk * rows
         if operand == "b" and p.copy == "ahead":
             elements /= p.tiles_of_a_block(problem)
         widest = VECTOR_BYTES // size if p.packs(operand) else alignment
