@@ -350,7 +350,8 @@ def test_estimate_matches_the_launch(problem: str) -> None:
             "launch bounds: 2 blocks leave 128 registers; about 102 are taken anyway",
         ),
         ("65536x64x64:bf16", COLUMN, "None"),
-        ("65536x64x64:bf16", {**COLUMN, "group": 2}, "None"),
+        ("65536x64x64:bf16", {**COLUMN, "bm": 64, "wm": 16}, "None"),
+        ("65536x31x64:bf16", {**COLUMN, "bn": 32, "wn": 32, "store": "staged"}, "None"),
         (
             "65536x64x64:bf16",
             {"group": 2},
@@ -364,17 +365,37 @@ def test_estimate_matches_the_launch(problem: str) -> None:
         (
             "65536x64x64:bf16",
             {**COLUMN, "group": 8},
-            "group: 64 columns of 8 tiles for 132 SMs",
+            "group: 64 columns of 8 tiles fill 132 SMs unevenly",
+        ),
+        (
+            "1024x8192x64:bf16",
+            {**COLUMN, "group": 16},
+            "group: group=16 of 8 rows of tiles",
+        ),
+        (
+            "65536x64x64:bf16",
+            {**COLUMN, "store": "staged"},
+            "store: threads hold whole vectors of a row as it is",
         ),
         (
             "65536x64x65:bf16",
-            {**COLUMN, "pack": "a"},
-            "column: bk=64 is not the least that holds K=65",
+            {**COLUMN, "bk": 128},
+            "column: rows of A at odd places go through registers, which hold one tile",
         ),
         (
-            "65536x64x63:bf16",
+            "65536x64x66:bf16",
             COLUMN,
-            "column: rows of A at odd places go through registers, which hold one tile",
+            "column: bk=64 is not the least that holds K=66",
+        ),
+        (
+            "65536x64x64:bf16",
+            {**COLUMN, "pack": "b"},
+            "column: a copy of an operand would take as long as the product",
+        ),
+        (
+            "65536x64x64:bf16",
+            {**COLUMN, "wn": 16, "wm": 64},
+            "column: 128x64 in parts of 16 columns stores parts of short rows",
         ),
         (
             "65536x64x64:bf16",
