@@ -21,7 +21,7 @@ PLANS: dict[str, tuple[str, dict[str, Value]]] = {
     "simt": ("513x577x8192:f32:nn", {"reduction": "separate", "pack": "ab"}),
     "gemv": ("8x1000x4096:f32:nn", {}),
     "mma": ("136x72x1000:bf16:nn", {"pack": "none"}),
-    "mma column": ("40960x72x64:bf16:nn", {"copy": "ahead"}),
+    "mma column": ("65536x64x64:bf16:nn", {"copy": "ahead"}),
     "wgmma": ("136x72x1000:bf16:nn", {"reduction": "fused"}),
 }
 WAIT, LAUNCH = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
