@@ -75,6 +75,7 @@ COLUMN_CASES = (
     *(((101, 53, 15), layout, (0, 0, 0)) for layout in ("tn", "tt")),
     ((101, 53, 15), "nn", (1, 3, 3)),
     ((102, 54, 14), "nt", (2, 0, 2)),  # vectors of 2
+    ((101, 53, 15), "nt", (0, 0, 0)),  # A and B through registers
     ((300, 132, 12), "nn", (0, 0, 0)),  # vectors of 4
     ((256, 128, 16), "nn", (0, 0, 0)),  # whole tiles, the widest vectors
     ((256, 128, 16), "tt", (0, 0, 0)),
@@ -120,8 +121,6 @@ def column_cases(text: str) -> list[Case]:
     cases = [
         case_of(config, Problem(m, n, k * depth // 16, compute, layout), padding=padding)
         for (m, n, k), layout, padding in COLUMN_CASES
-        # Rows of A at odd places go through registers, which hold one tile.
-        if "pack=a" in text or (layout[0] == "n" and (k * depth // 16 + padding[0]) % 2 == 0)
     ]
     cases += [case_of(config, odd, alpha=1.5, beta=0.5), case_of(config, odd, padding=(2, 1, 3))]
     if config.values["compute"] == "bf16":

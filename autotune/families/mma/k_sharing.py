@@ -5,20 +5,17 @@ from __future__ import annotations
 from math import gcd
 
 from autotune.device import Device
+from autotune.families.mma import columns
 from autotune.families.mma.parameters import (
     SPLITS,
     CopyPath,
     MmaBuffer,
-    MmaTile,
-    MmaWarpTile,
     Store,
-    column_count,
-    partial_bytes,
 )
+from autotune.families.mma.tiles import MmaTile, MmaWarpTile, partial_bytes
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.rules import Rule
 from autotune.families.shared.k_sharing import (
-    fill,
     last_block_fault,
     longest_split,
     split_waves_fault,
@@ -39,10 +36,6 @@ LONG_SPLIT = 2048
 PACKED_ROWS = 512
 """The least rows that a packed operand serves, for its copy to be a tenth of the GEMM or less."""
 GROUPS = 1, 4, 8
-EVEN = 0.75
-"""The least fill of the SMs by columns of tiles, which all take as long."""
-MANY_COLUMNS = 12
-"""Columns of tiles an SM from which the last of them matter little."""
 COLUMN_VECTOR = 4
 """Elements of C from which a column is stored as fast from registers as through shared memory."""
 GROUPED_TILES = 2
@@ -122,23 +115,12 @@ def _group_fault(
     tile: MmaTile, copy: CopyPath, group: int, problem: Problem, device: Device
 ) -> str | None:
     form = tile.oriented(problem)
-    rows, columns = ceil_div(form.m, tile.bm), ceil_div(form.n, tile.bn)
     if copy == "ahead":
-        return _column_fault(tile, group, problem, device)
+        return columns.group_fault(tile, group, problem, device)
     if group not in GROUPS:
         return f"group={group}; {GROUPS} are tried for tiles of blocks of their own"
-    return order_fault(rows, columns, group, GROUPED_TILES, device)
-
-
-def _column_fault(tile: MmaTile, group: int, problem: Problem, device: Device) -> str | None:
-    if group == 1:
-        return "a column of one tile has no next one"
-    if group > ceil_div(problem.m, tile.bm):
-        return f"group={group} of {ceil_div(problem.m, tile.bm)} rows of tiles"
-    blocks = column_count(tile, group, problem) * problem.batch
-    if blocks > MANY_COLUMNS * device.sms or fill(blocks, device.sms) >= EVEN:
-        return None
-    return f"{blocks} columns of {group} tiles fill {device.sms} SMs unevenly"
+    down, across = ceil_div(form.m, tile.bm), ceil_div(form.n, tile.bn)
+    return order_fault(down, across, group, GROUPED_TILES, device)
 
 
 def _store_fault(

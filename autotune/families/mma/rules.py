@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.device import Device
-from autotune.families.mma import k_sharing
+from autotune.families.mma import columns, k_sharing
 from autotune.families.mma.parameters import (
     COPY_BYTES,
     CopyPath,
@@ -13,10 +13,9 @@ from autotune.families.mma.parameters import (
     MmaCopies,
     MmaRegisters,
     MmaSharedMemory,
-    MmaTile,
-    MmaWarps,
     MmaWarpSteps,
 )
+from autotune.families.mma.tiles import MmaTile, MmaWarps
 from autotune.families.plan import Alignment
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
@@ -31,12 +30,6 @@ WARPS = 4, 8
 registers."""
 STEPS = 2, 4
 """MMA steps of a warp in a buffer: fewer wait at barriers, more fill shared memory."""
-DEPTHS = 16, 32, 64, 128
-"""Steps of K of a buffer."""
-COLUMN_STAGES = 2, 3, 4, 6
-"""Buffers of A of a block that computes a column of tiles."""
-COLUMN_ROWS, COLUMN_WIDTH = 128, 64
-"""The most rows, and the least columns, of a tile in a column of them."""
 LARGEST_SUMS = 128
 """The most accumulators a thread."""
 FULL_TILE = 128
@@ -132,30 +125,6 @@ def _slices_fault(warps: MmaWarps, tile: MmaTile, problem: Problem, device: Devi
     return f"{count} tiles keep {device.sms} SMs busy with one slice each"
 
 
-def _column_fault(
-    tile: MmaTile, wn: int, slices: int, copies: MmaCopies, problem: Problem
-) -> str | None:
-    if copies.copy != "ahead":
-        return None
-    if tile.swap or slices > 1:
-        return "a column of tiles is one of C, in one slice"
-    if copies.pack != "none":
-        return "a copy of an operand would take as long as the product"
-    width = copies.width(problem, "a", Alignment.dense(problem).a)
-    if width * problem.element_bytes < COPY_BYTES:
-        return "rows of A at odd places go through registers, which hold one tile"
-    whole = 1 << (problem.n - 1).bit_length()
-    if tile.bm > COLUMN_ROWS or tile.bn < min(COLUMN_WIDTH, whole) or wn < min(32, tile.bn):
-        return f"{tile.bm}x{tile.bn} in parts of {wn} columns stores parts of short rows"
-    return None
-
-
-def _column_depth_fault(buffer: MmaBuffer, copy: CopyPath, problem: Problem) -> str | None:
-    if copy != "ahead" or buffer.bk == next(bk for bk in DEPTHS if bk >= problem.k):
-        return None
-    return f"bk={buffer.bk} is not the least that holds K={problem.k}"
-
-
 def _steps_fault(part: MmaWarpSteps, copy: CopyPath) -> str | None:
     if copy == "ahead":
         return None
@@ -193,7 +162,7 @@ def _copy_fault(copies: MmaCopies, stages: int, problem: Problem) -> str | None:
 def _stages_fault(bm: int, bn: int, buffer: MmaBuffer, copy: CopyPath, stages: int) -> str | None:
     row = buffer.row_bytes
     if copy == "ahead":
-        return None if stages in COLUMN_STAGES else f"stages={stages}; {COLUMN_STAGES} are tried"
+        return None
     if stages == 2 and row == min(STAGES):
         return None  # for what goes through registers, which the rule on copies is for
     if stages not in STAGES[row]:
@@ -263,13 +232,14 @@ RULES = (
     Rule("warp shape", _shape_fault),
     Rule("warps", _warps_fault),
     Rule("slices", _slices_fault),
-    Rule("column", _column_fault),
-    Rule("column", _column_depth_fault),
+    Rule("column", columns.column_fault),
+    Rule("column", columns.depth_fault),
     Rule("steps", _steps_fault),
     Rule("steps", _depth_fault),
     Rule("grid", _grid_fault),
     *k_sharing.RULES,
     Rule("copy", _copy_fault),
+    Rule("stages", columns.stages_fault),
     Rule("stages", _stages_fault),
     Rule("stages", _iterations_fault),
     Rule("promotion", _promote_fault),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from autotune.families.base import Work
-from autotune.families.mma.parameters import WARP, MmaParams
+from autotune.families.mma.parameters import MmaParams
+from autotune.families.mma.tiles import WARP
 from autotune.families.plan import VECTOR_BYTES, Alignment
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.packing import packed_bytes

@@ -7,7 +7,8 @@
 //                                             +------+  ... `group` tiles
 //
 // Blocks along x take the columns of the first `group` rows of tiles, then those of the next.
-// Copies of A run ahead over the tiles, so that memory is read while C is stored.
+// Copies of A run ahead over the tiles, so that memory is read while C is stored. Vectors that are
+// too narrow for cp.async wait in registers meanwhile.
 #pragma once
 
 #include "common/dependent_launch.cuh"
@@ -35,10 +36,16 @@ public:
             if (tile < tiles_) tile_a.load_along_extent(arena_ + buffer);
             commit_copies();
         };
+        const auto store = [&](int tile, int buffer) {
+            if (tile < tiles_) tile_a.store(arena_ + buffer);
+        };
         wait_for_primary();
         load_b();
 #pragma unroll
-        for (int stage = 0; stage < S::AHEAD; ++stage) load(stage, RING + stage * S::TileA::SIZE);
+        for (int stage = 0; stage < S::AHEAD; ++stage) {
+            load(stage, RING + stage * S::TileA::SIZE);
+            store(stage, RING + stage * S::TileA::SIZE);
+        }
         const typename S::FragmentsA fragments_a(thread_row, 0, lane);
         const typename S::FragmentsB fragments_b(thread_column, 0, lane);
         typename S::FragmentsB::Registers registers_b[KEPT ? S::STEPS : 1];
@@ -64,7 +71,8 @@ public:
                                                          registers_b[KEPT ? step : 0]);
             }
             if (tile == tiles_ - 1) launch_dependents();
-            store(sums, {row_ + tile * S::BM, column_, thread_row, thread_column}, lane);
+            store_tile(sums, {row_ + tile * S::BM, column_, thread_row, thread_column}, lane);
+            store(tile + S::AHEAD, writing);
             writing = reading;
             reading = reading == END ? RING : reading + S::TileA::SIZE;
         }
@@ -93,8 +101,8 @@ private:
         __syncthreads();
     }
 
-    __device__ __forceinline__ void store(const float (&sums)[S::ROWS][S::COLUMNS][4],
-                                          const Place& at, int lane) const {
+    __device__ __forceinline__ void store_tile(const float (&sums)[S::ROWS][S::COLUMNS][4],
+                                               const Place& at, int lane) const {
         using Store = TileStore<S, Args>;
         float* const strips = reinterpret_cast<float*>(arena_ + END + S::TileA::SIZE);
         const Store target(args_, at, strips, threadIdx.x, lane);

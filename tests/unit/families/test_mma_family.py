@@ -380,7 +380,7 @@ def test_estimate_matches_the_launch(problem: str) -> None:
         (
             "65536x64x65:bf16",
             {**COLUMN, "bk": 128},
-            "column: rows of A at odd places go through registers, which hold one tile",
+            "stages: stages=3 of a column; (2,) are tried",
         ),
         (
             "65536x64x66:bf16",
