@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from autotune.device.catalogue import catalogue, find, load
 from autotune.device.device import CLUSTER_SIZES, Device
-from autotune.device.models import prediction_slug, same_architecture, same_model
+from autotune.device.models import (
+    prediction_slug,
+    same_architecture,
+    same_model,
+    with_listed_clusters,
+)
 from autotune.device.rates import fp32_lanes, tensor_rate
 
 __all__ = [
@@ -18,4 +23,5 @@ __all__ = [
     "same_architecture",
     "same_model",
     "tensor_rate",
+    "with_listed_clusters",
 ]

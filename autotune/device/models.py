@@ -6,6 +6,7 @@ differently. So models are told apart by limits and rates instead of names.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 
@@ -30,6 +31,17 @@ def same_model(a: Device, b: Device) -> bool:
     """Whether two devices are the same model."""
     equal = all(getattr(a, name) == getattr(b, name) for name in _EQUAL)
     return equal and all(_is_close(getattr(a, name), getattr(b, name)) for name in _CLOSE)
+
+
+def with_listed_clusters(device: Device) -> Device:
+    """The device with the resident clusters of the catalogue's card of its model, if its driver was
+    not asked; they are closer to its own than the upper bound."""
+    if device.clusters is not None or not device.has_clusters:
+        return device
+    for listed in catalogue().values():
+        if listed.clusters is not None and same_model(device, listed):
+            return replace(device, clusters=listed.clusters)
+    return device
 
 
 def same_architecture(a: Device, b: Device) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.candidates.survey import survey
-from autotune.device import Device, same_model
+from autotune.device import Device, same_model, with_listed_clusters
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_objective
 from autotune.lookup.expected_loss import expected_loss
@@ -61,6 +61,7 @@ def nearest(
     chooses among all configurations where the records leave the time uncertain. Cold times decide
     only if the nearest record has some.
     """
+    device = with_listed_clusters(device)
     pool = records.records(device)
     if not any(remoteness(record, problem, device) <= REACH for record in pool):
         pool = [*pool, *records.related(device)]

@@ -6,7 +6,7 @@ import math
 
 from autotune.candidates import cost
 from autotune.candidates.survey import survey
-from autotune.device import Device
+from autotune.device import Device, with_listed_clusters
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_answer
 from autotune.lookup.expected_loss import expected_loss
@@ -24,6 +24,7 @@ def predicted(
     can run.
     """
     del objective
+    device = with_listed_clusters(device)
     return _recorded(problem, device, records) or _ranked_now(problem, device)
 
 

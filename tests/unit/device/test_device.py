@@ -16,6 +16,7 @@ from autotune.device import (
     prediction_slug,
     same_model,
     tensor_rate,
+    with_listed_clusters,
 )
 from autotune.errors import DeviceError, UsageError
 
@@ -330,3 +331,13 @@ def test_predictions_follow_from_the_clusters() -> None:
 
     assert len(slugs) == 3
     assert prediction_slug(mine) == "mine-dd62c359"
+
+
+def test_clusters_of_the_catalogue_stand_in_for_the_drivers() -> None:
+    h200 = find("h200")
+    unasked = replace(h200, name="NVIDIA H200 SXM", clusters=None)
+
+    assert h200.clusters == (66, 30, 15)
+    assert with_listed_clusters(unasked).clusters == h200.clusters
+    assert with_listed_clusters(replace(h200, clusters=(66, 32, 16))).clusters == (66, 32, 16)
+    assert with_listed_clusters(replace(unasked, sms=120)).clusters is None

@@ -132,6 +132,23 @@ def test_record_of_another_model_is_judged_by_the_device(
     assert lookup(SQUARE, H100, store) is None
 
 
+@pytest.mark.parametrize("near", [False, True])
+def test_models_choice_counts_the_clusters_of_the_catalogue(
+    near: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, int, int] | None] = []
+
+    def feasible(_: Problem, device: Device, *__: object) -> space.Space:
+        seen.append(device.clusters)
+        return space.Space((tiled(16),))
+
+    monkeypatch.setattr(space, "feasible", feasible)
+    if near:
+        store.save(record(timed(32, 900.0), problem=NEAR, device=H200))
+    look_up(store, SQUARE, replace(H200, clusters=None))
+    assert set(seen) == {H200.clusters}
+
+
 # In a tuned range
 
 
