@@ -55,14 +55,16 @@ class Finals:
     """The final round of a shape, timed interleaved on the same operands.
 
     Attributes:
-        ours: the winner.
+        ours: the winner hot.
         cublas: the vendor baseline; None if it was not timed.
         cublaslt: the results of cuBLASLt's heuristic by name, its first choice first.
+        cold: the winner with L2 flushed; None if it is `ours`.
     """
 
     ours: Measurement
     cublas: Measurement | None = None
     cublaslt: Mapping[str, Measurement] = field(default_factory=dict)
+    cold: Measurement | None = None
 
     @property
     def cublaslt_us(self) -> float | None:
@@ -77,8 +79,12 @@ class Finals:
 
 
 def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: Ceilings) -> Row:
-    """The row of one shape; times in microseconds; ratios above 1 if the winner is faster."""
+    """The row of one shape; times in microseconds; ratios above 1 if the winner is faster.
+
+    `cold` is of the winner with L2 flushed, and has the time of the winner hot beside it.
+    """
     ours, cublas = finals.ours, finals.cublas
+    cold_us = (finals.cold or ours).cold_us
     roofline_us = 1e6 * max(problem.flops / most.flops, problem.bytes / most.bytes)
     cublas_us, cublas_cold_us = (cublas.time_us, cublas.cold_us) if cublas else (None, None)
     return {
@@ -93,11 +99,13 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
         "ratio": _ratio(cublas_us, ours.time_us),
         "ratio_lt": _ratio(finals.cublaslt_us, ours.time_us),
         "cold": {
-            "ours_us": ours.cold_us,
+            "ours_us": cold_us,
+            "hot_winner_us": ours.cold_us,
             "cublas_us": cublas_cold_us,
             "cublaslt_us": finals.cublaslt_cold_us,
-            "ratio": _ratio(cublas_cold_us, ours.cold_us),
-            "ratio_lt": _ratio(finals.cublaslt_cold_us, ours.cold_us),
+            "ratio": _ratio(cublas_cold_us, cold_us),
+            "ratio_lt": _ratio(finals.cublaslt_cold_us, cold_us),
+            "config": str(record.best_by("cold").config),
         },
         "spread": {"ours_us": ours.spread_us, "cublas_us": cublas and cublas.spread_us},
         "cublaslt": {

@@ -200,7 +200,7 @@ class SuiteRun:
     trials: Path | None
 
     def row(self, problem: Problem, target: Target, most: results.Ceilings) -> tuple[Record, Row]:
-        """Tunes one shape and times the winner again beside the baselines.
+        """Tunes one shape and times its winners again beside the baselines.
 
         Raises:
             AutotuneError: if nothing could be measured.
@@ -218,7 +218,8 @@ class SuiteRun:
         if self.trials is not None:
             path = recording.path_of(self.trials.name, problem, self.trials.parent)
             keeper.recording(record, origin).save(path)
-        last = finals(record.best.config, problem, runner, compiled)
+        winners = record.best.config, record.best_by("cold").config
+        last = finals(*winners, problem, runner, compiled)
         return record, results.row(problem, record, last, seconds, most)
 
 
@@ -267,33 +268,43 @@ class Comparing(Protocol):
         ...
 
 
-def finals(config: Config, problem: Problem, runner: Runner, compiled: Compile) -> Finals:
-    """Times the winner and, if available, cuBLAS and cuBLASLt, interleaved.
+def finals(
+    hot: Config, cold: Config, problem: Problem, runner: Runner, compiled: Compile
+) -> Finals:
+    """Times the hot and the cold winner and, if available, cuBLAS and cuBLASLt, interleaved.
 
     Raises:
-        AutotuneError: if the winner fails.
+        AutotuneError: if a winner fails.
     """
-    candidate = prepare(registry.plan(config, problem), runner, compiled)
-    if isinstance(candidate, Failure):
-        raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
-    outcomes = compared(candidate, runner)
-    ours = outcomes.pop(str(config))
-    if isinstance(ours, Failure):
-        raise AutotuneError(f"{config}: {ours.stage}: {ours.reason}")
+    candidates = []
+    for config in dict.fromkeys((hot, cold)):
+        candidate = prepare(registry.plan(config, problem), runner, compiled)
+        if isinstance(candidate, Failure):
+            raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
+        candidates.append(candidate)
+    outcomes = compared(candidates, runner)
+    ours: dict[Config, Measurement] = {}
+    for config in (candidate.config for candidate in candidates):
+        outcome = outcomes.pop(str(config))
+        if isinstance(outcome, Failure):
+            raise AutotuneError(f"{config}: {outcome.stage}: {outcome.reason}")
+        ours[config] = outcome
     timed = {name: item for name, item in outcomes.items() if isinstance(item, Measurement)}
-    return Finals(ours, timed.pop(BASELINE, None), timed)
+    return Finals(ours[hot], timed.pop(BASELINE, None), timed, ours[cold])
 
 
-def compared(candidate: Candidate, runner: Runner) -> dict[str, Measurement | Failure]:
+def compared(candidates: Sequence[Candidate], runner: Runner) -> dict[str, Measurement | Failure]:
     """The outcomes of the final round, by name as in `Comparing`."""
     if not isinstance(runner, Comparing):
-        (ours,), baseline = runner.rematch([candidate]), runner.baseline()
-        return {str(candidate.config): ours, **({BASELINE: baseline} if baseline else {})}
+        names = [str(candidate.config) for candidate in candidates]
+        ours, baseline = runner.rematch(candidates), runner.baseline()
+        outcomes = dict(zip(names, ours, strict=True))
+        return outcomes | ({BASELINE: baseline} if baseline else {})
     try:
-        return {**runner.compare([candidate], [CUBLASLT])}
+        return {**runner.compare(candidates, [CUBLASLT])}
     except RunnerError as error:  # a missing or crashing library only costs its own times
         SHOWN.print(f"without cuBLASLt: {error}", style="red", markup=False)
-        return {**runner.compare([candidate], [])}
+        return {**runner.compare(candidates, [])}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
 from autotune.records import Entry, Provenance, Record, Records, Store
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
+from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 from autotune.tuning.guesses import candidates, guesses
 from autotune.tuning.tunable import Candidates
 from autotune.verification.accuracy import judged
@@ -53,9 +53,11 @@ class GemmTunable:
         """The configurations that the runner can measure, ranked by the cost model."""
         return candidates(self.problem, runner, self.family, unsafe, survey=survey)
 
-    def guesses(self, candidates: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
+    def guesses(
+        self, candidates: Candidates, device: Device, store: Store, objective: Objective
+    ) -> tuple[Config, ...]:
         """The cost model's choices, and the winners on the nearest recorded problems."""
-        return guesses(candidates.ranked, self.problem, Records(store).records(device))
+        return guesses(candidates.ranked, self.problem, Records(store).records(device), objective)
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""

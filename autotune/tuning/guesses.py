@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.problem import Problem, distance
 from autotune.records import Record
-from autotune.runners.base import Runner
+from autotune.runners.base import Objective, Runner
 from autotune.tuning.tunable import Candidates
 
 GUESSES = 12
@@ -62,17 +62,22 @@ def candidates(
 
 
 def guesses(
-    ranked: Sequence[Config], problem: Problem, records: Iterable[Record]
+    ranked: Sequence[Config],
+    problem: Problem,
+    records: Iterable[Record],
+    objective: Objective = "hot",
 ) -> tuple[Config, ...]:
     """Configurations to try first: the model's best of each family, the winners on the nearest
     recorded problems, and the model's other choices."""
     chosen = diverse(ranked, problem, GUESSES + MORE_GUESSES)
     best_of = {config.family: config for config in reversed(chosen)}
-    winners = neighbouring_winners(problem, records, NEIGHBOURS)
+    winners = neighbouring_winners(problem, records, NEIGHBOURS, objective)
     return tuple(dict.fromkeys((*sorted(best_of.values(), key=chosen.index), *winners, *chosen)))
 
 
-def neighbouring_winners(problem: Problem, records: Iterable[Record], count: int) -> list[Config]:
+def neighbouring_winners(
+    problem: Problem, records: Iterable[Record], count: int, objective: Objective = "hot"
+) -> list[Config]:
     """The winners of the `count` recorded problems of the same kind that are nearest in size.
 
     The runners-up of those with the same sizes follow. Distance counts sizes and batch alone,
@@ -83,7 +88,7 @@ def neighbouring_winners(problem: Problem, records: Iterable[Record], count: int
         (record for record in records if kernel_kind(record.problem) == kind),
         key=lambda record: (distance(record.problem, problem), record.problem),
     )[:count]
-    winners = [record.best.config for record in near]
+    winners = [record.best_by(objective).config for record in near]
     same_sizes = (record for record in near if distance(record.problem, problem) == 0)
     runners_up = [entry.config for record in same_sizes for entry in record.entries[:RUNNERS_UP]]
     return [for_compute(config, problem) for config in dict.fromkeys((*winners, *runners_up))]

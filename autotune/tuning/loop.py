@@ -230,7 +230,7 @@ class _Run(Generic[R]):
             self._axes,
             sampler=options.sampler,
             seed=options.seed,
-            guesses=self._tunable.guesses(candidates, device, self._store),
+            guesses=self._tunable.guesses(candidates, device, self._store, options.objective),
             told=self.leaderboard.trials,
             describe=self._tunable.describe(device),
             value=lambda trial: objective.value(trial, options.objective),

@@ -11,7 +11,7 @@ from autotune.device import Device
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.records import Entry, Provenance, Store, TuningRecord
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
+from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 
 R_co = TypeVar("R_co", bound=TuningRecord, covariant=True)
 
@@ -48,7 +48,7 @@ class Tunable(Protocol[R_co]):
       there is none; `unsafe` ones count as rejected, as quarantined. A model ranks `survey` of
       them, or all.
     - Every candidate has a plan, with the same text.
-    - `guesses` are configurations to try first; some may be no candidates.
+    - `guesses` are configurations to try first, for that objective; some may be no candidates.
     - `describe` gives the features a time may depend on besides the parameters; None if there are
       none.
     - `judged` is the measurement, or a failure at the stage "accuracy" if the result is less
@@ -67,7 +67,7 @@ class Tunable(Protocol[R_co]):
     ) -> Candidates: ...
 
     def guesses(
-        self, candidates: Candidates, device: Device, store: Store
+        self, candidates: Candidates, device: Device, store: Store, objective: Objective
     ) -> tuple[Config, ...]: ...
 
     def describe(self, device: Device) -> Describe | None: ...

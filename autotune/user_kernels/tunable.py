@@ -18,7 +18,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Argument, Launch, LaunchPlan, Resources
 from autotune.problem.call import Call
 from autotune.records import Entry, KernelRecord, Provenance, Store
-from autotune.runners.base import Evidence, Failure, Measurement, Runner, Stage
+from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 from autotune.tuning.tunable import Candidates
 from autotune.user_kernels.definition import UserKernel
 from autotune.user_kernels.geometry import Geometry, evaluate, geometry_of, rejection
@@ -105,9 +105,11 @@ class KernelTunable:
             )
         return Candidates((), tuple(configs), dict(counts.most_common()))
 
-    def guesses(self, candidates: Candidates, device: Device, store: Store) -> tuple[Config, ...]:
+    def guesses(
+        self, candidates: Candidates, device: Device, store: Store, objective: Objective
+    ) -> tuple[Config, ...]:
         """No guesses: nothing is known about the kernel."""
-        del candidates, device, store
+        del candidates, device, store, objective
         return ()
 
     def describe(self, device: Device) -> Describe:

@@ -223,7 +223,7 @@ def test_search_starts_from_shipped_records(library: Records, shipped_folder: Pa
         shipped_folder,
         [record(replace(entry(16, 1.0), config=winner), problem=Problem(64, 64, 128))],
     )
-    assert winner in GemmTunable(SMALL, "tiled").guesses(candidates, H100, library.store)[:4]
+    assert winner in GemmTunable(SMALL, "tiled").guesses(candidates, H100, library.store, "hot")[:4]
 
 
 def test_best_finds_shipped_records(shipped_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

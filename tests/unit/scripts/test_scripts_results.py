@@ -49,6 +49,12 @@ def test_cublaslt_uses_its_best_hot_and_cold_results() -> None:
     assert (shape_row["cublaslt_us"], shape_row["cold"]["cublaslt_us"]) == (2400.0, 2520.0)
 
 
+def test_cold_ratio_is_of_the_cold_winner() -> None:
+    cold = row(finals=Finals(OURS, CUBLAS, cold=Measurement(2050.0, cold_us=1750.0)))["cold"]
+    assert (cold["ours_us"], cold["hot_winner_us"], cold["ratio"]) == (1750.0, 2100.0, 1.5)
+    assert cold["config"] == str(record().best.config)
+
+
 def test_row_has_the_relative_errors() -> None:
     assert (row()["error"], row()["reference_error"]) == (2e-7, 1e-7)
 

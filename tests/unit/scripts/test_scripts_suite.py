@@ -194,20 +194,27 @@ class ComparingRunner(FakeRunner):
 
 def test_final_round_has_the_correct_cublaslt_results() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
-    last = suite.finals(tiled(16), PROBLEM, runner, compiled)
+    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled)
     assert (last.ours.time_us, last.cublas, last.cublaslt_us) == (10.0, Measurement(15.0), 12.0)
     assert [*last.cublaslt] == ["cuBLASLt 2"]
 
 
 def test_winner_failing_in_the_final_round_has_no_row() -> None:
     with pytest.raises(AutotuneError, match="illegal access"):
-        suite.finals(tiled(16), PROBLEM, ComparingRunner(crash), compiled)
+        suite.finals(tiled(16), tiled(16), PROBLEM, ComparingRunner(crash), compiled)
+
+
+def test_final_round_times_the_cold_winner_too() -> None:
+    runner = ComparingRunner(lambda config: Measurement(float(config.integer("tile_width"))))
+    last = suite.finals(tiled(16), tiled(32), PROBLEM, runner, compiled)
+    assert (last.ours, last.cold) == (Measurement(16.0), Measurement(32.0))
+    assert runner.rematched == [tiled(16), tiled(32)]
 
 
 def test_final_round_works_without_cublaslt() -> None:
     runner = ComparingRunner(lambda _: Measurement(10.0))
     runner.libraries = False
-    last = suite.finals(tiled(16), PROBLEM, runner, compiled)
+    last = suite.finals(tiled(16), tiled(16), PROBLEM, runner, compiled)
     assert (last.cublas, last.cublaslt_us) == (Measurement(15.0), None)
 
 

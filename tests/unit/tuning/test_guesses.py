@@ -1,21 +1,27 @@
 """Candidates of a GEMM: their order, the families of a name, rejections."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from support.fake_runner import FakeRunner
+from support.fake_runner import FakeRunner, tiled
+from support.sample_records import record
 
 from autotune.candidates import cost
 from autotune.device import find
 from autotune.errors import AutotuneError, ConfigError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.families.plan import Resources
 from autotune.problem import Problem
+from autotune.records import Entry
+from autotune.runners.base import Measurement
 from autotune.runners.predicted import PredictedRunner
-from autotune.tuning.guesses import candidates
+from autotune.tuning.guesses import candidates, neighbouring_winners
 
 H100 = find("h100")
 PROBLEM = Problem(37, 53, 20)
+RESOURCES = Resources(threads=256, registers=32, shared=2048)
 
 
 def none_unsafe(_: Config) -> bool:
@@ -42,6 +48,16 @@ def test_best_predicted_comes_first() -> None:
     configs = candidate_configs()
     times = [cost.predict(config, PROBLEM, H100) for config in configs[:50]]
     assert times == sorted(times)
+
+
+def test_neighbours_winners_of_the_objective_are_guessed() -> None:
+    hot, cold = (
+        Entry(tiled(width), Measurement(hot_us, cold_us=cold_us), RESOURCES, 1.0, "threads")
+        for width, hot_us, cold_us in ((16, 5.0, 9.0), (32, 6.0, 8.0))
+    )
+    near = record(hot, cold, problem=replace(PROBLEM, m=74), device=H100)
+    assert neighbouring_winners(PROBLEM, [near], 4, "hot") == [tiled(16)]
+    assert neighbouring_winners(PROBLEM, [near], 4, "cold") == [tiled(32)]
 
 
 def test_survey_loses_no_configuration() -> None:
