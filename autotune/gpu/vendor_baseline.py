@@ -11,7 +11,7 @@ from typing import Any
 from autotune.gpu.operands import GuardedMatrix, Operands
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
-from autotune.problem.activation import in_place
+from autotune.problem.activation import fused, in_place
 
 View = tuple[tuple[int, ...], tuple[int, ...]]
 """Shape and strides, in elements, of an operand as op() presents it."""
@@ -53,10 +53,10 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
     """A run of the problem at alpha = 1 and beta = 0 in its precision on the session's stream.
 
     PyTorch runs the fastest function that fits, with a preallocated output: `mm`, with a bias
-    `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place. TF32 is allowed for
-    `tf32` alone: `tf32x3` is compared with fp32. An fp32 output of 16-bit operands needs PyTorch
-    2.8. CuPy, which has no epilogues, stands in for plain products in `f32`, `tf32x3` and `f16`.
-    None if neither fits.
+    `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place, unless cuBLASLt fuses
+    it (`_addmm_activation`). TF32 is allowed for `tf32` alone: `tf32x3` is compared with fp32. An
+    fp32 output of 16-bit operands needs PyTorch 2.8. CuPy, which has no epilogues, stands in for
+    plain products in `f32`, `tf32x3` and `f16`. None if neither fits.
     """
     return _torch(session, operands) or _cupy(session, operands)
 
@@ -70,7 +70,8 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         return None
     problem = operands.problem
     torch.set_float32_matmul_precision("high" if problem.precision.vendor == "tf32" else "highest")
-    multiply = _torch_function(torch, problem)
+    fused_product = fused(torch, problem)
+    multiply = fused_product or _torch_function(torch, problem)
     if multiply is None:
         return None
     device = torch.device("cuda", session.index)
@@ -82,7 +83,8 @@ def _torch(session: Session, operands: Operands) -> Run | None:
 
     a, b, c = _operands(operands, viewed)
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
-    activate = None if problem.activation is None else in_place(torch, problem.activation)
+    activation = None if fused_product else problem.activation
+    activate = None if activation is None else in_place(torch, activation)
     stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
 
     def run() -> None:

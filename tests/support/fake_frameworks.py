@@ -81,6 +81,20 @@ class FakeTorch(ModuleType):
             cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False))
         )
         self.products: list[tuple[str, dict[str, Any]]] = []
+        self.fuses = False
+
+    def __getattr__(self, name: str) -> Any:
+        """`_addmm_activation`, if this PyTorch has it."""
+        if name != "_addmm_activation" or not self.fuses:
+            raise AttributeError(name)
+        return self._fused
+
+    def _fused(
+        self, added: Tensor, a: Tensor, b: Tensor, *, use_gelu: bool, alpha: float, out: Tensor
+    ) -> None:
+        assert not use_gelu
+        self._multiplied("_addmm_activation", a, b, out, added, alpha=alpha, beta=1)
+        np.maximum(out.host, 0, out=out.host)
 
     def is_grad_enabled(self) -> bool:
         return self.records

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from autotune import settings
-from autotune.problem.activation import in_place
+from autotune.problem.activation import fused, in_place
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.base import GemmCall, in_elements
 
@@ -75,6 +75,9 @@ class Torch:
                 matrix if matrix.dim() == 3 else matrix.expand(len(out), -1, -1)
                 for matrix in (a, b)
             )
+        if (function := fused(torch, problem)) is not None:
+            function(bias, a, b, alpha=call.alpha, out=out)
+            return True
         if call.alpha == 1 and call.beta == 0 and bias is None:
             (torch.bmm if batched else torch.mm)(a, b, out=out)
         else:

@@ -125,6 +125,16 @@ def test_cublas_applies_alpha_and_beta(case: Case, torch: FakeTorch) -> None:
     assert np.allclose(out.host, expected, atol=1e-5)
 
 
+def test_cublaslt_fuses_bias_and_relu_where_pytorch_can(case: Case, torch: FakeTorch) -> None:
+    torch.fuses = True
+    a, b, out = operands(case, torch)
+    (bias,) = tensors(case, torch, (7,))
+    expected = np.maximum(0.5 * (a.host @ b.host) + bias.host, 0)
+    matmul(a, b, out, 0.5, bias=bias, activation="relu")
+    assert torch.products == [("_addmm_activation", {"alpha": 0.5, "beta": 1})]
+    assert np.allclose(out.host, expected, atol=1e-5)
+
+
 def test_cublas_adds_a_bias_before_the_activation(case: Case, torch: FakeTorch) -> None:
     a, b, out = operands(case, torch)
     (bias,) = tensors(case, torch, (7,))

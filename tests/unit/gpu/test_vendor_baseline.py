@@ -151,6 +151,32 @@ def test_baseline_computes_16_bit_types(
     assert run(problem) <= library_tolerance(problem)
 
 
+@pytest.mark.parametrize(
+    ("text", "fuses"),
+    [
+        *(("5x6x7:bias_relu", True), ("5x6x7:bf16:bias_relu", True)),
+        *(("5x6x7:bf16:bias_gelu_tanh", True), ("5x6x7:bias_gelu_tanh", False)),
+        *(("5x6x7:bf16:bias_gelu", False), ("5x6x7:bias", False), ("5x6x7:relu", False)),
+        *(("5x6x7:bias_relu:batch=3", False), ("5x6x7:bf16:bias_relu:out=f32", False)),
+    ],
+)
+def test_cublaslt_fuses_relu_and_the_tanh_gelu_of_16_bits(
+    monkeypatch: pytest.MonkeyPatch, text: str, fuses: bool
+) -> None:
+    calls = []
+
+    def fused(bias: Array, a: Array, b: Array, *, use_gelu: bool, out: Array) -> None:
+        calls.append(use_gelu)
+        added(2)(bias, a, b, out=out)
+        put(out, activated(numbers(out), "gelu_tanh" if use_gelu else "relu"))
+
+    torch, problem = fake_torch(), Problem.parse(text)
+    torch._addmm_activation = fused
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert run(problem) <= library_tolerance(problem)
+    assert calls == ([problem.activation == "gelu_tanh"] if fuses else [])
+
+
 @pytest.mark.parametrize("compute", SERVED)
 def test_tf32_is_allowed_for_tf32_alone(monkeypatch: pytest.MonkeyPatch, compute: str) -> None:
     precisions: list[str] = []
