@@ -31,3 +31,10 @@ def pytest_configure() -> None:
 def _no_shipped_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """They know of no records but their own, whichever the package ships."""
     monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(Path(os.devnull) / "shipped"))
+
+
+@pytest.fixture(scope="session")
+def host_objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the kernels compiled for the host, one for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "host"

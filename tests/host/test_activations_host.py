@@ -39,11 +39,11 @@ def template_of(activation: str, kind: str) -> Template:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(tmp_path_factory: pytest.TempPathFactory, host_objects: Path) -> Program:
     sources = tmp_path_factory.mktemp("activations")
     (sources / "a.cu").write_text(SOURCE)
     templates = [template_of(*names) for names in (*EACH, ("relu", "f16"))]
-    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources)
+    return build(templates, host_objects, sources)
 
 
 def by_kernel(program: Program, activation: str, kind: str, x: Values) -> Values:

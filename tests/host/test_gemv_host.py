@@ -75,11 +75,10 @@ def epilogue_cases() -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     cases = [case for text in PROBLEMS for case in cases_of(text)] + epilogue_cases()
     launches = (launch for case in cases for launch in case.plan.launches)
-    directory = Path(tmp_path_factory.getbasetemp(), "host")
-    return build((launch.template for launch in launches), directory)
+    return build((launch.template for launch in launches), host_objects)
 
 
 @pytest.mark.parametrize("text", PROBLEMS)

@@ -112,10 +112,10 @@ def _exchange(blocks: int, defect: int = 0, clusters: int = 2) -> Case:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     cases = [make(size) for make in (_multicast, _exchange) for size in SIZES]
     templates = (launch.template for case in cases for launch in case.plan.launches)
-    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources=HOST)
+    return build(templates, host_objects, sources=HOST)
 
 
 @pytest.mark.parametrize("blocks", SIZES)

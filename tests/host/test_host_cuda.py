@@ -97,14 +97,14 @@ def _vector(alignment: Alignment) -> Case:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     templates = [
         *(_template("tiled", defect) for defect in range(1 + len(TILED_DEFECTS))),
         *(_template("copy", defect) for defect in range(1 + len(COPY_DEFECTS))),
         *(_template("fused", defect) for defect in range(1 + len(FUSED_DEFECTS))),
         _template("vector", 0),
     ]
-    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources=HOST)
+    return build(templates, host_objects, sources=HOST)
 
 
 @pytest.mark.parametrize("sound", [_tiled(0), _copy(0), _fused(0)], ids=label)

@@ -149,7 +149,7 @@ def _exact(case: Case) -> Case:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     cases = [
         *(_warp(compute, 16) for compute in ("f16", "bf16")),
         *(_warp(compute, 8) for compute in ("f16", "tf32")),
@@ -158,7 +158,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
         *(_group(BROKEN, number) for number, _ in (*GROUP_DEFECTS.values(), (0, ""))),
     ]
     templates = (launch.template for case in cases for launch in case.plan.launches)
-    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources=HOST)
+    return build(templates, host_objects, sources=HOST)
 
 
 @pytest.mark.parametrize(("compute", "k"), [("f16", 16), ("bf16", 16), ("f16", 8), ("tf32", 8)])

@@ -36,7 +36,7 @@ ODD = (37, 53, 71)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     problems = [Problem(*ODD, layout=layout) for layout in LAYOUTS]
     with_epilogue = [
         Problem(*ODD, layout=layout, epilogue=epilogue)
@@ -49,7 +49,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
         for config, problem in instances
         for launch in registry.plan(config, problem, Alignment(1, 1, 1)).launches
     )
-    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"))
+    return build(templates, host_objects)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

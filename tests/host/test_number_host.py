@@ -42,11 +42,11 @@ def updated(kind: str, width: int, epilogue: str) -> Template:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(tmp_path_factory: pytest.TempPathFactory, host_objects: Path) -> Program:
     sources = tmp_path_factory.mktemp("updated")
     (sources / "updated.cu").write_text(SOURCE)
     templates = [updated(kind, width, "bias_relu") for kind, width in WIDTHS]
-    return build(templates, Path(tmp_path_factory.getbasetemp(), "host"), sources)
+    return build(templates, host_objects, sources)
 
 
 def after(

@@ -71,7 +71,7 @@ class LaunchCase:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     alone = [_copy("a", (1, 1), kind) for kind in KINDS] + [_copy("b", (1, 1), KINDS[0])]
     pairs = [
         (_copy("a", (1, 1), kind_a), _copy("b", (1, 1), kind_b))
@@ -80,9 +80,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     sixteen = (_copy("a", (1, 1), KINDS[0]), _copy("b", (1, 1), KINDS[0]))
     launches = [packing.launch([copy]) for copy in alone]
     launches += [packing.launch(copies) for copies in (*pairs, sixteen)]
-    return build(
-        {launch.template for launch in launches}, Path(tmp_path_factory.getbasetemp(), "host")
-    )
+    return build({launch.template for launch in launches}, host_objects)
 
 
 @pytest.mark.parametrize("skip", range(8))

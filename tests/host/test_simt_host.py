@@ -65,12 +65,11 @@ def cases_of(text: str) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     launches = (
         launch for text in CONFIGS for case in cases_of(text) for launch in case.plan.launches
     )
-    directory = Path(tmp_path_factory.getbasetemp(), "host")
-    return build((launch.template for launch in launches), directory)
+    return build((launch.template for launch in launches), host_objects)
 
 
 @pytest.mark.parametrize("text", CONFIGS)

@@ -114,10 +114,10 @@ static void atomicMax(unsigned long long* at, unsigned long long value) {
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(tmp_path_factory: pytest.TempPathFactory, host_objects: Path) -> Program:
     sources = tmp_path_factory.mktemp("sources")
     (sources / "verify.cu").write_text(ON_THE_HOST + (CUDA_SRC / "verify.cu").read_text())
-    return build(TEMPLATES, Path(tmp_path_factory.getbasetemp(), "host"), sources)
+    return build(TEMPLATES, host_objects, sources)
 
 
 def launch(

@@ -33,13 +33,16 @@ def _blocks(cluster: str) -> int:
 
 def _samples() -> Iterator[Sample]:
     for cluster, layout in TILES.items():
-        blocks, plain = _blocks(cluster), {**SMALL, "cluster": cluster}
         # 3 x 3 tiles: clusters that end within the grid, some blocks wholly beyond the edge.
-        yield Sample(f"136x72x264:bf16:{layout}", plain, BETA)
-        resident = {**plain, "workers": blocks}
-        yield Sample(f"136x72x200:bf16:{layout}:batch=2", resident)
-        yield Sample("136x72x264:bf16:nn", {**plain, "reduction": "fused", "split_k": 2})
-        streamed = {**plain, "reduction": "stream", "workers": 2 * blocks}
+        yield Sample(f"136x72x264:bf16:{layout}", {**SMALL, "cluster": cluster}, BETA)
+    for cluster in ("2x1", "1x2", "2x2", "4x2", "2x4"):
+        resident = {**SMALL, "cluster": cluster, "workers": _blocks(cluster)}
+        yield Sample(f"136x72x200:bf16:{TILES[cluster]}:batch=2", resident)
+    for cluster in ("2x1", "2x2"):
+        fused = {**SMALL, "cluster": cluster, "reduction": "fused", "split_k": 2}
+        yield Sample("136x72x264:bf16:nn", fused)
+        workers = 2 * _blocks(cluster)
+        streamed = {**SMALL, "cluster": cluster, "reduction": "stream", "workers": workers}
         yield Sample("264x136x264:bf16:nn", streamed)
     for cluster in DEEP:
         splits = int(cluster.split("x")[2])
@@ -76,12 +79,11 @@ SERVED = tuple(sample for sample in SAMPLES if _refusal(sample) is None)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     launches = (
         launch for sample in SERVED for case in sample.cases for launch in case.plan.launches
     )
-    directory = Path(tmp_path_factory.getbasetemp(), "host")
-    return build((launch.template for launch in launches), directory)
+    return build((launch.template for launch in launches), host_objects)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)

@@ -68,12 +68,11 @@ SAMPLES = (
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+def program(host_objects: Path) -> Program:
     launches = (
         launch for sample in SAMPLES for case in sample.cases for launch in case.plan.launches
     )
-    directory = Path(tmp_path_factory.getbasetemp(), "host")
-    return build((launch.template for launch in launches), directory)
+    return build((launch.template for launch in launches), host_objects)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)

@@ -19,11 +19,13 @@ block of the cluster is a fault, and so are announced bytes that have not come b
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -75,8 +77,9 @@ class Program:
 def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_SRC) -> Program:
     """Compiles the templates of files in `sources`, and links them with the launcher.
 
-    Objects are kept in `directory` under the hash of all their inputs. The linker merges functions
-    of the same name and parameters in two files: their bodies must be the same.
+    Objects are kept in `directory` under the hash of all their inputs; several processes may share
+    it. The linker merges functions of the same name and parameters in two files: their bodies must
+    be the same.
 
     Raises:
         subprocess.CalledProcessError: if something does not compile.
@@ -90,8 +93,9 @@ def build(templates: Iterable[Template], directory: Path, sources: Path = CUDA_S
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda unit: _object(unit[0], unit[1], directory), units))
     program = directory / _digest(*map(str, objects))
-    if not program.exists():
-        _compile(program, *SANITIZERS, *map(str, objects))
+    with _claimed(program) as missing:
+        if missing:
+            _compile(program, *SANITIZERS, *map(str, objects))
     return Program(program)
 
 
@@ -192,19 +196,25 @@ def _object(unit: str, optimized: str, directory: Path) -> Path:
         unit,
         *(Path(file).read_text() for file in [*sources, *included]),
     )
-    target = directory / f"{key}.o"
-    if not target.exists():
-        source = directory / f"{key}.cpp"
-        source.write_text(unit)
-        folders = (HOST, CUDA_SRC, INCLUDE)
-        _compile(
-            target, optimized, *FLAGS, *(f"-I{folder}" for folder in folders), "-c", str(source)
-        )
+    target, source = directory / f"{key}.o", directory / f"{key}.cpp"
+    with _claimed(target) as missing:
+        if missing:
+            source.write_text(unit)
+            folders = (f"-I{folder}" for folder in (HOST, CUDA_SRC, INCLUDE))
+            _compile(target, optimized, *FLAGS, *folders, "-c", str(source))
     return target
 
 
+@contextmanager
+def _claimed(target: Path) -> Iterator[bool]:
+    """Whether a file is still to be made; meanwhile no other process makes it."""
+    with target.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield not target.exists()
+
+
 def _compile(target: Path, *arguments: str) -> None:
-    partial = target.with_suffix(f".{os.getpid()}")
+    partial = target.with_suffix(".partial")
     subprocess.run([COMPILER, *arguments, "-o", str(partial)], check=True)
     partial.replace(target)
 

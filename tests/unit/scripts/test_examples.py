@@ -95,23 +95,20 @@ def check_on_cpu(
     assert [compare(result, expected).wrong for result in results] == [0] * len(configs)
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(tmp_path_factory.getbasetemp(), "host")
-
-
 def test_transpose_example_matches_its_reference(
-    monkeypatch: pytest.MonkeyPatch, host: Path
+    monkeypatch: pytest.MonkeyPatch, host_objects: Path
 ) -> None:
-    check_on_cpu(tune_arguments(monkeypatch, transpose.tune), TRANSPOSE_CONFIGS, host)
+    check_on_cpu(tune_arguments(monkeypatch, transpose.tune), TRANSPOSE_CONFIGS, host_objects)
 
 
 @pytest.mark.parametrize("points", [5, 9])
 def test_stencil_example_matches_its_reference(
-    monkeypatch: pytest.MonkeyPatch, host: Path, points: int
+    monkeypatch: pytest.MonkeyPatch, host_objects: Path, points: int
 ) -> None:
     check_on_cpu(
-        tune_arguments(monkeypatch, partial(stencil.tune, points=points)), STENCIL_CONFIGS, host
+        tune_arguments(monkeypatch, partial(stencil.tune, points=points)),
+        STENCIL_CONFIGS,
+        host_objects,
     )
 
 
