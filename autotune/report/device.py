@@ -57,7 +57,7 @@ def _rows(device: Device) -> list[tuple[str, str]]:
 def _clusters(device: Device) -> list[tuple[str, str]]:
     if not device.has_clusters:
         return []
-    label = f"clusters of {', '.join(map(str, CLUSTER_SIZES))}"
+    label = f"resident clusters of {', '.join(map(str, CLUSTER_SIZES))}"
     counts = ", ".join(str(device.resident_clusters(size)) for size in CLUSTER_SIZES)
     return [(label, counts if device.clusters else f"{counts} predicted")]
 
