@@ -104,6 +104,7 @@ def _launch(launch: Launch, program: Program) -> dict[str, object]:
         "kernel": program.key,
         "grid": list(launch.grid),
         "block": list(launch.block),
+        "cluster": launch.cluster,
         "shared": launch.shared,
         "arguments": [
             {"type": argument.type, "value": _value(argument)} for argument in launch.arguments

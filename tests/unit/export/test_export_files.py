@@ -64,6 +64,7 @@ def read_plan(data: Any, library: ExportedLibrary, config: Config) -> LaunchPlan
             tuple(launch["block"]),
             launch["shared"],
             tuple(map(read_argument, launch["arguments"])),
+            launch["cluster"],
         )
         for launch in data["launches"]
     )
