@@ -34,6 +34,9 @@ GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = 
     ("mma", "136x72x1032:bf16:tt", (8, 8, 8), {"split_k": 4}),
     ("mma", "133x71x203:tf32:nt", (1, 2, 3), {}),
     ("mma", "133x71x203:tf32x3:tn:batch=2", (0, 0, 0), {}),
+    # A column of tiles a block, with A by cp.async and through registers.
+    ("mma", "8213x72x46:bf16:nn:bias", (2, 0, 0), {"copy": "ahead"}),
+    ("mma", "8213x71x45:f16:nt", (0, 1, 0), {"copy": "ahead"}),
     ("gemv", "5x301x1003:f32:nn", (0, 0, 1), {}),
     ("simt", "133x71x203:f32:nt:bias_relu", (1, 2, 3), {}),
 )

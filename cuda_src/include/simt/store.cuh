@@ -106,7 +106,7 @@ __device__ __forceinline__ void finish_tile(float (&sums)[S::TM][S::TN], const A
     const int index = kept(threadIdx.x), slice = index / S::THREADS, thread = index % S::THREADS;
     const Place at = place_of<S>(args, thread, share.tile());
     if constexpr (S::SLICES > 1)
-        add_slices<S::SUMS, S::THREADS, S::SLICES>(&sums[0][0], shared, slice, thread);
+        add_slices<S::SUMS, S::THREADS, S::SLICES, 1>(&sums[0][0], shared, slice, thread);
     float* const partials = args.workspace + args.start_partials;
     const Target<S> target(args, at, partials);
     if (!S::FUSED || share.count() == 1) {
