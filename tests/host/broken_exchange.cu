@@ -16,6 +16,8 @@ enum Defect {
     ARRIVES_TWICE,
     LEAVES_LANES_OUT,
     WAITS_FOR_NOBODY,
+    ARRIVES_AT_THE_EXITED,
+    ANNOUNCES_TOO_MUCH,
 };
 
 template <class Params>
@@ -30,7 +32,12 @@ __global__ void __cluster_dims__(Params::BLOCKS, 1, 1)
     if (lane == 0) barrier_init(barrier, 1);
     if (defect == BEGINS_ALONE) __syncthreads();
     else cluster_sync();
-    if (defect == HAS_EXITED && rank == 0) return;
+    if (defect == HAS_EXITED || defect == ARRIVES_AT_THE_EXITED) {
+        if (rank == 0) return;
+        cluster_sync();  // of those that are left
+    }
+    if (defect == ARRIVES_AT_THE_EXITED) barrier_arrive_at(barrier, 0, true);
+    if (defect == ANNOUNCES_TOO_MUCH && lane == 0) barrier_expect(barrier, 1 << 20);
     if (defect == LEAVES_LANES_OUT && rank == 1 && lane > 20) return;
     if (defect == WAITS_FOR_NOBODY && rank == 1) barrier_wait(barrier, 0);
     if (defect == ARRIVES_TWICE) host::cluster_barrier_arrive(false);

@@ -20,6 +20,7 @@ enum Defect {
     ANNOUNCES_IN_VAIN,
     EXPECTS_LESS_AT_LAST,
     ARRIVES_TOO_FAR,
+    LOADS_FOR_THE_EXITED,
 };
 
 template <class Params>
@@ -44,6 +45,10 @@ __global__ void __cluster_dims__(Params::BLOCKS, 1, 1)
     if (defect == BEGINS_ALONE) __syncthreads();
     else cluster_sync();
 
+    if (defect == LOADS_FOR_THE_EXITED) {
+        if (rank == 1) return;
+        cluster_sync();  // of those that are left
+    }
     const int steps = k / ROWS;
     if (warp == 0 && lane == 0) {
         for (int step = 0; step < steps; ++step) {

@@ -72,6 +72,7 @@ bool meet_cluster() {
         check_warps(*block);
         for (Thread* thread : block->threads)
             if (thread->releases) publish(*thread);
+        // PTX promises it for a barrier that releases only; kernels count on it for any.
         for (void* barrier : std::exchange(block->arrivals, {})) arrive(*block, barrier, 0);
         block->wake();
     }

@@ -27,6 +27,7 @@ MULTICAST_DEFECTS = {
         r"an arrival at a barrier of block \d of the cluster, which has exited|"
         r"a block ends while an arrival of another is on its way to the mbarrier at byte \d+",
     ),
+    "loads for an exited block": (15, "a multicast to block 1 of the cluster, which has exited"),
     "exits before a load for it": (
         3,
         r"a multicast to block 1 of the cluster, which has exited|"
@@ -60,9 +61,13 @@ EXCHANGE_DEFECTS = {
     ),
     "stores in an exited block": (
         4,
-        r"a store in the shared memory of block 0 of the cluster, which has exited|"
-        r"a block ends while a store of block 1 is on its way to byte \d+",
+        "a store in the shared memory of block 0 of the cluster, which has exited",
     ),
+    "arrives at an exited block": (
+        12,
+        "an arrival at a barrier of block 0 of the cluster, which has exited",
+    ),
+    "announces too much": (13, "1048576 bytes outstanding at an mbarrier"),
     "stores before its peer begins": (
         5,
         "in the shared memory of block 0 of the cluster, which has not begun",
@@ -149,3 +154,20 @@ def test_grid_of_broken_clusters_fails(program: Program) -> None:
     launch = replace(case.plan.launches[0], grid=(3, 1, 1))
     with pytest.raises(HostFault, match="a grid of 3 blocks is not in whole clusters of 2"):
         run(program, [replace(case, plan=replace(case.plan, launches=(launch,)))])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "report"),
+    [(16, 1, "a cluster of 16 blocks"), (1, 2, "a cluster 1 2 1; only x is emulated")],
+)
+def test_unusual_cluster_fails(
+    tmp_path: Path, host_objects: Path, x: int, y: int, report: str
+) -> None:
+    dimensions = "template <class Params> __global__ void __cluster_dims__(Params::X, Params::Y, 1)"
+    (tmp_path / "empty.cu").write_text(f"{dimensions} empty() {{}}")
+    template = Template("empty.cu", "empty", (("X", x), ("Y", y)), named=True)
+    plan = LaunchPlan(Config("empty"), (Launch(template, (x, y, 1), (32, 1, 1), 0, ()),))
+    problem = Problem(1, 1, 1)
+    case = random_case(problem, plan, Alignment.dense(problem), problem.leading_dimensions)
+    with pytest.raises(HostFault, match=report):
+        run(build([template], host_objects, sources=tmp_path), [case])

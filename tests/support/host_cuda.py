@@ -65,6 +65,7 @@ FLAGS = (
 TIME_LIMIT = 120.0
 # Instances of a kernel that are compiled together, as they share what is read of the headers.
 TOGETHER = 8
+CLUSTER = r"__cluster_dims__\(([^()]*)\)"
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ def _unit(source: str, templates: Sequence[Template], sources: Path) -> str:
     """A translation unit that instantiates templates and registers them under their names."""
     text = (sources / source).read_text()
     assert len(re.findall("__shared__", text)) == len(re.findall(r"extern\s+__shared__", text))
+    assert len(re.findall("__cluster_dims__", text)) == len(re.findall(CLUSTER, text))
     names = sorted(set(re.findall(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]", text)))
     return "\n".join(
         [
@@ -181,9 +183,8 @@ def _instance(number: int, template: Template, text: str) -> str:
 
 def _cluster(kernel: str, text: str) -> str:
     """The blocks of a cluster along x, y and z, as the source has them for a kernel."""
-    declaration = rf"__cluster_dims__\(([^;{{}}]*?), (\d+), (\d+)\)[^;{{}}]*?\b{kernel}\("
-    match = re.search(declaration, text)
-    return ", ".join(match.groups()) if match else "1, 1, 1"
+    match = re.search(rf"{CLUSTER}[^;{{}}]*?\b{kernel}\(", text)
+    return match[1] if match else "1, 1, 1"
 
 
 def _object(unit: str, optimized: str, directory: Path) -> Path:

@@ -74,7 +74,7 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, int parity) {
         : "memory");
 }
 
-// What threads have written to shared memory is seen by the tensor cores and the copy engine.
+// Makes the tensor cores and the copy engine see the threads' stores to shared memory.
 __device__ __forceinline__ void fence_async_shared() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

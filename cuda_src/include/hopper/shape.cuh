@@ -1,5 +1,5 @@
-// What follows from the parameters of `wgmma`, its arguments, and what all roles share: the ring of
-// stages and the tiles of C.
+// The constants that follow from the parameters of `wgmma`, its arguments, and the parts that all
+// roles share: the ring of stages and the tiles of C.
 #pragma once
 
 #include "common/epilogue.cuh"

@@ -18,8 +18,8 @@ __device__ __forceinline__ int swizzled(int line, int byte) {
     return line * LINE + (byte ^ line % 8 * PIECE);
 }
 
-// What the tensor cores read from `start` on. Groups of 8 lines follow each other; where lines are
-// steps of K, `blocks` bytes lie between those of 128 bytes of rows and those of the next.
+// The descriptor of an operand that starts at `start`. Groups of 8 lines follow each other; where
+// lines are steps of K, `blocks` bytes lie between those of 128 bytes of rows and those of the next.
 __device__ __forceinline__ Descriptor descriptor(const void* start, int blocks) {
     constexpr Descriptor SWIZZLE_128 = 1ULL << 62, GROUPS = 8ULL * LINE >> 4;
     const Descriptor address = (shared_address(start) & 0x3ffff) >> 4;

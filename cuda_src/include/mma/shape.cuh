@@ -1,4 +1,4 @@
-// What follows from the parameters of `mma`, and its arguments.
+// The constants that follow from the parameters of `mma`, and its arguments.
 #pragma once
 
 #include "common/epilogue.cuh"
