@@ -112,7 +112,10 @@ def _tune_problem(
     from autotune.targets.sources import DEFAULT
 
     limits = progress.Limits(search.trials, search.budget_s)
-    with progress.observing(problem, limits, Console(stderr=True), plain=quiet) as inner:
+    shown = progress.observing(
+        problem, limits, Console(stderr=True), plain=quiet, objective=search.objective
+    )
+    with shown as inner:
         tally = progress.Tally(inner)
         try:
             tuned = tuning.search(
@@ -167,14 +170,16 @@ def _tune_range(
     from autotune.report import ranges as report
     from autotune.targets.sources import DEFAULT
 
-    limits = progress.Limits(search.trials, search.budget_s)
+    limits, objective = progress.Limits(search.trials, search.budget_s), search.objective
     console = Console(stderr=True)
     with ExitStack() as bar:
 
         def observed(problem: Problem) -> Observer:
             bar.close()  # of the size before
             console.print(f"tuning {problem}", highlight=False)
-            return bar.enter_context(progress.observing(problem, limits, console, plain=quiet))
+            return bar.enter_context(
+                progress.observing(problem, limits, console, plain=quiet, objective=objective)
+            )
 
         try:
             tuned = ranges.tune(

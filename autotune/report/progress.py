@@ -16,7 +16,7 @@ from rich.text import Text
 from autotune.problem import Problem
 from autotune.records import TuningRecord
 from autotune.report import vendor
-from autotune.runners.base import Failure, Measurement
+from autotune.runners.base import Failure, Measurement, Objective
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.events import Observer, Progress
 
@@ -93,16 +93,22 @@ class Tally:
 
 
 class Speed:
-    """Times as text: TFLOP/s, and the share of the vendor baseline once that is timed."""
+    """Times of an objective as text: TFLOP/s, and the share of the vendor baseline once timed."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, objective: Objective) -> None:
+        self._problem, self.objective = problem, objective
         self.vendor = vendor(problem.compute)
         self.vendor_us: float | None = None
 
+    def compare(self, baseline: Measurement | None) -> None:
+        """Compares with a vendor baseline from now on."""
+        estimate = baseline.estimate(self.objective) if baseline else None
+        self.vendor_us = estimate.time_us if estimate else None
+
     def of(self, time_us: float) -> str:
-        """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`."""
-        text = f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s"
+        """Such as `48.21 TFLOP/s, 93.5% of cuBLAS`, or `48.21 TFLOP/s cold`."""
+        suffix = " cold" if self.objective == "cold" else ""
+        text = f"{self._problem.speed(time_us) / 1e12:.2f} TFLOP/s{suffix}"
         return (
             f"{text}, {self.vendor_us / time_us:.1%} of {self.vendor}" if self.vendor_us else text
         )
@@ -111,8 +117,10 @@ class Speed:
 class PlainProgress:
     """Prints a line for each better kernel, and at least one every `SILENCE_S` seconds."""
 
-    def __init__(self, problem: Problem, limits: Limits, console: Console) -> None:
-        self._speed, self._limits, self._console = Speed(problem), limits, console
+    def __init__(
+        self, problem: Problem, limits: Limits, console: Console, objective: Objective
+    ) -> None:
+        self._speed, self._limits, self._console = Speed(problem, objective), limits, console
         self._earlier, self._best_us, self._printed_s = 0, float("inf"), 0.0
 
     def started(self, feasible: int, rejected: Mapping[str, int], progress: Progress) -> None:
@@ -121,14 +129,15 @@ class PlainProgress:
         self._print(f"{feasible:,} configurations, {sum(rejected.values()):,} rejected{earlier}")
 
     def baseline(self, measurement: Measurement | None) -> None:
-        if measurement is not None:
-            self._print(f"{self._speed.vendor}: {self._speed.of(measurement.time_us)}")
-            self._speed.vendor_us = measurement.time_us
+        estimate = measurement.estimate(self._speed.objective) if measurement else None
+        if estimate is not None:
+            self._print(f"{self._speed.vendor}: {self._speed.of(estimate.time_us)}")
+            self._speed.compare(measurement)
 
     def trial(self, trial: Trial, progress: Progress) -> None:
-        better = trial.time_us < self._best_us
-        if better or progress.seconds - self._printed_s >= SILENCE_S:
-            self._best_us, self._printed_s = min(self._best_us, trial.time_us), progress.seconds
+        time_us = trial.time(self._speed.objective)
+        if time_us < self._best_us or progress.seconds - self._printed_s >= SILENCE_S:
+            self._best_us, self._printed_s = min(self._best_us, time_us), progress.seconds
             left = self._limits.left(progress.trials, self._earlier, progress.seconds)
             self._print(f"{state(progress, self._speed)}{_left(left)}")
 
@@ -139,7 +148,9 @@ class PlainProgress:
         self._print(f"timing the best {len(leaders)} against each other")
 
     def finished(self, record: TuningRecord, progress: Progress) -> None:
-        best = self._speed.of(record.best.measurement.time_us)
+        objective = self._speed.objective
+        estimate = record.best_by(objective).measurement.estimate(objective)
+        best = self._speed.of(estimate.time_us) if estimate else "no cold time"
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
         busy = f", the device busy for {progress.busy:.0%}" if live else ""
@@ -152,9 +163,11 @@ class PlainProgress:
 class Bar(ProgressColumn):
     """A bar with a line of text that is redrawn as time passes."""
 
-    def __init__(self, problem: Problem, limits: Limits, console: Console) -> None:
+    def __init__(
+        self, problem: Problem, limits: Limits, console: Console, objective: Objective
+    ) -> None:
         super().__init__()
-        self._speed, self._limits = Speed(problem), limits
+        self._speed, self._limits = Speed(problem, objective), limits
         self._earlier, self._began = 0, monotonic()
         self._latest = Progress(0, 0, None, 0.0)
         self._activity: str | None = "looking for candidates"
@@ -176,7 +189,7 @@ class Bar(ProgressColumn):
         self._latest, self._activity = progress, None
 
     def baseline(self, measurement: Measurement | None) -> None:
-        self._speed.vendor_us = measurement.time_us if measurement else None
+        self._speed.compare(measurement)
 
     def trial(self, trial: Trial, progress: Progress) -> None:
         del trial
@@ -198,19 +211,25 @@ class Bar(ProgressColumn):
 
 def state(progress: Progress, speed: Speed) -> str:
     """Such as `41 trials, best 48.21 TFLOP/s, 93.5% of cuBLAS, 2 failed`."""
-    best = "none yet" if progress.best is None else speed.of(progress.best.time_us)
+    leader = progress.best
+    best = "none yet" if leader is None else speed.of(leader.time(speed.objective))
     return f"{progress.trials} trials, best {best}, {progress.failures} failed"
 
 
 @contextmanager
 def observing(
-    problem: Problem, limits: Limits, console: Console, *, plain: bool
+    problem: Problem,
+    limits: Limits,
+    console: Console,
+    *,
+    plain: bool,
+    objective: Objective = "hot",
 ) -> Iterator[Observer]:
     """The observer for a console: lines if `plain` or not a terminal, otherwise a bar."""
     if plain or not console.is_terminal:
-        yield PlainProgress(problem, limits, console)
+        yield PlainProgress(problem, limits, console, objective)
         return
-    bar = Bar(problem, limits, console)
+    bar = Bar(problem, limits, console, objective)
     with bar.display:
         yield bar
 

@@ -54,6 +54,32 @@ def lines(*events: tuple[Trial, Progress], limits: Limits = NO_LIMITS) -> list[s
     return shown(limits, *events, terminal=False, plain=False)
 
 
+def test_objective_cold_shows_cold_times() -> None:
+    trials = [
+        Trial(tiled(width), Measurement(hot_us, cold_us=cold_us))
+        for width, hot_us, cold_us in ((8, 50.0, 100.0), (16, 60.0, 80.0), (32, 40.0, 90.0))
+    ]
+    console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
+    with observing(PROBLEM, NO_LIMITS, console, plain=True, objective="cold") as observer:
+        observer.baseline(Measurement(40.0, cold_us=100.0))
+        for number, leader in enumerate((0, 1, 1)):
+            observer.trial(trials[number], Progress(number + 1, 0, trials[leader], 0.5))
+        entries = (trial.entry for trial in map(compiled, trials))
+        recorded = record(*(made for made in entries if made), problem=PROBLEM)
+        observer.finished(recorded, Progress(3, 0, trials[1], 1.0))
+    assert isinstance(console.file, io.StringIO)
+    vendor, first, second, last = console.file.getvalue().splitlines()
+    assert vendor == "cuBLAS: 20.00 TFLOP/s cold"
+    assert first.startswith("1 trials, best 20.00 TFLOP/s cold, 100.0% of cuBLAS")
+    assert second.startswith("2 trials, best 25.00 TFLOP/s cold, 125.0% of cuBLAS")
+    assert last.startswith("recorded 25.00 TFLOP/s cold, 125.0% of cuBLAS after 3 trials")
+
+
+def compiled(trial: Trial) -> Trial:
+    """The trial with resources, as the record needs them."""
+    return replace(trial, resources=entry(16, 1.0).resources, occupancy=0.5, limiter="threads")
+
+
 def test_first_line_counts_configurations() -> None:
     assert lines()[0] == "50 configurations, 7 rejected"
 
