@@ -168,7 +168,7 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
     if change in ("new", "better"):
         ranges.save(store.root, tuned)
     why = "the one that is there expects no greater loss" if change == "passed over" else ""
-    return ImportResult(f"{tuned}, {tuned.evidence}", tuned.device.name, change, why)
+    return ImportResult(f"{tuned}, {tuned.basis}", tuned.device.name, change, why)
 
 
 def _matching(problems: Sequence[str]) -> Callable[[Problem], bool]:

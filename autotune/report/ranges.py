@@ -18,6 +18,6 @@ def render(tuned: Range) -> RenderableType:
     for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))
-    title = Text(f"{tuned} on {tuned.device.name}: {tuned.evidence}", style="bold")
+    title = Text(f"{tuned} on {tuned.device.name}: {tuned.basis}", style="bold")
     end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
     return Group(title, table, end)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from support.fake_runner import tiled
 from support.sample_records import H100, entry, record
 
@@ -22,6 +24,7 @@ from autotune.problem.span import Span
 from autotune.records import Record, Store
 from autotune.records import ranges as stored
 from autotune.records.ranges import Range, Segment
+from autotune.report.ranges import render
 from autotune.tuning.options import Options
 
 TOP = Problem(512, 1024, 1024)
@@ -287,6 +290,14 @@ def test_cold_range_is_read_back() -> None:
     tuned = Range(H100, SPAN.problem, "m", (Segment(1, 512, 1),), 0.1, "replayed", "cold")
     assert stored.loads(stored.line(tuned)) == tuned
     assert stored.path_of(Path(), tuned).name == "1-512x1024x1024-f32-nn.cold.replayed.json"
+
+
+def test_report_of_a_cold_range_says_so() -> None:
+    console = Console(width=80, file=StringIO(), color_system=None)
+    console.print(render(tuned_range(objective="cold")))
+    assert isinstance(console.file, StringIO)
+    first = console.file.getvalue().splitlines()[0].rstrip()
+    assert first == "1..512x1024x1024:f32:nn on NVIDIA H100 80GB HBM3: measured, cold"
 
 
 def test_range_of_earlier_versions_is_hot() -> None:
