@@ -27,7 +27,7 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class _ProgramHeader:
-    """What a file says of its cubin: fields of `Program`."""
+    """The header of a program's file: the fields of `Program` that only compiling tells."""
 
     symbol: str
     registers: int

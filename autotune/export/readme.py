@@ -88,7 +88,7 @@ def _gemms(library: ExportedLibrary) -> str:
 
 
 def _basis(answer: Answer) -> str:
-    """What a time is: its evidence, and `cold` if it is with L2 flushed."""
+    """The kind of a time: its evidence, and `cold` if it is with L2 flushed."""
     return answer.evidence if answer.objective == "hot" else f"{answer.evidence}, cold"
 
 

@@ -123,7 +123,7 @@ void Block::end() {
         if (copy->barrier)
             fail("a block ends while a bulk load of block %u is on its way to byte %td",
                  copy->issuer, copy->shared - host_shared);
-        // What was stored has been read; when it is written is nobody's business before the end.
+        // A store has read its box by now, and may write it until the launch ends.
         copy_box(*copy);
     }
     copies.clear();
@@ -234,7 +234,8 @@ bool Block::go_on(std::mt19937& random) {
         if (random() % 4 == 0) deliver_one(random);
         return true;
     }
-    // What runs on its own comes late, so that who does not wait for it meets what was before.
+    // Copies and multiplications come late, so that a thread that does not wait for them meets the
+    // values from before.
     const auto finish = [&] {
         return let_groups_go_on(*this, Thread::WARPGROUP, WARPGROUP_SIZE);
     };
