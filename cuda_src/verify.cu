@@ -269,13 +269,13 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // The epilogue in float64: bit 0 adds the bias, the rest is the activation (1 ReLU, 2 GELU, 3 its
-// tanh form, 4 SiLU). Below -700 all of them are 0, also at -infinity, where the formulas give NaN.
+// tanh form, 4 SiLU). GELU is 0 at -infinity, where its formula gives NaN.
 template <int EPILOGUE, typename T>
 __device__ double finished(double value, const T* bias, long long column) {
     constexpr int ACTIVATION = EPILOGUE >> 1;
     if (EPILOGUE & 1) value += to_float(bias[column]);
     if (ACTIVATION == 1) return value < 0 ? 0.0 : value;
-    if (ACTIVATION >= 2 && value < -700) return 0.0;
+    if (ACTIVATION == 2 && value < -50) return 0.0;
     if (ACTIVATION == 2) return 0.5 * value * (1 + erf(value * 0.70710678118654752));
     if (ACTIVATION == 3)
         return 0.5 * value *

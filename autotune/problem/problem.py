@@ -36,7 +36,7 @@ class Problem:
         gelu_tanh  x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
         silu       x / (1 + exp(-x))
 
-    and 0 at -infinity. NaN stays NaN.
+    NaN stays NaN. At -infinity `gelu` is 0; `gelu_tanh` and `silu` are NaN, as PyTorch's.
 
     `compute` is the precision (see `autotune.problem.precision`): how A and B are stored and
     multiplied. Sums and the epilogue are always fp32:
