@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(THREADS)
 //
 // Row `special_row` of the first A, if not -1, has `special` at the first unpaired place of K, and
 // so has column `special_column` of the first B: an infinity or NaN has to reach just that row or
-// column. If `any_special`, NaN may stand for an infinity.
+// column. If `any_special`, NaN may stand for an infinity, also before an activation.
 template <int OUTPUT, int EPILOGUE>
 __global__ void __launch_bounds__(THREADS)
     compare_exact(const typename Number<OUTPUT>::Type* c, long long ldc, long long stride_c, int m,
@@ -363,9 +363,10 @@ __global__ void __launch_bounds__(THREADS)
         }
         const double before = fabs(beta) * static_cast<double>(beta == 0 ? 0 : raised(seed_c, at));
         const float bias = EPILOGUE & 1 ? even(seed_bias, column) : 0.0f;
-        const double expected = finished<EPILOGUE>(alpha * sum + before, &bias, 0);
+        const double value = alpha * sum + before;
+        const double expected = finished<EPILOGUE>(value, &bias, 0);
         const double got = to_float(c[at]);
-        const bool finite = expected - expected == 0;
+        const bool finite = value - value == 0;
         if (got == expected || (got != got && (any_special ? !finite : expected != expected)))
             continue;
         const double difference = fabs(got - expected);

@@ -643,12 +643,13 @@ def test_special_value_reaches_its_row_or_column(
         assert exact_verdict(program, problem, special=elsewhere, damage=spread)[1] == 1
 
 
-def test_nan_for_an_infinity_is_wrong_unless_allowed(program: Program) -> None:
+@pytest.mark.parametrize("epilogue", ["none", "relu", "gelu"])
+def test_nan_for_an_infinity_is_wrong_unless_allowed(program: Program, epilogue: str) -> None:
     def lose(c: NDArray[np.float64]) -> None:
-        c[~np.isfinite(c)] = np.nan
+        c.reshape(13, 11)[3] = np.nan
 
     special = exact.Special(np.inf, row=3)
-    problem = Problem(13, 11, 40)
+    problem = Problem(13, 11, 40, epilogue=epilogue)
     wrong = [
         exact_verdict(program, problem, special=special, damage=lose, any_special=allowed)[1]
         for allowed in (False, True)
