@@ -22,7 +22,9 @@ from autotune.families.shared.cuda_enums import Store, enumerator
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
 from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS, thread_count
+from autotune.families.wgmma.schedule import schedule_arguments
 from autotune.problem import Problem
+from autotune.problem.integers import round_up
 
 FLOAT_BYTES = 4
 
@@ -93,7 +95,7 @@ def _gemm(
     map_b = b.tensor_map(problem)
     return Launch(
         template=_template(p, problem, alignment, (a, b), store),
-        grid=(p.blocks(problem), 1, 1),
+        grid=p.launch_grid(problem),
         block=(thread_count(p.consumers), 1, 1),
         shared=p.shared_bytes(p.stages, problem),
         arguments=(
@@ -106,10 +108,7 @@ def _gemm(
             a.stride,
             b.stride,
             Argument("i64", "stride_c"),
-            Argument("i32", p.grid_splits),
-            Argument("i32", p.streamed(problem)),
-            Argument("i32", p.group),
-            Argument("i32", problem.batch),
+            *schedule_arguments(p, p.bk, p.group, problem),
             Argument("pointer", "workspace"),
             Argument("i64", copies_end(copies) // FLOAT_BYTES),
             Argument("pointer", "counters"),
@@ -124,9 +123,12 @@ def _operands(
     """The kernel's A and B."""
     by_name = {copy.operand: copy for copy in copies}
 
+    span = LINE_BYTES // problem.element_bytes
+
     def operand(name: str, side: int, sharing: int) -> _TmaOperand:
         contiguous = p.k_contiguous(problem, name)
-        box_rows = (side if contiguous else p.bk) // sharing
+        spans = (p.bk if contiguous else round_up(side, span)) // span
+        box_rows = (side if contiguous else p.bk) // (sharing // gcd(spans, sharing))
         return _TmaOperand(name, contiguous, box_rows, by_name.get(name))
 
     name_a, name_b = kernel_operands(p.swap)
@@ -191,6 +193,7 @@ def _template(
             ("STAGES", p.stages),
             ("CONSUMERS", p.consumers),
             ("PINGPONG", p.schedule == "pingpong"),
+            ("PERSISTENT", p.workers > 0),
             ("CLUSTER_M", p.shape.m),
             ("CLUSTER_N", p.shape.n),
             ("CLUSTER_K", p.shape.k),

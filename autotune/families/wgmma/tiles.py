@@ -31,14 +31,17 @@ class Cluster(NamedTuple):
         return prod(self)
 
 
-CLUSTERS = {
-    "1x1": Cluster(1, 1, 1),
-    "2x1": Cluster(2, 1, 1),
-    "1x2": Cluster(1, 2, 1),
-    "1x1x2": Cluster(1, 1, 2),
-    "1x1x4": Cluster(1, 1, 4),
-    "1x1x8": Cluster(1, 1, 8),
-}
+def _clusters() -> dict[str, Cluster]:
+    """The clusters of up to 8 blocks by their texts, which leave out one share of K."""
+    sides = (1, 2, 4, 8)
+    clusters = [Cluster(m, n, k) for k in sides for m in sides for n in sides]
+    texts = (("x".join(map(str, c[: 2 if c.k == 1 else 3])), c) for c in clusters)
+    return {text: c for text, c in texts if c.blocks <= LARGEST_CLUSTER and max(c.m, c.n) <= 4}
+
+
+LARGEST_CLUSTER = 8
+"""Blocks of the largest cluster that every launch may ask for."""
+CLUSTERS = _clusters()
 INSTRUCTION_COLUMNS = 8
 """The columns of an instruction's tile are a multiple of this."""
 
@@ -109,6 +112,12 @@ class ClusterTile(WgmmaTile):
         along_m = ceil_div(m, self.tile_m * shape.m) * shape.m
         return along_m, ceil_div(n, self.tile_n * shape.n) * shape.n
 
+    def cluster_rows_and_columns(self, problem: Problem) -> tuple[int, int]:
+        """Clusters that cover the rows and the columns of one C of the batch."""
+        along_m, along_n = self.cluster_grid(problem)
+        clusters = along_m // self.shape.m, along_n // self.shape.n
+        return clusters[::-1] if self.swap else clusters
+
     def tiles(self, problem: Problem) -> int:
         """Tiles of one C of the batch, rounded up to whole clusters."""
         along_m, along_n = self.cluster_grid(problem)
@@ -144,15 +153,22 @@ class WgmmaKSharing(SplitTile):
     workers: int
 
     def streamed(self, problem: Problem) -> int:
-        """Tiles whose K the stream-K workers share."""
+        """Tiles, of a whole cluster each, whose K the stream-K workers share."""
         if self.reduction != "stream":
             return 0
-        return stream_k.streamed_tiles(self.tiles(problem), self.workers)
+        size = self.shape.blocks
+        return stream_k.streamed_tiles(self.tiles(problem) // size, self.workers // size)
 
     def blocks(self, problem: Problem) -> int:
         """Blocks of the launch, in whole clusters."""
         size = self.shape.blocks
         return self.workers // size * size if self.workers else self.units(problem)
+
+    def launch_grid(self, problem: Problem) -> tuple[int, int, int]:
+        """Blocks of the launch: persistent ones, or of a tile, a split of its K and a matrix."""
+        if self.workers:
+            return self.blocks(problem), 1, 1
+        return self.tiles(problem) * self.shape.k, self.grid_splits, problem.batch
 
     def partial_floats(self, problem: Problem) -> int:
         """Floats of workspace that hold partial sums until they are added up."""

@@ -20,10 +20,7 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, int arrivals) {
 
 // Makes new barriers known to the copy engine and to the other blocks of the cluster.
 __device__ __forceinline__ void barrier_init_fence() {
-    asm volatile(
-        "fence.mbarrier_init.release.cluster;\n"
-        "fence.proxy.async.shared::cta;" ::
-            : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 // Arrives and announces bytes that will come in this phase.
@@ -91,16 +88,22 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
 
 __device__ __forceinline__ int cluster_rank() {
     unsigned rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return static_cast<int>(rank);
 }
 
-// All threads of all blocks of the cluster. Orders no memory.
+// A barrier of all threads of all blocks of the cluster, in two halves. Orders no memory.
+__device__ __forceinline__ void cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void cluster_wait() {
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
 __device__ __forceinline__ void cluster_sync() {
-    asm volatile(
-        "barrier.cluster.arrive.relaxed.aligned;\n"
-        "barrier.cluster.wait.aligned;" ::
-            : "memory");
+    cluster_arrive();
+    cluster_wait();
 }
 
 // The same, after which all see what any has stored in the shared memory of another.

@@ -5,9 +5,9 @@
 #include "hopper/shape.cuh"
 #include "k_sharing/last_block.cuh"
 
-// Named barriers of the consumers: one for a team, one for each warpgroup, and one for the order of
-// the warpgroups.
-constexpr int TEAM_BARRIER = 1, GROUP_BARRIER = 2, ORDER_BARRIER = 5;
+// Named barriers: one at the start, and of the consumers one for a team, one for each warpgroup, and
+// one for the order of the warpgroups.
+constexpr int START_BARRIER = 0, TEAM_BARRIER = 1, GROUP_BARRIER = 2, ORDER_BARRIER = 5;
 
 template <class S>
 struct Consumer {
@@ -44,14 +44,13 @@ struct Consumer {
     __device__ int n(int i) const { return 8 * (i / 4) + 2 * (lane % 4) + i % 2; }
 };
 
-// Adds up, in order, the sums that the blocks of a cluster have of a tile. Block q of them gets
-// columns q of the tile, in `part`; false if there are none for this block.
+// Adds up, in order, the sums that the blocks of a cluster have of a tile. The block of share q
+// gets columns q of the tile, in `part`; false if there are none for this block.
 template <class S>
 __device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
                                const float (&d)[S::MMAS][S::SUMS], const Stages<S>& stages,
-                               const Consumer<S>& consumer) {
+                               const ClusterPlace<S>& cluster, const Consumer<S>& consumer) {
     constexpr int SUMS = S::Part::SUMS;
-    const int rank = cluster_rank();
     const auto place = [&](int share, int mma, int i) {
         constexpr int THREADS = S::TEAM * WARPGROUP;
         return reinterpret_cast<float4*>(stages.first) +
@@ -62,11 +61,11 @@ __device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
     for (int q = 0; q < S::REDUCERS; ++q) {
 #pragma unroll
         for (int i = 0; i < S::MMAS * SUMS; i += 4)
-            cluster_store(place(rank, i / SUMS, i % SUMS), q,
+            cluster_store(place(cluster.k, i / SUMS, i % SUMS), cluster.sharer(q),
                           vector_of(&d[i / SUMS][q * SUMS + i % SUMS]));
     }
     cluster_exchange();
-    if (rank >= S::REDUCERS) return false;
+    if (cluster.k >= S::REDUCERS) return false;
 #pragma unroll
     for (int i = 0; i < S::MMAS * SUMS; i += 4) {
         float* sums = &part[i / SUMS][i % SUMS];
@@ -78,11 +77,12 @@ __device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
     return true;
 }
 
-// Leaves the sums of a unit, of part `part` of `parts` of its tile, in the workspace; true for the
-// last block or cluster of the tile, whose sums then are those of all shares, added in order.
+// Leaves the sums of a unit in the workspace, of part `part` of the `parts` that a cluster's tile
+// has; true for the last block of the part, whose sums then are those of all shares, added in
+// order.
 template <class S, class Result>
 __device__ bool reduce_shares(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part,
-                              int parts, const TileScheduler<S::STREAM>& scheduler, int tiles,
+                              int parts, const TileScheduler<S::WORK>& scheduler,
                               const Arguments<Result>& args, const Consumer<S>& consumer,
                               int* flag) {
     // Sums i to i + 3 of an instruction, those of neighbouring threads side by side. L1 does not
@@ -102,7 +102,7 @@ __device__ bool reduce_shares(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit
     }
     consumer.sync_team();
     if (consumer.in_team() == 0) {
-        int* counter = args.counters + (unit.matrix * tiles + unit.tile) * parts + part;
+        int* counter = args.counters + (unit.matrix * args.schedule.tiles.value + unit.tile) * parts + part;
         *flag = arrive(counter) == unit.shares - 1;
         acquire(counter, *flag);
     }

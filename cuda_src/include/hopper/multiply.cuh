@@ -4,22 +4,33 @@
 #include "common/tf32.cuh"
 #include "hopper/shape.cuh"
 
-// A warp has read a stage: it arrives at `empty` of all blocks that load parts of it.
+// A stage has been read: its readers arrive at `empty` of all blocks that load parts of it. A
+// multiplication is over for all warps of a warpgroup at once, so one of them arrives for all.
 template <class S>
 __device__ __forceinline__ void release(const Stages<S>& stages, int stage, bool read = true) {
     Barrier* empty = stages.empty(stage);
+    const int warp = threadIdx.x / 32 % 4;
     const bool arrives = elected() && read;
-    if constexpr (S::NEIGHBOURHOOD > 1) {
-        const int rank = cluster_rank();
-        const int in_m = rank % S::CLUSTER_M, in_n = rank / S::CLUSTER_M;
+    if constexpr (S::CLUSTER_TILES > 1) {
+        const ClusterPlace<S> place;
 #pragma unroll
-        for (int other = 0; other < S::CLUSTER; ++other)
-            if (S::NEIGHBOURHOOD == S::CLUSTER || other % S::CLUSTER_M == in_m ||
-                other / S::CLUSTER_M == in_n)
-                barrier_arrive_at(empty, other, arrives);
+        for (int tile = 0; tile < S::CLUSTER_TILES; ++tile) {
+            const bool shares = S::NEIGHBOURHOOD == S::CLUSTER_TILES ||
+                                tile % S::CLUSTER_M == place.m || tile / S::CLUSTER_M == place.n;
+            const bool signals = S::READERS == 4 || tile % 4 == warp;
+            barrier_arrive_at(empty, place.k * S::CLUSTER_TILES + tile,
+                              arrives && shares && signals);
+        }
     } else {
-        barrier_arrive(empty, arrives);
+        barrier_arrive(empty, arrives && (S::READERS == 4 || warp == 0));
     }
+}
+
+// Whether the stage of step `step` of a block's last `steps` will be loaded again. Else nobody waits
+// for its release, which could come after the end of another block.
+template <class S>
+__device__ __forceinline__ bool reloaded(int step, int steps) {
+    return S::PERSISTENT || step + S::STAGES < steps;
 }
 
 // d = A B^T over `steps` stages of a unit, both from shared memory. A stage is released when the
@@ -28,25 +39,27 @@ template <class S>
 __device__ __forceinline__ void multiply_shared(float (&d)[S::MMAS][S::SUMS],
                                                 const Stages<S>& stages,
                                                 PipelineState<S::STAGES>& at, int steps, int row) {
+    const Descriptor a = S::A::start(stages.a(0)), b = S::B::start(stages.b(0));
     int previous = 0;
     for (int i = 0; i < steps; ++i, at.next()) {
         barrier_wait(stages.full(at.stage), at.phase);
-        const char *a = stages.a(at.stage), *b = stages.b(at.stage);
+        const unsigned stage = at.stage * S::STAGE_PIECES;
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < S::STEPS; ++step) {
 #pragma unroll
             for (int mma = 0; mma < S::MMAS; ++mma)
                 wgmma_shared<S::TILE_N, S::TYPE, !S::A_ALONG_K, !S::B_ALONG_K>(
-                    d[mma], S::A::at(a, row + 64 * mma, step), S::B::at(b, 0, step), i + step);
+                    d[mma], S::A::at(a, stage, row + 64 * mma, step), S::B::at(b, stage, 0, step),
+                    step > 0 || i > 0);
         }
         wgmma_commit();
         wgmma_wait<1>();
-        if (i > 0) release(stages, previous);
+        if (i > 0) release(stages, previous, reloaded<S>(i - 1, steps));
         previous = at.stage;
     }
     wgmma_wait<0>();
-    if (steps > 0) release(stages, previous);
+    if (steps > 0) release(stages, previous, reloaded<S>(steps - 1, steps));
 }
 
 // A of one step in registers, as `wgmma_registers` takes it: for three products, in two parts.
@@ -94,13 +107,14 @@ private:
 // d += A B^T of one step; small products first.
 template <class S>
 __device__ __forceinline__ void multiply_step(float (&d)[S::MMAS][S::SUMS], const Fragments<S>& a,
-                                              const char* b, const char* b_low, int step, int add) {
-    const Descriptor high = S::B::at(b, 0, step);
+                                              Descriptor b, unsigned stage, int step,
+                                              int add) {
+    const Descriptor high = S::B::at(b, stage, 0, step);
 #pragma unroll
     for (int mma = 0; mma < S::MMAS; ++mma) {
         if constexpr (S::PRODUCTS == 3) {
             wgmma_registers<S::TILE_N>(d[mma], a.low[mma], high, add);
-            wgmma_registers<S::TILE_N>(d[mma], a.high[mma], S::B::at(b_low, 0, step), 1);
+            wgmma_registers<S::TILE_N>(d[mma], a.high[mma], S::B::at(b, stage + S::B::BYTES / PIECE, 0, step), 1);
         }
         wgmma_registers<S::TILE_N>(d[mma], a.high[mma], high, S::PRODUCTS == 3 ? 1 : add);
     }
@@ -121,6 +135,7 @@ __device__ __forceinline__ void multiply_registers(float (&d)[S::MMAS][S::SUMS],
     float parts[S::MMAS][S::SUMS];
     float (&sums)[S::MMAS][S::SUMS] = S::PROMOTE > 0 ? parts : d;
     Fragments<S> a[AHEAD];
+    const Descriptor b = S::B::start(stages.b(0));
     int previous = 0, add = 0;
     bool reading = false;  // whether `previous` is still to be released
     if constexpr (S::PROMOTE > 0) {
@@ -130,23 +145,23 @@ __device__ __forceinline__ void multiply_registers(float (&d)[S::MMAS][S::SUMS],
     for (int i = 0; i < steps; ++i, at.next()) {
         barrier_wait(stages.full(at.stage), at.phase);
         if constexpr (S::SPLITS) barrier_wait(stages.split(at.stage), at.phase);
-        const char *b = stages.b(at.stage), *b_low = stages.low(at.stage);
+        const unsigned stage = at.stage * S::STAGE_PIECES;
 #pragma unroll
         for (int step = 0; step < S::STEPS; ++step) {
             a[step % AHEAD].load(stages.a(at.stage), row, step, warp, lane);
             wgmma_fence();
-            multiply_step<S>(sums, a[step % AHEAD], b, b_low, step, add);
+            multiply_step<S>(sums, a[step % AHEAD], b, stage, step, add);
             add = 1;
             wgmma_commit();
             wgmma_wait<AHEAD - 1>();
-            if (step == AHEAD - 2) release(stages, previous, reading);
+            if (step == AHEAD - 2) release(stages, previous, reading && reloaded<S>(i - 1, steps));
         }
         previous = at.stage;
         reading = true;
         if constexpr (S::PROMOTE > 0) {
             if ((i + 1) % S::PROMOTE == 0 || i + 1 == steps) {
                 wgmma_wait<0>();
-                release(stages, previous);
+                release(stages, previous, reloaded<S>(i, steps));
                 reading = false;
                 add = 0;
 #pragma unroll
@@ -159,5 +174,5 @@ __device__ __forceinline__ void multiply_registers(float (&d)[S::MMAS][S::SUMS],
         }
     }
     wgmma_wait<0>();
-    if (reading) release(stages, previous);
+    if (reading) release(stages, previous, reloaded<S>(steps - 1, steps));
 }

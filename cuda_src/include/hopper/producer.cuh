@@ -9,14 +9,15 @@
 // that will make it full.
 template <class S, class Result>
 __device__ void produce(const Arguments<Result>& args, const Maps& maps, const Stages<S>& stages) {
-    const Tiles<S> tiles(args);
-    // Blocks of a cluster are numbered along M first; those along N have A in common.
-    const int in_m = tiles.rank() % S::CLUSTER_M;
-    const int in_n = tiles.rank() / S::CLUSTER_M % S::CLUSTER_N;
+    const Tiles<S> tiles(args.schedule);
+    const ClusterPlace<S>& place = tiles.place;
+    // The blocks that share A lie along N, those that share B along M.
     constexpr int ALONG_M = (1 << S::CLUSTER_M) - 1;
-    constexpr int ALONG_N = ((1 << S::CLUSTER_M * S::CLUSTER_N) - 1) / ALONG_M;
-    const unsigned short sharers_a = ALONG_N << in_m, sharers_b = ALONG_M << in_n * S::CLUSTER_M;
-    auto scheduler = tiles.scheduler(args);
+    constexpr int ALONG_N = ((1 << S::CLUSTER_TILES) - 1) / ALONG_M;
+    const int first = place.k * S::CLUSTER_TILES;
+    const unsigned short sharers_a = ALONG_N << (first + place.m);
+    const unsigned short sharers_b = ALONG_M << (first + place.n * S::CLUSTER_M);
+    auto scheduler = tiles.scheduler();
     PipelineState<S::STAGES> at;
     WorkUnit unit;
     while (scheduler.next(unit)) {
@@ -24,18 +25,20 @@ __device__ void produce(const Arguments<Result>& args, const Maps& maps, const S
         tiles.locate(unit.tile, m, n);
         const int matrix_a = args.batch_a ? unit.matrix : 0;
         const int matrix_b = args.batch_b ? unit.matrix : 0;
+#pragma unroll 1
         for (int step = unit.begin; step < unit.end; ++step, at.next()) {
             Barrier* full = stages.full(at.stage);
             barrier_wait(stages.empty(at.stage), at.phase ^ 1);
             barrier_expect(full, S::COPIED_BYTES);
             S::A::template load<S::CLUSTER_N>(stages.a(at.stage), maps.a, full, m,
-                                              step * S::TILE_K, matrix_a, in_n, sharers_a);
+                                              step * S::TILE_K, matrix_a, place.n, sharers_a);
             S::B::template load<S::CLUSTER_M>(stages.b(at.stage), maps.b, full, n,
-                                              step * S::TILE_K, matrix_b, in_m, sharers_b);
+                                              step * S::TILE_K, matrix_b, place.m, sharers_b);
             if constexpr (S::LOW_PACKED)
                 S::B::template load<S::CLUSTER_M>(stages.low(at.stage), maps.low, full, n,
-                                                  step * S::TILE_K, matrix_b, in_m, sharers_b);
+                                                  step * S::TILE_K, matrix_b, place.m, sharers_b);
         }
+        if constexpr (!S::PERSISTENT) break;
     }
 }
 
@@ -43,8 +46,8 @@ __device__ void produce(const Arguments<Result>& args, const Maps& maps, const S
 template <class S, class Result>
 __device__ void split(const Arguments<Result>& args, const Stages<S>& stages, int thread) {
     constexpr int PIECES = S::B::BYTES / PIECE;
-    const Tiles<S> tiles(args);
-    auto scheduler = tiles.scheduler(args);
+    const Tiles<S> tiles(args.schedule);
+    auto scheduler = tiles.scheduler();
     PipelineState<S::STAGES> at;
     WorkUnit unit;
     while (scheduler.next(unit)) {

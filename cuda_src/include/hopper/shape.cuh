@@ -34,18 +34,25 @@ template <class Params>
 struct Shape : Params {
     using Params::A_ALONG_K, Params::A_IN_REGISTERS, Params::B_ALONG_K, Params::CLUSTER_K,
         Params::CLUSTER_M, Params::CLUSTER_N, Params::CONSUMERS, Params::LOW_PACKED,
-        Params::MIN_BLOCKS, Params::OUTPUT, Params::PINGPONG, Params::PRODUCTS, Params::STAGES,
+        Params::MIN_BLOCKS, Params::OUTPUT, Params::PERSISTENT, Params::PINGPONG,
+        Params::PRODUCTS, Params::STAGES,
         Params::TILE_K, Params::TILE_M, Params::TILE_N, Params::TRANSPOSED, Params::TYPE;
 
     using Result = typename Element<OUTPUT>::Type;
     using Registers = Budget<CONSUMERS, MIN_BLOCKS>;
+    static constexpr int THREADS = WARPGROUP * (CONSUMERS + 1);
     static constexpr bool FP32 = TYPE == ElementType::F32;
     using A = TmaTile<FP32 ? 4 : 2, TILE_K, TILE_M, A_ALONG_K>;
     using B = TmaTile<FP32 ? 4 : 2, TILE_K, TILE_N, B_ALONG_K>;
 
-    static constexpr int CLUSTER = CLUSTER_M * CLUSTER_N * CLUSTER_K;
+    // A cluster computes CLUSTER_TILES tiles, which have operands in common.
+    static constexpr int CLUSTER_TILES = CLUSTER_M * CLUSTER_N;
+    static constexpr int CLUSTER = CLUSTER_TILES * CLUSTER_K;
     static constexpr bool SHARED_K = Params::REDUCTION != Reduction::NONE;
     static constexpr bool STREAM = Params::REDUCTION == Reduction::STREAM;
+    static constexpr Work WORK = !PERSISTENT ? Work::ONE_UNIT
+                                 : STREAM    ? Work::STREAM_K
+                                             : Work::SPLIT_K;
     static constexpr bool STAGED = Params::STORE != Store::DIRECT;
     static constexpr bool TMA_STORE = Params::STORE == Store::TMA;
 
@@ -60,6 +67,7 @@ struct Shape : Params {
     // A stage holds A, B and the low part of B.
     static constexpr int LOW_BYTES = PRODUCTS == 3 ? B::BYTES : 0;
     static constexpr int STAGE_BYTES = A::BYTES + B::BYTES + LOW_BYTES;
+    static constexpr unsigned STAGE_PIECES = STAGE_BYTES / PIECE;
     static constexpr int COPIED_BYTES = STAGE_BYTES - (LOW_PACKED ? 0 : LOW_BYTES);
     // A warpgroup stages C in strips: a line of 128 bytes of each row of an instruction.
     static constexpr int PER_LINE = LINE / static_cast<int>(sizeof(Result));
@@ -69,9 +77,11 @@ struct Shape : Params {
     static constexpr int STRIPS = MMAS * STRIPS_OF_MMA, BUFFERS = STRIPS > 1 ? 2 : 1;
     static constexpr int STAGED_BYTES = STAGED ? BUFFERS * STRIP_BYTES : 0;
 
-    // At `empty`: the warps of all blocks that read what this block loads.
+    // At `empty`: the warpgroups of all blocks that read what this block loads, or their warps, if
+    // each reads A on its own.
     static constexpr int NEIGHBOURHOOD = CLUSTER_M + CLUSTER_N - 1;  // blocks with a common operand
-    static constexpr int ARRIVALS = 4 * TEAM * NEIGHBOURHOOD;
+    static constexpr int READERS = A_IN_REGISTERS ? 4 : 1;
+    static constexpr int ARRIVALS = READERS * TEAM * NEIGHBOURHOOD;
     static constexpr int SPLITTERS = WARPGROUP - 32;
     static constexpr bool SPLITS = PRODUCTS == 3 && !LOW_PACKED;
 
@@ -88,8 +98,9 @@ struct Shape : Params {
     static_assert(!FP32 || B_ALONG_K, "32-bit operands in shared memory run along K");
     static_assert(PRODUCTS == 1 || (FP32 && A_IN_REGISTERS), "three products are of fp32 operands");
     static_assert(!STAGED || sizeof(Result) == 2, "fp32 results are stored directly");
-    static_assert(!STREAM || CLUSTER == 1, "a cluster works on whole tiles");
-    static_assert(CLUSTER_K == 1 || (CLUSTER_K == CLUSTER && !PINGPONG), "one tile a cluster");
+    static_assert(!STREAM || CLUSTER_K == 1, "stream-K splits K on its own");
+    static_assert(CLUSTER_K == 1 || !PERSISTENT, "blocks that share a tile's K have one tile");
+    static_assert(PERSISTENT || !(PINGPONG || STREAM), "one unit a block");
     static_assert(CLUSTER_K / REDUCERS * TILE_M * TILE_N * 4 <= STAGES * STAGE_BYTES ||
                       CLUSTER_K == 1,
                   "the shares of a part lie where the stages were");
@@ -108,7 +119,7 @@ struct Arguments {
     const Result* bias;
     bool batch_a, batch_b;  // whether each matrix of the batch has its own
     long long stride_c;
-    int split_k, streamed, group, batch;
+    Schedule schedule;  // of the tiles of a cluster
     float* partials;
     int* counters;
 };
@@ -167,52 +178,50 @@ struct PipelineState {
     }
 };
 
+// This block's place in its cluster. Blocks are numbered along M first and along K last.
+template <class S>
+struct ClusterPlace {
+    int rank, m, n, k;
+
+    __device__ ClusterPlace()
+        : rank(S::CLUSTER > 1 ? cluster_rank() : 0),
+          m(rank % S::CLUSTER_M),
+          n(rank / S::CLUSTER_M % S::CLUSTER_N),
+          k(rank / S::CLUSTER_TILES) {}
+
+    // Its tile among those of the cluster, and the block that has share `share` of this tile.
+    __device__ int tile() const { return rank % S::CLUSTER_TILES; }
+    __device__ int sharer(int share) const { return share * S::CLUSTER_TILES + tile(); }
+};
+
 // The tiles of C, along the M and N of the kernel's product (of C^T if TRANSPOSED).
 template <class S>
 class Tiles {
 public:
-    template <class Result>
-    __device__ explicit Tiles(const Arguments<Result>& args)
-        : group_(args.group), rank_(S::CLUSTER > 1 ? cluster_rank() : 0) {
-        const int along_m =
-            ceil_div(S::TRANSPOSED ? args.n : args.m, S::TILE_M * S::CLUSTER_M);
-        const int along_n =
-            ceil_div(S::TRANSPOSED ? args.m : args.n, S::TILE_N * S::CLUSTER_N);
-        rows_ = S::TRANSPOSED ? along_n : along_m;
-        columns_ = S::TRANSPOSED ? along_m : along_n;
+    __device__ explicit Tiles(const Schedule& schedule) : schedule_(schedule) {}
+
+    __device__ TileScheduler<S::WORK> scheduler() const {
+        return {schedule_, static_cast<int>(blockIdx.x / S::CLUSTER),
+                static_cast<int>(gridDim.x / S::CLUSTER), S::CLUSTER_K, place.k};
     }
 
-    template <class Result>
-    __device__ TileScheduler<S::STREAM> scheduler(const Arguments<Result>& args) const {
-        return {static_cast<int>(blockIdx.x / S::CLUSTER),
-                static_cast<int>(gridDim.x / S::CLUSTER),
-                rows_ * columns_,
-                ceil_div(args.k, S::TILE_K),
-                args.split_k,
-                args.streamed,
-                args.batch,
-                S::CLUSTER_K,
-                S::CLUSTER_K > 1 ? rank_ : 0};
-    }
-
-    // Where this block's tile starts, for tile `tile` of the cluster.
+    // Where this block's tile starts, for tile `tile` of the cluster. Clusters go down the rows of
+    // a group before they step to the next column, so that those that run at the same time share
+    // rows of A and columns of B in L2.
     __device__ void locate(int tile, int& m, int& n) const {
-        BlockPosition at;
-        if (group_ == 1) {
-            at.row = tile / columns_;
-            at.column = tile - at.row * columns_;
-        } else {
-            at = grouped(tile, rows_, columns_, group_);
-        }
-        const int in_m = rank_ % S::CLUSTER_M, in_n = rank_ / S::CLUSTER_M % S::CLUSTER_N;
-        m = ((S::TRANSPOSED ? at.column : at.row) * S::CLUSTER_M + in_m) * S::TILE_M;
-        n = ((S::TRANSPOSED ? at.row : at.column) * S::CLUSTER_N + in_n) * S::TILE_N;
+        const int group = schedule_.group_tiles.divide(tile);
+        const int within = tile - group * schedule_.group_tiles.value;
+        const int first = group * schedule_.group.value;
+        const bool last = first + schedule_.group.value > schedule_.rows;
+        const Divisor height = last ? schedule_.last_group : schedule_.group;
+        const int column = height.divide(within);
+        const int row = first + within - column * height.value;
+        m = ((S::TRANSPOSED ? column : row) * S::CLUSTER_M + place.m) * S::TILE_M;
+        n = ((S::TRANSPOSED ? row : column) * S::CLUSTER_N + place.n) * S::TILE_N;
     }
 
-    __device__ int rank() const { return rank_; }
-    __device__ int count() const { return rows_ * columns_; }
+    const ClusterPlace<S> place;
 
 private:
-    const int group_, rank_;
-    int rows_, columns_;
+    const Schedule& schedule_;
 };

@@ -70,7 +70,42 @@ __device__ __forceinline__ float finished(float sum, int row, int column, int ma
     return activate<S::EPILOGUE, Result>(value);
 }
 
-// A strip of a warpgroup's tile, rounded, into shared memory; 8 x 8 elements at a time.
+// GROUPS times 8 columns of a strip from sum `i` on, rounded, into shared memory: matrices of 8 x 8
+// elements, of which a warp has two in each 8 columns.
+template <class S, bool READS, int GROUPS, class Result>
+__device__ __forceinline__ void stage_columns(const float (&d)[S::SUMS], int mma, int i, int first,
+                                              char* staged, int m, int n, int matrix,
+                                              const TileBias<S>& bias,
+                                              const Arguments<Result>& args,
+                                              const Consumer<S>& consumer) {
+    float biases[GROUPS][4];
+    unsigned pairs[2 * GROUPS];
+#pragma unroll
+    for (int group = 0; group < GROUPS; ++group)
+        bias.read(biases[group], mma, i + 4 * group, consumer);
+#pragma unroll
+    for (int pair = 0; pair < 2 * GROUPS; ++pair) {
+        const int sum = i + 2 * pair;
+        float value[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const int at_m = m + consumer.m(mma, pair % 2), at_n = n + consumer.n(sum + e);
+            value[e] = finished<S, READS>(d[sum + e], S::TRANSPOSED ? at_n : at_m,
+                                          S::TRANSPOSED ? at_m : at_n, matrix,
+                                          biases[pair / 2][2 * (pair % 2) + e], args);
+        }
+        pairs[pair] = pack_pair<Result>(value[0], value[1]);
+    }
+    // The row of a matrix that this lane addresses, and where the matrix starts.
+    const int along_m = 16 * consumer.warp + consumer.lane / 8 % 2 * 8;
+    const int along_n = 2 * (i - first) + consumer.lane / 16 * 8;
+    const int row = (S::TRANSPOSED ? along_n : along_m) + consumer.lane % 8;
+    const int column = S::TRANSPOSED ? along_m : along_n;
+    char* place = staged + swizzled(row, column * static_cast<int>(sizeof(Result)));
+    stmatrix<2 * GROUPS, S::TRANSPOSED>(place, pairs);
+}
+
+// A strip of a warpgroup's tile.
 template <class S, bool READS, class Result>
 __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], int strip,
                                             char* staged, int m, int n, int matrix,
@@ -78,33 +113,15 @@ __device__ __forceinline__ void stage_strip(const float (&d)[S::MMAS][S::SUMS], 
                                             const Arguments<Result>& args,
                                             const Consumer<S>& consumer) {
     const int mma = strip / S::STRIPS_OF_MMA, first = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS;
+    const int end = min(first + S::STRIP_SUMS, S::SUMS);
 #pragma unroll
-    for (int i = first; i < first + S::STRIP_SUMS && i < S::SUMS; i += 4) {
-        unsigned pairs[2];
-        float added[4];
-        bias.read(added, mma, i, consumer);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float value[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int at_m = m + consumer.m(mma, half), at_n = n + consumer.n(i + e);
-                value[e] = finished<S, READS>(d[mma][i + 2 * half + e], S::TRANSPOSED ? at_n : at_m,
-                                              S::TRANSPOSED ? at_m : at_n, matrix,
-                                              added[2 * half + e], args);
-            }
-            pairs[half] = pack_pair<Result>(value[0], value[1]);
-        }
-        // The row of an 8 x 8 matrix that this lane addresses, and where the matrix starts.
-        const int along_m = 16 * consumer.warp + consumer.lane / 8 % 2 * 8;
-        const int along_n = 2 * (i - first);
-        const int row = (S::TRANSPOSED ? along_n : along_m) + consumer.lane % 8;
-        const int column = S::TRANSPOSED ? along_m : along_n;
-        char* place = staged + swizzled(row, column * static_cast<int>(sizeof(Result)));
-        if constexpr (S::TRANSPOSED)
-            stmatrix_x2_trans(place, pairs[0], pairs[1]);
+    for (int i = first; i < end; i += 8) {
+        if (i + 8 <= end)
+            stage_columns<S, READS, 2>(d[mma], mma, i, first, staged, m, n, matrix, bias, args,
+                                       consumer);
         else
-            stmatrix_x2(place, pairs[0], pairs[1]);
+            stage_columns<S, READS, 1>(d[mma], mma, i, first, staged, m, n, matrix, bias, args,
+                                       consumer);
     }
 }
 
@@ -143,7 +160,8 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
                     tma_store_wait<S::BUFFERS - 1>();
             }
         }
-        consumer.sync_group();
+        // The first strips of a block find their buffers empty.
+        if (S::PERSISTENT || strip >= S::BUFFERS) consumer.sync_group();
         stage_strip<S, READS>(d, strip, staged, m, n, matrix, bias, args, consumer);
         const int along_m = m + strip / S::STRIPS_OF_MMA * 64;
         const int first_n = strip % S::STRIPS_OF_MMA * S::STRIP_SUMS * 2;
@@ -173,23 +191,22 @@ __device__ void store(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, 
         store_directly<S, READS>(d, m, n, matrix, args, consumer);
 }
 
-// Adds up the shares of part `part` of `parts` of a unit's tile, if there are several, and stores
-// it. (m, n) is where the block's tile starts.
+// Adds up the shares of a unit, if there are several, and stores its tile or its part of a tile,
+// part `part` of the `parts` that a cluster has. (m, n) is where it starts.
 template <class S, class Result>
 __device__ void finish_part(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part, int parts,
-                            const TileScheduler<S::STREAM>& scheduler, int tiles, int m, int n,
+                            const TileScheduler<S::WORK>& scheduler, int m, int n,
                             char* buffers, int* flags, const Arguments<Result>& args,
                             const TensorMap* map) {
     const Consumer<S> consumer;
     if constexpr (S::SHARED_K) {
         int* flag = flags + (S::PINGPONG ? consumer.group : 0);
         if (unit.shares > 1 &&
-            !reduce_shares<S>(d, unit, part, parts, scheduler, tiles, args, consumer, flag))
+            !reduce_shares<S>(d, unit, part, parts, scheduler, args, consumer, flag))
             return;
     }
     buffers += consumer.group * S::STAGED_BYTES;
     m += consumer.row();
-    n += part * S::TILE_N;
     if (args.beta == 0.0f)
         store<S, false>(d, buffers, m, n, unit.matrix, args, map, consumer);
     else

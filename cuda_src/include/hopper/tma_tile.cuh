@@ -26,6 +26,16 @@ __device__ __forceinline__ Descriptor descriptor(const void* start, int blocks) 
     return address | static_cast<Descriptor>(blocks >> 4) << 16 | GROUPS << 32 | SWIZZLE_128;
 }
 
+// The descriptor of what lies `pieces` further on. The address has room in the lower word.
+__device__ __forceinline__ Descriptor moved(Descriptor from, unsigned pieces) {
+    const unsigned low = static_cast<unsigned>(from) + pieces;
+    return from >> 32 << 32 | low;
+}
+
+__device__ constexpr int common_divisor(int a, int b) {
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
 template <int ELEMENT, int TILE_K, int ROWS, bool ALONG_K>
 struct TmaTile {
     static constexpr int PER_LINE = LINE / ELEMENT;  // elements
@@ -35,17 +45,21 @@ struct TmaTile {
     static constexpr int STEP = 32 / ELEMENT;  // of K, in an instruction
 
     // Loads the rows from `first` on and the steps from `k` on. Where SHARERS blocks of a cluster
-    // share the tile, each loads a part of every block of lines into all of them (multicast).
+    // share the tile, each loads a part of it into all of them (multicast): whole blocks of lines
+    // as far as these go round, or the same lines of several blocks.
     template <int SHARERS>
     __device__ static void load(char* to, const TensorMap* map, Barrier* full, int first, int k,
                                 int matrix, int part, unsigned short sharers) {
-        constexpr int PART = LINES / SHARERS;
+        constexpr int APART = common_divisor(BLOCKS, SHARERS);  // sharers of different blocks
+        constexpr int PART = LINES / (SHARERS / APART);
         static_assert(PART % 8 == 0, "the swizzle repeats after 8 lines");
-#pragma unroll 1
-        for (int block = 0; block < BLOCKS; ++block) {
-            char* place = to + block * BLOCK_BYTES + part * PART * LINE;
+        const int from = part / APART * PART;
+#pragma unroll
+        for (int i = 0; i < BLOCKS / APART; ++i) {
+            const int block = i * APART + part % APART;
+            char* place = to + block * BLOCK_BYTES + from * LINE;
             const int along = (ALONG_K ? k : first) + block * PER_LINE;
-            const int across = (ALONG_K ? first : k) + part * PART;
+            const int across = (ALONG_K ? first : k) + from;
             if constexpr (SHARERS > 1)
                 tma_load_multicast(place, map, full, along, across, matrix, sharers);
             else
@@ -53,12 +67,19 @@ struct TmaTile {
         }
     }
 
-    // The descriptor of what instruction `step` of the stage reads, from row `row` on: a multiple
-    // of 8, and of a block of lines where those do not run along K.
-    __device__ static Descriptor at(const char* tile, int row, int step) {
-        constexpr int A_BLOCK = PER_LINE / STEP;
-        const int place = ALONG_K ? step / A_BLOCK * BLOCK_BYTES + row * LINE + step % A_BLOCK * 32
-                                  : row / PER_LINE * BLOCK_BYTES + step * STEP * LINE;
-        return descriptor(tile + place, ALONG_K ? PIECE : BLOCK_BYTES);
+    // The descriptor of the first row and step of a tile.
+    __device__ static Descriptor start(const char* tile) {
+        return descriptor(tile, ALONG_K ? PIECE : BLOCK_BYTES);
+    }
+
+    // The descriptor of what instruction `step` of a stage reads, from row `row` on: a multiple of
+    // 8, and of a block of lines where those do not run along K. The stage is `pieces` from `start`.
+    __device__ static Descriptor at(Descriptor start, unsigned pieces, unsigned row,
+                                    unsigned step) {
+        constexpr unsigned A_BLOCK = PER_LINE / STEP;
+        const unsigned place = ALONG_K
+                                   ? step / A_BLOCK * BLOCK_BYTES + row * LINE + step % A_BLOCK * 32
+                                   : row / PER_LINE * BLOCK_BYTES + step * STEP * LINE;
+        return moved(start, pieces + place / PIECE);
     }
 };

@@ -252,19 +252,25 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigne
 #undef R256
 #undef D256
 
-// Two 8x8 matrices of 16-bit numbers into shared memory: lane l gives the address of row l % 8 of
-// matrix l / 8 (lanes from 16 on: any), and holds columns 2 (l % 4) and + 1 of row l / 4 of each.
-__device__ __forceinline__ void stmatrix_x2(void* row, unsigned a, unsigned b) {
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
-        "r"(a), "r"(b)
-        : "memory");
-}
-
-// The same of the transposed matrices.
-__device__ __forceinline__ void stmatrix_x2_trans(void* row, unsigned a, unsigned b) {
-    asm volatile(
-        "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
-        "r"(a), "r"(b)
-        : "memory");
+// COUNT 8x8 matrices of 16-bit numbers, 2 or 4, into shared memory, TRANSPOSED or not: lane l gives
+// the address of row l % 8 of matrix l / 8 (of no matrix: any), and holds columns 2 (l % 4) and + 1
+// of row l / 4 of each.
+template <int COUNT, bool TRANSPOSED>
+__device__ __forceinline__ void stmatrix(void* row, const unsigned (&pairs)[COUNT]) {
+#define STORE_2(trans)                                                                          \
+    asm volatile("stmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 [%0], {%1, %2};" ::"r"(     \
+                     shared_address(row)),                                                      \
+                 "r"(pairs[0]), "r"(pairs[1])                                                   \
+                 : "memory")
+#define STORE_4(trans)                                                                          \
+    asm volatile("stmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 [%0], {%1, %2, %3, %4};" :: \
+                     "r"(shared_address(row)),                                                  \
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])                     \
+                 : "memory")
+    if constexpr (COUNT == 4 && TRANSPOSED) STORE_4(".trans");
+    if constexpr (COUNT == 4 && !TRANSPOSED) STORE_4("");
+    if constexpr (COUNT == 2 && TRANSPOSED) STORE_2(".trans");
+    if constexpr (COUNT == 2 && !TRANSPOSED) STORE_2("");
+#undef STORE_2
+#undef STORE_4
 }

@@ -1,16 +1,19 @@
-// The work of a persistent block: one unit after the other.
+// The work of a block: one unit, or if it is persistent one after the other.
 //
 // A unit is a share [begin, end), in k-tiles, of the K of a tile of C.
 //
-//   split-K    every tile has `shares` equal shares; block b has units b, b + blocks, ... Where the
-//              blocks of a cluster share a share, `parts` of them, this one has part `part`
+//   one unit   block (x, y, z) has share y of tile x of matrix z
+//   split-K    every tile has `shares` equal shares; block b has units b, b + blocks, ...
 //   stream-K   blocks share the first `streamed` tiles; then come whole tiles, streamed + b,
 //              streamed + b + blocks, ...
+//
+// Blocks are clusters where those work on a tile together. Where they share a share, `parts` of them,
+// this one has part `part`.
 //
 // Constraint: fewer than 2^31 - blocks units.
 #pragma once
 
-#include "common/tile_order.cuh"
+#include "common/divisor.cuh"
 #include "k_sharing/stream_k.cuh"
 
 struct WorkUnit {
@@ -18,63 +21,73 @@ struct WorkUnit {
     int share, shares;  // this one, and how many there are of the tile
 };
 
-template <bool STREAM>
-class TileScheduler;
+// Tiles of C and the k-tiles of each. As `schedule_arguments` in
+// autotune/families/wgmma/schedule.py, which makes its numbers once for all blocks.
+struct Schedule {
+    int rows, columns;               // tiles of one C
+    int steps, batch, streamed;
+    int part_steps, longer_parts;    // k-tiles of a part of a share; the first have one more
+    Divisor tiles, shares;           // of one C; of a tile
+    Divisor group_tiles, group, last_group;  // tiles of a group of rows; rows of one, of the last
+};
 
-template <>
-class TileScheduler<false> {
+enum class Work { ONE_UNIT, SPLIT_K, STREAM_K };
+
+template <Work WORK>
+class TileScheduler {
 public:
-    // `block` of `blocks`, which are clusters where those work on a tile together.
-    __device__ TileScheduler(int block, int blocks, int tiles, int steps, int shares, int,
-                             int batch, int parts, int part)
-        : next_(block),
+    static constexpr bool ONE = WORK == Work::ONE_UNIT;
+
+    __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int parts, int part)
+        : schedule_(schedule),
+          next_(block),
           blocks_(blocks),
-          tiles_(tiles),
-          steps_(steps),
-          shares_(shares),
-          units_(tiles * shares * batch),
+          units_(ONE ? 1 : schedule.tiles.value * schedule.shares.value * schedule.batch),
           parts_(parts),
           part_(part) {}
 
     __device__ bool next(WorkUnit& unit) {
-        if (next_ >= units_) return false;
-        const int line = next_ < tiles_ ? 0 : next_ / tiles_;
-        unit.tile = next_ - line * tiles_;
-        // Divisions delay the first copies of a block.
-        unit.matrix = shares_ == 1 ? line : line / shares_;
-        unit.share = line - unit.matrix * shares_;
-        unit.shares = shares_;
-        unit.begin = bound(unit.share * parts_ + part_);
-        unit.end = bound(unit.share * parts_ + part_ + 1);
-        next_ += blocks_;
+        unit.shares = schedule_.shares.value;
+        if constexpr (ONE) {
+            unit.tile = next_;
+            unit.share = blockIdx.y;
+            unit.matrix = blockIdx.z;
+        } else {
+            if (next_ >= units_) return false;
+            const int line = schedule_.tiles.divide(next_);
+            unit.tile = next_ - line * schedule_.tiles.value;
+            unit.matrix = schedule_.shares.divide(line);
+            unit.share = line - unit.matrix * unit.shares;
+            next_ += blocks_;
+        }
+        unit.begin = start(unit.share * parts_ + part_);
+        unit.end = start(unit.share * parts_ + part_ + 1);
         return true;
     }
 
     // Where the partial sums of share `share` of the unit's tile are kept.
     __device__ long long slot(const WorkUnit& unit, int share) const {
-        return (static_cast<long long>(unit.matrix) * tiles_ + unit.tile) * shares_ + share;
+        const long long tile = static_cast<long long>(unit.matrix) * schedule_.tiles.value;
+        return (tile + unit.tile) * schedule_.shares.value + share;
     }
 
 private:
-    // The first shares have one step more than the last.
-    __device__ int bound(int share) const {
-        const int all = shares_ * parts_;
-        if (all == 1) return share * steps_;
-        return share * (steps_ / all) + min(share, steps_ % all);
+    __device__ int start(int part) const {
+        return part * schedule_.part_steps + min(part, schedule_.longer_parts);
     }
 
+    const Schedule& schedule_;
     int next_;
-    const int blocks_, tiles_, steps_, shares_, units_, parts_, part_;
+    const int blocks_, units_, parts_, part_;
 };
 
 template <>
-class TileScheduler<true> {
+class TileScheduler<Work::STREAM_K> {
 public:
-    __device__ TileScheduler(int block, int blocks, int tiles, int steps, int, int streamed, int,
-                             int, int)
-        : stream_(steps, streamed, blocks),
-          tiles_(tiles),
-          whole_(streamed + block),
+    __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int, int)
+        : stream_(schedule.steps, schedule.streamed, blocks),
+          tiles_(schedule.tiles.value),
+          whole_(schedule.streamed + block),
           at_(stream_.start(block)),
           end_(stream_.start(block + 1)) {}
 

@@ -28,12 +28,9 @@ inline void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4], Descripto
     host::wgmma(N, host::TF32, d, a, 0, b, false, false, add != 0);
 }
 
-inline void stmatrix_x2(void* row, unsigned a, unsigned b, HOST_AT) {
-    unsigned values[2] = {a, b};
-    host::move_matrices(values, 2, false, false, row, at);
-}
-
-inline void stmatrix_x2_trans(void* row, unsigned a, unsigned b, HOST_AT) {
-    unsigned values[2] = {a, b};
-    host::move_matrices(values, 2, true, false, row, at);
+template <int COUNT, bool TRANSPOSED>
+void stmatrix(void* row, const unsigned (&pairs)[COUNT], HOST_AT) {
+    unsigned values[COUNT];
+    for (int i = 0; i < COUNT; ++i) values[i] = pairs[i];
+    host::move_matrices(values, COUNT, TRANSPOSED, false, row, at);
 }
