@@ -12,60 +12,81 @@ from autotune.families.shared.k_sharing import (
     longest_split,
     split_waves_fault,
 )
-from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
-from autotune.families.wgmma import tile_choice
-from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, b_is_k_contiguous
-from autotune.families.wgmma.resources import Schedule
+from autotune.families.wgmma import estimate
+from autotune.families.shared.launch_limits import LARGEST_GRID_YZ
+from autotune.families.shared.layout import along_k
+from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, kernel_operands
+from autotune.families.wgmma.resources import Ring, Schedule
 from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS
 from autotune.families.wgmma.tiles import CLUSTERS, ClusterTile, SplitTile, WgmmaKSharing, WgmmaTile
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
 
-BUSY, IDLE = 0.8, 0.4
-"""The part of the best tile's fill that a tile must reach if there is a wave or more, and if there
-is less."""
-SMALL_TILE = 128 * 128 * 128
-"""Multiply-adds of a tile that take less time than the launch, whatever else is idle."""
+SLOWEST = 1.4
+"""Factor of the best estimated time up to which a tile is tried."""
 FULLER = 1.05
 """Factor by which split-K must fill the SMs better than fewer splits would."""
 FULL_WAVES = 0.95
 """Fill of the SMs above which stream-K gains nothing."""
-LONG_SPLITS = 2
-"""A split of this many times the least k-iterations is better split once more."""
 FEW_WAVES = 4
 """Waves of tiles up to which a partial wave is worth sharing."""
-CLUSTERED_TILE = 64 * 128
-"""Elements of a tile from which a cluster's savings outweigh its blocks' waiting for each other."""
+MERGED_STAGES = 4
+"""Stages of two lines that must fit, as eight of one line do."""
+L2_RATE = 35
+"""Bytes a cycle that L2 serves every SM without delay; it serves 46 at most (H100)."""
+ONE_SIDED = 1.3
+"""Factor by which a cluster may read more than one turned by 90 degrees."""
 GROUPED_ROWS = (768, 2048)
 """Rows of C of a group of tiles: about as much of A as L2 keeps beside B."""
-GROUPED_WAVES = 3
+GROUPED_WAVES, FEW_GROUPS = 3, (2,)
+"""Tiles an SM up to which all tiles are in L2 anyway and only the order in which SMs ask for the
+same lines matters, and the groups that are tried then."""
 
 
-def _block_fault(bk: int, problem: Problem) -> str | None:
+def _block_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
     """Stages of two lines halve the waiting if there are enough of them."""
-    if bk * problem.element_bytes > LINE_BYTES and problem.k < SPLIT_ITERATIONS * bk:
+    bk = ring.bk
+    if bk * problem.element_bytes <= LINE_BYTES:
+        return None
+    if problem.k < SPLIT_ITERATIONS * bk:
         return f"K={problem.k} has less than {SPLIT_ITERATIONS} k-iterations of {bk}"
+    if (fitting := ring.fitting_stages(problem, device)) < MERGED_STAGES:
+        return f"{fitting} stages of {bk} fit; {MERGED_STAGES} at least"
     return None
 
 
 def _cluster_fault(tile: ClusterTile, problem: Problem, device: Device) -> str | None:
-    """Two blocks share the larger operand of their tiles: each loads half of it for both."""
-    shape, tile_m, tile_n = tile.shape, tile.tile_m, tile.tile_n
-    if shape.m == shape.n:
+    """The blocks of a cluster share operands of their tiles: each loads a part for all."""
+    shape = tile.shape
+    if shape.m * shape.n == 1:
         return None
-    count = tile.count(problem)
-    if 2 * count < device.sms:
-        return f"{count} tiles do not keep {device.sms} SMs busy"
-    if tile.elements < CLUSTERED_TILE:
-        return f"tiles of {tile_m}x{tile_n} are too small for the blocks of a cluster to wait"
-    if (tile_m < tile_n and shape.n > 1) or (tile_n < tile_m and shape.m > 1):
-        return f"blocks of {tile_m}x{tile_n} would share the smaller operand"
+    multiplied = device.tensor_rate(problem.compute) or 1.0
+
+    def rate_of(m: int, n: int) -> float:
+        return tile.l2_rate(problem, multiplied, m, n)
+
+    rate, turned = rate_of(shape.m, shape.n), rate_of(shape.n, shape.m)
+    if rate > ONE_SIDED * turned:
+        return f"blocks of {tile.tile_m}x{tile.tile_n} would share the smaller operand"
+    half = (shape.m // 2, shape.n) if shape.m >= shape.n else (shape.m, shape.n // 2)
+    if (smaller := rate_of(*half)) < L2_RATE:
+        return f"{smaller:.0f} bytes a cycle from L2 suffice with smaller clusters"
     rows, columns = tile.grid(problem)
-    if tile.tiles(problem) > 1.06 * rows * columns:
+    if tile.tiles(problem) > 1.1 * rows * columns:
         return f"{rows}x{columns} tiles leave clusters of {tile.cluster} partly empty"
-    if shape.m > 1 and b_is_k_contiguous(problem, tile.swap) and tile_n % 16:
-        return f"{tile_n} rows of B have no halves of whole swizzled spans"
+    return _parts_fault(tile, problem)
+
+
+def _parts_fault(tile: ClusterTile, problem: Problem) -> str | None:
+    """A block loads whole swizzled spans of 8 rows."""
+    operand_a, operand_b = kernel_operands(tile.swap)
+    for operand, side, sharers in (
+        (operand_a, tile.tile_m, tile.shape.n),
+        (operand_b, tile.tile_n, tile.shape.m),
+    ):
+        if along_k(problem, operand) and side % (8 * sharers):
+            return f"{side} rows of {operand} have no {sharers} parts of whole swizzled spans"
     return None
 
 
@@ -73,7 +94,7 @@ def _split_cluster_fault(cluster: str, split_k: int, schedule: Schedule) -> str 
     shape = CLUSTERS[cluster]
     if split_k == 1:
         return None if shape.k == 1 else f"no splits of K for cluster={cluster}"
-    if shape.m * shape.n > 1 or split_k % shape.k or schedule == "pingpong":
+    if split_k % shape.k or (shape.k > 1 and schedule == "pingpong"):
         return f"not with cluster={cluster}, schedule={schedule}"
     return None
 
@@ -108,8 +129,25 @@ def _reduction_fault(tile: SplitTile, reduction: WgmmaReduction) -> str | None:
     return last_block_fault(4 * splits * tile.elements // tile.reducers)
 
 
-def _resident_fault(min_blocks: int, workers: int, device: Device) -> str | None:
-    resident = min_blocks * device.sms
+def _cluster_waves_fault(tile: SplitTile, problem: Problem, device: Device) -> str | None:
+    """The SMs of a cluster lie together, so that large clusters leave some idle."""
+    size = tile.shape.blocks
+    if size == 1:
+        return None
+    reached = device.cluster_sms(size)
+    waves = ceil_div(tile.units(problem), reached)
+    if waves <= ceil_div(tile.count(problem) * tile.split_k, device.sms):
+        return None
+    return f"clusters of {size} reach {reached} of {device.sms} SMs and need {waves} waves"
+
+
+def _resident_fault(
+    tile: ClusterTile, min_blocks: int, workers: int, device: Device
+) -> str | None:
+    size = tile.shape.blocks
+    if min_blocks > 1 and size > 1:
+        return f"clusters of {size} with one block an SM alone"
+    resident = min_blocks * device.cluster_sms(size)
     if workers in (0, resident):
         return None
     return f"{workers} workers; {resident} blocks are resident"
@@ -128,6 +166,8 @@ def _units_fault(
         return None
     if workers and sharing.shape.k > 1:
         return "the blocks of a split-K cluster compute one tile and exit"
+    if not workers and problem.batch > LARGEST_GRID_YZ:
+        return f"a grid allows {LARGEST_GRID_YZ} matrices; workers take any number"
     units = sharing.units(problem)
     if units <= (min_blocks - 1) * device.sms:
         return f"{units} work units do not make {min_blocks} blocks an SM"
@@ -145,7 +185,7 @@ def _stream_fault(
 ) -> str | None:
     if sharing.reduction != "stream":
         return None
-    if problem.batch > 1 or sharing.cluster != "1x1" or schedule == "pingpong":
+    if problem.batch > 1 or sharing.shape.k > 1 or schedule == "pingpong":
         return f"not with batch={problem.batch}, cluster={sharing.cluster}, {schedule}"
     count = sharing.tiles(problem)
     if fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
@@ -156,34 +196,12 @@ def _stream_fault(
     return None
 
 
-def _waves_fault(
-    tile: WgmmaTile, split_k: int, reduction: WgmmaReduction, problem: Problem, device: Device
-) -> str | None:
-    """Other tiles or split-K can use the SMs that a tile's waves leave idle."""
-    if reduction != "none" or split_k > 1:
+def _time_fault(tile: SplitTile, problem: Problem, device: Device) -> str | None:
+    """Other tiles, clusters or splits of K can use the SMs and L2 better."""
+    factor = estimate.cycles(tile, problem, device) / estimate.least(problem, device)
+    if factor <= SLOWEST:
         return None
-    reached = tile_choice.fill(problem, device, tile.swap, tile.tile_m, tile.tile_n)
-    best = tile_choice.best_fill(problem, device)
-    busy = tile.count(problem) > device.sms
-    if reached >= (BUSY if busy else IDLE) * best:
-        return None
-    if not busy and tile.elements * problem.k * problem.products <= SMALL_TILE:
-        return None
-    return f"tiles use {reached:.0%} of the SMs' time, others {best:.0%}"
-
-
-def _idle_fault(
-    tile: SplitTile, bk: int, reduction: WgmmaReduction, problem: Problem, device: Device
-) -> str | None:
-    """If most SMs are idle, a long K could be split further."""
-    splits, count = tile.split_k, tile.count(problem) * tile.split_k
-    last_read = 8 * tile.grid_splits * tile.elements
-    further = last_read <= LAST_BLOCK_BYTES * tile.reducers
-    if reduction == "stream" or 3 * count > device.sms or not further:
-        return None
-    if ceil_div(problem.k, bk) < 2 * SPLIT_ITERATIONS * LONG_SPLITS * splits:
-        return None
-    return f"{count} work units for {device.sms} SMs; K={problem.k} is enough for more"
+    return f"about {factor:.2f} of the best tiles' time; {SLOWEST} at most"
 
 
 def _workspace_fault(
@@ -193,12 +211,20 @@ def _workspace_fault(
     return workspace_fault(needed, device)
 
 
-def _group_fault(tile: WgmmaTile, group: int, problem: Problem, device: Device) -> str | None:
-    rows, columns = ceil_div(problem.m, tile.bm), ceil_div(problem.n, tile.bn)
-    (least, most), grouped = GROUPED_ROWS, group * tile.bm
-    fault = order_fault(rows, columns, group, GROUPED_WAVES, device)
-    if fault or group == 1 or least <= grouped <= most:
-        return fault
+def _group_fault(
+    tile: ClusterTile, group: int, problem: Problem, device: Device
+) -> str | None:
+    """Rows of clusters whose tiles are computed together, for reuse in L2."""
+    rows, columns = tile.cluster_rows_and_columns(problem)
+    if group == 1:
+        return None
+    if columns == 1 or group > rows:
+        return f"{rows}x{columns} tiles have no groups of {group} rows"
+    if tile.count(problem) <= GROUPED_WAVES * device.sms:
+        return None if group in FEW_GROUPS else f"few tiles; groups of {FEW_GROUPS[0]} are tried"
+    (least, most), grouped = GROUPED_ROWS, group * tile.bm * tile.blocks_down
+    if least <= grouped <= most:
+        return None
     return f"groups of {grouped} rows of C; {least} to {most} suit L2"
 
 
@@ -206,6 +232,8 @@ RULES = (
     Rule("block of K", _block_fault),
     Rule("clusters", _cluster_fault),
     Rule("split-K", _split_cluster_fault),
+    Rule("clusters", _cluster_waves_fault),
+    Rule("time", _time_fault),
     Rule("split-K", _split_length_fault),
     Rule("split-K", _split_gain_fault),
     Rule("reduction", _reduction_fault),
@@ -213,8 +241,6 @@ RULES = (
     Rule("workers", _stream_workers_fault),
     Rule("workers", _units_fault),
     Rule("stream-K", _stream_fault),
-    Rule("waves", _waves_fault),
-    Rule("waves", _idle_fault),
     Rule("workspace", _workspace_fault),
     Rule("group", _group_fault),
 )

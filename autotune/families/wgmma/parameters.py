@@ -11,6 +11,7 @@ from autotune.families.shared.cuda_enums import WGMMA_REDUCTION, WgmmaReduction
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, Low, OperandPath, PackPolicy, Source
 from autotune.families.wgmma.resources import (
+    MOST_STAGES,
     Accumulation,
     ClusterWarpgroups,
     Ring,
@@ -58,7 +59,9 @@ def _promote(problem: Problem, device: Device) -> tuple[int, ...]:
 
 def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
     del problem
-    return 0, *(blocks * device.sms for blocks in (1, 2, 3))
+    sizes = {cluster.blocks for cluster in CLUSTERS.values()}
+    resident = {device.cluster_sms(size) for size in sizes} if device.has_clusters else set()
+    return 0, *sorted(resident | {blocks * device.sms for blocks in (1, 2, 3)})
 
 
 @dataclass(frozen=True)
@@ -105,5 +108,5 @@ class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandP
     reduction: WgmmaReduction = field(metadata=values(*WGMMA_REDUCTION))
     workers: int = field(metadata=values_from(_workers))
     store: Staging = field(metadata=values(*get_args(Staging)))
-    stages: int = field(metadata=values(3, 4, 5, 6, 7, 8))
-    group: int = field(metadata=values(1, 4, 8, 16))
+    stages: int = field(metadata=values(*range(3, MOST_STAGES + 1)))
+    group: int = field(metadata=values(1, 2, 4, 8, 16))

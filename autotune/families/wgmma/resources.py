@@ -23,6 +23,8 @@ WARPGROUP, INSTRUCTION_ROWS = 128, 64
 FIXED_SHARED = 2048
 """Bytes besides the buffers: barriers, and the alignment of the buffers."""
 SM_REGISTERS = 65536
+MOST_STAGES = 16
+"""Stages of the ring; more of small tiles wait for nothing."""
 
 CONSUMER_REGISTERS = {
     (1, 1): 255,

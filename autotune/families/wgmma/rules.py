@@ -10,6 +10,7 @@ from autotune.families.wgmma.operands import LINE_BYTES, Source
 from autotune.families.wgmma.resources import (
     CONSUMER_REGISTERS,
     INSTRUCTION_ROWS,
+    MOST_STAGES,
     Accumulation,
     ClusterWarpgroups,
     Ring,
@@ -31,9 +32,9 @@ MANY_TILES = 12
 """Tiles an SM above which small tiles have no advantage."""
 PLAIN_SIDE = 128
 """The side from which a tile is not small."""
-LARGE_TILE = 128 * 224
-"""Elements of a 16-bit tile from which staging it for the store costs a stage of the main loop."""
-MOST_STAGES, LEAST_STAGES = 8, 3
+FEW_LINES = 4
+"""Lines of K up to which a block ends so soon that another on the same SM pays."""
+LEAST_STAGES = 3
 
 
 def _architecture_fault(device: Device) -> str | None:
@@ -86,6 +87,9 @@ def _residency_fault(
         return f"there is no kernel of {consumers} consumers for {min_blocks} blocks an SM"
     if min_blocks > 1 and groups.schedule == "pingpong":
         return f"{min_blocks} blocks an SM overlap without pingpong"
+    lines = problem.k * problem.element_bytes // LINE_BYTES
+    if min_blocks > 1 and lines > FEW_LINES:
+        return f"a K of {lines} lines hides what several blocks an SM would; {FEW_LINES} at most"
     count = groups.count(problem)
     if (consumers, min_blocks) == (1, 1) and count > 2 * device.sms:
         return f"{count} tiles, each with the epilogue of an SM's only consumer"
@@ -128,7 +132,7 @@ def _grid_fault(tile: SplitTile, problem: Problem) -> str | None:
 
 
 def _store_fault(
-    groups: Warpgroups, split_k: int, store: Staging, problem: Problem, device: Device
+    groups: Warpgroups, store: Staging, problem: Problem
 ) -> str | None:
     """Threads hold 32 bytes of a row of 32-bit elements side by side, but 16 of 16-bit elements."""
     if problem.output_bytes == 4:
@@ -137,10 +141,9 @@ def _store_fault(
     narrow = 2 * width * problem.output_bytes < LINE_BYTES
     if store == "staged":
         return f"rows of {width} elements fill no line" if narrow else None
-    count = groups.count(problem) * split_k
-    if narrow or groups.elements >= LARGE_TILE or count <= device.sms:
+    if narrow:
         return None
-    return f"{count} tiles should be stored in lines"
+    return f"rows of {width} elements should be stored in lines"
 
 
 def _fit_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
@@ -153,12 +156,13 @@ def _fit_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
 def _stages_fault(
     ring: Ring, split_k: int, workers: int, stages: int, problem: Problem, device: Device
 ) -> str | None:
-    """As many stages as fit, or one or two fewer, which leave L2 and the copies more room."""
+    """As many stages as fit; of resident workers also one or two fewer, which leave L2 and the
+    copies more room."""
     most = min(ring.fitting_stages(problem, device), MOST_STAGES)
     if workers == 0:
         iterations = ceil_div(ceil_div(problem.k, ring.bk), split_k)
         most = min(most, max(iterations, LEAST_STAGES))
-    fewer = max(LEAST_STAGES, most - (1 if most < 6 else 2))
+    fewer = max(LEAST_STAGES, most - (1 if most < 6 else 2)) if workers else most
     if stages in (most, fewer):
         return None
     stage = ring.stage_bytes(problem)

@@ -15,12 +15,13 @@ from autotune.problem.integers import ceil_div, round_up
 TILE_ROWS = (64, 128, 192, 256)
 """Values of tile_m."""
 COARSE = (64, 96, 128, 160, 192, 224, 256)
-FINE = (112, 144, 176, 208, 240)
-"""Values of tile_n: those tried wherever they fit, and those tried only if they waste less."""
+"""Values of tile_n beside those that cut N into equal parts."""
 SPAN_ROWS = 64
 """Elements that one TMA box loads along N of a 16-bit operand that is not K-contiguous."""
-BETTER = 1.02
-"""Factor by which a fine tile_n must fill the SMs better than the coarse ones."""
+LEAST_COLUMNS, BEST_COLUMNS = 32, 6
+"""The least tile_n of a long side, and the number of values that are tried with each tile_m."""
+L2_BYTES_A_CYCLE = 55
+"""Bytes that L2 serves every SM in a cycle (H200)."""
 LARGEST_COLUMNS, COLUMN_STEP = 256, 8
 """An instruction computes 8 to 256 columns, in steps of 8."""
 PARTS = (1, 2, 3, 4, 8)
@@ -40,7 +41,7 @@ def swaps(problem: Problem) -> tuple[int, ...]:
     short = _short(problem)
     a, b = along_k(problem, "a"), along_k(problem, "b")
     if problem.element_bytes == 2:
-        return (0, 1) if _gains_fine_columns(problem) else short
+        return (0, 1) if min(problem.m, problem.n) > FEW_ROWS else short
     if a and b:
         return short
     if not a and not b:  # the copy of the smaller operand is the cheaper one
@@ -48,14 +49,6 @@ def swaps(problem: Problem) -> tuple[int, ...]:
     ready = 1 if a else 0
     small = problem.m if ready == 0 else problem.n
     return (0, 1) if small <= SHORT else (ready,)
-
-
-def _gains_fine_columns(problem: Problem) -> bool:
-    """Whether only the transpose has a K-contiguous 16-bit B, which a tile_n between whole spans
-    needs."""
-    only_a = along_k(problem, "a") and not along_k(problem, "b")
-    narrow = min(problem.m, problem.n) <= SPAN_ROWS
-    return problem.element_bytes == 2 and only_a and not narrow and _short(problem) == (0,)
 
 
 def _short(problem: Problem) -> tuple[int, ...]:
@@ -81,27 +74,26 @@ def sides(problem: Problem, device: Device, *, of_m: bool) -> tuple[int, ...]:
 @cache
 def tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     """Values of tile_n, in order."""
-    columns = _tile_columns(problem, device, swap)
-    if swap and _gains_fine_columns(problem):
-        return tuple(tile_n for tile_n in columns if tile_n % SPAN_ROWS)
-    return columns
-
-
-def _tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     n = problem.m if swap else problem.n
     if n <= LARGEST_COLUMNS:
         return _parts(problem, device, swap)
     if problem.element_bytes == 2 and not along_k(problem, kernel_operands(swap)[1]):
-        return COARSE  # whole spans are loaded: a finer tile_n loads no fewer rows
-    columns = set(COARSE)
-    if fill(problem, device, swap, INSTRUCTION_ROWS, COARSE[0]) < 0.5:
-        columns.add(COARSE[0] // 2)
-    for tile_m in TILE_ROWS:
-        least = BETTER * max(fill(problem, device, swap, tile_m, tile_n) for tile_n in COARSE)
-        columns |= {
-            tile_n for tile_n in FINE if fill(problem, device, swap, tile_m, tile_n) > least
-        }
-    return tuple(sorted(columns))
+        # Whole spans are loaded: the columns between them save no loads.
+        return COARSE[::2]
+    most_parts = n // LEAST_COLUMNS
+    even = {round_up(ceil_div(n, parts), COLUMN_STEP) for parts in range(1, most_parts + 1)}
+    sizes = {size for size in even if LEAST_COLUMNS <= size <= LARGEST_COLUMNS} | set(COARSE)
+    return tuple(
+        sorted(
+            {
+                size
+                for tile_m in TILE_ROWS
+                for size in sorted(
+                    sizes, key=lambda size: wave_cycles(problem, device, swap, tile_m, size)
+                )[:BEST_COLUMNS]
+            }
+        )
+    )
 
 
 def _parts(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
@@ -116,20 +108,21 @@ def _parts(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     return tuple(sorted({round_up(ceil_div(n, part), COLUMN_STEP) for part in parts}))
 
 
-def fill(problem: Problem, device: Device, swap: int, tile_m: int, tile_n: int) -> float:
-    """The share of the SMs' time that goes into C if each SM computes one tile a wave."""
+def wave_cycles(problem: Problem, device: Device, swap: int, tile_m: int, tile_n: int) -> float:
+    """Cycles of an SM for each step of K if it computes one tile a wave, as `step_cycles`.
+
+    A cluster of two saves a quarter of the loads.
+    """
     m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
     count = ceil_div(m, tile_m) * ceil_div(n, tile_n) * problem.batch
-    waves = ceil_div(count, device.sms)
-    return m * n * problem.batch / (waves * device.sms * tile_m * tile_n)
+    read = 0.75 * (tile_m + tile_n)
+    return ceil_div(count, device.sms) * step_cycles(problem, device, tile_m * tile_n, read)
 
 
-@cache
-def best_fill(problem: Problem, device: Device) -> float:
-    """The best `fill` of all tiles that are tried."""
-    return max(
-        fill(problem, device, swap, tile_m, tile_n)
-        for swap in swaps(problem)
-        for tile_m in TILE_ROWS
-        for tile_n in tile_columns(problem, device, swap)
-    )
+def step_cycles(problem: Problem, device: Device, elements: int, read: float) -> float:
+    """Cycles of an SM for a step of K of a tile of which it reads so many elements of A and B.
+
+    The tensor cores need their time for the multiply-adds, L2 its time for the bytes.
+    """
+    tensor = elements * problem.products / (device.tensor_rate(problem.compute) or 1.0)
+    return max(tensor, read * problem.element_bytes / L2_BYTES_A_CYCLE)

@@ -112,6 +112,20 @@ class ClusterTile(WgmmaTile):
         along_m = ceil_div(m, self.tile_m * shape.m) * shape.m
         return along_m, ceil_div(n, self.tile_n * shape.n) * shape.n
 
+    def l2_rate(self, problem: Problem, tensor_rate: float, m: int, n: int) -> float:
+        """Bytes a cycle that a block of a cluster of m x n reads to keep its tensor cores busy.
+
+        Of each operand it reads the part that it loads for its cluster. The tensor cores multiply
+        and add `tensor_rate` numbers a cycle.
+        """
+        read = (self.tile_m / n + self.tile_n / m) * problem.element_bytes
+        return read * tensor_rate / (self.elements * problem.products)
+
+    @property
+    def blocks_down(self) -> int:
+        """Blocks of a cluster along the rows of C."""
+        return self.shape.n if self.swap else self.shape.m
+
     def cluster_rows_and_columns(self, problem: Problem) -> tuple[int, int]:
         """Clusters that cover the rows and the columns of one C of the batch."""
         along_m, along_n = self.cluster_grid(problem)
