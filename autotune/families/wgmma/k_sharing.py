@@ -31,17 +31,21 @@ FULL_WAVES = 0.95
 """Fill of the SMs above which stream-K gains nothing."""
 FEW_WAVES = 4
 """Waves of tiles up to which a partial wave is worth sharing."""
-MERGED_STAGES = 4
-"""Stages of two lines that must fit, as eight of one line do."""
+MERGED_STAGES = 5
+"""Stages of two lines that must fit, as ten of one line do."""
+ALTERNATED = 1.5
+"""Work units of a worker from which pingpong hides the stores of enough of them."""
+PAIR, LARGEST_SPLIT_CLUSTER = 2, 4
+"""The most tiles of a cluster whose blocks share K within the cluster, and across clusters."""
 L2_RATE = 35
 """Bytes a cycle that L2 serves every SM without delay; it serves 46 at most (H100)."""
 ONE_SIDED = 1.3
 """Factor by which a cluster may read more than one turned by 90 degrees."""
 GROUPED_ROWS = (768, 2048)
 """Rows of C of a group of tiles: about as much of A as L2 keeps beside B."""
-GROUPED_WAVES, FEW_GROUPS = 3, (2,)
+GROUPED_WAVES, FEW_GROUP = 3, 2
 """Tiles an SM up to which all tiles are in L2 anyway and only the order in which SMs ask for the
-same lines matters, and the groups that are tried then."""
+same lines matters, and the group that is tried then."""
 
 
 def _block_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
@@ -96,6 +100,8 @@ def _split_cluster_fault(cluster: str, split_k: int, schedule: Schedule) -> str 
         return None if shape.k == 1 else f"no splits of K for cluster={cluster}"
     if split_k % shape.k or (shape.k > 1 and schedule == "pingpong"):
         return f"not with cluster={cluster}, schedule={schedule}"
+    if shape.m * shape.n > (PAIR if shape.k > 1 else LARGEST_SPLIT_CLUSTER):
+        return f"clusters of {cluster} with splits of K wait for too many blocks"
     return None
 
 
@@ -172,7 +178,8 @@ def _units_fault(
     if units <= (min_blocks - 1) * device.sms:
         return f"{units} work units do not make {min_blocks} blocks an SM"
     if workers:
-        return None if units > workers else f"{units} work units need no workers"
+        least = ALTERNATED * workers if schedule == "pingpong" else workers
+        return None if units > least else f"{units} work units need no {workers} workers"
     if schedule == "pingpong":
         return "pingpong consumers alternate the tiles of resident workers"
     if min_blocks == 1 and units > 2 * device.sms:
@@ -185,8 +192,10 @@ def _stream_fault(
 ) -> str | None:
     if sharing.reduction != "stream":
         return None
-    if problem.batch > 1 or sharing.shape.k > 1 or schedule == "pingpong":
-        return f"not with batch={problem.batch}, cluster={sharing.cluster}, {schedule}"
+    if problem.batch > 1 or sharing.shape.blocks > PAIR or sharing.shape.k > 1:
+        return f"not with batch={problem.batch}, cluster={sharing.cluster}"
+    if schedule == "pingpong":
+        return f"not with schedule={schedule}"
     count = sharing.tiles(problem)
     if fill(count, device.sms) > FULL_WAVES or count > 2 * FEW_WAVES * device.sms:
         return f"{count} tiles keep {device.sms} SMs busy as they are"
@@ -221,7 +230,8 @@ def _group_fault(
     if columns == 1 or group > rows:
         return f"{rows}x{columns} tiles have no groups of {group} rows"
     if tile.count(problem) <= GROUPED_WAVES * device.sms:
-        return None if group in FEW_GROUPS else f"few tiles; groups of {FEW_GROUPS[0]} are tried"
+        tried = group == FEW_GROUP and tile.shape.blocks <= PAIR
+        return None if tried else f"few tiles; groups of {FEW_GROUP} are tried in pairs"
     (least, most), grouped = GROUPED_ROWS, group * tile.bm * tile.blocks_down
     if least <= grouped <= most:
         return None
