@@ -61,5 +61,6 @@ __device__ void split(const Arguments<Result>& args, const Stages<S>& stages, in
             __syncwarp();
             if (thread % 32 == 0) barrier_arrive(stages.split(at.stage));
         }
+        if constexpr (!S::PERSISTENT) break;
     }
 }
