@@ -174,9 +174,18 @@ class WgmmaKSharing(SplitTile):
         return stream_k.streamed_tiles(self.tiles(problem) // size, self.workers // size)
 
     def blocks(self, problem: Problem) -> int:
-        """Blocks of the launch, in whole clusters."""
+        """Blocks of the launch, in whole clusters.
+
+        Workers are the fewest that take no more work units each: SMs that idle anyway leave the
+        others more power and bandwidth.
+        """
         size = self.shape.blocks
-        return self.workers // size * size if self.workers else self.units(problem)
+        units, workers = self.units(problem) // size, self.workers // size
+        if self.workers == 0:
+            return units * size
+        if self.reduction == "stream":
+            return workers * size
+        return ceil_div(units, ceil_div(units, workers)) * size
 
     def launch_grid(self, problem: Problem) -> tuple[int, int, int]:
         """Blocks of the launch: persistent ones, or of a tile, a split of its K and a matrix."""
