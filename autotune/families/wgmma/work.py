@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autotune.families.base import Work
+from autotune.families.plan import Alignment
 from autotune.families.shared import stream_k
-from autotune.families.wgmma.operands import kernel_operands
+from autotune.families.wgmma.operands import kernel_operands, unaligned_rows
 from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import (
     INSTRUCTION_ROWS,
@@ -23,6 +24,8 @@ SPLIT_INSTRUCTIONS = 4
 """Instructions that split an fp32 into two tf32."""
 SUMS_AT_ONCE = 16
 """Partial sums that a thread loads together."""
+UNALIGNED = 1.5
+"""Bytes that L2 reads for each byte of rows that start within cache lines."""
 VISIBLE_EPILOGUE = 0.25
 """The part of a tile's epilogue that remains visible if another consumer multiplies meanwhile."""
 
@@ -102,10 +105,22 @@ def _shared_cycles(p: WgmmaParams, problem: Problem) -> float:
 
 
 def _bytes(p: WgmmaParams, problem: Problem) -> float:
-    """Bytes that a block reads from L2 in a k-iteration; a cluster's blocks load parts for all."""
+    """Bytes that a block reads from L2 in a k-iteration; a cluster's blocks load parts for all.
+
+    Rows that start within cache lines are read with parts of their neighbours.
+    """
     planes = 2 if p.low == "pass" else 1
-    rows = p.tile_m / p.shape.n + planes * p.b_rows(problem) / p.shape.m
-    return rows * p.bk * problem.element_bytes
+    operand_a, operand_b = kernel_operands(p.swap)
+    rows_a = p.tile_m / p.shape.n * _read(p, problem, operand_a)
+    rows_b = planes * p.b_rows(problem) / p.shape.m * _read(p, problem, operand_b)
+    return (rows_a + rows_b) * p.bk * problem.element_bytes
+
+
+def _read(p: WgmmaParams, problem: Problem, operand: str) -> float:
+    """Bytes read for each byte of an operand."""
+    if not unaligned_rows(problem, operand):
+        return 1.0
+    return 1.0 if p.packs(problem, Alignment.dense(problem), operand) else UNALIGNED
 
 
 def _shares(p: WgmmaParams, problem: Problem) -> tuple[int, float, float]:
