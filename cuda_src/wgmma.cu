@@ -113,14 +113,15 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
          {last_group, last_group_magic}},
         workspace + start, counters};
     const int warp = warp_uniform(threadIdx.x / 32);
+    // Alone in its cluster, the producer opens the stages and need not wait for anyone.
+    constexpr int OPENER = S::CLUSTER > 1 ? 1 : 0;
+    if (warp == OPENER && elected()) stages.open();
     if (warp == 0 && elected()) {
         tma_prefetch(&map_a);
         tma_prefetch(&map_b);
-        stages.open();
         if constexpr (S::LOW_PACKED) tma_prefetch(&map_low);
         if constexpr (S::TMA_STORE) tma_prefetch(&map_c);
     }
-    // The producer has made the barriers. Only other blocks' have to be waited for.
     __syncwarp();
     if constexpr (S::CLUSTER > 1)
         cluster_sync();
