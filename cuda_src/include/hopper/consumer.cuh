@@ -82,7 +82,7 @@ __device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
 // order.
 template <class S, class Result>
 __device__ bool reduce_shares(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part,
-                              int parts, const TileScheduler<S::WORK>& scheduler,
+                              int parts, const typename S::Scheduler& scheduler,
                               const Arguments<Result>& args, const Consumer<S>& consumer,
                               int* flag) {
     // Sums i to i + 3 of an instruction, those of neighbouring threads side by side. L1 does not

@@ -50,9 +50,7 @@ struct Shape : Params {
     static constexpr int CLUSTER = CLUSTER_TILES * CLUSTER_K;
     static constexpr bool SHARED_K = Params::REDUCTION != Reduction::NONE;
     static constexpr bool STREAM = Params::REDUCTION == Reduction::STREAM;
-    static constexpr Work WORK = !PERSISTENT ? Work::ONE_UNIT
-                                 : STREAM    ? Work::STREAM_K
-                                             : Work::SPLIT_K;
+    using Scheduler = TileScheduler<PERSISTENT, STREAM>;
     static constexpr bool STAGED = Params::STORE != Store::DIRECT;
     static constexpr bool TMA_STORE = Params::STORE == Store::TMA;
 
@@ -200,7 +198,7 @@ class Tiles {
 public:
     __device__ explicit Tiles(const Schedule& schedule) : schedule_(schedule) {}
 
-    __device__ TileScheduler<S::WORK> scheduler() const {
+    __device__ typename S::Scheduler scheduler() const {
         return {schedule_, static_cast<int>(blockIdx.x / S::CLUSTER),
                 static_cast<int>(gridDim.x / S::CLUSTER), S::CLUSTER_K, place.k};
     }

@@ -195,7 +195,7 @@ __device__ void store(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, 
 // part `part` of the `parts` that a cluster has. (m, n) is where it starts.
 template <class S, class Result>
 __device__ void finish_part(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part, int parts,
-                            const TileScheduler<S::WORK>& scheduler, int m, int n,
+                            const typename S::Scheduler& scheduler, int m, int n,
                             char* buffers, int* flags, const Arguments<Result>& args,
                             const TensorMap* map) {
     const Consumer<S> consumer;

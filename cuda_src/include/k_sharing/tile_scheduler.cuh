@@ -31,24 +31,20 @@ struct Schedule {
     Divisor group_tiles, group, last_group;  // tiles of a group of rows; rows of one, of the last
 };
 
-enum class Work { ONE_UNIT, SPLIT_K, STREAM_K };
-
-template <Work WORK>
+template <bool PERSISTENT, bool STREAM>
 class TileScheduler {
 public:
-    static constexpr bool ONE = WORK == Work::ONE_UNIT;
-
     __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int parts, int part)
         : schedule_(schedule),
           next_(block),
           blocks_(blocks),
-          units_(ONE ? 1 : schedule.tiles.value * schedule.shares.value * schedule.batch),
+          units_(schedule.tiles.value * schedule.shares.value * schedule.batch),
           parts_(parts),
           part_(part) {}
 
     __device__ bool next(WorkUnit& unit) {
         unit.shares = schedule_.shares.value;
-        if constexpr (ONE) {
+        if constexpr (!PERSISTENT) {
             unit.tile = next_;
             unit.share = blockIdx.y;
             unit.matrix = blockIdx.z;
@@ -82,7 +78,7 @@ private:
 };
 
 template <>
-class TileScheduler<Work::STREAM_K> {
+class TileScheduler<true, true> {
 public:
     __device__ TileScheduler(const Schedule& schedule, int block, int blocks, int, int)
         : stream_(schedule.steps, schedule.streamed, blocks),
