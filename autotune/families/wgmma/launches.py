@@ -199,6 +199,7 @@ def _template(
             ("CLUSTER_K", p.shape.k),
             ("MIN_BLOCKS", p.min_blocks),
             ("A_IN_REGISTERS", p.source == "registers"),
+            ("A_STREAMED", p.source == "streamed"),
             ("A_ALONG_K", a.k_contiguous),
             ("B_ALONG_K", b.k_contiguous),
             ("TRANSPOSED", bool(p.swap)),

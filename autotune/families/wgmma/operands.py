@@ -12,8 +12,9 @@ from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 from autotune.problem.integers import round_up
 
-Source = Literal["shared", "registers"]
-"""Where the tensor cores read the kernel's A."""
+Source = Literal["shared", "streamed", "registers"]
+"""Where the tensor cores read the kernel's A: `streamed` is shared memory too, but L2 drops A
+first."""
 Low = Literal["none", "kernel", "pass"]
 """The maker of the low part of the kernel's B: nobody, the kernel, or a packing pass before it."""
 PackPolicy = Literal["needed", "lines"]
@@ -68,7 +69,7 @@ class OperandPath:
         """Whether the kernel reads a transposed copy of the operand."""
         if not across_k(problem, operand):
             return False
-        return self.source == "shared" or operand == kernel_operands(self.swap)[1]
+        return self.source != "registers" or operand == kernel_operands(self.swap)[1]
 
     def k_contiguous(self, problem: Problem, operand: str) -> bool:
         """Whether the rows that the kernel reads run along K."""

@@ -37,7 +37,9 @@ def _bn(problem: Problem, device: Device) -> tuple[int, ...]:
 
 def _sources(problem: Problem, device: Device) -> tuple[Source, ...]:
     del device
-    return ("shared", "registers") if problem.element_bytes == 4 else ("shared",)
+    if problem.element_bytes == 4:
+        return "shared", "streamed", "registers"
+    return "shared", "streamed"
 
 
 def _lows(problem: Problem, device: Device) -> tuple[Low, ...]:
@@ -74,8 +76,9 @@ class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandP
         consumers: consumer warpgroups, fed by one producer warpgroup.
         schedule: consumers share each tile (`cooperative`) or alternate tiles (`pingpong`).
         min_blocks: resident blocks an SM.
-        source: where the tensor cores read the kernel's A: `shared` memory or `registers`, which
-            32-bit operands that are not K-contiguous go through.
+        source: where the tensor cores read the kernel's A: `shared` memory, `streamed` through it
+            so that L2 drops it first, or `registers`, which 32-bit operands that are not
+            K-contiguous go through.
         low: what makes B's low part of `tf32x3`: the `kernel` or a packing `pass` before it.
         pack: which operands are packed first: those TMA cannot read (`needed`), or also those whose
             rows start within cache lines (`lines`).

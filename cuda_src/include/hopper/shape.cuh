@@ -23,6 +23,15 @@ struct Budget {
     static constexpr int CONSUMER = (ENTRY * (CONSUMERS + 1) - PRODUCER) / CONSUMERS / 8 * 8;
 };
 
+template <bool CONDITION, class Then, class Else>
+struct If {
+    using Type = Then;
+};
+template <class Then, class Else>
+struct If<false, Then, Else> {
+    using Type = Else;
+};
+
 // The parameters of the blocks of a cluster that add up and store a part of the tile's columns.
 template <class Params, int REDUCERS>
 struct PartParams : Params {
@@ -61,6 +70,10 @@ struct Shape : Params {
     // Of rows that lie side by side in shared memory a thread takes neighbours: 2 of each
     // instruction.
     static constexpr bool NEIGHBOURS = A_IN_REGISTERS && !A_ALONG_K;
+
+    // A that is read once makes room for itself in L2, where B stays.
+    using EvictA = typename If<Params::A_STREAMED, EvictFirst, EvictNormal>::Type;
+    using EvictB = typename If<Params::A_STREAMED, EvictLast, EvictNormal>::Type;
 
     // A stage holds A, B and the low part of B.
     static constexpr int LOW_BYTES = PRODUCTS == 3 ? B::BYTES : 0;

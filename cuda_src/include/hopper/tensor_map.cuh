@@ -14,25 +14,55 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// When L2 evicts what a copy reads: as usual, before other lines or after them.
+struct EvictNormal {
+    __device__ static unsigned long long policy() {
+        unsigned long long policy;
+        asm("createpolicy.fractional.L2::evict_normal.b64 %0;" : "=l"(policy));
+        return policy;
+    }
+};
+
+struct EvictFirst {
+    __device__ static unsigned long long policy() {
+        unsigned long long policy;
+        asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+        return policy;
+    }
+};
+
+struct EvictLast {
+    __device__ static unsigned long long policy() {
+        unsigned long long policy;
+        asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+        return policy;
+    }
+};
+
 // The box whose first element is at (row, column) of `matrix`; `barrier` counts its bytes.
+template <class Evict = EvictNormal>
 __device__ __forceinline__ void tma_load(void* to, const TensorMap* map, Barrier* barrier,
                                          int column, int row, int matrix) {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix)
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix),
+        "l"(Evict::policy())
         : "memory");
 }
 
 // The same into each block of the cluster whose bit is set in `blocks`, at the same place and
 // counted by its barrier in the same place.
+template <class Evict = EvictNormal>
 __device__ __forceinline__ void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier,
                                                    int column, int row, int matrix,
                                                    unsigned short blocks) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
-        "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix), "h"(blocks)
+        ".multicast::cluster.L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(
+            shared_address(to)),
+        "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix), "h"(blocks),
+        "l"(Evict::policy())
         : "memory");
 }
 

@@ -47,7 +47,7 @@ struct TmaTile {
     // Loads the rows from `first` on and the steps from `k` on. Where SHARERS blocks of a cluster
     // share the tile, each loads a part of it into all of them (multicast): whole blocks of lines
     // as far as these go round, or the same lines of several blocks.
-    template <int SHARERS>
+    template <int SHARERS, class Evict>
     __device__ static void load(char* to, const TensorMap* map, Barrier* full, int first, int k,
                                 int matrix, int part, unsigned short sharers) {
         constexpr int APART = common_divisor(BLOCKS, SHARERS);  // sharers of different blocks
@@ -61,9 +61,9 @@ struct TmaTile {
             const int along = (ALONG_K ? k : first) + block * PER_LINE;
             const int across = (ALONG_K ? first : k) + from;
             if constexpr (SHARERS > 1)
-                tma_load_multicast(place, map, full, along, across, matrix, sharers);
+                tma_load_multicast<Evict>(place, map, full, along, across, matrix, sharers);
             else
-                tma_load(place, map, full, along, across, matrix);
+                tma_load<Evict>(place, map, full, along, across, matrix);
         }
     }
 

@@ -9,13 +9,18 @@ struct alignas(64) TensorMap {
 
 inline void tma_prefetch(const TensorMap*) {}
 
-inline void tma_load(void* to, const TensorMap* map, Barrier* barrier, int column, int row,
-                     int matrix) {
+struct EvictNormal {};
+struct EvictFirst {};
+struct EvictLast {};
+
+template <class Evict = EvictNormal>
+void tma_load(void* to, const TensorMap* map, Barrier* barrier, int column, int row, int matrix) {
     host::tma_load(to, map, barrier, column, row, matrix);
 }
 
-inline void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column,
-                               int row, int matrix, unsigned short blocks) {
+template <class Evict = EvictNormal>
+void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column, int row,
+                        int matrix, unsigned short blocks) {
     host::tma_load_multicast(to, map, barrier, column, row, matrix, blocks);
 }
 
