@@ -70,13 +70,13 @@ def _cluster_fault(tile: ClusterTile, problem: Problem, device: Device) -> str |
     def rate_of(m: int, n: int) -> float:
         return tile.l2_rate(problem, multiplied, m, n)
 
-    rate, turned = rate_of(shape.m, shape.n), rate_of(shape.n, shape.m)
-    if rate > ONE_SIDED * turned:
+    rows, columns = tile.grid(problem)
+    could_turn = rows >= shape.n and columns >= shape.m
+    if could_turn and rate_of(shape.m, shape.n) > ONE_SIDED * rate_of(shape.n, shape.m):
         return f"blocks of {tile.tile_m}x{tile.tile_n} would share the smaller operand"
     half = (shape.m // 2, shape.n) if shape.m >= shape.n else (shape.m, shape.n // 2)
     if (smaller := rate_of(*half)) < L2_RATE:
         return f"{smaller:.0f} bytes a cycle from L2 suffice with smaller clusters"
-    rows, columns = tile.grid(problem)
     if tile.tiles(problem) > 1.1 * rows * columns:
         return f"{rows}x{columns} tiles leave clusters of {tile.cluster} partly empty"
     return _parts_fault(tile, problem)
