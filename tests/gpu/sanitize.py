@@ -30,6 +30,14 @@ GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = 
     ("wgmma", "133x71x1027:bf16:nt:batch=2", (1, 0, 1), {"reduction": "fused", "cluster": "1x1"}),
     ("wgmma", "133x71x1027:tf32x3:nt", (0, 1, 0), {"reduction": "fused"}),
     ("wgmma", "133x71x203:tf32:tn", (0, 0, 0), {}),
+    # Clusters of four and eight, with splits of K within and across clusters, and stream-K; an A
+    # that L2 drops first.
+    ("wgmma", "505x501x203:bf16:nt", (0, 0, 0), {"cluster": "2x2"}),
+    ("wgmma", "505x501x203:f16:nn", (0, 0, 0), {"cluster": "2x4"}),
+    ("wgmma", "250x254x2050:bf16:nt", (0, 0, 0), {"cluster": "1x2x4"}),
+    ("wgmma", "250x254x2050:bf16:nn", (0, 0, 0), {"cluster": "1x2", "reduction": "fused"}),
+    ("wgmma", "1025x1023x1027:bf16:nt", (0, 0, 0), {"cluster": "1x2", "reduction": "stream"}),
+    ("wgmma", "61x4099x515:bf16:nt", (0, 0, 0), {"source": "streamed"}),
     ("mma", "133x71x203:bf16:nn:bias", (0, 0, 0), {}),
     ("mma", "136x72x1032:bf16:tt", (8, 8, 8), {"split_k": 4}),
     ("mma", "133x71x203:tf32:nt", (1, 2, 3), {}),
