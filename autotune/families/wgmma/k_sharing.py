@@ -6,16 +6,15 @@ from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.cuda_enums import WgmmaReduction
 from autotune.families.shared.k_sharing import (
-    LAST_BLOCK_BYTES,
     fill,
     last_block_fault,
     longest_split,
     split_waves_fault,
 )
-from autotune.families.shared.workspace import workspace_fault
-from autotune.families.wgmma import estimate
 from autotune.families.shared.launch_limits import LARGEST_GRID_YZ
 from autotune.families.shared.layout import along_k
+from autotune.families.shared.workspace import workspace_fault
+from autotune.families.wgmma import estimate
 from autotune.families.wgmma.operands import LINE_BYTES, OperandPath, kernel_operands
 from autotune.families.wgmma.resources import Ring, Schedule
 from autotune.families.wgmma.tile_choice import FEW_ITERATIONS, SPLIT_ITERATIONS
@@ -147,9 +146,7 @@ def _cluster_waves_fault(tile: SplitTile, problem: Problem, device: Device) -> s
     return f"clusters of {size} reach {reached} of {device.sms} SMs and need {waves} waves"
 
 
-def _resident_fault(
-    tile: ClusterTile, min_blocks: int, workers: int, device: Device
-) -> str | None:
+def _resident_fault(tile: ClusterTile, min_blocks: int, workers: int, device: Device) -> str | None:
     size = tile.shape.blocks
     if min_blocks > 1 and size > 1:
         return f"clusters of {size} with one block an SM alone"
@@ -220,9 +217,7 @@ def _workspace_fault(
     return workspace_fault(needed, device)
 
 
-def _group_fault(
-    tile: ClusterTile, group: int, problem: Problem, device: Device
-) -> str | None:
+def _group_fault(tile: ClusterTile, group: int, problem: Problem, device: Device) -> str | None:
     """Rows of clusters whose tiles are computed together, for reuse in L2."""
     rows, columns = tile.cluster_rows_and_columns(problem)
     if group == 1:

@@ -131,9 +131,7 @@ def _grid_fault(tile: SplitTile, problem: Problem) -> str | None:
     return grid_fault(tile.units(problem))
 
 
-def _store_fault(
-    groups: Warpgroups, store: Staging, problem: Problem
-) -> str | None:
+def _store_fault(groups: Warpgroups, store: Staging, problem: Problem) -> str | None:
     """Threads hold 32 bytes of a row of 32-bit elements side by side, but 16 of 16-bit elements."""
     if problem.output_bytes == 4:
         return None if store == "direct" else "32-bit results fill whole sectors without staging"
