@@ -92,18 +92,12 @@ __device__ __forceinline__ int cluster_rank() {
     return static_cast<int>(rank);
 }
 
-// A barrier of all threads of all blocks of the cluster, in two halves. Orders no memory.
-__device__ __forceinline__ void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void cluster_wait() {
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
-
+// All threads of all blocks of the cluster. Orders no memory.
 __device__ __forceinline__ void cluster_sync() {
-    cluster_arrive();
-    cluster_wait();
+    asm volatile(
+        "barrier.cluster.arrive.relaxed.aligned;\n"
+        "barrier.cluster.wait.aligned;" ::
+            : "memory");
 }
 
 // The same, after which all see what any has stored in the shared memory of another.

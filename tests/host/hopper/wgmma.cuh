@@ -29,7 +29,7 @@ inline void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4], Descripto
 }
 
 template <int COUNT, bool TRANSPOSED>
-void stmatrix(void* row, const unsigned (&pairs)[COUNT], HOST_AT) {
+inline void stmatrix(void* row, const unsigned (&pairs)[COUNT], HOST_AT) {
     unsigned values[COUNT];
     for (int i = 0; i < COUNT; ++i) values[i] = pairs[i];
     host::move_matrices(values, COUNT, TRANSPOSED, false, row, at);
