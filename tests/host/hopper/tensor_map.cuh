@@ -14,13 +14,14 @@ struct EvictFirst {};
 struct EvictLast {};
 
 template <class Evict = EvictNormal>
-inline void tma_load(void* to, const TensorMap* map, Barrier* barrier, int column, int row, int matrix) {
+inline void tma_load(void* to, const TensorMap* map, Barrier* barrier, int column, int row,
+                     int matrix) {
     host::tma_load(to, map, barrier, column, row, matrix);
 }
 
 template <class Evict = EvictNormal>
-inline void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column, int row,
-                        int matrix, unsigned short blocks) {
+inline void tma_load_multicast(void* to, const TensorMap* map, Barrier* barrier, int column,
+                               int row, int matrix, unsigned short blocks) {
     host::tma_load_multicast(to, map, barrier, column, row, matrix, blocks);
 }
 
