@@ -61,19 +61,19 @@ def nearest(
     chooses among all configurations where the records leave the time uncertain. Cold times decide
     only if the nearest record has some.
     """
-    device = with_listed_clusters(device)
+    listed = with_listed_clusters(device)
     pool = records.records(device)
     if not any(remoteness(record, problem, device) <= REACH for record in pool):
         pool = [*pool, *records.related(device)]
     for record in by_remoteness(problem, device, pool)[:1]:
         objective = recorded_objective(record, objective)
-    errors = learn_errors(problem, device, pool, objective)
-    choices = from_records(problem, device, pool, errors)
+    errors = learn_errors(problem, listed, pool, objective)
+    choices = from_records(problem, listed, pool, errors)
     if not choices:
         return None
     choice = choices[0]
     if choice.deviation > CERTAIN:
-        choice = min((choice, *from_survey(problem, device, errors)[:1]), key=_promise)
+        choice = min((choice, *from_survey(problem, listed, errors)[:1]), key=_promise)
     if choice.record is not None:
         return _answer(choice, choice.record, problem, device, objective)
     loss = expected_loss("near", choice.deviation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from autotune.candidates import cost
 from autotune.candidates.survey import survey
@@ -24,8 +25,9 @@ def predicted(
     can run.
     """
     del objective
-    device = with_listed_clusters(device)
-    return _recorded(problem, device, records) or _ranked_now(problem, device)
+    listed = with_listed_clusters(device)
+    answer = _recorded(problem, listed, records) or _ranked_now(problem, listed)
+    return answer and replace(answer, device=device)
 
 
 def model_choice(
