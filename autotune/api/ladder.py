@@ -46,13 +46,13 @@ def ladder(n: int, *, device: DeviceLike = DEFAULT, observer: Observer | None = 
 
 def _best_simt(problem: Problem, device: DeviceLike, observer: Observer | None) -> Config:
     """The fastest recorded `simt` kernel that is legal in this version, else one tuned now."""
-    from autotune.candidates import space
+    from autotune.candidates.recorded import is_legal
     from autotune.families.simt.family import SIMT
 
     resolved = targets.resolve(device)
     record = Store(settings.cache_dir()).load(resolved, problem)
     for config in _simt(record) if record else ():
-        if space.rejection(config, problem, resolved) is None:
+        if is_legal(config, problem, resolved):
             return config
     options = options_of(None, None, 0, "gp", None)
     tuned = tuning.search(problem, options, device=device, family=SIMT.name, observer=observer)

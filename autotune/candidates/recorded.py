@@ -14,9 +14,9 @@ from autotune.problem import Problem
 
 
 def is_legal(config: Config, problem: Problem, device: Device) -> bool:
-    """Whether the families of this version can run the configuration."""
+    """Whether the families of this version can run the configuration, fast or not."""
     try:
-        return space.rejection(config, problem, device) is None
+        return space.rejection(config, problem, device, recorded=True) is None
     except ConfigError:
         return False
 

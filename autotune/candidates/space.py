@@ -11,6 +11,7 @@ from operator import itemgetter
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config, Value
+from autotune.families.parameters import chosen_for_speed
 from autotune.families.rules import BoundRule
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
@@ -57,8 +58,16 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     return Space(configs, dict(Counter(tree.rejected).most_common()))
 
 
-def rejection(config: Config, problem: Problem, device: Device) -> Rejection | None:
+def rejection(
+    config: Config, problem: Problem, device: Device, *, recorded: bool = False
+) -> Rejection | None:
     """The first rule that `config` breaks, or None if it is legal.
+
+    Args:
+        config: a configuration.
+        problem: the problem it is to compute.
+        device: the device it is to run on.
+        recorded: whether it has been measured, which overrules what is only about speed.
 
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
@@ -68,11 +77,14 @@ def rejection(config: Config, problem: Problem, device: Device) -> Rejection | N
     if set(values) != set(domain):
         wrong = ", ".join(sorted(set(values) ^ set(domain)))
         return Rejection("parameters", f"missing or unknown: {wrong}")
+    free = chosen_for_speed(kind.params) if recorded else frozenset()
     for name, value in values.items():
-        if value not in domain[name]:
+        if value not in domain[name] and not (name in free and isinstance(value, int)):
             allowed = ", ".join(map(str, domain[name]))
             return Rejection("value", f"{name}={value} is none of {allowed}")
     for rule in kind.bound_rules(problem, device):
+        if recorded and rule.for_speed:
+            continue
         detail = rule.check([values[name] for name in rule.needs])
         if detail is not None:
             return Rejection(rule.reason, detail)

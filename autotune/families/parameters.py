@@ -23,7 +23,7 @@ from autotune.problem import Problem
 Values = tuple[Value, ...]
 ValuesFrom = Callable[[Problem, Device], Values]
 
-_DOMAIN = "domain"
+_DOMAIN, _FOR_SPEED = "domain", "for_speed"
 
 
 def values(*allowed: Value) -> Mapping[str, Values]:
@@ -31,14 +31,22 @@ def values(*allowed: Value) -> Mapping[str, Values]:
     return {_DOMAIN: allowed}
 
 
-def values_from(function: ValuesFrom) -> Mapping[str, ValuesFrom]:
-    """Field metadata: a function of the problem and the device that returns the values."""
-    return {_DOMAIN: function}
+def values_from(function: ValuesFrom, *, for_speed: bool = False) -> Mapping[str, object]:
+    """Field metadata: a function of the problem and the device that returns the values.
+
+    With `for_speed` the kernel takes others too, within the family's rules.
+    """
+    return {_DOMAIN: function, _FOR_SPEED: for_speed}
 
 
 def names(params: type[Any]) -> tuple[str, ...]:
     """The parameters of a class, in the order in which it declares them itself."""
     return tuple(params.__annotations__)
+
+
+def chosen_for_speed(params: type[Any]) -> frozenset[str]:
+    """The parameters whose domain leaves out values that the kernel takes."""
+    return frozenset(field.name for field in fields(params) if field.metadata.get(_FOR_SPEED))
 
 
 def domain(params: type[Any], problem: Problem, device: Device) -> dict[str, Values]:

@@ -35,10 +35,13 @@ class Rule:
         reason: a short name that rejections are counted under, such as `shared memory`.
         check: returns None if the values are fine, else what is wrong with its numbers, such as
             `needs 294912 bytes a block, H100 allows 232448`.
+        for_speed: whether the kernel runs all the same, only not fast as a rule. Recorded
+            configurations may break it: a measurement overrules it.
     """
 
     reason: str
     check: Check
+    for_speed: bool = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -55,7 +58,7 @@ class Rule:
         def check(chosen: Sequence[Value]) -> str | None:
             return self.check(*[read(chosen) for read in readers])
 
-        return BoundRule(self.reason, needs, check)
+        return BoundRule(self.reason, needs, check, self.for_speed)
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,13 @@ class BoundRule:
         reason: the rule's short name.
         needs: the parameters that the check reads.
         check: takes the values of these parameters in their order.
+        for_speed: as in `Rule`.
     """
 
     reason: str
     needs: tuple[str, ...]
     check: Callable[[Sequence[Value]], str | None]
+    for_speed: bool = False
 
 
 Views = dict[type[Any], dict[object, Any]]

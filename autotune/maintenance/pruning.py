@@ -111,7 +111,7 @@ def delete(items: Iterable[Item]) -> int:
 def _templates(config: Config, record: Record) -> frozenset[Template]:
     """The templates a configuration launches for the record's problem; none if illegal now."""
     try:
-        if space.rejection(config, record.problem, record.device) is not None:
+        if space.rejection(config, record.problem, record.device, recorded=True) is not None:
             return frozenset()
     except ConfigError:  # of a family that no longer exists
         return frozenset()

@@ -201,7 +201,7 @@ def _illegal(config: Config, record: Record, runner: Runner) -> str | None:
     """Why this version's families cannot run a configuration; None if they can."""
     try:
         card = as_tuned(runner.device, record.device)
-        rejection = space.rejection(config, record.problem, card)
+        rejection = space.rejection(config, record.problem, card, recorded=True)
     except ConfigError as error:
         return str(error)
     return None if rejection is None else str(rejection)

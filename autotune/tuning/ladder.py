@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.candidates import cost, space
-from autotune.candidates.recorded import as_tuned, current
+from autotune.candidates.recorded import as_tuned, current, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device
 from autotune.errors import NotFoundError
@@ -169,8 +169,7 @@ def _recorded(problem: Problem, device: Device, family: str, store: Store) -> Co
         return None
     card = as_tuned(device, record.device)
     configs = (entry.config for entry in record.entries if entry.config.family == family)
-    legal = (config for config in configs if space.rejection(config, problem, card) is None)
-    return next(legal, None)
+    return next((config for config in configs if is_legal(config, problem, card)), None)
 
 
 def _model_choice(problem: Problem, device: Device, family: str) -> Config:

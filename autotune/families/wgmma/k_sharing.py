@@ -78,7 +78,7 @@ def _cluster_fault(tile: ClusterTile, problem: Problem, device: Device) -> str |
         return f"{smaller:.0f} bytes a cycle from L2 suffice with smaller clusters"
     if tile.tiles(problem) > 1.1 * rows * columns:
         return f"{rows}x{columns} tiles leave clusters of {tile.cluster} partly empty"
-    return _parts_fault(tile, problem)
+    return None
 
 
 def _parts_fault(tile: ClusterTile, problem: Problem) -> str | None:
@@ -147,11 +147,14 @@ def _cluster_waves_fault(tile: SplitTile, problem: Problem, device: Device) -> s
     return f"clusters of {size} reach {reached} of {device.sms} SMs and need {waves} waves"
 
 
+def _lone_fault(tile: ClusterTile, min_blocks: int) -> str | None:
+    if min_blocks == 1 or tile.shape.blocks == 1:
+        return None
+    return f"clusters of {tile.shape.blocks} with one block an SM alone"
+
+
 def _resident_fault(tile: ClusterTile, min_blocks: int, workers: int, device: Device) -> str | None:
-    size = tile.shape.blocks
-    if min_blocks > 1 and size > 1:
-        return f"clusters of {size} with one block an SM alone"
-    resident = min_blocks * device.cluster_sms(size)
+    resident = min_blocks * device.cluster_sms(tile.shape.blocks)
     if workers in (0, resident):
         return None
     return f"{workers} workers; {resident} blocks are resident"
@@ -235,18 +238,20 @@ def _group_fault(tile: ClusterTile, group: int, problem: Problem, device: Device
 
 
 RULES = (
-    Rule("block of K", _block_fault),
-    Rule("clusters", _cluster_fault),
+    Rule("block of K", _block_fault, for_speed=True),
+    Rule("clusters", _cluster_fault, for_speed=True),
+    Rule("clusters", _parts_fault),
     Rule("split-K", _split_cluster_fault),
-    Rule("clusters", _cluster_waves_fault),
-    Rule("time", _time_fault),
+    Rule("clusters", _cluster_waves_fault, for_speed=True),
+    Rule("time", _time_fault, for_speed=True),
     Rule("split-K", _split_length_fault),
-    Rule("split-K", _split_gain_fault),
+    Rule("split-K", _split_gain_fault, for_speed=True),
     Rule("reduction", _reduction_fault),
+    Rule("clusters", _lone_fault, for_speed=True),
     Rule("workers", _resident_fault),
     Rule("workers", _stream_workers_fault),
     Rule("workers", _units_fault),
     Rule("stream-K", _stream_fault),
     Rule("workspace", _workspace_fault),
-    Rule("group", _group_fault),
+    Rule("group", _group_fault, for_speed=True),
 )

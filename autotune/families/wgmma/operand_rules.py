@@ -118,5 +118,5 @@ RULES = (
     Rule("low part", _low_fault),
     Rule("packing", _pack_fault),
     Rule("promotion", _promote_fault),
-    Rule("source", _streamed_fault),
+    Rule("source", _streamed_fault, for_speed=True),
 )

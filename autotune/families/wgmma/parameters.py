@@ -96,8 +96,8 @@ class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandP
     """
 
     swap: int = field(metadata=values_from(_swaps))
-    bm: int = field(metadata=values_from(_bm))
-    bn: int = field(metadata=values_from(_bn))
+    bm: int = field(metadata=values_from(_bm, for_speed=True))
+    bn: int = field(metadata=values_from(_bn, for_speed=True))
     consumers: int = field(metadata=values(1, 2, 3))
     schedule: Schedule = field(metadata=values(*get_args(Schedule)))
     min_blocks: int = field(metadata=values(1, 2, 3))
@@ -109,7 +109,7 @@ class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandP
     cluster: str = field(metadata=values(*CLUSTERS))
     split_k: int = field(metadata=values(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 128))
     reduction: WgmmaReduction = field(metadata=values(*WGMMA_REDUCTION))
-    workers: int = field(metadata=values_from(_workers))
+    workers: int = field(metadata=values_from(_workers, for_speed=True))
     store: Staging = field(metadata=values(*get_args(Staging)))
     stages: int = field(metadata=values(*range(3, MOST_STAGES + 1)))
     group: int = field(metadata=values(1, 2, 4, 8, 16))

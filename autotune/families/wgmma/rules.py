@@ -44,11 +44,17 @@ def _architecture_fault(device: Device) -> str | None:
     return f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
 
 
-def _tile_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
-    columns = tile_choice.tile_columns(problem, device, tile.swap)
-    if tile.tile_m in tile_choice.TILE_ROWS and tile.tile_n in columns:
+def _tile_fault(tile: WgmmaTile) -> str | None:
+    tile_m, tile_n = tile.tile_m, tile.tile_n
+    if tile_m in tile_choice.TILE_ROWS and tile_n in tile_choice.COLUMNS:
         return None
-    return f"tile_m={tile.tile_m} with tile_n={tile.tile_n} is not tried; swap={tile.swap}"
+    return f"no kernel has tile_m={tile_m} with tile_n={tile_n}; swap={tile.swap}"
+
+
+def _tried_fault(tile: WgmmaTile, problem: Problem, device: Device) -> str | None:
+    if tile.tile_n in tile_choice.tile_columns(problem, device, tile.swap):
+        return None
+    return f"tile_n={tile.tile_n} is not tried; swap={tile.swap}"
 
 
 def _size_fault(tile: WgmmaTile, problem: Problem) -> str | None:
@@ -78,20 +84,24 @@ def _consumers_fault(groups: Warpgroups) -> str | None:
     return f"{consumers} consumers share {tile_m} rows; each has 64 or 128"
 
 
-def _residency_fault(
-    groups: Warpgroups, min_blocks: int, problem: Problem, device: Device
-) -> str | None:
-    """Several blocks an SM hide each other's epilogues; nothing hides that of a lone consumer."""
+def _residency_fault(groups: Warpgroups, min_blocks: int) -> str | None:
     consumers = groups.consumers
     if (consumers, min_blocks) not in CONSUMER_REGISTERS:
         return f"there is no kernel of {consumers} consumers for {min_blocks} blocks an SM"
     if min_blocks > 1 and groups.schedule == "pingpong":
         return f"{min_blocks} blocks an SM overlap without pingpong"
+    return None
+
+
+def _hiding_fault(
+    groups: Warpgroups, min_blocks: int, problem: Problem, device: Device
+) -> str | None:
+    """Several blocks an SM hide each other's epilogues; nothing hides that of a lone consumer."""
     lines = problem.k * problem.element_bytes // LINE_BYTES
     if min_blocks > 1 and lines > FEW_LINES:
         return f"a K of {lines} lines hides what several blocks an SM would; {FEW_LINES} at most"
     count = groups.count(problem)
-    if (consumers, min_blocks) == (1, 1) and count > 2 * device.sms:
+    if (groups.consumers, min_blocks) == (1, 1) and count > 2 * device.sms:
         return f"{count} tiles, each with the epilogue of an SM's only consumer"
     return None
 
@@ -131,17 +141,21 @@ def _grid_fault(tile: SplitTile, problem: Problem) -> str | None:
     return grid_fault(tile.units(problem))
 
 
-def _store_fault(groups: Warpgroups, store: Staging, problem: Problem) -> str | None:
+def _store_fault(store: Staging, problem: Problem) -> str | None:
+    if problem.output_bytes == 4 and store == "staged":
+        return "32-bit results fill whole sectors without staging"
+    return None
+
+
+def _lines_fault(groups: Warpgroups, store: Staging, problem: Problem) -> str | None:
     """Threads hold 32 bytes of a row of 32-bit elements side by side, but 16 of 16-bit elements."""
     if problem.output_bytes == 4:
-        return None if store == "direct" else "32-bit results fill whole sectors without staging"
+        return None
     width = groups.rows if groups.swap else groups.tile_n
     narrow = 2 * width * problem.output_bytes < LINE_BYTES
     if store == "staged":
         return f"rows of {width} elements fill no line" if narrow else None
-    if narrow:
-        return None
-    return f"rows of {width} elements should be stored in lines"
+    return None if narrow else f"rows of {width} elements should be stored in lines"
 
 
 def _fit_fault(ring: Ring, problem: Problem, device: Device) -> str | None:
@@ -167,6 +181,11 @@ def _stages_fault(
     return f"{stages} buffers of {stage} bytes; {fewer} and {most} are tried"
 
 
+def _most_stages_fault(ring: Ring, stages: int, problem: Problem, device: Device) -> str | None:
+    fitting = ring.fitting_stages(problem, device)
+    return None if stages <= fitting else f"{stages} buffers; {fitting} fit"
+
+
 def _gathering_fault(stage: Stage, tile: ClusterTile, stages: int, problem: Problem) -> str | None:
     """Partial sums of a cluster overlay the buffers."""
     splits = tile.shape.k
@@ -180,10 +199,12 @@ def _gathering_fault(stage: Stage, tile: ClusterTile, stages: int, problem: Prob
 RULES = (
     Rule("architecture", _architecture_fault),
     Rule("tile", _tile_fault),
-    Rule("larger than the matrix", _size_fault),
-    Rule("small tiles", _small_fault),
+    Rule("tile", _tried_fault, for_speed=True),
+    Rule("larger than the matrix", _size_fault, for_speed=True),
+    Rule("small tiles", _small_fault, for_speed=True),
     Rule("consumers", _consumers_fault),
     Rule("residency", _residency_fault),
+    Rule("residency", _hiding_fault, for_speed=True),
     *operand_rules.RULES,
     Rule("registers", _registers_fault),
     *k_sharing.RULES,
@@ -191,8 +212,10 @@ RULES = (
     Rule("coordinates", _coordinates_fault),
     Rule("grid", _grid_fault),
     Rule("store", _store_fault),
+    Rule("store", _lines_fault, for_speed=True),
     Rule("stages", _fit_fault),
-    Rule("stages", _stages_fault),
+    Rule("stages", _most_stages_fault),
+    Rule("stages", _stages_fault, for_speed=True),
     Rule("gathering", _gathering_fault),
 )
 """The rules of `wgmma`, cheapest first."""

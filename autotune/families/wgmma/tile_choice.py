@@ -23,6 +23,7 @@ LEAST_COLUMNS, BEST_COLUMNS = 32, 6
 L2_BYTES_A_CYCLE = 55
 """Bytes that L2 serves every SM in a cycle (H200)."""
 LARGEST_COLUMNS, COLUMN_STEP = 256, 8
+COLUMNS = range(COLUMN_STEP, LARGEST_COLUMNS + 1, COLUMN_STEP)
 """An instruction computes 8 to 256 columns, in steps of 8."""
 PARTS = (1, 2, 3, 4, 8)
 """Numbers of tiles that a short side is cut into."""
