@@ -10,6 +10,7 @@ from autotune.families.config import Config
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.family import WGMMA
 from autotune.problem import Problem
+from autotune.problem.integers import ceil_div, round_up
 
 H100 = find("h100")
 CONFIG = Config.parse(
@@ -18,17 +19,21 @@ CONFIG = Config.parse(
     "store=staged,stages=3,group=1"
 )
 WIDE, DEEP = "4096x4096x4096:bf16", "256x512x8192:bf16"
+# N is 32 times 160; B is K-contiguous.
+FIFTHS = "4096x5120x4096:bf16:nt"
 NEAR = "1024x1024x1024:tf32x3"
 Values = dict[str, int | str]
 # B of layout nn is not K-contiguous, so C is computed transposed.
 SPLIT: Values = {
     **{"swap": 1, "bm": 64, "bn": 128, "bk": 32, "source": "registers", "low": "kernel"},
-    **{"promote": 2, "workers": 0, "store": "direct", "stages": 5},
+    **{"promote": 2, "workers": 0, "store": "direct", "stages": 7},
 }
 SHARED: Values = {
     **{"bm": 64, "bn": 64, "consumers": 1, "workers": 0, "split_k": 4, "reduction": "fused"},
-    **{"store": "direct", "stages": 8},
+    **{"store": "staged", "stages": 13},
 }
+ALTERNATING: Values = {"bm": 128, "bn": 128, "schedule": "pingpong", "stages": 6}
+RESIDENT: Values = {"bm": 64, "bn": 64, "consumers": 1, "min_blocks": 3, "workers": 396}
 
 
 def rejection(values: Values, text: str, device: str = "h100") -> str:
@@ -60,16 +65,17 @@ def test_wgmma_needs_hopper(name: str) -> None:
         *(
             (
                 {"bm": 256, "bn": 160},
-                f"{WIDE}:{epilogue}",
+                f"{FIFTHS}:{epilogue}",
                 "registers: 160 accumulators make about 232 registers; a consumer has 224",
             )
             for epilogue in ("bias_gelu", "gelu_tanh", "bias_silu")
         ),
+        ({"bm": 256, "bn": 160}, FIFTHS, "None"),
         ({"bm": 192, "bn": 192, "consumers": 3}, f"{WIDE}:bias_gelu", "None"),
         ({"consumers": 3}, WIDE, "consumers: 3 consumers share 128 rows; each has 64 or 128"),
         (
             {"bm": 192, "bn": 224, "consumers": 3},
-            "4096x4097x4096:bf16:nt",
+            FIFTHS,
             "registers: an instruction needs 138 registers; a thread has 128 at the entry",
         ),
         (
@@ -83,6 +89,12 @@ def test_wgmma_needs_hopper(name: str) -> None:
             WIDE,
             "residency: there is no kernel of 2 consumers for 3 blocks an SM",
         ),
+        (RESIDENT, "1024x2048x256:bf16", "None"),
+        (
+            RESIDENT,
+            "1024x2048x320:bf16",
+            "residency: a K of 5 lines hides what several blocks an SM would; 4 at most",
+        ),
         (
             {"bn": 128, "consumers": 1},
             WIDE,
@@ -94,17 +106,32 @@ def test_wgmma_needs_hopper(name: str) -> None:
             "small tiles: 4096 tiles of 64x64; larger ones keep 132 SMs busy",
         ),
         ({"bm": 256}, "128x4096x64:bf16", "larger than the matrix: 256 rows for 128"),
-        ({"swap": 1}, f"{WIDE}:nt", "value: swap=1 is none of 0"),
-        # A is K-contiguous, B is not: transposed, tile_n between whole spans loads no extra rows.
-        ({"swap": 1, "bm": 224, "bn": 128, "stages": 3}, WIDE, "None"),
+        ({"swap": 1}, "4096x8x4096:bf16:nt", "value: swap=1 is none of 0"),
+        ({"swap": 1}, f"{WIDE}:nt", "None"),
+        # A is K-contiguous, B is not: whole spans of B are loaded, whatever a tile uses of them.
+        ({"swap": 1, "bm": 232, "bn": 128}, WIDE, "None"),
+        ({"bn": 232}, WIDE, "value: bn=232 is none of 64, 128, 192, 256"),
+        ({"swap": 1, "bm": 224, "bn": 128}, "5120x4096x4096:bf16", "None"),
         (
-            {"swap": 1, "bm": 256, "bn": 128},
+            {"bm": 88, "bn": 256},
             WIDE,
-            "tile: tile_m=128 with tile_n=256 is not tried; swap=1",
+            "tile: tile_m=88 with tile_n=256 is not tried; swap=0",
         ),
-        ({"bn": 224}, WIDE, "None"),
-        ({"bn": 208}, WIDE, "value: bn=208 is none of 64, 96, 128, 160, 192, 224, 256"),
-        ({"bk": 128}, WIDE, "stages: 2 of 98304 bytes fit; 3 at least"),
+        (
+            {"bk": 128},
+            WIDE,
+            "block of K: 2 stages of 128 fit; 5 at least",
+        ),
+        (
+            {"bk": 128},
+            "4096x4096x448:bf16",
+            "block of K: K=448 has less than 4 k-iterations of 128",
+        ),
+        (
+            {**SPLIT, "bm": 256, "consumers": 2, "promote": 0},
+            "2048x2048x256:tf32x3",
+            "stages: 2 of 81920 bytes fit; 3 at least",
+        ),
         ({"stages": 4}, WIDE, "None"),
         ({"stages": 5}, WIDE, "stages: 5 buffers of 49152 bytes; 3 and 4 are tried"),
     ],
@@ -141,7 +168,7 @@ def test_tile_and_warpgroup_rules_reject_with_numbers(
             NEAR,
             "promotion: sums of K=1024 terms are promoted after 256; 128 at most, below K",
         ),
-        ({**SPLIT, "bn": 192, "consumers": 3}, NEAR, "None"),
+        ({**SPLIT, "bn": 192, "consumers": 3, "stages": 5}, "1024x1536x1024:tf32x3", "None"),
         (
             {**SPLIT, "store": "staged"},
             NEAR,
@@ -175,7 +202,11 @@ def test_tf32_b_operand_is_k_contiguous(layout: str, swaps: set[int], sources: s
 
 @pytest.mark.parametrize(
     ("shape", "swaps"),
-    [("8x4096x4096", {1}), ("4096x8x4096", {0}), ("64x4096x4096", {0, 1}), ("512x512x512", {0})],
+    [
+        *(("8x4096x4096", {1}), ("32x4096x4096", {1}), ("33x4096x4096", {0, 1})),
+        *(("4096x8x4096", {0}), ("4096x32x4096", {0}), ("4096x33x4096", {0, 1})),
+        *(("64x4096x4096", {0, 1}), ("512x512x512", {0, 1})),
+    ],
 )
 def test_short_side_becomes_tile_n(shape: str, swaps: set[int]) -> None:
     problem = Problem.parse(f"{shape}:f16:nt")
@@ -183,20 +214,26 @@ def test_short_side_becomes_tile_n(shape: str, swaps: set[int]) -> None:
     assert {config.values["swap"] for config in configs} == swaps
 
 
-@pytest.mark.parametrize(
-    ("layout", "swaps", "fine"),
-    [("nn", {0, 1}, False), ("nt", {0}, True), ("tn", {0}, False), ("tt", {0}, True)],
-)
-def test_fine_tile_n_needs_a_k_contiguous_b_operand(
-    layout: str, swaps: set[int], fine: bool
-) -> None:
-    # With swap=0 tile_n runs over B's columns; B is K-contiguous if it is stored transposed.
+@pytest.mark.parametrize("swap", [0, 1])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_fine_tile_n_needs_a_k_contiguous_b_operand(layout: str, swap: int) -> None:
+    # tile_n runs over B's columns, or with swap=1 over A's rows. Of operands that are not
+    # K-contiguous whole spans of 64 are loaded.
     configs = space.feasible(Problem(3000, 3000, 4096, "bf16", layout), H100, "wgmma").configs
-    assert {config.values["swap"] for config in configs} == swaps
-    straight = {config.integer("bn") for config in configs if config.values["swap"] == 0}
-    assert bool(straight - set(tile_choice.COARSE)) == fine
-    transposed = {config.integer("bm") for config in configs if config.values["swap"] == 1}
-    assert all(tile_n % 64 for tile_n in transposed)
+    side, fine = ("bm", layout[0] == "n") if swap else ("bn", layout[1] == "t")
+    sizes = {config.integer(side) for config in configs if config.values["swap"] == swap}
+    assert (sizes == {64, 128, 192, 256}) == (not fine)
+
+
+@pytest.mark.parametrize("n", [257, 1000, 3000, 4096, 5120])
+def test_tile_n_cuts_a_long_side_into_equal_parts(n: int) -> None:
+    sizes = tile_choice.tile_columns(Problem(4096, n, 4096, "bf16", "nt"), H100, 0)
+    equal = {round_up(ceil_div(n, parts), 8) for parts in range(1, n // 32 + 1)}
+    assert set(sizes) <= equal | set(tile_choice.COARSE)
+    assert set(sizes) - set(tile_choice.COARSE)
+    assert 32 <= min(sizes) <= max(sizes) <= 256
+    # The 6 fastest with each of 4 values of tile_m.
+    assert 6 <= len(sizes) <= 24
 
 
 def test_short_side_is_covered_exactly() -> None:
@@ -214,9 +251,9 @@ def test_short_side_is_covered_exactly() -> None:
             "reduction: split_k=4, cluster=1x1 with reduction=none",
         ),
         (
-            {**SHARED, "split_k": 128},
+            {**SHARED, "bn": 8, "store": "direct", "split_k": 48},
             "64x64x8192:bf16",
-            "split-K: 128 k-iterations do not go into 128 splits of 4 or more",
+            "split-K: 128 k-iterations do not go into 48 splits of 4 or more",
         ),
         (
             {**SHARED, "split_k": 8},
@@ -225,35 +262,48 @@ def test_short_side_is_covered_exactly() -> None:
         ),
         (
             {**SHARED, "split_k": 64},
-            "64x64x65536:bf16",
+            "64x64x1000000:bf16",
             "reduction: the last block of a tile would read 1048576 bytes; 524288 at most",
         ),
         (
             {**SHARED, "split_k": 2},
             "64x64x65536:bf16",
-            "waves: 2 work units for 132 SMs; K=65536 is enough for more",
+            "time: about 9.31 of the best tiles' time; 1.4 at most",
         ),
         (
-            {**SHARED, "cluster": "2x1"},
-            "1024x1024x8192:bf16",
-            "clusters: tiles of 64x64 are too small for the blocks of a cluster to wait",
+            {},
+            "2048x2304x4096:bf16",
+            "time: about 1.73 of the best tiles' time; 1.4 at most",
         ),
-        (
-            {"cluster": "1x2"},
-            WIDE,
-            "clusters: blocks of 128x256 would share the smaller operand",
-        ),
-        ({"cluster": "2x1"}, WIDE, "None"),
         (
             {"workers": 0},
             WIDE,
             "workers: 512 blocks one after the other, each filling its buffers anew",
         ),
         ({"workers": 264}, WIDE, "workers: 264 workers; 132 blocks are resident"),
+        ({}, "2048x2048x4096:bf16", "workers: 128 work units need no 132 workers"),
+        # Pingpong hides the stores of alternate tiles: 198 units at least.
+        (ALTERNATING, "1536x1920x512:bf16", "workers: 180 work units need no 132 workers"),
+        (ALTERNATING, "2048x1664x512:bf16", "None"),
+        (
+            {**ALTERNATING, "workers": 0},
+            "2048x1664x512:bf16",
+            "workers: pingpong consumers alternate the tiles of resident workers",
+        ),
         (
             {"reduction": "stream"},
             f"{WIDE}:batch=2",
-            "stream-K: not with batch=2, cluster=1x1, cooperative",
+            "stream-K: not with batch=2, cluster=1x1",
+        ),
+        (
+            {"reduction": "stream", "cluster": "2x2"},
+            "4352x4096x4096:bf16",
+            "stream-K: not with batch=1, cluster=2x2",
+        ),
+        (
+            {**ALTERNATING, "reduction": "stream"},
+            "4352x4096x4096:bf16",
+            "stream-K: not with schedule=pingpong",
         ),
         (
             {"reduction": "stream"},
@@ -261,22 +311,104 @@ def test_short_side_is_covered_exactly() -> None:
             "stream-K: 512 tiles keep 132 SMs busy as they are",
         ),
         ({"reduction": "stream"}, "4352x4096x4096:bf16", "None"),
-        (
-            {},
-            "2048x2304x4096:bf16",
-            "waves: tiles use 55% of the SMs' time, others 97%",
-        ),
+        ({"reduction": "stream", "cluster": "2x1"}, "4352x4096x4096:bf16", "None"),
+        ({"reduction": "stream", "cluster": "1x2"}, "4352x4096x4096:bf16", "None"),
         ({"group": 8}, WIDE, "None"),
         ({"group": 4}, WIDE, "group: groups of 512 rows of C; 768 to 2048 suit L2"),
+        # The rows of a group are those of its clusters.
+        ({"group": 4, "cluster": "2x1"}, WIDE, "None"),
+        (
+            {"group": 16, "cluster": "2x1"},
+            WIDE,
+            "group: groups of 4096 rows of C; 768 to 2048 suit L2",
+        ),
+        ({"group": 2}, "1920x4096x2048:bf16", "None"),
         (
             {"group": 8},
             "1920x4096x2048:bf16",
-            "group: 240 tiles are few for 132 SMs; their order is free",
+            "group: few tiles; groups of 2 are tried in pairs",
+        ),
+        (
+            {"group": 2, "cluster": "2x2"},
+            "1920x4096x2048:bf16",
+            "group: few tiles; groups of 2 are tried in pairs",
+        ),
+        (
+            {"group": 16},
+            "1920x4096x2048:bf16",
+            "group: 15x16 tiles have no groups of 16 rows",
         ),
     ],
 )
 def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
     assert rejection(values, text) == reason
+
+
+# 128 x 256 of C read 48 bytes a cycle from L2 to keep the tensor cores busy.
+@pytest.mark.parametrize(
+    ("values", "text", "reason"),
+    [
+        ({"cluster": "2x1"}, WIDE, "None"),
+        ({"cluster": "1x2"}, WIDE, "None"),
+        ({"cluster": "2x2", "workers": 132}, WIDE, "None"),
+        (
+            {"cluster": "1x4"},
+            WIDE,
+            "clusters: blocks of 128x256 would share the smaller operand",
+        ),
+        (
+            {"cluster": "4x1"},
+            WIDE,
+            "clusters: 32 bytes a cycle from L2 suffice with smaller clusters",
+        ),
+        (
+            {"cluster": "2x4"},
+            WIDE,
+            "clusters: 24 bytes a cycle from L2 suffice with smaller clusters",
+        ),
+        (
+            {"cluster": "2x1", "workers": 0},
+            "1152x2048x4096:bf16",
+            "clusters: 9x8 tiles leave clusters of 2x1 partly empty",
+        ),
+        (
+            {"cluster": "2x1", "bn": 72},
+            "2048x2048x1024:bf16:nt",
+            "clusters: 72 rows of b have no 2 parts of whole swizzled spans",
+        ),
+        ({"cluster": "2x1", "workers": 0, "stages": 4}, "1024x4096x4096:bf16", "None"),
+        (
+            {"cluster": "2x1", "workers": 264, "min_blocks": 2, "bn": 64, "consumers": 1},
+            "4096x1024x256:bf16",
+            "workers: clusters of 2 with one block an SM alone",
+        ),
+        (
+            {**SHARED, "cluster": "4x2"},
+            DEEP,
+            "split-K: clusters of 4x2 with splits of K wait for too many blocks",
+        ),
+        (
+            {**SHARED, "cluster": "2x2x2"},
+            DEEP,
+            "split-K: clusters of 2x2x2 with splits of K wait for too many blocks",
+        ),
+    ],
+)
+def test_cluster_rules_reject_with_numbers(values: Values, text: str, reason: str) -> None:
+    assert rejection(values, text) == reason
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("h100", "None"),
+        ("h200", "clusters: clusters of 4 reach 120 of 132 SMs and need 2 waves"),
+    ],
+)
+def test_clusters_need_no_more_waves_than_blocks(device: str, reason: str) -> None:
+    # 128 tiles: a wave of blocks. 4 x 33 SMs of an H100 are taken to form clusters of 4.
+    values: Values = {"cluster": "2x2", "workers": 0, "stages": 4}
+    assert rejection(values, "1024x4096x4096:bf16", device) == reason
 
 
 # 32 tiles; a cluster computes the 4 splits of each and adds them up.
@@ -298,6 +430,8 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
             DEEP,
             "reduction: split_k=4, cluster=1x1x4 with reduction=fused",
         ),
+        ({**INSIDE, "cluster": "2x1x4"}, DEEP, "None"),
+        ({**INSIDE, "cluster": "1x2x2", "reduction": "fused"}, DEEP, "None"),
         ({**INSIDE, "split_k": 1}, DEEP, "split-K: no splits of K for cluster=1x1x4"),
         (
             {**INSIDE, "split_k": 3},
@@ -309,10 +443,13 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
             "128x512x8192:bf16",
             "split-K: not with cluster=1x1x4, schedule=pingpong",
         ),
+        # Splits across clusters: their blocks share operands of a split.
+        ({**SHARED, "cluster": "2x1"}, DEEP, "None"),
+        ({**SHARED, "cluster": "2x2"}, DEEP, "None"),
         (
-            {**SHARED, "bm": 128, "bn": 128, "consumers": 2, "cluster": "2x1"},
-            "2048x1024x8192:bf16",
-            "split-K: not with cluster=2x1, schedule=cooperative",
+            {**SHARED, "cluster": "2x1", "reduction": "none"},
+            DEEP,
+            "reduction: split_k=4, cluster=2x1 with reduction=none",
         ),
         (
             {**INSIDE, "workers": 132},
@@ -321,7 +458,7 @@ INSIDE: Values = {**SHARED, "cluster": "1x1x4", "reduction": "none"}
         ),
         (
             {**INSIDE, "bm": 192, "bn": 192, "consumers": 3, "cluster": "1x1x2", "split_k": 2},
-            "192x192x1024:bf16",
+            "1536x1344x1024:bf16",
             "registers: adding up in a cluster takes about 176 registers; a consumer has 152",
         ),
         # The reducers of a cluster share the reading of partial sums.
