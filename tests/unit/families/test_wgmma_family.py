@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from itertools import product
+from math import gcd
 from typing import Any
 
 import pytest
@@ -207,6 +208,65 @@ def test_cluster_blocks_each_load_part_of_a_shared_operand(
 ) -> None:
     launched = plan(changed(**values), Problem(4096, 4096, 4096, "bf16", layout))
     assert [operand.box[1] for operand in maps(launched.main)[:2]] == box_rows
+
+
+def check_boxes(rows: int, along_k: int, box_rows: int, sharers: int, problem: Problem) -> None:
+    """Checks that the boxes of all sharers of an operand make up a stage of 128 bytes of K."""
+    span = 128 // problem.element_bytes
+    spans, lines = (1, rows) if along_k else (ceil_div(rows, span), span)
+    boxes = spans // gcd(spans, sharers)
+    # The swizzle repeats after 8 lines.
+    assert box_rows % 8 == 0
+    assert boxes * box_rows * sharers == spans * lines
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        *(Problem(1024, 1024, 1024, "bf16", layout) for layout in ("nn", "nt", "tn", "tt")),
+        Problem(1024, 1024, 1024, "tf32", "nt"),
+        Problem(1024, 1024, 1024, "tf32x3", "nt"),
+        Problem(1000, 1400, 3000, "f16", "tt", batch=2),
+    ],
+    ids=str,
+)
+def test_legal_clusters_load_whole_swizzled_spans(problem: Problem) -> None:
+    line = 128 // problem.element_bytes
+    kinds: dict[tuple[object, ...], Config] = {}
+    for config in space.feasible(problem, H100, "wgmma").configs:
+        names = ("swap", "bm", "bn", "cluster", "source", "low")
+        if config.values["bk"] == line:
+            kinds[tuple(config.values[name] for name in names)] = config
+    assert {config.values["cluster"] for config in kinds.values()} >= {"1x1", "2x1", "1x2"}
+    for config in kinds.values():
+        launched = plan(config, problem)
+        names = ("TILE_M", "TILE_N", "A_ALONG_K", "B_ALONG_K", "CLUSTER_M", "CLUSTER_N")
+        tile_m, tile_n, a_along_k, b_along_k, cluster_m, cluster_n = compiled(launched, *names)
+        of_a, of_b = maps(launched.main)[:2]
+        check_boxes(tile_m, a_along_k, of_a.box[1], cluster_n, problem)
+        check_boxes(tile_n, b_along_k, of_b.box[1], cluster_m, problem)
+
+
+def test_every_form_of_cluster_is_tried_somewhere() -> None:
+    problems = (
+        *("1024x1024x1024:bf16:nt", "1024x1024x1024:tf32:tn", "256x512x8192:bf16"),
+        "64x64x65536:tf32x3",
+    )
+    tried = {
+        config.values["cluster"]
+        for text in problems
+        for config in space.feasible(Problem.parse(text), H100, "wgmma").configs
+    }
+    # With splits of K more than two tiles wait for too many blocks.
+    assert tried == {name for name, (m, n, k) in CLUSTERS.items() if k == 1 or m * n <= 2}
+
+
+def test_clusters_have_at_most_8_blocks() -> None:
+    for name, shape in CLUSTERS.items():
+        assert name == "x".join(map(str, shape if shape.k > 1 else shape[:2]))
+        assert shape.blocks <= 8
+        assert max(shape.m, shape.n) <= 4
+    assert {"1x1", "4x2", "2x4", "1x1x8", "2x1x4", "1x2x4"} <= CLUSTERS.keys()
 
 
 THOUSAND = Problem(1000, 1000, 4096, "bf16")
@@ -660,10 +720,8 @@ def test_legal_instances_compile_for_hopper(problem: Problem) -> None:
 def test_cluster_reduction_fits_the_registers(
     bm: int, bn: int, consumers: int, min_blocks: int, cluster: str
 ) -> None:
-    config = changed(
-        **{"bm": bm, "bn": bn, "consumers": consumers, "min_blocks": min_blocks, "stages": 5},
-        **{"cluster": cluster, "split_k": CLUSTERS[cluster].k},
-    )
+    values = {"bm": bm, "bn": bn, "consumers": consumers, "min_blocks": min_blocks}
+    config = changed(**values, stages=5, cluster=cluster, split_k=CLUSTERS[cluster].k)
     assert WGMMA.decode(config).gathering_registers <= CONSUMER_REGISTERS[consumers, min_blocks]
     check_compiled(config, DEEP)
 

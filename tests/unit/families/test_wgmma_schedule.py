@@ -1,0 +1,176 @@
+"""The numbers with which blocks of `wgmma` find their work, followed as the kernel follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autotune.families.config import Config
+from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma.parameters import WgmmaParams
+from autotune.families.wgmma.schedule import magic, schedule_arguments
+from autotune.problem import Problem
+from autotune.problem.integers import ceil_div
+
+CONFIG = Config.parse(
+    "wgmma:swap=0,bm=128,bn=256,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
+    "low=none,pack=needed,bk=64,promote=0,cluster=1x1,split_k=1,reduction=none,workers=0,"
+    "store=staged,stages=3,group=1"
+)
+LARGEST = 2**31 - 1
+
+
+def params(**values: int | str) -> WgmmaParams:
+    """`CONFIG` with the named values replaced, decoded."""
+    assert values.keys() <= CONFIG.values.keys()
+    decoded = WGMMA.decode(Config.of("wgmma", {**CONFIG.values, **values}))
+    assert isinstance(decoded, WgmmaParams)
+    return decoded
+
+
+def schedule(p: WgmmaParams, problem: Problem) -> tuple[int, ...]:
+    values = tuple(argument.value for argument in schedule_arguments(p, p.bk, p.group, problem))
+    return tuple(value for value in values if isinstance(value, int))
+
+
+def divide(x: int, factor: int) -> int:
+    """The quotient as `Divisor` in common/divisor.cuh computes it."""
+    return (2 * x * (factor & 0xFFFFFFFF) >> 32) >> (factor >> 32)
+
+
+def edges(divisor: int) -> NDArray[np.uint64]:
+    """Dividends of 0 to 2^31 - 1 around the ends, powers of 2 and multiples of the divisor."""
+    last = LARGEST // divisor
+    multiples = [0, 1, 2, 3, last // 3, last // 2, last - 1, last]
+    near = [divisor * multiple for multiple in multiples] + [1 << i for i in range(32)]
+    dividends = np.array(near, dtype=np.int64)[:, None] + np.arange(-2, 3)
+    return np.unique(dividends.clip(0, LARGEST)).astype(np.uint64)
+
+
+def check_division(divisor: int) -> None:
+    factor, x = magic(divisor), edges(divisor)
+    multiplier, shift = factor & 0xFFFFFFFF, factor >> 32
+    assert factor < 2**63
+    assert shift < 32
+    # `__umulhi` is the upper half of a 64-bit product.
+    quotients = (np.uint64(2) * x * np.uint64(multiplier) >> np.uint64(32)) >> np.uint64(shift)
+    assert (quotients == x // np.uint64(divisor)).all(), divisor
+
+
+def test_division_is_exact_for_small_divisors() -> None:
+    for divisor in range(1, 3001):
+        check_division(divisor)
+
+
+def test_division_is_exact_for_large_divisors() -> None:
+    powers = {(1 << i) + offset for i in range(11, 32) for offset in (-3, -2, -1, 0, 1, 2, 3)}
+    primes = {65521, 1000003, 16777259, 1000000007, 2147483629}
+    for divisor in sorted(powers | primes):
+        if divisor <= LARGEST:
+            check_division(divisor)
+
+
+def test_division_is_exact_for_all_small_dividends() -> None:
+    dividends = np.arange(5000, dtype=np.uint64)
+    for divisor in range(1, 200):
+        factor = magic(divisor)
+        product = np.uint64(2) * dividends * np.uint64(factor & 0xFFFFFFFF)
+        quotients = (product >> np.uint64(32)) >> np.uint64(factor >> 32)
+        assert (quotients == dividends // np.uint64(divisor)).all(), divisor
+
+
+def test_factor_holds_the_multiplier_and_the_shift() -> None:
+    assert magic(1) == 2**31
+    assert magic(2) == 2**31 + (1 << 32)
+    # ceil(2^33 / 3) with 3 <= 2^2, ceil(2^34 / 5) with 5 <= 2^3.
+    assert magic(3) == 2863311531 + (2 << 32)
+    assert magic(5) == 3435973837 + (3 << 32)
+    # 2^62 = (2^31 - 1) (2^31 + 1) + 1
+    assert magic(LARGEST) == 2**31 + 2 + (31 << 32)
+
+
+def located(values: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Row and column of every tile in turn, as `Tiles::locate` in hopper/shape.cuh finds them."""
+    rows, columns = values[:2]
+    group_rows, group_factor, group_tiles_factor, last_rows, last_factor = values[10:]
+    for tile in range(rows * columns):
+        group = divide(tile, group_tiles_factor)
+        within, first = tile - group * group_rows * columns, group * group_rows
+        last = first + group_rows > rows
+        height, factor = (last_rows, last_factor) if last else (group_rows, group_factor)
+        column = divide(within, factor)
+        yield first + within - column * height, column
+
+
+@pytest.mark.parametrize(
+    ("cluster", "swap", "clusters"),
+    [("1x1", 0, (11, 7)), ("2x1", 0, (6, 7)), ("1x2", 0, (11, 4)), ("2x4", 0, (6, 2))],
+)
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+def test_groups_hold_every_tile_once(
+    cluster: str, swap: int, clusters: tuple[int, int], group: int
+) -> None:
+    p = params(cluster=cluster, swap=swap, group=group)
+    values = schedule(p, Problem(128 * 11, 256 * 7, 4096, "bf16"))
+    rows, columns = clusters
+    assert values[:2] == clusters
+    tiles = list(located(values))
+    assert sorted(tiles) == [(row, column) for row in range(rows) for column in range(columns)]
+    # A group is done before the next, and in it a column before the next.
+    assert tiles == sorted(tiles, key=lambda tile: (tile[0] // group, tile[1], tile[0]))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "clusters"), [("1x1", (7, 11)), ("2x1", (7, 6)), ("1x2", (4, 11))]
+)
+def test_transposed_groups_run_over_rows_of_c(cluster: str, clusters: tuple[int, int]) -> None:
+    # The kernel's M runs over the columns of C.
+    p = params(cluster=cluster, swap=1, bm=256, bn=128, group=4)
+    values = schedule(p, Problem(256 * 7, 128 * 11, 4096, "bf16"))
+    assert values[:2] == clusters
+    assert sorted(located(values)) == sorted(np.ndindex(clusters))
+
+
+@pytest.mark.parametrize(("group", "rows", "last"), [(1, 1, 1), (4, 4, 3), (8, 8, 3), (16, 11, 11)])
+def test_group_is_no_higher_than_the_matrix(group: int, rows: int, last: int) -> None:
+    values = schedule(params(group=group), Problem(128 * 11, 256 * 7, 4096, "bf16"))
+    assert (values[10], values[11]) == (rows, magic(rows))
+    assert values[12] == magic(rows * 7)
+    assert (values[13], values[14]) == (last, magic(last))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "split_k"),
+    [*(("1x1", split_k) for split_k in (1, 2, 3, 5, 12, 64)), ("1x1x4", 12), ("2x1x2", 6)],
+)
+@pytest.mark.parametrize("k", [4096, 4100, 5000, 8192 + 64])
+def test_parts_of_k_follow_each_other_and_end_at_k(cluster: str, split_k: int, k: int) -> None:
+    p = params(cluster=cluster, split_k=split_k)
+    values = schedule(p, Problem(512, 512, k, "bf16"))
+    steps, part_steps, longer, shares = values[2], values[5], values[6], values[8]
+    assert steps == ceil_div(k, 64)
+    assert shares * p.shape.k == split_k
+    starts = [part * part_steps + min(part, longer) for part in range(split_k + 1)]
+    assert (starts[0], starts[-1]) == (0, steps)
+    lengths = {end - begin for begin, end in pairwise(starts)}
+    assert lengths <= {part_steps, part_steps + 1}
+    assert min(lengths) > 0
+
+
+@pytest.mark.parametrize("batch", [1, 3, 65535])
+def test_workers_find_matrix_share_and_tile(batch: int) -> None:
+    p = params(split_k=3, reduction="fused", workers=132)
+    problem = Problem(1000, 1000, 4096, "bf16", batch=batch)
+    values = schedule(p, problem)
+    tiles, shares = values[0] * values[1], values[8]
+    assert (tiles, shares, values[3]) == (32, 3, batch)
+    units = tiles * shares * batch
+    assert units == p.units(problem)
+    for unit in {0, 31, 32, 95, 96, units // 2, units - 33, units - 1} & set(range(units)):
+        line = divide(unit, values[7])
+        matrix = divide(line, values[9])
+        assert (line, matrix) == (unit // tiles, unit // (tiles * shares))
