@@ -183,7 +183,9 @@ def _stages_fault(
 
 def _most_stages_fault(ring: Ring, stages: int, problem: Problem, device: Device) -> str | None:
     fitting = ring.fitting_stages(problem, device)
-    return None if stages <= fitting else f"{stages} buffers; {fitting} fit"
+    if stages <= fitting:
+        return None
+    return f"{stages} buffers of {ring.stage_bytes(problem)} bytes; {fitting} fit"
 
 
 def _gathering_fault(stage: Stage, tile: ClusterTile, stages: int, problem: Problem) -> str | None:

@@ -106,6 +106,44 @@ def test_shared_memory_rejections_name_the_bytes() -> None:
     assert str(rejection).endswith("allows 49152")
 
 
+WGMMA = Config.parse(
+    "wgmma:swap=0,bm=128,bn=128,consumers=2,schedule=cooperative,min_blocks=1,source=shared,"
+    "low=none,pack=needed,bk=64,promote=0,cluster=1x2,split_k=1,reduction=none,workers=132,"
+    "store=staged,stages=6,group=8"
+)
+HALVES = Problem(4096, 4096, 4096, "bf16", "nn")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"stages": 3}, {"group": 16}, {"store": "direct"}, {"bn": 96, "stages": 7}, {"cluster": "1x4"}],
+    ids=str,
+)
+def test_measurement_overrules_rules_about_speed(values: dict[str, int | str]) -> None:
+    listed = replace(H100, clusters=(66, 33, 15))
+    recorded = changed(WGMMA, **values)
+    assert space.rejection(WGMMA, HALVES, listed) is None
+    assert space.rejection(recorded, HALVES, listed) is not None
+    assert space.rejection(recorded, HALVES, listed, recorded=True) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"stages": 7}, "stages: 7 buffers of 32768 bytes; 6 fit"),
+        ({"bn": 100}, "tile: no kernel has tile_m=128 with tile_n=100; swap=0"),
+        ({"bn": "wide"}, "value: bn=wide is none of 64, 128, 192, 256"),
+        ({"workers": 131}, "workers: 131 workers; 132 blocks are resident"),
+        ({"split_k": 2}, "reduction: split_k=2, cluster=1x2 with reduction=none"),
+    ],
+)
+def test_no_measurement_overrules_what_a_kernel_lacks(
+    values: dict[str, int | str], reason: str
+) -> None:
+    impossible = changed(WGMMA, **values)
+    assert str(space.rejection(impossible, HALVES, H100, recorded=True)) == reason
+
+
 def test_missing_parameter_is_named() -> None:
     config = Config("tiled", (("tile_width", 16),))
     assert "specialized" in str(space.rejection(config, SQUARE, H100))
