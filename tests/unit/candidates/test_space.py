@@ -116,7 +116,13 @@ HALVES = Problem(4096, 4096, 4096, "bf16", "nn")
 
 @pytest.mark.parametrize(
     "values",
-    [{"stages": 3}, {"group": 16}, {"store": "direct"}, {"bn": 96, "stages": 7}, {"cluster": "1x4"}],
+    [
+        {"stages": 3},
+        {"group": 2},
+        {"store": "direct"},
+        {"bn": 96},
+        {"cluster": "2x4", "workers": 120},
+    ],
     ids=str,
 )
 def test_measurement_overrules_rules_about_speed(values: dict[str, int | str]) -> None:
