@@ -101,9 +101,11 @@ def test_record_of_another_card_of_the_model_is_exact(store: Store) -> None:
     assert (look_up(store).how, look_up(store).record) == ("exact", saved)
 
 
-def clustered_rules(config: Config, problem: Problem, device: Device) -> str | None:
+def clustered_rules(
+    config: Config, problem: Problem, device: Device, *, recorded: bool = False
+) -> str | None:
     """Rules under which configurations run on cards with these resident clusters alone."""
-    del config, problem
+    del config, problem, recorded
     return None if device.clusters == (66, 30, 15) else f"clusters {device.clusters}"
 
 
