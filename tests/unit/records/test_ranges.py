@@ -210,8 +210,10 @@ def test_points_are_added_until_the_loss_is_reached(store: Store) -> None:
 def test_points_are_judged_by_the_clusters_of_their_card(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rejection(config: Config, problem: Problem, device: Device) -> str | None:
-        del config, problem
+    def rejection(
+        config: Config, problem: Problem, device: Device, *, recorded: bool
+    ) -> str | None:
+        del config, problem, recorded
         return None if device.clusters == (66, 30, 15) else "other clusters"
 
     monkeypatch.setattr(space, "rejection", rejection)
