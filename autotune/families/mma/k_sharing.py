@@ -128,8 +128,6 @@ def _store_fault(
 ) -> str | None:
     if store == "direct":
         return None
-    if copy == "ahead" and gcd(Alignment.dense(problem).c, problem.n) >= COLUMN_VECTOR:
-        return "threads hold whole vectors of a row as it is"
     if swap:
         return "the rows of C are the columns of a tile"
     if split_k > 1:

@@ -154,12 +154,11 @@ __device__ __forceinline__ float finish(float value, const T* bias, int column) 
     return activate<EPILOGUE, T>(value);
 }
 
-// VECTOR elements of C from their sums, from `column` on, rounded once to C's type. C is aligned to
+// VECTOR elements of C from their sums, from `column` on, before they are rounded. C is aligned to
 // VECTOR elements, which are 16 bytes at most. beta = 0 never reads C.
 template <int VECTOR, Epilogue EPILOGUE, typename T>
-__device__ __forceinline__ void update(T* c, const float* sums, float alpha, float beta,
-                                       const T* bias, int column) {
-    alignas(16) float values[VECTOR];
+__device__ __forceinline__ void finish_vector(float* values, const T* c, const float* sums,
+                                              float alpha, float beta, const T* bias, int column) {
     if (beta != 0.0f) {
         load_numbers<VECTOR>(values, c);
 #pragma unroll
@@ -170,5 +169,13 @@ __device__ __forceinline__ void update(T* c, const float* sums, float alpha, flo
     }
 #pragma unroll
     for (int i = 0; i < VECTOR; ++i) values[i] = finish<EPILOGUE>(values[i], bias, column + i);
+}
+
+// The same, rounded once to C's type and stored.
+template <int VECTOR, Epilogue EPILOGUE, typename T>
+__device__ __forceinline__ void update(T* c, const float* sums, float alpha, float beta,
+                                       const T* bias, int column) {
+    alignas(16) float values[VECTOR];
+    finish_vector<VECTOR, EPILOGUE>(values, c, sums, alpha, beta, bias, column);
     store_numbers<VECTOR>(c, values);
 }

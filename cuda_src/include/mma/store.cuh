@@ -4,9 +4,10 @@
 #include "mma/shape.cuh"
 
 // Stores the sums of a thread's tile: straight from registers, or through a strip of shared memory
-// that holds 16 rows of the warp's tile.
+// that holds 16 rows of the warp's tile as C has them.
 template <class S, class Args>
 class TileStore {
+    using Result = typename S::Result;
     static constexpr int PITCH = S::WN + 8, VC = S::VC;
 
 public:
@@ -15,8 +16,8 @@ public:
     // `shared` is free for the strips of a slice.
     __device__ __forceinline__ TileStore(const Args& args, const Place& at, float* shared,
                                          int thread, int lane)
-        : args_(args), strip_(shared + (thread / 32) * 16 * PITCH), lane_(lane), g_(lane / 4),
-          t_(lane % 4), top_(at.row + at.thread_row), left_(at.column + at.thread_column),
+        : args_(args), strip_(reinterpret_cast<Result*>(shared) + (thread / 32) * 16 * PITCH),
+          lane_(lane), g_(lane / 4), t_(lane % 4), top_(at.row + at.thread_row), left_(at.column + at.thread_column),
           target_(args.c + blockIdx.z * args.stride_c) {}
 
     // The sums of W blocks from (i, j) on, which hold 2 W neighbours of a row.
@@ -31,10 +32,21 @@ public:
             const int column = 8 * j + 2 * t_ * W;
             const int row = top_ + S::RowsA::of_a(i, 8 * half + g_);
             if constexpr (S::STAGED) {
-                constexpr int V = W == 1 ? 2 : 4;
+                constexpr int V = VC < 2 * W ? VC : 2 * W;
+                constexpr int PIECE = 2 * W < 4 ? 2 * W : 4;
+                alignas(16) float finished[2 * W] = {};
 #pragma unroll
-                for (int v = 0; v < 2 * W; v += V)
-                    copy_vector<V>(strip_ + (8 * half + g_) * PITCH + column + v, values + v);
+                for (int v = 0; v < 2 * W; v += V) {
+                    const int c = left_ + column + v;
+                    if (row < args_.m && c < args_.n)
+                        finish_vector<V, S::EPILOGUE>(finished + v, target_ + row * args_.ldc + c,
+                                                      values + v, args_.alpha, args_.beta,
+                                                      args_.bias, c);
+                }
+                Result* const to = strip_ + (8 * half + g_) * PITCH + column;
+#pragma unroll
+                for (int v = 0; v < 2 * W; v += PIECE)
+                    store_numbers<PIECE>(to + v, finished + v);
             } else if constexpr (S::TRANSPOSED) {
 #pragma unroll
                 for (int v = 0; v < 2 * W; ++v)
@@ -63,21 +75,17 @@ public:
             const int in_strip = vector / (S::WN / VC), column = vector % (S::WN / VC) * VC;
             const int row = top_ + S::RowsA::of_a(i, in_strip);
             if (row >= args_.m || left_ + column >= args_.n) continue;
-            alignas(16) float values[VC];
-            constexpr int V = VC < 4 ? VC : 4;
-#pragma unroll
-            for (int v = 0; v < VC; v += V)
-                copy_vector<V>(values + v, strip_ + in_strip * PITCH + column + v);
-            update<VC, S::EPILOGUE>(target_ + row * args_.ldc + left_ + column, values, args_.alpha,
-                                    args_.beta, args_.bias, left_ + column);
+            using Unit = typename Bytes<VC * sizeof(Result)>::Type;
+            *reinterpret_cast<Unit*>(target_ + row * args_.ldc + left_ + column) =
+                *reinterpret_cast<const Unit*>(strip_ + in_strip * PITCH + column);
         }
         __syncwarp();
     }
 
 private:
     const Args& args_;
-    float* const strip_;
+    Result* const strip_;
     const int lane_, g_, t_;  // lane 4 g + t
     const int top_, left_;
-    typename S::Result* const target_;
+    Result* const target_;
 };
