@@ -36,8 +36,6 @@ LONG_SPLIT = 2048
 PACKED_ROWS = 512
 """The least rows that a packed operand serves, for its copy to be a tenth of the GEMM or less."""
 GROUPS = 1, 4, 8
-COLUMN_VECTOR = 4
-"""Elements of C from which a column is stored as fast from registers as through shared memory."""
 GROUPED_TILES = 2
 """Tiles an SM above which their order may decide what L2 still holds."""
 WIDE_TILE = 64 * 64
@@ -128,6 +126,9 @@ def _store_fault(
 ) -> str | None:
     if store == "direct":
         return None
+    vector = gcd(Alignment.dense(problem).c, problem.n) * problem.output_bytes
+    if copy == "ahead" and vector == VECTOR_BYTES:
+        return "threads hold whole vectors of a row as it is"
     if swap:
         return "the rows of C are the columns of a tile"
     if split_k > 1:
