@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 from autotune.device import Device
@@ -19,17 +20,23 @@ LINE_STEPS = 64
 """Steps of K by which splits differ."""
 
 
-def cycles(tile: SplitTile, problem: Problem, device: Device) -> float:
-    """Cycles of an SM from the launch to the end: waves of tiles, and the splits' sums."""
+def cycles(tile: SplitTile, problem: Problem, device: Device, *, streamed: bool = False) -> float:
+    """Cycles of an SM from the launch to the end: waves of tiles, and the splits' sums.
+
+    Infinite if no cluster of that size is resident. `streamed`: stream-K fills the last wave.
+    """
     shape = tile.shape
-    waves = ceil_div(tile.units(problem), device.cluster_sms(shape.blocks))
+    reached, units = device.cluster_sms(shape.blocks), tile.units(problem)
+    if reached == 0:
+        return math.inf
+    waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
     read = tile.tile_m / shape.n + tile.tile_n / shape.m
     step = tile_choice.step_cycles(problem, device, tile.elements, read)
     steps = LINE_STEPS * ceil_div(ceil_div(problem.k, LINE_STEPS), tile.split_k)
     total = START_CYCLES + waves * steps * step
     if shape.k > 1:
         total += CLUSTER_CYCLES
-    if tile.grid_splits > 1:
+    if tile.grid_splits > 1 or streamed:
         gathered = 4 * tile.grid_splits * tile.elements / tile.reducers
         total += LAST_BLOCK_CYCLES + gathered / GATHERED_BYTES_A_CYCLE
     return total

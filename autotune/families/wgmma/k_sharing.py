@@ -11,7 +11,6 @@ from autotune.families.shared.k_sharing import (
     longest_split,
     split_waves_fault,
 )
-from autotune.families.shared.launch_limits import LARGEST_GRID_YZ
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.workspace import workspace_fault
 from autotune.families.wgmma import estimate
@@ -35,7 +34,8 @@ MERGED_STAGES = 5
 ALTERNATED = 1.5
 """Work units of a worker from which pingpong hides the stores of enough of them."""
 PAIR, LARGEST_SPLIT_CLUSTER = 2, 4
-"""The most tiles of a cluster whose blocks share K within the cluster, and across clusters."""
+"""Blocks of the clusters that share stream-K and are tried in groups of few tiles, and tiles of
+the largest that share splits of K with others."""
 L2_RATE = 35
 """Bytes a cycle that L2 serves every SM without delay; it serves 46 at most (H100)."""
 ONE_SIDED = 1.3
@@ -100,7 +100,7 @@ def _split_cluster_fault(cluster: str, split_k: int, schedule: Schedule) -> str 
         return None if shape.k == 1 else f"no splits of K for cluster={cluster}"
     if split_k % shape.k or (shape.k > 1 and schedule == "pingpong"):
         return f"not with cluster={cluster}, schedule={schedule}"
-    if shape.m * shape.n > (PAIR if shape.k > 1 else LARGEST_SPLIT_CLUSTER):
+    if shape.m * shape.n > LARGEST_SPLIT_CLUSTER:
         return f"clusters of {cluster} with splits of K wait for too many blocks"
     return None
 
@@ -141,6 +141,8 @@ def _cluster_waves_fault(tile: SplitTile, problem: Problem, device: Device) -> s
     if size == 1:
         return None
     reached = device.cluster_sms(size)
+    if reached == 0:
+        return f"no cluster of {size} is resident"
     waves = ceil_div(tile.units(problem), reached)
     if waves <= ceil_div(tile.count(problem) * tile.split_k, device.sms):
         return None
@@ -173,14 +175,12 @@ def _units_fault(
         return None
     if workers and sharing.shape.k > 1:
         return "the blocks of a split-K cluster compute one tile and exit"
-    if not workers and problem.batch > LARGEST_GRID_YZ:
-        return f"a grid allows {LARGEST_GRID_YZ} matrices; workers take any number"
     units = sharing.units(problem)
     if units <= (min_blocks - 1) * device.sms:
         return f"{units} work units do not make {min_blocks} blocks an SM"
     if workers:
-        least = ALTERNATED * workers if schedule == "pingpong" else workers
-        return None if units > least else f"{units} work units need no {workers} workers"
+        least = int(ALTERNATED * workers) if schedule == "pingpong" else workers
+        return None if units > least else f"{units} work units; {workers} workers need over {least}"
     if schedule == "pingpong":
         return "pingpong consumers alternate the tiles of resident workers"
     if min_blocks == 1 and units > 2 * device.sms:
@@ -206,9 +206,12 @@ def _stream_fault(
     return None
 
 
-def _time_fault(tile: SplitTile, problem: Problem, device: Device) -> str | None:
+def _time_fault(
+    tile: SplitTile, reduction: WgmmaReduction, problem: Problem, device: Device
+) -> str | None:
     """Other tiles, clusters or splits of K can use the SMs and L2 better."""
-    factor = estimate.cycles(tile, problem, device) / estimate.least(problem, device)
+    needed = estimate.cycles(tile, problem, device, streamed=reduction == "stream")
+    factor = needed / estimate.least(problem, device)
     if factor <= SLOWEST:
         return None
     return f"about {factor:.2f} of the best tiles' time; {SLOWEST} at most"
@@ -230,7 +233,8 @@ def _group_fault(tile: ClusterTile, group: int, problem: Problem, device: Device
         return f"{rows}x{columns} tiles have no groups of {group} rows"
     if tile.count(problem) <= GROUPED_WAVES * device.sms:
         tried = group == FEW_GROUP and tile.shape.blocks <= PAIR
-        return None if tried else f"few tiles; groups of {FEW_GROUP} are tried in pairs"
+        few = f"{tile.count(problem)} tiles are few for {device.sms} SMs"
+        return None if tried else f"{few}; groups of {FEW_GROUP} are tried, in clusters of {PAIR}"
     (least, most), grouped = GROUPED_ROWS, group * tile.bm * tile.blocks_down
     if least <= grouped <= most:
         return None
@@ -243,9 +247,9 @@ RULES = (
     Rule("clusters", _parts_fault),
     Rule("split-K", _split_cluster_fault),
     Rule("clusters", _cluster_waves_fault, for_speed=True),
-    Rule("time", _time_fault, for_speed=True),
     Rule("split-K", _split_length_fault),
     Rule("split-K", _split_gain_fault, for_speed=True),
+    Rule("time", _time_fault, for_speed=True),
     Rule("reduction", _reduction_fault),
     Rule("clusters", _lone_fault, for_speed=True),
     Rule("workers", _resident_fault),

@@ -63,7 +63,7 @@ def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
     del problem
     sizes = {cluster.blocks for cluster in CLUSTERS.values()}
     resident = {device.cluster_sms(size) for size in sizes} if device.has_clusters else set()
-    return 0, *sorted(resident | {blocks * device.sms for blocks in (1, 2, 3)})
+    return tuple(sorted({0} | resident | {blocks * device.sms for blocks in (1, 2, 3)}))
 
 
 @dataclass(frozen=True)

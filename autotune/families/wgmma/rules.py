@@ -178,7 +178,8 @@ def _stages_fault(
     if stages in (most, fewer):
         return None
     stage = ring.stage_bytes(problem)
-    return f"{stages} buffers of {stage} bytes; {fewer} and {most} are tried"
+    tried = f"{fewer} and {most} are" if fewer < most else f"{most} is"
+    return f"{stages} buffers of {stage} bytes; {tried} tried"
 
 
 def _most_stages_fault(ring: Ring, stages: int, problem: Problem, device: Device) -> str | None:

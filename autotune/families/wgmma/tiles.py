@@ -36,7 +36,11 @@ def _clusters() -> dict[str, Cluster]:
     sides = (1, 2, 4, 8)
     clusters = [Cluster(m, n, k) for k in sides for m in sides for n in sides]
     texts = (("x".join(map(str, c[: 2 if c.k == 1 else 3])), c) for c in clusters)
-    return {text: c for text, c in texts if c.blocks <= LARGEST_CLUSTER and max(c.m, c.n) <= 4}
+    return {
+        text: c
+        for text, c in texts
+        if c.blocks <= LARGEST_CLUSTER and max(c.m, c.n) <= 4 and (c.k == 1 or c.m * c.n <= 2)
+    }
 
 
 LARGEST_CLUSTER = 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.candidates import space
@@ -9,6 +11,7 @@ from autotune.device import find
 from autotune.families.config import Config
 from autotune.families.wgmma import tile_choice
 from autotune.families.wgmma.family import WGMMA
+from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
 
@@ -281,9 +284,9 @@ def test_short_side_is_covered_exactly() -> None:
             "workers: 512 blocks one after the other, each filling its buffers anew",
         ),
         ({"workers": 264}, WIDE, "workers: 264 workers; 132 blocks are resident"),
-        ({}, "2048x2048x4096:bf16", "workers: 128 work units need no 132 workers"),
+        ({}, "2048x2048x4096:bf16", "workers: 128 work units; 132 workers need over 132"),
         # Pingpong hides the stores of alternate tiles: 198 units at least.
-        (ALTERNATING, "1536x1920x512:bf16", "workers: 180 work units need no 132 workers"),
+        (ALTERNATING, "1536x1920x512:bf16", "workers: 180 work units; 132 workers need over 198"),
         (ALTERNATING, "2048x1664x512:bf16", "None"),
         (
             {**ALTERNATING, "workers": 0},
@@ -326,12 +329,12 @@ def test_short_side_is_covered_exactly() -> None:
         (
             {"group": 8},
             "1920x4096x2048:bf16",
-            "group: few tiles; groups of 2 are tried in pairs",
+            "group: 240 tiles are few for 132 SMs; groups of 2 are tried, in clusters of 2",
         ),
         (
             {"group": 2, "cluster": "2x2"},
             "1920x4096x2048:bf16",
-            "group: few tiles; groups of 2 are tried in pairs",
+            "group: 240 tiles are few for 132 SMs; groups of 2 are tried, in clusters of 2",
         ),
         (
             {"group": 16},
@@ -386,11 +389,6 @@ def test_k_sharing_rules_reject_with_numbers(values: Values, text: str, reason: 
             {**SHARED, "cluster": "4x2"},
             DEEP,
             "split-K: clusters of 4x2 with splits of K wait for too many blocks",
-        ),
-        (
-            {**SHARED, "cluster": "2x2x2"},
-            DEEP,
-            "split-K: clusters of 2x2x2 with splits of K wait for too many blocks",
         ),
     ],
 )
@@ -509,3 +507,17 @@ def test_line_packing_is_offered_if_many_rows_reuse_it(text: str, offered: bool)
 def test_line_packing_is_rejected_for_aligned_rows() -> None:
     message = "packing: no operand would gain from a copy in whole lines"
     assert rejection({"pack": "lines"}, WIDE) == message
+
+
+@pytest.mark.parametrize("clusters", [(66, 33, 0), (0, 0, 0)])
+def test_device_without_large_clusters_has_a_space(clusters: tuple[int, int, int]) -> None:
+    device = replace(find("h100"), clusters=clusters)
+    configs = space.feasible(Problem.parse("4096x4096x4096:bf16"), device, "wgmma").configs
+    sizes = {CLUSTERS[str(config.values["cluster"])].blocks for config in configs}
+    assert 1 in sizes
+    assert 8 not in sizes
+
+
+def test_stream_k_of_a_little_more_than_a_wave_is_tried() -> None:
+    """144 tiles are 1.09 waves of 132 SMs if these share them."""
+    assert rejection({"reduction": "stream"}, "1088x4096x8192:bf16") == "None"
