@@ -55,7 +55,7 @@ TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
     ("wgmma", "250x190x2050:bf16:nn:batch=3", FUSED),
     ("wgmma", "250x190x2050:f16:nt:out=f32", FUSED),
     ("wgmma", "1001x999x1003:tf32x3:nt", FUSED),
-    ("wgmma", "257x199x2049:bf16:nn", STREAM),
+    ("wgmma", "1088x1030x2049:bf16:nn", STREAM),
     ("wgmma", "1001x999x1003:tf32:nt", STREAM),
     ("wgmma", "2049x2047x515:bf16:nt", PINGPONG),
     ("wgmma", "1025x1023x130:f16:nn:batch=3", PINGPONG),

@@ -23,13 +23,13 @@ LINE_STEPS = 64
 def cycles(tile: SplitTile, problem: Problem, device: Device, *, streamed: bool = False) -> float:
     """Cycles of an SM from the launch to the end: waves of tiles, and the splits' sums.
 
-    Infinite if no cluster of that size is resident. `streamed`: stream-K shares all waves evenly.
+    Infinite if no cluster of that size is resident. `streamed`: stream-K fills the last wave.
     """
     shape = tile.shape
     reached, units = device.cluster_sms(shape.blocks), tile.units(problem)
     if reached == 0:
         return math.inf
-    waves = units / reached if streamed else ceil_div(units, reached)
+    waves = max(1.0, units / reached) if streamed else ceil_div(units, reached)
     read = tile.tile_m / shape.n + tile.tile_n / shape.m
     step = tile_choice.step_cycles(problem, device, tile.elements, read)
     steps = LINE_STEPS * ceil_div(ceil_div(problem.k, LINE_STEPS), tile.split_k)
