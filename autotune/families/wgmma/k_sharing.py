@@ -37,7 +37,7 @@ PAIR, LARGEST_SPLIT_CLUSTER = 2, 4
 """Blocks of the clusters that share stream-K and are tried in groups of few tiles, and tiles of
 the largest that share splits of K with others."""
 L2_RATE = 35
-"""Bytes a cycle that L2 serves every SM without delay; it serves 46 at most (H100)."""
+"""Bytes a cycle that L2 serves every SM without delay; it serves 55 at most (H200)."""
 ONE_SIDED = 1.3
 """Factor by which a cluster may read more than one turned by 90 degrees."""
 GROUPED_ROWS = (768, 2048)

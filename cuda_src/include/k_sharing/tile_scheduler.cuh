@@ -24,10 +24,10 @@ struct WorkUnit {
 // Tiles of C and the k-tiles of each. As `schedule_arguments` in
 // autotune/families/wgmma/schedule.py, which makes its numbers once for all blocks.
 struct Schedule {
-    int rows, columns;               // tiles of one C
+    int rows, columns;  // tiles of one C
     int steps, batch, streamed;
-    int part_steps, longer_parts;    // k-tiles of a part of a share; the first have one more
-    Divisor tiles, shares;           // of one C; of a tile
+    int part_steps, longer_parts;            // k-tiles of a part of a share; the first have one more
+    Divisor tiles, shares;                   // of one C; of a tile
     Divisor group_tiles, group, last_group;  // tiles of a group of rows; rows of one, of the last
 };
 
