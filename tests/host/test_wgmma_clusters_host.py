@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.host_cuda import Program, build, check, run
-from support.sample_records import H100
-from support.wgmma_samples import PLAIN, REGISTERS, SPLIT, Keywords, Sample, Values
+from support.wgmma_samples import REGISTERS, SPLIT, Keywords, Sample, Values
 
-from autotune.families.wgmma.family import WGMMA
 from autotune.families.wgmma.tiles import CLUSTERS
-from autotune.problem import Problem
 
 SMALL: Values = {"bm": 64, "bn": 32, "consumers": 1}
 BETA: Keywords = ({}, {"beta": 0.5})
@@ -24,7 +21,7 @@ TILES = {
     **{"2x2": "nn", "4x2": "tn", "2x4": "nt"},
 }
 # Forms that share K, alone and beside blocks that share operands.
-DEEP = ("1x1x2", "1x1x4", "1x1x8", "2x1x2", "1x2x2", "2x2x2", "4x1x2", "1x4x2", "2x1x4", "1x2x4")
+DEEP = tuple(text for text, cluster in CLUSTERS.items() if cluster.k > 1)
 
 
 def _blocks(cluster: str) -> int:
@@ -51,6 +48,7 @@ def _samples() -> Iterator[Sample]:
     for cluster in ("1x1x2", "2x1x2"):
         shared = {**SMALL, "cluster": cluster, "split_k": 4, "reduction": "fused"}
         yield Sample("72x40x600:bf16:nt", shared)
+    yield Sample("136x72x264:bf16:nt", {**SMALL, "cluster": "2x2", "source": "streamed"})
     # Both warpgroups of a block, ping-pong, staged stores and the other operand paths.
     yield Sample("200x136x264:f16:nn", {"cluster": "1x2", "store": "staged"}, BETA)
     alternating: Values = {"cluster": "2x1", "schedule": "pingpong", "workers": 2, "bm": 64}
@@ -62,38 +60,23 @@ def _samples() -> Iterator[Sample]:
     yield Sample("136x72x264:tf32x3:nt", {**SPLIT, "cluster": "1x1x2", "split_k": 2})
 
 
-def _refusal(sample: Sample) -> str | None:
-    """Why the family refuses the cluster of a configuration; None if it does not."""
-    values = {**PLAIN, **sample.config}
-    if values["cluster"] not in CLUSTERS:
-        return f"no cluster={values['cluster']}"
-    for rule in WGMMA.bound_rules(Problem.parse(sample.problem), H100):
-        reason = rule.check([values[name] for name in rule.needs])
-        if reason and f"cluster={values['cluster']}" in reason:
-            return reason
-    return None
-
-
 SAMPLES = tuple(_samples())
-SERVED = tuple(sample for sample in SAMPLES if _refusal(sample) is None)
 
 
 @pytest.fixture(scope="module")
 def program(host_objects: Path) -> Program:
     launches = (
-        launch for sample in SERVED for case in sample.cases for launch in case.plan.launches
+        launch for sample in SAMPLES for case in sample.cases for launch in case.plan.launches
     )
     return build((launch.template for launch in launches), host_objects)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_cluster_matches_float64(program: Program, sample: Sample) -> None:
-    if sample not in SERVED:
-        pytest.skip(f"the family refuses it: {_refusal(sample)}")
     check(program, sample.cases)
 
 
-@pytest.mark.parametrize("sample", [one for one in SERVED if "split_k" in one.config], ids=str)
+@pytest.mark.parametrize("sample", [item for item in SAMPLES if "split_k" in item.config], ids=str)
 def test_splits_of_a_cluster_add_up_to_the_same_bits(program: Program, sample: Sample) -> None:
     first, *repeats = run(program, sample.cases[:1] * 3)
     assert [repeat.tobytes() for repeat in repeats] == [first.tobytes()] * 2
