@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.export.library import ExportedLibrary
-from autotune.lookup.answer import Answer
+from autotune.runners.base import basis
 from autotune.version import __version__
 
 _TEXT = """\
@@ -79,17 +79,13 @@ def _gemms(library: ExportedLibrary) -> str:
     lines = ["| problem | GPU | from | time | kernel |", "|---|---|---|---|---|"]
     for gemm in library.gemms:
         answer = gemm.answer
-        time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({_basis(answer)})"
+        how = basis(answer.evidence, answer.objective)
+        time = "" if answer.time_us is None else f"{answer.time_us:.4g} us ({how})"
         source = answer.how + (", cuBLAS was faster" if answer.vendor else "")
         lines.append(
             f"| `{gemm.problem}` | {gemm.device.name} | {source} | {time} | `{answer.config}` |"
         )
     return "\n".join(lines)
-
-
-def _basis(answer: Answer) -> str:
-    """The kind of a time: its evidence, and `cold` if it is with L2 flushed."""
-    return answer.evidence if answer.objective == "hot" else f"{answer.evidence}, cold"
 
 
 def _generals(library: ExportedLibrary) -> list[str]:

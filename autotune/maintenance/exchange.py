@@ -19,6 +19,7 @@ from autotune.records.bundle import Bundle
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST, folder_of
+from autotune.runners.base import basis
 from autotune.runners.recording import Origin
 
 
@@ -168,7 +169,8 @@ def _adopt_range(store: Store, tuned: Range) -> ImportResult:
     if change in ("new", "better"):
         ranges.save(store.root, tuned)
     why = "the one that is there expects no greater loss" if change == "passed over" else ""
-    return ImportResult(f"{tuned}, {tuned.basis}", tuned.device.name, change, why)
+    subject = f"{tuned}, {basis(tuned.evidence, tuned.objective)}"
+    return ImportResult(subject, tuned.device.name, change, why)
 
 
 def _matching(problems: Sequence[str]) -> Callable[[Problem], bool]:

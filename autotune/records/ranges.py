@@ -103,11 +103,6 @@ class Range:
         return str(self).replace("..", "-").replace(":", "-")
 
     @property
-    def basis(self) -> str:
-        """What its times are, such as `measured` or `measured, cold`."""
-        return self.evidence if self.objective == "hot" else f"{self.evidence}, cold"
-
-    @property
     def low(self) -> int:
         """The smallest size."""
         return self.segments[0].low

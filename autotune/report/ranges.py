@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.records.ranges import Range
+from autotune.runners.base import basis
 
 
 def render(tuned: Range) -> RenderableType:
@@ -18,6 +19,7 @@ def render(tuned: Range) -> RenderableType:
     for segment in tuned.segments:
         sizes = f"{segment.low}..{segment.high}" if segment.low < segment.high else f"{segment.low}"
         table.add_row(sizes, str(segment.point))
-    title = Text(f"{tuned} on {tuned.device.name}: {tuned.basis}", style="bold")
+    evidence = basis(tuned.evidence, tuned.objective)
+    title = Text(f"{tuned} on {tuned.device.name}: {evidence}", style="bold")
     end = Text(f"{len(tuned.points)} sizes tuned; expected loss at most {tuned.loss:.1%}")
     return Group(title, table, end)

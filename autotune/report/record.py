@@ -11,7 +11,7 @@ from autotune.lookup.answer import Answer, recorded_objective
 from autotune.records import Entry, Provenance, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
-from autotune.runners.base import Measurement, Objective
+from autotune.runners.base import Measurement, Objective, other_objective
 
 RUNNERS_UP = 5
 
@@ -139,7 +139,7 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     measured = answer.entry.measurement if record and answer.entry else None
     estimate = measured.estimate(answer.objective) if measured else None
     spread = f" +- {_us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
-    second = _second(answer.objective)
+    second = other_objective(answer.objective)
     second_us = _us_of(measured, second)
     facts = [
         (
@@ -182,7 +182,7 @@ def _accuracy(entry: Entry) -> list[tuple[str, str]]:
 def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
     """The best entry by the second objective, with its share of cuBLAS's speed, if it is not the
     answer."""
-    second = _second(answer.objective)
+    second = other_objective(answer.objective)
     best = answer.record.best_by(second) if answer.record else None
     time_us = _us_of(best.measurement if best else None, second)
     if best is None or time_us is None or best.config == answer.config:
@@ -191,10 +191,6 @@ def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
     name = vendor(answer.problem.compute)
     share = f", {vendor_us / time_us:.1%} of {name}'s speed" if vendor_us else ""
     return [(f"best {second}", f"{_us(time_us)}{share}: {_difference(best.config, answer.config)}")]
-
-
-def _second(objective: Objective) -> Objective:
-    return "cold" if objective == "hot" else "hot"
 
 
 def _us_of(measurement: Measurement | None, objective: Objective) -> float | None:

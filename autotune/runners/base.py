@@ -166,6 +166,16 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
+def other_objective(objective: Objective) -> Objective:
+    """Cold for hot, and hot for cold."""
+    return "cold" if objective == "hot" else "hot"
+
+
+def basis(evidence: Evidence, objective: Objective) -> str:
+    """The evidence of a time as text, such as `measured`, or `measured, cold`."""
+    return evidence if objective == "hot" else f"{evidence}, cold"
+
+
 def objective_named(name: str) -> Objective:
     """The objective with that name.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from autotune.families.config import Config
 from autotune.records.record import fastest_cold
-from autotune.runners.base import BestTimes, Failure, Objective
+from autotune.runners.base import BestTimes, Failure, Objective, other_objective
 from autotune.runners.estimates import winner
 from autotune.tuning.evaluate import Trial
 
@@ -152,7 +152,7 @@ class Leaderboard:
 
     def _best_by_other(self, timed: Iterable[Trial]) -> list[Trial]:
         """The fastest by the time that is not the objective."""
-        second: Objective = "cold" if self._objective == "hot" else "hot"
+        second = other_objective(self._objective)
         pool = [trial for trial in timed if trial.time(second) < math.inf]
         return sorted(pool, key=lambda trial: trial.time(second))[:BY_OTHER_OBJECTIVE]
 

@@ -16,7 +16,8 @@ Source = Literal["shared", "streamed", "registers"]
 """Where the tensor cores read the kernel's A: `streamed` is shared memory too, but L2 drops A
 first."""
 Low = Literal["none", "kernel", "pass"]
-"""The maker of the low part of the kernel's B: nobody, the kernel, or a packing pass before it."""
+"""Where the low part of the kernel's B is made: nowhere, in the kernel, or in a packing pass before
+it."""
 PackPolicy = Literal["needed", "lines"]
 """Operands to pack: those TMA cannot read, or also those whose rows start within cache lines."""
 
