@@ -16,8 +16,8 @@
 //
 // A block has one unit of work, or is PERSISTENT and takes units from a scheduler
 // (k_sharing/tile_scheduler.cuh). The blocks of a cluster, CLUSTER_M x CLUSTER_N x CLUSTER_K, have
-// neighbouring tiles and load once what these have in common (multicast), and CLUSTER_K of them have
-// shares of the same tile, which they add up in each other's shared memory.
+// neighbouring tiles and load once what these have in common (multicast), and CLUSTER_K of them
+// have shares of the same tile, which they add up in each other's shared memory.
 //
 // 16-bit operands are read from shared memory whichever way they run; 32-bit ones have to run along
 // K there. A may pass through registers instead (A_IN_REGISTERS), where it can run either way.

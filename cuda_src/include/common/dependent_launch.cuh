@@ -3,15 +3,15 @@
 //
 // Both instructions do nothing in a kernel launched without the attribute; below sm_90 there are
 // none. With it, a kernel (the secondary) may start when every block of its predecessor (the
-// primary) has called `launch_dependents` or has exited. Each thread calls `wait_for_primary` before
-// its first access to global memory, reads and writes alike: it returns when the primary has
+// primary) has called `launch_dependents` or has exited. Each thread calls `wait_for_primary`
+// before its first access to global memory, reads and writes alike: it returns when the primary has
 // completed and its memory is visible.
 //
 // Waiting for the primary alone suffices, for operands, workspaces and counters. If N + 1 follows N
-// and N + 2 follows N + 1, then N + 1 completes after its own blocks have returned from their waits,
-// and these return after N has completed: when N + 2 returns from its wait, both have. Hence every
-// kernel of a plan waits, also one that reads nothing of its predecessor, and it waits before it
-// calls `launch_dependents`, so that no third kernel takes room on the SMs.
+// and N + 2 follows N + 1, then N + 1 completes after its own blocks have returned from their
+// waits, and these return after N has completed: when N + 2 returns from its wait, both have. Hence
+// every kernel of a plan waits, also one that reads nothing of its predecessor, and it waits before
+// it calls `launch_dependents`, so that no third kernel takes room on the SMs.
 //
 // A primary that is no kernel, such as a memset, or one that never calls `launch_dependents`,
 // completes first.

@@ -2,8 +2,8 @@
 #pragma once
 
 // `magic` is ceil(2^(31 + s) / value) + 2^32 s, where s is the least with 2^s >= value. Exact for x
-// in 0..2^31 - 1: (x magic) >> (31 + s) exceeds x / value by less than x / 2^31 / value, and x / value
-// is no closer than 1 / value to the next integer.
+// in 0..2^31 - 1: (x magic) >> (31 + s) exceeds x / value by less than x / 2^31 / value, and
+// x / value is no closer than 1 / value to the next integer.
 struct Divisor {
     int value;
     long long magic;

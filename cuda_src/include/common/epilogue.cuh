@@ -7,8 +7,8 @@
 // GELU is x P(x), P the normal distribution function, and is computed as max(x, 0) - |x| P(-|x|),
 // where nothing cancels: the tail P(-|x|) is at most 1/2, and its error counts |x| P(-|x|) times,
 // 0.17 at most. For a C of 16 bits the tail is less accurate, but more so than rounding C; see
-// `log2_gelu_tail`. NaN stays NaN. Infinity stays so. At -infinity GELU is 0, its limit; its tanh form
-// and SiLU are NaN there, as PyTorch's.
+// `log2_gelu_tail`. NaN stays NaN. Infinity stays so. At -infinity GELU is 0, its limit; its tanh
+// form and SiLU are NaN there, as PyTorch's.
 #pragma once
 
 #include "common/number.cuh"

@@ -16,7 +16,8 @@ __device__ __forceinline__ unsigned tf32_nearest(float x) {
 
 // The remainder of an fp32 number after the bits that the tensor cores read, rounded to tf32: both
 // together are within 2^-22 of the number. 0 for an infinity. NaN for NaN, whose payload may lie in
-// the bits that are not read: a constant, since to keep the rest of it costs 2 % of a kernel's time.
+// the bits that are not read: a constant, since to keep the rest of it costs 2 % of a kernel's
+// time.
 __device__ __forceinline__ unsigned tf32_remainder(unsigned bits) {
     constexpr unsigned READ = 0xffffe000, HALF = 0x1000;
     constexpr unsigned INFINITE = 0x7f800000, NAN_BITS = 0x7fffe000;

@@ -5,8 +5,8 @@
 #include "hopper/shape.cuh"
 #include "k_sharing/last_block.cuh"
 
-// Named barriers: one at the start, and of the consumers one for a team, one for each warpgroup, and
-// one for the order of the warpgroups.
+// Named barriers: one at the start, and of the consumers one for a team, one for each warpgroup,
+// and one for the order of the warpgroups.
 constexpr int START_BARRIER = 0, TEAM_BARRIER = 1, GROUP_BARRIER = 2, ORDER_BARRIER = 5;
 
 template <class S>
@@ -102,7 +102,8 @@ __device__ bool reduce_shares(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit
     }
     consumer.sync_team();
     if (consumer.in_team() == 0) {
-        int* counter = args.counters + (unit.matrix * args.schedule.tiles.value + unit.tile) * parts + part;
+        const int tile = unit.matrix * args.schedule.tiles.value + unit.tile;
+        int* counter = args.counters + tile * parts + part;
         *flag = arrive(counter) == unit.shares - 1;
         acquire(counter, *flag);
     }

@@ -26,8 +26,8 @@ __device__ __forceinline__ void release(const Stages<S>& stages, int stage, bool
     }
 }
 
-// Whether the stage of step `step` of a block's last `steps` will be loaded again. Else nobody waits
-// for its release, which could come after the end of another block.
+// Whether the stage of step `step` of a block's last `steps` will be loaded again. Else nobody
+// waits for its release, which could come after the end of another block.
 template <class S>
 __device__ __forceinline__ bool reloaded(int step, int steps) {
     return S::PERSISTENT || step + S::STAGES < steps;
@@ -114,7 +114,8 @@ __device__ __forceinline__ void multiply_step(float (&d)[S::MMAS][S::SUMS], cons
     for (int mma = 0; mma < S::MMAS; ++mma) {
         if constexpr (S::PRODUCTS == 3) {
             wgmma_registers<S::TILE_N>(d[mma], a.low[mma], high, add);
-            wgmma_registers<S::TILE_N>(d[mma], a.high[mma], S::B::at(b, stage + S::B::BYTES / PIECE, 0, step), 1);
+            wgmma_registers<S::TILE_N>(d[mma], a.high[mma],
+                                       S::B::at(b, stage + S::B::BYTES / PIECE, 0, step), 1);
         }
         wgmma_registers<S::TILE_N>(d[mma], a.high[mma], high, S::PRODUCTS == 3 ? 1 : add);
     }

@@ -30,13 +30,16 @@ __device__ void produce(const Arguments<Result>& args, const Maps& maps, const S
             Barrier* full = stages.full(at.stage);
             barrier_wait(stages.empty(at.stage), at.phase ^ 1);
             barrier_expect(full, S::COPIED_BYTES);
-            S::A::template load<S::CLUSTER_N, typename S::EvictA>(stages.a(at.stage), maps.a, full, m,
-                                              step * S::TILE_K, matrix_a, place.n, sharers_a);
-            S::B::template load<S::CLUSTER_M, typename S::EvictB>(stages.b(at.stage), maps.b, full, n,
-                                              step * S::TILE_K, matrix_b, place.m, sharers_b);
+            S::A::template load<S::CLUSTER_N, typename S::EvictA>(
+                stages.a(at.stage), maps.a, full, m, step * S::TILE_K, matrix_a, place.n,
+                sharers_a);
+            S::B::template load<S::CLUSTER_M, typename S::EvictB>(
+                stages.b(at.stage), maps.b, full, n, step * S::TILE_K, matrix_b, place.m,
+                sharers_b);
             if constexpr (S::LOW_PACKED)
-                S::B::template load<S::CLUSTER_M, typename S::EvictB>(stages.low(at.stage), maps.low, full, n,
-                                                  step * S::TILE_K, matrix_b, place.m, sharers_b);
+                S::B::template load<S::CLUSTER_M, typename S::EvictB>(
+                    stages.low(at.stage), maps.low, full, n, step * S::TILE_K, matrix_b, place.m,
+                    sharers_b);
         }
         if constexpr (!S::PERSISTENT) break;
     }

@@ -1,7 +1,7 @@
 // Copies of boxes between device and shared memory by the tensor memory accelerator (sm_90).
 //
-// A TensorMap describes matrices of a batch: columns, rows, matrices. The part of a box beyond their
-// edges is loaded as zeros and is not stored.
+// A TensorMap describes matrices of a batch: columns, rows, matrices. The part of a box beyond
+// their edges is loaded as zeros and is not stored.
 #pragma once
 
 #include "hopper/barrier.cuh"

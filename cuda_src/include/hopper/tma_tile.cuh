@@ -19,7 +19,8 @@ __device__ __forceinline__ int swizzled(int line, int byte) {
 }
 
 // The descriptor of an operand that starts at `start`. Groups of 8 lines follow each other; where
-// lines are steps of K, `blocks` bytes lie between those of 128 bytes of rows and those of the next.
+// lines are steps of K, `blocks` bytes lie between those of 128 bytes of rows and those of the
+// next.
 __device__ __forceinline__ Descriptor descriptor(const void* start, int blocks) {
     constexpr Descriptor SWIZZLE_128 = 1ULL << 62, GROUPS = 8ULL * LINE >> 4;
     const Descriptor address = (shared_address(start) & 0x3ffff) >> 4;
@@ -73,7 +74,8 @@ struct TmaTile {
     }
 
     // The descriptor of what instruction `step` of a stage reads, from row `row` on: a multiple of
-    // 8, and of a block of lines where those do not run along K. The stage is `pieces` from `start`.
+    // 8, and of a block of lines where those do not run along K. The stage is `pieces` from
+    // `start`.
     __device__ static Descriptor at(Descriptor start, unsigned pieces, unsigned row,
                                     unsigned step) {
         constexpr unsigned A_BLOCK = PER_LINE / STEP;

@@ -7,8 +7,8 @@
 //   stream-K   blocks share the first `streamed` tiles; then come whole tiles, streamed + b,
 //              streamed + b + blocks, ...
 //
-// Blocks are clusters where those work on a tile together. Where they share a share, `parts` of them,
-// this one has part `part`.
+// Blocks are clusters where those work on a tile together. Where they share a share, `parts` of
+// them, this one has part `part`.
 //
 // Constraint: fewer than 2^31 - blocks units.
 #pragma once
@@ -26,7 +26,7 @@ struct WorkUnit {
 struct Schedule {
     int rows, columns;  // tiles of one C
     int steps, batch, streamed;
-    int part_steps, longer_parts;            // k-tiles of a part of a share; the first have one more
+    int part_steps, longer_parts;            // k-tiles of a share's part; the first have one more
     Divisor tiles, shares;                   // of one C; of a tile
     Divisor group_tiles, group, last_group;  // tiles of a group of rows; rows of one, of the last
 };

@@ -17,8 +17,8 @@ public:
     __device__ __forceinline__ TileStore(const Args& args, const Place& at, float* shared,
                                          int thread, int lane)
         : args_(args), strip_(reinterpret_cast<Result*>(shared) + (thread / 32) * 16 * PITCH),
-          lane_(lane), g_(lane / 4), t_(lane % 4), top_(at.row + at.thread_row), left_(at.column + at.thread_column),
-          target_(args.c + blockIdx.z * args.stride_c) {}
+          lane_(lane), g_(lane / 4), t_(lane % 4), top_(at.row + at.thread_row),
+          left_(at.column + at.thread_column), target_(args.c + blockIdx.z * args.stride_c) {}
 
     // The sums of W blocks from (i, j) on, which hold 2 W neighbours of a row.
     __device__ __forceinline__ void store(int i, int j, const float (*block)[4]) const {

@@ -11,8 +11,9 @@
 //
 // PAIRS = 1 keeps pieces together two by two, for 4 neighbouring rows of which 8 words are read.
 //
-// BLOCKS > 1 interleaves the pairs of BLOCKS blocks of 8 along the extent, so that the four lanes that
-// hold a row of their products have 2 BLOCKS neighbours each (lane t has column pairs 4 t to 4 t + 3):
+// BLOCKS > 1 interleaves the pairs of BLOCKS blocks of 8 along the extent, so that the four lanes
+// that hold a row of their products have 2 BLOCKS neighbours each (lane t has column pairs
+// 4 t to 4 t + 3):
 //
 //      pair of the extent   0 1 2 3   4 5 6 7   8 9 10 11   12 13 14 15      BLOCKS = 4
 //      pair in the tile     0 4 8 12  1 5 9 13  2 6 10 14   3 7 11 15
@@ -21,8 +22,8 @@
 // bytes or more; all else goes through registers: `load` fills them, `store` empties them. Past the
 // edges come zeros; cp.async also takes vectors that lie partly outside.
 //
-// Constraints: EXTENT, BK, THREADS, VECTOR, BLOCKS are powers of two; VECTOR elements are 16 bytes at
-// most and divide addresses and row strides, but also the length of rows where they go through
+// Constraints: EXTENT, BK, THREADS, VECTOR, BLOCKS are powers of two; VECTOR elements are 16 bytes
+// at most and divide addresses and row strides, but also the length of rows where they go through
 // registers; 8 BLOCKS divides EXTENT, and BLOCKS > 1 has a VECTOR of a pair at most where rows run
 // along the extent.
 #pragma once

@@ -4,8 +4,8 @@
 #include "k_sharing/last_block.cuh"
 #include "simt/shape.cuh"
 
-// The LN lanes of a row hold 4 neighbours each. Where C allows vectors of VC < 4 only, they exchange
-// their values so that lanes with neighbouring columns store them at the same time:
+// The LN lanes of a row hold 4 neighbours each. Where C allows vectors of VC < 4 only, they
+// exchange their values so that lanes with neighbouring columns store them at the same time:
 //
 //      lane        0  1   2  3   4  5   6  7      VC = 1, LN = 8: columns that lanes store at once,
 //      first       0  4   1  5   2  6   3  7      instead of 0, 4, 8 ... of which each is in a
