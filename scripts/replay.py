@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.progress import track
 from spaces import Outcome, Space
 
+from autotune.cores import available
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import Resources
@@ -68,7 +69,7 @@ def main(
     ] = False,
     rematch: Annotated[bool, typer.Option("--rematch", help="Time the leaders again.")] = False,
     window: Annotated[int, typer.Option(min=1, help="Number of configurations in flight.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = available(),
     out: Annotated[Path | None, typer.Option("--json", help="JSON file for all results.")] = None,
     commit: Annotated[str, typer.Option(help="Commit to record in the results.")] = "",
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from autotune import compiler, settings
+from autotune.cores import available
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment
@@ -76,7 +76,7 @@ def load_all(
     """
     runtime = current().runtime
     number = _ordinal(runtime, ordinal)
-    answers = runtime.warm(problems, number, jobs or os.cpu_count() or 1, objective)
+    answers = runtime.warm(problems, number, jobs or available(), objective)
     for answer in answers if verify else ():
         dense = Alignment.dense(answer.problem)
         runtime.verify(answer.config, answer.problem, number, dense)

@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class Runtime:
         self._answers: dict[tuple[Problem, int, Objective], Answer] = {}
         self._warned: set[tuple[Problem, int]] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
+        self._loading: dict[tuple[Config, Problem, int, Alignment], Future[Executable]] = {}
         self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
 
     def framework(self, array: Any, name: str) -> Framework:
@@ -109,6 +110,9 @@ class Runtime:
     ) -> Executable:
         """The launch plan of a configuration, compiled and loaded.
 
+        It compiles without the lock, so that other threads can launch what is loaded. Threads that
+        want the same executable wait for the first.
+
         Raises:
             AutotuneError: if it does not compile.
             RunnerError: if the GPU cannot load it.
@@ -119,11 +123,24 @@ class Runtime:
             return executable
         with self._lock:
             executable = self._executables.get(key)
-            if executable is None:
-                gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
-                programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
-                executable = self._executables[key] = Executable(gpu, plan, programs)
+            if executable is not None:
+                return executable
+            loading = self._loading.get(key)
+            if loading is None:
+                ours = self._loading[key] = Future[Executable]()
+        if loading is not None:
+            return loading.result()
+        try:
+            executable = self._load(*key)
+        except BaseException as error:
+            ours.set_exception(error)
+            raise
+        else:
+            ours.set_result(executable)
             return executable
+        finally:
+            with self._lock:
+                del self._loading[key]
 
     def verify(self, config: Config, problem: Problem, ordinal: int, alignment: Alignment) -> None:
         """Checks once that a configuration computes exact integers (see `first_use.check`).
@@ -132,11 +149,13 @@ class Runtime:
             VerificationError: if it does not; it will be checked again.
         """
         key = config, problem, ordinal, alignment
+        if key in self._verified:
+            return
+        executable = self.executable(*key)
         with self._lock:
             if key not in self._verified:
                 from autotune.runtime import first_use  # imports NumPy, which others need not
 
-                executable = self.executable(*key)
                 first_use.check(self.gpu(ordinal), executable, problem, alignment)
                 self._verified.add(key)
 
@@ -194,6 +213,17 @@ class Runtime:
                 f"{template.label} does not compile for {device.arch}: {built.reason}"
             )
         return built
+
+    def _load(
+        self, config: Config, problem: Problem, ordinal: int, alignment: Alignment
+    ) -> Executable:
+        gpu, plan = self.gpu(ordinal), self._plan(config, problem, alignment)
+        programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+        key = config, problem, ordinal, alignment
+        with self._lock:
+            if key not in self._executables:  # `warm` may have loaded it meanwhile
+                self._executables[key] = Executable(gpu, plan, programs)
+            return self._executables[key]
 
 
 def _stack_level() -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
 
 from autotune.compiler import CompileFailure, Program
+from autotune.cores import available
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan, Template
@@ -39,8 +39,8 @@ def under_way(jobs: int, *, ordered: bool) -> int:
 
 
 def cores() -> int:
-    """Default number of compiler threads: one core is left to the process that feeds the device."""
-    return max(1, (os.cpu_count() or 1) - 1)
+    """Default number of compiler threads: the available cores, less one to feed the device."""
+    return max(1, available() - 1)
 
 
 def ahead(
