@@ -49,7 +49,8 @@ def test_wheel_carries_every_cuda_source(wheel: zipfile.ZipFile, pattern: str) -
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "calls.c"]
+    "pattern",
+    ["*.py", "*.json", "*.json.gz", "py.typed", "templates/*", "page.css", "page.js", "calls.c"],
 )
 def test_wheel_carries_the_package_and_its_data(wheel: zipfile.ZipFile, pattern: str) -> None:
     wanted = {f"autotune/{name}" for name in files("autotune", pattern)}

@@ -1,0 +1,83 @@
+"""Pages in headless Chromium: what they show, and what they complain about."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+HEIGHT = 900
+
+
+@dataclass
+class OpenedPage:
+    """A page in the browser.
+
+    Attributes:
+        page: Playwright's page.
+        faults: errors and warnings of the console, uncaught exceptions, and requests for anything
+            that is not in the file.
+    """
+
+    page: Page
+    faults: list[str] = field(default_factory=list)
+
+    def draw_everything(self) -> None:
+        """Scrolls to every picture, so that those far below are drawn too."""
+        for figure in self.page.locator("[data-figure]").all():
+            figure.scroll_into_view_if_needed()
+            figure.locator(".main-svg").first.wait_for(state="attached")
+        self.page.evaluate("scrollTo(0, 0)")
+
+    @property
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than the window."""
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        return int(self.page.evaluate(wide))
+
+
+@contextmanager
+def opened(
+    path: Path, *, width: int = 1600, scheme: Literal["light", "dark"] = "light"
+) -> Iterator[OpenedPage]:
+    """The file in a new browser; skips the test where there is no Chromium or no Playwright."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip("no Chromium; `apt-get install chromium` gives one")
+    api = pytest.importorskip("playwright.sync_api", reason="no Playwright")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            size = {"width": width, "height": HEIGHT}
+            page = browser.new_page(viewport=size, color_scheme=scheme)
+            result = OpenedPage(page)
+            _listen(page, result.faults)
+            page.goto(path.resolve().as_uri())
+            yield result
+        finally:
+            browser.close()
+
+
+def _listen(page: Page, faults: list[str]) -> None:
+    """Collects what the page complains about, and what it asks for."""
+
+    def said(kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            faults.append(f"{kind}: {text}")
+
+    def asked(url: str) -> None:
+        if not url.startswith(("file:", "data:", "blob:")):
+            faults.append(f"request: {url}")
+
+    page.on("console", lambda message: said(message.type, message.text))
+    page.on("pageerror", lambda error: faults.append(f"exception: {error}"))
+    page.on("request", lambda request: asked(request.url))

@@ -1,0 +1,166 @@
+"""The skeleton of pages: escaping, themes, number formats, tables, in the text and in a browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import pytest
+from support.chromium import OpenedPage, opened
+
+from autotune.errors import AutotuneError, MissingError
+from autotune.report import page
+from autotune.report.page import Section, html
+
+NASTY = '</script><script>alert("x")</script><!-- <b>&amp; \u2028 é'
+FORMATS: dict[str, Callable[[float], str]] = {
+    "timeUs": page.time_us,
+    "percent": page.percent,
+    "ratio": page.ratio,
+    "count": page.count,
+}
+TABLE = {
+    "columns": [{"name": "name", "kind": "text"}, {"name": "time", "kind": "time"}],
+    "rows": [["b", 2.0], [f'a "{NASTY}", 1', 10.0], ["c", None]],
+    "caption": NASTY,
+    "file": "rows.csv",
+}
+FIGURE = {"data": [{"y": [1, 3, 2], "name": "y"}], "layout": {"xaxis": {}, "yaxis": {}}}
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    html.plotly_js.cache_clear()
+
+
+def sample() -> str:
+    sections = (
+        Section("picture", NASTY, '<div class="plot" id="p" data-figure="p"></div>'),
+        Section("far", "Far below", '<div style="height: 4000px"></div>'),
+        Section("table", "Table", '<div id="t"></div><div class="plot" data-figure="q"></div>'),
+    )
+    data = {"figures": {"p": FIGURE, "q": FIGURE}, "table": TABLE}
+    script = 'page.draw(page.data("figures")); page.table(document.getElementById("t"), '
+    return page.document(NASTY, sections, data=data, script=script + 'page.data("table"));')
+
+
+def written(folder: Path) -> Path:
+    path = folder / "page.html"
+    page.write(path, sample())
+    return path
+
+
+def texts(shown: OpenedPage, selector: str) -> list[str]:
+    return shown.page.locator(selector).all_inner_texts()
+
+
+def test_data_cannot_end_its_script_element() -> None:
+    encoded = html.encoded({"text": NASTY})
+    assert "<" not in encoded
+    assert json.loads(encoded) == {"text": NASTY}
+
+
+def test_titles_are_escaped() -> None:
+    assert page.escape(NASTY) in sample()
+    assert NASTY not in sample()
+
+
+def test_page_refers_to_no_other_file() -> None:
+    text = sample().replace(page.plotly_js(), "")
+    assert re.findall(r"(?:src|href)=\"(?!#)|url\(|@import", text) == []
+
+
+def test_missing_plotly_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(MissingError, match=re.escape("pip install 'tile-autotune[report]'")):
+        page.plotly_js()
+
+
+def test_old_plotly_is_named_with_the_needed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, offline = ModuleType("plotly"), ModuleType("plotly.offline")
+    old.__version__ = "5.24.0"  # type: ignore[attr-defined]
+    offline.get_plotlyjs = str  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "plotly", old)
+    monkeypatch.setitem(sys.modules, "plotly.offline", offline)
+    with pytest.raises(MissingError, match=r"plotly 5\.24\.0 is installed; pages need 6\.1\.1"):
+        page.plotly_js()
+
+
+def test_unwritable_paths_are_one_clear_line(tmp_path: Path) -> None:
+    for path, reason in (
+        (tmp_path, "it is a directory"),
+        (tmp_path / "missing" / "page.html", "No such file or directory"),
+        (Path("/dev/full"), "it is no regular file"),
+    ):
+        with pytest.raises(AutotuneError, match=f"cannot write {path}: {reason}; give another"):
+            page.write(path, "text")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(1234567.0, "1.235 s"), (188.27, "188.3 µs"), (0.5, "500.0 ns"), (99999.0, "100.00 ms")],
+)
+def test_times_have_four_digits(value: float, shown: str) -> None:
+    assert page.time_us(value) == shown
+
+
+def test_numbers_are_python_s_in_the_page(tmp_path: Path) -> None:
+    random = Random(1)
+    values = [random.choice((1, -1)) * 10 ** random.uniform(-3, 9) for _ in range(500)]
+    with opened(written(tmp_path)) as shown:
+        for name, form in FORMATS.items():
+            script = f"values => values.map(value => page.{name}(value))"
+            assert shown.page.evaluate(script, values) == [form(value) for value in values], name
+        script = 'values => values.map(value => page.quantity(value, "B/s"))'
+        wanted = [page.quantity(value, "B/s") for value in values]
+        assert shown.page.evaluate(script, values) == wanted
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_page_draws_without_complaint(tmp_path: Path, width: int, scheme: str) -> None:
+    with opened(written(tmp_path), width=width, scheme=scheme) as shown:  # type: ignore[arg-type]
+        shown.draw_everything()
+        assert len(texts(shown, ".main-svg .scatterlayer .trace")) == 2
+        background = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 31)")
+        assert shown.overflow == 0
+        assert shown.faults == []
+        assert shown.page.locator("h1").text_content() == NASTY
+
+
+def test_pictures_follow_a_change_of_colours(tmp_path: Path) -> None:
+    expect = pytest.importorskip("playwright.sync_api").expect
+    with opened(written(tmp_path)) as shown:
+        shown.draw_everything()
+        tick = shown.page.locator("#p .xtick text").first
+        expect(tick).to_have_css("fill", "rgb(28, 36, 48)")
+        shown.page.emulate_media(color_scheme="dark")
+        expect(tick).to_have_css("fill", "rgb(230, 234, 240)")
+
+
+def test_table_sorts_filters_and_exports(tmp_path: Path) -> None:
+    with opened(written(tmp_path)) as shown:
+        column = "#t tbody td:last-child"
+        assert texts(shown, column) == ["2.000 µs", "10.00 µs", "–"]
+        time = shown.page.get_by_role("button", name="time")
+        time.click()
+        time.click()
+        assert texts(shown, column) == ["10.00 µs", "2.000 µs", "–"]
+        assert shown.page.locator("th[aria-sort=descending]").inner_text().startswith("time")
+        shown.page.get_by_label("Filter").fill("ALERT a")
+        assert texts(shown, column) == ["10.00 µs"]
+        assert "1 of 3 rows" in shown.page.locator("#t [role=status]").inner_text()
+        with shown.page.expect_download() as download:
+            shown.page.get_by_role("button", name="Save as CSV").click()
+        saved = tmp_path / "rows.csv"
+        download.value.save_as(saved)
+        with saved.open(encoding="utf-8", newline="") as file:
+            assert list(csv.reader(file)) == [["name", "time"], [f'a "{NASTY}", 1', "10"]]
+        assert shown.faults == []
