@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.device.catalogue import catalogue, find, load
+from autotune.device.catalogue import CatalogueEntry, catalogue, entries, find, load
 from autotune.device.device import CLUSTER_SIZES, Device
 from autotune.device.models import (
     prediction_slug,
@@ -11,17 +11,24 @@ from autotune.device.models import (
     with_listed_clusters,
 )
 from autotune.device.rates import fp32_lanes, tensor_rate
+from autotune.device.sm import SMS, Sm, SmLimits, sm_named
 
 __all__ = [
     "CLUSTER_SIZES",
+    "SMS",
+    "CatalogueEntry",
     "Device",
+    "Sm",
+    "SmLimits",
     "catalogue",
+    "entries",
     "find",
     "fp32_lanes",
     "load",
     "prediction_slug",
     "same_architecture",
     "same_model",
+    "sm_named",
     "tensor_rate",
     "with_listed_clusters",
 ]

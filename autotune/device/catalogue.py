@@ -6,25 +6,56 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from autotune import files
 from autotune.device.device import Device
+from autotune.device.rates import fp32_lanes
+from autotune.device.sm import SMS, sm_named
 from autotune.errors import DeviceError
 from autotune.files import limits
 from autotune.files.decoding import parse
 
+_IDENTITY = ("name", "aliases", "compute_capability")
 _MARKETING = re.compile(r"^(nvidia|geforce|tesla|gtx|rtx)+")
 
 
-def catalogue() -> Mapping[str, Device]:
-    """The known devices by short key, such as `h100-sxm`.
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """A device of the catalogue.
 
-    The source of each entry's figures stands beside it in `data/devices.json`.
+    Attributes:
+        key: its short name, such as `h100-sxm`.
+        aliases: other names that `find` takes.
+        device: its identity and limits.
+        sources: the source of each value that is not its SM's, by the name of the `Device` field.
     """
-    return {key: Device.from_json(entry["device"]) for key, entry in _entries().items()}
+
+    key: str
+    aliases: tuple[str, ...]
+    device: Device
+    sources: Mapping[str, str]
+
+
+@cache
+def entries() -> Mapping[str, CatalogueEntry]:
+    """The catalogue by short key, from `data/devices.json`, where each value has its source.
+
+    What cards of one compute capability share comes from `sm.SMS`; the fp32 peak follows from SMs
+    and clock.
+    """
+    data = resources.files("autotune") / "data" / "devices.json"
+    listed: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
+    return {key: _entry(key, card, listed["sources"]) for key, card in listed["devices"].items()}
+
+
+def catalogue() -> Mapping[str, Device]:
+    """The known devices by short key, such as `h100-sxm`."""
+    return {key: entry.device for key, entry in entries().items()}
 
 
 def find(text: str) -> Device:
@@ -36,18 +67,24 @@ def find(text: str) -> Device:
     Raises:
         DeviceError: if no device is called that; the message lists near matches.
     """
-    entries = _entries()
+    listed = entries()
     keys = {
         _folded(name): key
-        for key, entry in entries.items()
-        for name in (key, entry["device"]["name"], *entry["aliases"])
+        for key, entry in listed.items()
+        for name in (key, entry.device.name, *entry.aliases)
     }
     if (wanted := _folded(text)) in keys:
-        return Device.from_json(entries[keys[wanted]]["device"])
+        return listed[keys[wanted]].device
+    if (sm := sm_named(text)) is not None:
+        raise DeviceError(
+            f"{sm.name} is a compute capability, which says nothing of SMs, clocks and memory; "
+            f"give a card of it{_cards(sm.compute_capability)}. `autotune occupancy` and "
+            "`autotune explore` take it as it is"
+        )
     near = dict.fromkeys(keys[name] for name in difflib.get_close_matches(wanted, keys, n=5))
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise DeviceError(
-        f"unknown device {text!r}; {hint}give one of {', '.join(entries)}, "
+        f"unknown device {text!r}; {hint}give one that `autotune device --list` lists, "
         "or a JSON file as `autotune device --json` prints it"
     )
 
@@ -74,10 +111,30 @@ def load(text: str) -> Device:
         raise DeviceError(f"{text}: {error}") from error
 
 
-def _entries() -> dict[str, Any]:
-    data = resources.files("autotune") / "data" / "devices.json"
-    entries: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
-    return entries
+def _entry(key: str, card: Mapping[str, Any], sources: Mapping[str, str]) -> CatalogueEntry:
+    """Reads an entry; all but its names and compute capability are pairs of value and source."""
+    capability = tuple(card["compute_capability"])
+    stated = {name: pair for name, pair in card.items() if name not in _IDENTITY}
+    values = {name: _frozen(value) for name, (value, _) in stated.items()}
+    shared = vars(SMS[capability]) if capability in SMS else {}
+    peak = 2.0 * fp32_lanes(capability) * values["sms"] * values["sm_clock"]
+    fields = {**shared, "peak_fp32": peak, **values, "compute_capability": capability}
+    return CatalogueEntry(
+        key,
+        tuple(card["aliases"]),
+        Device(name=card["name"], **fields),
+        {name: sources[source] for name, (_, source) in stated.items()},
+    )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _cards(capability: tuple[int, int]) -> str:
+    """The cards of a compute capability, for a message; empty if none is listed."""
+    keys = [key for key, card in catalogue().items() if card.compute_capability == capability]
+    return f", such as {' or '.join(keys)}" if keys else ""
 
 
 def _folded(text: str) -> str:

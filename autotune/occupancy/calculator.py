@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autotune.device import Device
+from autotune.device import Device, SmLimits
 from autotune.errors import DeviceError, UsageError
 from autotune.problem.integers import ceil_div, round_up
 
@@ -30,6 +30,8 @@ class Architecture:
         register_unit: allocation unit of registers for a warp.
         registers_per_thread: largest number of registers of a thread.
         partitions: parts of the SM, each with its own register file.
+        checked_partitions: parts that the check of a launch assumes; on compute capability 6.0 it
+            assumes those of 6.1, so that one kernel runs on both.
     """
 
     carve_outs: tuple[int, ...] = ()
@@ -38,6 +40,7 @@ class Architecture:
     register_unit: int = 256
     registers_per_thread: int = 256
     partitions: int = 4
+    checked_partitions: int = 4
 
 
 _UP_TO_100 = (0, 8, 16, 32, 64, 100)
@@ -53,6 +56,7 @@ _HOPPER = Architecture(carve_outs=_UP_TO_228, barriers_per_slot=2)
 ARCHITECTURES = {
     (5, 0): _MAXWELL,
     (5, 2): _MAXWELL,
+    (6, 0): replace(_MAXWELL, partitions=2),
     (6, 1): _MAXWELL,
     (7, 0): _VOLTA,
     (7, 5): replace(_VOLTA, carve_outs=(32, 64)),
@@ -128,7 +132,7 @@ class Occupancy:
 
 
 def occupancy(
-    device: Device,
+    device: SmLimits,
     *,
     threads: int,
     registers: int,
@@ -143,7 +147,8 @@ def occupancy(
     driver may find room for a few more: on an H200 for 62 instead of 60 clusters of 4 with r = 2.
 
     Args:
-        device: the device; one with a `granularity` is a textbook device, with plain division.
+        device: the device, or the SM of a compute capability; a device with a `granularity` is a
+            textbook device, with plain division.
         threads: threads a block.
         registers: registers a thread.
         shared: bytes of shared memory a block, static and dynamic; opted in where needed.
@@ -154,8 +159,8 @@ def occupancy(
             the kernel cannot run.
 
     Raises:
-        UsageError: for less than one thread, a negative amount, a carve-out outside 0..100, or
-            another size of a cluster.
+        UsageError: for less than one thread, a negative amount, a carve-out outside 0..100,
+            another size of a cluster, or clusters on an SM without a device.
         DeviceError: for a compute capability whose rules are unknown.
     """
     if threads < 1 or min(registers, shared, barriers) < 0:
@@ -181,8 +186,13 @@ def occupancy(
     return alone if cluster == 1 else _clustered(device, alone, cluster)
 
 
-def _clustered(device: Device, alone: Occupancy, cluster: int) -> Occupancy:
+def _clustered(device: SmLimits, alone: Occupancy, cluster: int) -> Occupancy:
     """The occupancy of blocks in clusters, from that of the same blocks on their own."""
+    if not isinstance(device, Device):
+        raise UsageError(
+            f"clusters of {cluster} blocks lie in the GPCs of a card, and {device.name} names "
+            "none; give a card, such as h100"
+        )
     at_once = device.resident_clusters(cluster)
     if alone.blocks_per_sm == 0:
         return replace(alone, cluster=cluster, clusters=0)
@@ -193,7 +203,7 @@ def _clustered(device: Device, alone: Occupancy, cluster: int) -> Occupancy:
     return replace(alone, cluster=cluster, clusters=alone.blocks_per_sm * at_once, idle_sms=idle)
 
 
-def _rules(device: Device) -> Architecture:
+def _rules(device: SmLimits) -> Architecture:
     try:
         return ARCHITECTURES[device.compute_capability]
     except KeyError:
@@ -205,13 +215,13 @@ def _rules(device: Device) -> Architecture:
         ) from None
 
 
-def _by_registers(device: Device, rules: Architecture, threads: int, registers: int) -> int | None:
+def _by_registers(device: SmLimits, rules: Architecture, threads: int, registers: int) -> int | None:
     if registers == 0:
         return None
     warps = ceil_div(threads, device.warp_size)
     warp_registers = round_up(registers * device.warp_size, rules.register_unit)
     # The launch check assumes that every partition gets as many warps as the fullest one.
-    checked = warp_registers * round_up(warps, rules.partitions)
+    checked = warp_registers * round_up(warps, rules.checked_partitions)
     if registers > rules.registers_per_thread or checked > device.registers_per_block:
         return 0
     partition_registers = device.registers_per_sm // rules.partitions
@@ -219,7 +229,7 @@ def _by_registers(device: Device, rules: Architecture, threads: int, registers: 
 
 
 def _by_shared(
-    device: Device, rules: Architecture, shared: int, carve_out: int | None
+    device: SmLimits, rules: Architecture, shared: int, carve_out: int | None
 ) -> int | None:
     reserved = device.reserved_shared_per_block
     block_bytes = round_up(shared + reserved, rules.shared_unit)
@@ -235,14 +245,14 @@ def _by_shared(
     return next((size for size in sizes if size >= least), device.shared_per_sm) // block_bytes
 
 
-def _by_barriers(device: Device, rules: Architecture, barriers: int) -> int | None:
+def _by_barriers(device: SmLimits, rules: Architecture, barriers: int) -> int | None:
     if rules.barriers_per_slot is None or barriers == 0:
         return None
     return rules.barriers_per_slot * device.blocks_per_sm // barriers
 
 
 def _textbook(
-    device: Device, granularity: int, threads: int, registers: int, shared: int
+    device: SmLimits, granularity: int, threads: int, registers: int, shared: int
 ) -> Occupancy:
     """Plain division as in textbooks; registers are allocated to whole blocks."""
     by_registers = _quotient(
@@ -260,7 +270,7 @@ def _quotient(of_sm: int, largest: int, needed: int, granularity: int) -> int | 
 
 
 def _resident(
-    device: Device,
+    device: SmLimits,
     threads: int,
     unit: int,
     by_registers: int | None,

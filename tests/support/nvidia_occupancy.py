@@ -14,24 +14,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.device import Device, catalogue
+from autotune.device import SMS, SmLimits
 from autotune.occupancy import ARCHITECTURES, Occupancy, occupancy
 from support.paths import TESTS
 
 INT_MAX = 2**31 - 1
-SHIPPED = {device.compute_capability: device for device in catalogue().values()}
-ORIN = replace(SHIPPED[8, 0], compute_capability=(8, 7), threads_per_sm=1536, blocks_per_sm=16)
-THOR = replace(SHIPPED[10, 0], compute_capability=(11, 0), threads_per_sm=1536, blocks_per_sm=24)
 # A block of the Tegra X1 gets half of the SM's registers.
-TEGRA = replace(SHIPPED[5, 2], compute_capability=(5, 0), registers_per_block=32768)
-DEVICES = {
-    **{capability: SHIPPED[capability] for capability in ARCHITECTURES if capability in SHIPPED},
-    (5, 0): TEGRA,
-    (8, 7): ORIN,
-    (10, 3): replace(SHIPPED[10, 0], compute_capability=(10, 3)),
-    (11, 0): THOR,
-    (12, 1): replace(SHIPPED[12, 0], compute_capability=(12, 1)),
-}
+TEGRA = replace(SMS[5, 0], registers_per_block=32768)
+DEVICES: dict[tuple[int, int], SmLimits] = {**SMS, (5, 0): TEGRA}
 
 Kernel = tuple[int, int, int, int, int | None]
 """A kernel: threads, registers, shared bytes, barriers, carve-out."""
@@ -48,7 +38,7 @@ def compiled(folder: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def nvidia(oracle: ctypes.CDLL, device: Device, kernels: Sequence[Kernel]) -> NDArray[np.int32]:
+def nvidia(oracle: ctypes.CDLL, device: SmLimits, kernels: Sequence[Kernel]) -> NDArray[np.int32]:
     """NVIDIA's answers: resident blocks, then the limit by each resource; INT_MAX for no limit."""
     d = device
     limits = [d.threads_per_block, d.threads_per_sm, d.registers_per_block, d.registers_per_sm]
@@ -76,11 +66,11 @@ def static_dynamic(shared: int) -> tuple[int, int]:
     return static, shared - static
 
 
-def ours(device: Device, kernels: Sequence[Kernel]) -> NDArray[np.int32]:
+def ours(device: SmLimits, kernels: Sequence[Kernel]) -> NDArray[np.int32]:
     return np.array([row(evaluate(device, kernel)) for kernel in kernels], dtype=np.int32)
 
 
-def evaluate(device: Device, kernel: Kernel) -> Occupancy:
+def evaluate(device: SmLimits, kernel: Kernel) -> Occupancy:
     threads, registers, shared, barriers, carve_out = kernel
     return occupancy(
         device,
@@ -104,13 +94,13 @@ def row(o: Occupancy) -> list[int]:
     return [INT_MAX if limit is None else limit for limit in limits]
 
 
-def differing(oracle: ctypes.CDLL, device: Device, kernels: Sequence[Kernel]) -> list[Kernel]:
+def differing(oracle: ctypes.CDLL, device: SmLimits, kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels for which a limit or the resident blocks differ from NVIDIA's."""
     wrong = (ours(device, kernels) != nvidia(oracle, device, kernels)).any(axis=1)
     return [kernel for kernel, off in zip(kernels, wrong, strict=True) if off]
 
 
-def random_kernels(device: Device, count: int, seed: int = 0) -> Iterator[Kernel]:
+def random_kernels(device: SmLimits, count: int, seed: int = 0) -> Iterator[Kernel]:
     """Random kernels: half anywhere in and beyond the legal range, half at limits."""
     draw = random.Random(f"{device.compute_capability}{seed or ''}")
     for _ in range(count):
@@ -123,7 +113,7 @@ def random_kernels(device: Device, count: int, seed: int = 0) -> Iterator[Kernel
         )
 
 
-def shared_edge(device: Device, draw: random.Random) -> int:
+def shared_edge(device: SmLimits, draw: random.Random) -> int:
     """Shared memory with which a number of blocks just fits, or 1 byte off."""
     carve_outs = [1024 * size for size in ARCHITECTURES[device.compute_capability].carve_outs]
     sizes = [*carve_outs, device.shared_per_sm, device.shared_per_block, 1024]

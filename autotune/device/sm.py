@@ -1,0 +1,127 @@
+"""The limits of an SM by compute capability, which all cards of that capability share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from autotune.errors import DeviceError
+
+_KIB = 1024
+_REGISTERS = 64 * _KIB
+_ARCH = re.compile(r"sm_(\d{1,3})", re.IGNORECASE)
+
+
+class SmLimits(Protocol):
+    """What the resident blocks of a kernel depend on; a `Device` and an `Sm` have it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def compute_capability(self) -> tuple[int, int]: ...
+    @property
+    def warp_size(self) -> int: ...
+    @property
+    def registers_per_block(self) -> int: ...
+    @property
+    def registers_per_sm(self) -> int: ...
+    @property
+    def shared_per_block(self) -> int: ...
+    @property
+    def shared_per_block_optin(self) -> int: ...
+    @property
+    def shared_per_sm(self) -> int: ...
+    @property
+    def reserved_shared_per_block(self) -> int: ...
+    @property
+    def threads_per_block(self) -> int: ...
+    @property
+    def threads_per_sm(self) -> int: ...
+    @property
+    def blocks_per_sm(self) -> int: ...
+    @property
+    def granularity(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class Sm:
+    """An SM of a compute capability, without a card around it; its fields are those of `Device`."""
+
+    compute_capability: tuple[int, int]
+    shared_per_sm: int
+    shared_per_block_optin: int
+    reserved_shared_per_block: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    warp_size: int = 32
+    registers_per_block: int = _REGISTERS
+    registers_per_sm: int = _REGISTERS
+    shared_per_block: int = 48 * _KIB
+    threads_per_block: int = 1024
+
+    @property
+    def name(self) -> str:
+        """The compiler's name of the architecture, such as `sm_86`."""
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}"
+
+    @property
+    def granularity(self) -> int | None:
+        """None: the allocation units are those of the architecture."""
+        return None
+
+
+def _separate(major: int, minor: int, shared: int) -> Sm:
+    """An SM before Volta: a block has 48 KiB of shared memory at most."""
+    return Sm((major, minor), shared * _KIB, 48 * _KIB, 0, threads_per_sm=2048, blocks_per_sm=32)
+
+
+def _unified(major: int, minor: int, shared: int, threads: int, blocks: int) -> Sm:
+    """An SM from Volta on: a block may take all shared memory but what CUDA reserves."""
+    reserved = _KIB if major >= 8 else 0
+    return Sm((major, minor), shared * _KIB, shared * _KIB - reserved, reserved, threads, blocks)
+
+
+SMS: Mapping[tuple[int, int], Sm] = {
+    sm.compute_capability: sm
+    for sm in (
+        _separate(5, 0, 64),
+        _separate(5, 2, 96),
+        _separate(6, 0, 64),
+        _separate(6, 1, 96),
+        _unified(7, 0, 96, threads=2048, blocks=32),
+        _unified(7, 5, 64, threads=1024, blocks=16),
+        _unified(8, 0, 164, threads=2048, blocks=32),
+        _unified(8, 6, 100, threads=1536, blocks=16),
+        _unified(8, 7, 164, threads=1536, blocks=16),
+        _unified(8, 9, 100, threads=1536, blocks=24),
+        _unified(9, 0, 228, threads=2048, blocks=32),
+        _unified(10, 0, 228, threads=2048, blocks=32),
+        _unified(10, 3, 228, threads=2048, blocks=32),
+        _unified(11, 0, 228, threads=1536, blocks=24),
+        _unified(12, 0, 100, threads=1536, blocks=24),
+        _unified(12, 1, 100, threads=1536, blocks=24),
+    )
+}
+"""SMs by compute capability. Source: CUDA C++ Programming Guide, Technical Specifications per
+Compute Capability; NVIDIA/cccl, `libcudacxx/include/cuda/__device/arch_traits.h`, which also has
+the reserved shared memory."""
+
+
+def sm_named(text: str) -> Sm | None:
+    """The SM that a text such as `sm_86` names; None if the text has another form.
+
+    Raises:
+        DeviceError: for a compute capability whose limits are unknown.
+    """
+    match = _ARCH.fullmatch(text.strip())
+    if match is None:
+        return None
+    number = int(match[1])
+    sm = SMS.get((number // 10, number % 10))
+    if sm is None:
+        supported = ", ".join(sm.name for sm in SMS.values())
+        raise DeviceError(f"unknown compute capability {text!r}; give one of {supported}")
+    return sm
