@@ -215,7 +215,9 @@ def _rules(device: SmLimits) -> Architecture:
         ) from None
 
 
-def _by_registers(device: SmLimits, rules: Architecture, threads: int, registers: int) -> int | None:
+def _by_registers(
+    device: SmLimits, rules: Architecture, threads: int, registers: int
+) -> int | None:
     if registers == 0:
         return None
     warps = ceil_div(threads, device.warp_size)

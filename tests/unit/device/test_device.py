@@ -160,7 +160,8 @@ def test_only_the_textbook_device_has_an_sm_of_its_own() -> None:
         key
         for key, device in catalogue().items()
         if any(
-            getattr(device, field.name) != getattr(SMS.get(device.compute_capability), field.name, 0)
+            getattr(device, field.name)
+            != getattr(SMS.get(device.compute_capability), field.name, 0)
             for field in fields(Sm)
         )
     ]
