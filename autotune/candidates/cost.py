@@ -5,7 +5,8 @@ of clusters fill the SMs that resident clusters occupy (`Device.cluster_sms`) an
 k-iteration, from one barrier of a block to the next, an SM issues the instructions of all its
 blocks, keeps its tensor cores busy, serves their accesses to shared memory, and waits for data from
 L2; the slowest of these decides. The whole takes at least the time that L2 and device memory need
-for the bytes. Launches, sums over splits of K and copies of operands come on top.
+for the bytes. Launches, sums over splits of K and copies of operands come on top. No prediction is
+below the roofline (`roofline.least_seconds`).
 
 `Coefficients` holds what is not arithmetic: rates, latencies and a factor for each form of the
 inner loop. `scripts/fit_cost.py` fits them to recordings; `data/cost.json` keeps them together with
@@ -30,7 +31,7 @@ from autotune.families import registry
 from autotune.families.base import Work
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.occupancy import Occupancy
+from autotune.occupancy import Occupancy, roofline
 from autotune.problem import Problem
 
 SCHEDULERS = 4
@@ -118,10 +119,16 @@ def predict(
 def rank(configs: Iterable[Config], problem: Problem, device: Device) -> list[tuple[float, Config]]:
     """The configurations with their predicted microseconds, fastest first.
 
-    Equal predictions are in the order of their parameters, so that every machine ranks alike.
+    Those that the model would put below the roofline keep the order in which it does. Equal
+    predictions are in the order of their parameters, so that every machine ranks alike.
     """
     configs = list(configs)
-    return sorted(zip(times(configs, problem, device).tolist(), configs, strict=True))
+    if not configs:
+        return []
+    load = Load.of(configs, problem, device)
+    ranked = sorted(zip(load.times(problem, device, fitted()).tolist(), configs, strict=True))
+    least = _least(problem, device)
+    return [(max(time_us, least), config) for time_us, config in ranked]
 
 
 def times(
@@ -143,7 +150,13 @@ def times(
     if not configs:
         return np.empty(0)
     load = Load.of(configs, problem, device, resources)
-    return load.times(problem, device, coefficients or fitted())
+    modelled = load.times(problem, device, coefficients or fitted())
+    return np.maximum(modelled, _least(problem, device))
+
+
+def _least(problem: Problem, device: Device) -> float:
+    """Microseconds that no kernel undercuts."""
+    return MICRO * roofline.least_seconds(problem, device)
 
 
 @dataclass(frozen=True)
@@ -189,8 +202,8 @@ class Load:
         return cls(SimpleNamespace(**named), _floats(resident), _floats(sms))
 
     def times(self, problem: Problem, device: Device, fit: Coefficients) -> Floats:
-        """Microseconds of each configuration; infinite where no block fits an SM or the device
-        lacks the tensor cores."""
+        """Modelled microseconds of each configuration, which may lie below the roofline; infinite
+        where no block fits an SM or the device lacks the tensor cores."""
         work, rate = self.work, device.tensor_rate(problem.compute)
         fits = (self.resident > 0) & ((work.tensor == 0) | (rate is not None))
         resident, sms = np.where(fits, (self.resident, self.sms), 1.0)

@@ -15,6 +15,7 @@ from autotune.lookup.answer import Answer, recorded_objective
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
 from autotune.lookup.predicted import model_choice
+from autotune.occupancy import roofline
 from autotune.problem import Problem
 from autotune.records import Entry, Record, Records
 from autotune.runners.base import Objective
@@ -74,6 +75,7 @@ def nearest(
     choice = choices[0]
     if choice.deviation > CERTAIN:
         choice = min((choice, *from_survey(problem, listed, errors)[:1]), key=_promise)
+    choice = _possible(choice, problem, device, objective)
     if choice.record is not None:
         return _answer(choice, choice.record, problem, device, objective)
     loss = expected_loss("near", choice.deviation)
@@ -114,6 +116,14 @@ def _ranked(
     cautious, times, deviations = (column.tolist() for column in columns)
     choices = map(NeighbourChoice, cautious, times, deviations, configs, records)
     return sorted((choice for choice in choices if math.isfinite(choice.cautious_us)), key=_promise)
+
+
+def _possible(
+    choice: NeighbourChoice, problem: Problem, device: Device, objective: Objective
+) -> NeighbourChoice:
+    """The choice, with a time that the device can reach: corrections know nothing of its limits."""
+    bound = roofline.least_hot_seconds if objective == "hot" else roofline.least_seconds
+    return replace(choice, time_us=max(choice.time_us, 1e6 * bound(problem, device)))
 
 
 def _promise(choice: NeighbourChoice) -> tuple[float, str]:

@@ -34,7 +34,16 @@ def attainable(device: Device, flop_per_byte: float, compute: str = "f32") -> fl
 
 
 def least_seconds(problem: Problem, device: Device) -> float:
-    """Lower bound on any kernel's time: 2 M N K at the peak, or each matrix moved once."""
+    """Lower bound on any kernel's time: 2 M N K at the peak, or each matrix moved once.
+
+    It holds for matrices that come from device memory; see `least_hot_seconds` for others.
+    """
     return max(
         problem.flops / device.peak(problem.compute), problem.bytes / device.memory_bandwidth
     )
+
+
+def least_hot_seconds(problem: Problem, device: Device) -> float:
+    """`least_seconds` of runs one after another: what L2 can hold is not moved again."""
+    moved = max(0, problem.bytes - device.l2_bytes)
+    return max(problem.flops / device.peak(problem.compute), moved / device.memory_bandwidth)

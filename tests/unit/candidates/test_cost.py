@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from autotune.candidates import cost, space
-from autotune.device import Device, find
+from autotune.candidates.survey import survey
+from autotune.device import Device, catalogue, find
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.occupancy.roofline import least_seconds
-from autotune.problem import Problem
+from autotune.problem import PRECISIONS, Problem
 
 H100 = find("h100")
 feasible = lru_cache(space.feasible)
@@ -45,6 +46,34 @@ def test_no_prediction_beats_the_roofline(shape: str, family: str, device: str) 
     problem, gpu = Problem.parse(shape), find(device)
     configs = feasible(problem, gpu, family).configs[::53]
     assert cost.times(configs, problem, gpu).min() >= 1e6 * least_seconds(problem, gpu)
+
+
+@pytest.mark.parametrize("compute", PRECISIONS)
+@pytest.mark.parametrize("shape", ["4096x4096x4096", "64x4096x4096"])
+def test_no_device_is_predicted_beyond_its_limits(shape: str, compute: str) -> None:
+    problem = Problem.parse(f"{shape}:{compute}")
+    pool = [
+        config
+        for name in ("h100", "rtx-3090", "t4")
+        for family in registry.tuned(problem)
+        for config in feasible(problem, find(name), family).configs[::53]
+    ]
+    shares = {
+        name: 1e6 * least_seconds(problem, gpu) / cost.times(pool, problem, gpu).min()
+        for name, gpu in catalogue().items()
+    }
+    assert {name: share for name, share in shares.items() if share > 1} == {}
+
+
+def test_ranking_keeps_its_order_at_the_roofline() -> None:
+    problem, gpu = Problem(4096, 4096, 4096, "tf32"), find("rtx-3090")
+    configs = survey(problem, gpu)[::17]
+    modelled = cost.Load.of(configs, problem, gpu).times(problem, gpu, cost.fitted())
+    ranked = cost.rank(configs, problem, gpu)
+    assert sum(time_us == ranked[0][0] for time_us, _ in ranked) > 1
+    assert [config for _, config in ranked] == [
+        config for _, config in sorted(zip(modelled, configs, strict=True))
+    ]
 
 
 def test_ladder_is_predicted_in_order() -> None:

@@ -17,6 +17,7 @@ from autotune.families.config import Config
 from autotune.families.plan import Resources
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
+from autotune.occupancy.roofline import least_seconds
 from autotune.problem import Problem, distance
 from autotune.records import Entry, Store, ranges
 from autotune.records.ranges import Range, Segment
@@ -235,6 +236,13 @@ def test_neighbours_time_grows_with_the_work(store: Store) -> None:
     store.save(record(timed(16, cost.predict(tiled(16), NEAR, H100)), problem=NEAR))
     doubled = cost.predict(tiled(16), SQUARE, H100)
     assert look_up(store).time_us == pytest.approx(doubled, rel=0.05)
+
+
+def test_corrected_time_is_no_shorter_than_the_roofline(store: Store) -> None:
+    too_fast = [timed(width, 1e6 * least_seconds(SQUARE, H100) / 9) for width in (16, 32)]
+    store.save(record(*too_fast, problem=SQUARE))
+    answer = look_up(store, replace(SQUARE, k=4032))
+    assert answer.time_us == 1e6 * least_seconds(answer.problem, H100)
 
 
 def test_neighbours_illegal_entry_is_passed_over(store: Store) -> None:

@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from autotune.device import find
-from autotune.occupancy.roofline import attainable, bandwidth_bound, intensity, least_seconds
+from autotune.occupancy.roofline import (
+    attainable,
+    bandwidth_bound,
+    intensity,
+    least_hot_seconds,
+    least_seconds,
+)
 from autotune.problem import Problem
 
 RTX_3090 = find("rtx 3090")
@@ -75,3 +81,10 @@ def test_gemm_with_one_row_is_bandwidth_bound() -> None:
     moved = 4 * (4096 + 4096 * 4096 + 4096)
 
     assert least_seconds(Problem(1, 4096, 4096), H100) == moved / H100.memory_bandwidth
+
+
+def test_what_l2_holds_is_not_moved_again() -> None:
+    small, wide = Problem(16, 4096, 4096, "bf16"), Problem(16, 28672, 8192, "bf16")
+    assert least_hot_seconds(small, H100) == small.flops / H100.peak("bf16")
+    kept = (wide.bytes - H100.l2_bytes) / H100.memory_bandwidth
+    assert least_hot_seconds(wide, H100) == kept < least_seconds(wide, H100)
