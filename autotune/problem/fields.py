@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict, get_args
 
 from autotune.errors import ProblemError
+from autotune.problem.aliases import COMPUTE_ALIASES
 from autotune.problem.precision import PRECISIONS
 
 Layout = Literal["nn", "nt", "tn", "tt"]
@@ -80,6 +81,7 @@ def compute_of(compute: str, accuracy: str) -> str:
         raise ProblemError(f"unknown accuracy {accuracy!r}; give one of {', '.join(ACCURACIES)}")
     if accuracy == "exact":
         return compute
+    compute = COMPUTE_ALIASES.get(compute.lower(), compute)
     near = {name: row.near for name, row in PRECISIONS.items() if row.near is not None}
     if compute not in near:
         served = ", ".join(name for name, target in near.items() if name != target)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from autotune.errors import ProblemError
 from autotune.problem import text as texts
+from autotune.problem.aliases import canonical
 from autotune.problem.fields import (
     ACTIVATIONS,
     LARGEST_BATCH,
@@ -48,7 +49,7 @@ class Problem:
         bf16     stored as bfloat16
 
     C and the bias have the type of A and B, or fp32 with `output="f32"`. For fp32 operands `f32`
-    becomes `same`.
+    becomes `same`. Words may be in capitals, and precisions be spelled as `fp16` or `float16`.
 
     Raises:
         ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, or an unknown
@@ -70,7 +71,7 @@ class Problem:
         object.__setattr__(self, "batch", _size("batch", self.batch, LARGEST_BATCH))
         for name, values in VALUES.items():
             if (value := getattr(self, name)) not in values:
-                raise ProblemError(f"unknown {name} {value!r}; give one of {', '.join(values)}")
+                object.__setattr__(self, name, canonical(name, value, values))
         if self.output == self.precision.outputs[0].name:
             object.__setattr__(self, "output", "same")
 

@@ -6,6 +6,7 @@ import re
 from typing import cast
 
 from autotune.errors import ProblemError
+from autotune.problem.aliases import COMPUTE_ALIASES
 from autotune.problem.fields import VALUES, ProblemFields
 
 # Python refuses to read numbers of thousands of digits.
@@ -14,6 +15,7 @@ _BATCH = re.compile(r"batch=(-?\d{1,99})")
 _OUTPUT = re.compile(r"out=(\w{1,99})")
 # A text names the output by `out=`, as `f32` alone is a compute.
 _FIELDS = {word: name for name, words in VALUES.items() if name != "output" for word in words}
+_FIELDS |= dict.fromkeys(COMPUTE_ALIASES, "compute")
 
 
 def parse(text: str) -> tuple[tuple[int, int, int], ProblemFields]:
@@ -42,8 +44,8 @@ def _field(part: str) -> tuple[str, str]:
     """The field that a part of the text states, and its value."""
     for name, form in (("batch", _BATCH), ("output", _OUTPUT)):
         if match := form.fullmatch(part):
-            return name, match[1]
+            return name, COMPUTE_ALIASES.get(match[1], match[1])
     if part not in _FIELDS:
-        words = ", ".join(_FIELDS)
+        words = ", ".join(word for word in _FIELDS if word not in COMPUTE_ALIASES)
         raise ProblemError(f"unknown {part!r} after the shape; give {words}, batch=8 or out=f32")
-    return _FIELDS[part], part
+    return _FIELDS[part], COMPUTE_ALIASES.get(part, part)

@@ -78,3 +78,9 @@ def test_keywords_of_a_list_are_defaults() -> None:
         BF16,
         Problem(2, 3, 4, "f32", "tn"),
     ]
+
+
+def test_near_takes_other_spellings_of_fp32() -> None:
+    assert problem_of("8x8x8", compute="FP32", accuracy="near").compute == "tf32x3"
+    (near,) = problems_of(["8x8x8"], compute="float32", accuracy="near")
+    assert near.compute == "tf32x3"

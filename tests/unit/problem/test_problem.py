@@ -265,3 +265,25 @@ def test_doubling_the_batch_is_a_distance_of_one_octave() -> None:
 )
 def test_leading_dimensions_are_stored_row_lengths(layout: str, lds: tuple[int, int, int]) -> None:
     assert Problem(2, 3, 4, layout=layout).leading_dimensions == lds
+
+
+@pytest.mark.parametrize(
+    ("spelled", "canonical"),
+    [
+        ("64x64x64:fp32", "64x64x64:f32:nn"),
+        ("64x64x64:FP16:NT", "64x64x64:f16:nt"),
+        ("64x64x64:float16:out=fp32", "64x64x64:f16:nn:out=f32"),
+        ("64x64x64:bfloat16:out=float32", "64x64x64:bf16:nn:out=f32"),
+    ],
+)
+def test_other_spellings_name_the_same_problem(spelled: str, canonical: str) -> None:
+    assert str(Problem.parse(spelled)) == canonical
+
+
+def test_words_of_fields_have_other_spellings() -> None:
+    usual = Problem(8, 8, 8, "bf16", "nt", epilogue="relu", output="f32")
+    assert Problem(8, 8, 8, "bfloat16", "NT", epilogue="ReLU", output="float32") == usual
+
+
+def test_spelling_twice_is_no_contradiction() -> None:
+    assert Problem.parse("8x8x8:fp16:f16") == Problem(8, 8, 8, "f16")
