@@ -8,7 +8,7 @@ from autotune.errors import ProblemError
 from autotune.problem.precision import ELEMENT_TYPES, PRECISIONS
 
 COMPUTE_ALIASES: Mapping[str, str] = {
-    **{row.label: name for name, row in PRECISIONS.items()},
+    **{row.label: name for name, row in PRECISIONS.items() if row.label != name},
     **{row.dtype: name for name, row in ELEMENT_TYPES.items() if name in PRECISIONS},
 }
 """The names of precisions in tables, and of the dtypes in PyTorch and CuPy, as in `fp32` and
