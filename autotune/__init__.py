@@ -4,6 +4,7 @@
     autotune.tune_range("1..512x4096x4096")    the same for a range of sizes
     autotune.best(4096, 4096, 4096)            the record of a problem
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
+    autotune.records()                         everything that the cache has recorded
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
     autotune.kernel(4096, 4096, 4096)          one problem's kernel, ready to launch
     autotune.warmup(["64x4096x4096", ...])     loads the kernels of a program
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
+    from autotune.api.listing import records
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
     from autotune.api.matmul import matmul
@@ -52,6 +54,7 @@ __all__ = [
     "kernel_occupancy",
     "matmul",
     "occupancy",
+    "records",
     "roofline",
     "tune",
     "tune_kernel",
@@ -85,6 +88,7 @@ _MODULES = {
     "errors": "errors",
     "export": "export",
     "occupancy": "occupancy",
+    "records": "records",  # a package that can be called
     "roofline": "occupancy.roofline",
     "torch": "torch",
 }

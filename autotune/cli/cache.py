@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.listing import list_
 from autotune.cli.options import Json
 from autotune.cli.output import SECONDS, show, show_json
+from autotune.cli.stores import OnDevice, opened_store, slug_of
 
 if TYPE_CHECKING:
     from autotune.maintenance.exchange import ImportResult
@@ -20,15 +22,6 @@ if TYPE_CHECKING:
     from autotune.records import Store, TuningRecord
 
 STDOUT = "-"
-
-OnDevice = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="Only this device: its name, its folder in the cache, or gpu.",
-    ),
-]
 
 
 def app() -> typer.Typer:
@@ -53,19 +46,6 @@ def _overview(context: typer.Context) -> None:
         list_(json=False)
 
 
-def list_(json: Json = False) -> None:
-    """List the cache: records by device, programs, trials, and their sizes."""
-    from autotune.maintenance.inventory import listed
-    from autotune.report import cache
-
-    root = _store().root
-    items = listed(root)
-    if json:
-        show_json(cache.overview_json(root, items))
-    else:
-        show(cache.overview(root, items))
-
-
 def export(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Bundle; - for standard output.")],
     device: OnDevice = None,
@@ -85,8 +65,8 @@ def export(
 
     if json and file == STDOUT:
         raise UsageError("standard output takes the bundle or --json, not both; give a file")
-    store = _store()
-    chosen = exchange.chosen(store, _slug(store, device), problem or ())
+    store = opened_store()
+    chosen = exchange.chosen(store, slug_of(store, device), problem or ())
     if not chosen.records and not chosen.ranges:
         raise NotFoundError(f"{store.root}: no matching record or range; see `list`")
     if file == STDOUT:
@@ -113,7 +93,7 @@ def import_(
 
     # All files are read before the first record is merged.
     contents = [item for path in files for item in exchange.read(path)]
-    _show_arrivals(exchange.absorb(_store(), contents, targets.here()), json)
+    _show_arrivals(exchange.absorb(opened_store(), contents, targets.here()), json)
 
 
 def merge(
@@ -126,7 +106,7 @@ def merge(
     from autotune.maintenance import exchange
     from autotune.targets import targets
 
-    store, today = _store(), targets.here()
+    store, today = opened_store(), targets.here()
     caches = [exchange.contents(root, store) for root in directories]
     for item in (item for _, broken in caches for item in broken):
         print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
@@ -152,9 +132,9 @@ def verify(
     from autotune.report import cache
     from autotune.targets import sources, targets
 
-    store, today = _store(), targets.here()
+    store, today = opened_store(), targets.here()
     # Fail early without a GPU: inspecting all files may take a while.
-    slug = targets.resolve(device or sources.DEFAULT).slug if retime else _slug(store, device)
+    slug = targets.resolve(device or sources.DEFAULT).slug if retime else slug_of(store, device)
     items = inspect(store.root)
     broken = [item for item in items if item.fault is not None]
     stale = [
@@ -210,7 +190,7 @@ def prune(
         raise UsageError("--records deletes those of one device; give --device")
     if not (programs or broken or superseded or journals or records):
         programs = broken = superseded = True
-    store = _store()
+    store = opened_store()
     unneeded = pruning.chosen(
         listed(store.root),
         programs=programs,
@@ -218,7 +198,7 @@ def prune(
         superseded=superseded,
         journals=journals,
         records=records,
-        slug=_slug(store, device),
+        slug=slug_of(store, device),
     )
     if older_than is not None:
         unneeded = pruning.older(unneeded, parse_age(older_than))
@@ -242,22 +222,6 @@ def parse_age(text: str) -> float:
     if match is None:
         raise UsageError(f"malformed age {text!r}; give 30d, 12h, 90m or 10s")
     return float(match[1]) * SECONDS[match[2]]
-
-
-def _store() -> Store:
-    from autotune import settings
-    from autotune.records import Store
-
-    return Store(settings.cache_dir())
-
-
-def _slug(store: Store, device: str | None) -> str | None:
-    """The folder name of a device; None for all devices."""
-    from autotune.targets import targets
-
-    if device is None or any(path.name == device for path in store.root.glob("*/*/")):
-        return device
-    return targets.resolve(device).slug
 
 
 def _show_arrivals(results: Sequence[ImportResult], json: bool) -> None:

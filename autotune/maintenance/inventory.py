@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -12,9 +12,10 @@ from typing import Literal
 from autotune import files
 from autotune.compiler import cache as programs
 from autotune.files import limits
-from autotune.records import KernelRecord, Store, TuningRecord, ranges
+from autotune.records import KernelRecord, Record, Store, TuningRecord, ranges
 from autotune.records.merging import stale
 from autotune.records.ranges import Range
+from autotune.records.record import BEST_FIRST
 from autotune.runners.recording import Origin
 
 Kind = Literal[
@@ -74,19 +75,30 @@ def listed(root: Path) -> list[Item]:
     return [item for path in paths for item in _item(store, path, thorough=False)]
 
 
-def stale_records(items: list[Item], today: Origin) -> list[tuple[TuningRecord, str]]:
-    """Measured records whose origin differs from `today`, and what changed.
+def recorded(items: Iterable[Item]) -> list[TuningRecord]:
+    """The records among the files, by device and title."""
+    records = [item.content for item in items if isinstance(item.content, TuningRecord)]
+    return sorted(records, key=_order)
+
+
+def stale_records(items: Iterable[Item], today: Origin) -> list[tuple[TuningRecord, str]]:
+    """Measured records whose origin differs from `today`, and what changed."""
+    pairs = [(record, change(record, today)) for record in recorded(items)]
+    return [(record, why) for record, why in pairs if why is not None]
+
+
+def change(record: TuningRecord, today: Origin) -> str | None:
+    """The change since a record was measured; None if it is not stale (see `merging.stale`).
 
     The sources of user kernels are unknown here, so they are not compared.
     """
-    stale_pairs = []
-    for item in items:
-        record = item.content
-        if isinstance(record, TuningRecord):
-            now = replace(today, source="") if isinstance(record, KernelRecord) else today
-            if (why := stale(record, now)) is not None:
-                stale_pairs.append((record, why))
-    return stale_pairs
+    return stale(record, replace(today, source="") if isinstance(record, KernelRecord) else today)
+
+
+def _order(record: TuningRecord) -> tuple[object, ...]:
+    """Records of problems first, by their sizes."""
+    sizes = (0, record.problem) if isinstance(record, Record) else (1, record.title)
+    return record.device.name, *sizes, BEST_FIRST.index(record.evidence)
 
 
 def _item(store: Store, path: Path, *, thorough: bool = True) -> Iterator[Item]:

@@ -88,6 +88,18 @@ class TuningRecord(ABC):
         if not self.entries:
             raise ValueError(f"a record of {self.title} without entries; give at least one")
 
+    def __str__(self) -> str:
+        """The table of the command line."""
+        from autotune.report.printing import record_text
+
+        return record_text(self)
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        from autotune.report.printing import record_html
+
+        return record_html(self)
+
     @property
     @abstractmethod
     def title(self) -> str:

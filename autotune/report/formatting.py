@@ -19,3 +19,11 @@ def vendor(compute: str) -> str:
 def cell(value: float | None, form: str) -> str:
     """A value in a format such as `{:.1%}`; empty if there is none."""
     return "" if value is None else form.format(value)
+
+
+def age(seconds: float) -> str:
+    """Whole seconds, minutes, hours or days, such as `3 h`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:,.0f} {unit}"
+    return f"{seconds // 1:.0f} s"

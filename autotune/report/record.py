@@ -6,18 +6,24 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.families.config import Config
 from autotune.lookup.answer import Answer, recorded_objective
-from autotune.records import Entry, Provenance, Record
+from autotune.records import Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
+from autotune.report.entries import (
+    accuracy_facts,
+    difference,
+    occupancy_facts,
+    pairs,
+    provenance,
+    runners_up,
+    titled,
+    us,
+)
 from autotune.runners.base import Measurement, Objective, other_objective
-
-RUNNERS_UP = 5
 
 # The label of the record that an answer takes from another problem or device.
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
-_STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
 
 
 def render(result: Record | Answer, objective: Objective = "hot") -> RenderableType:
@@ -26,6 +32,7 @@ def render(result: Record | Answer, objective: Objective = "hot") -> RenderableT
     Of a record it shows the best by the objective.
     """
     answer = _answer(result, objective)
+    title = titled(f"{answer.problem} on {answer.device.name}", answer.evidence)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -33,11 +40,11 @@ def render(result: Record | Answer, objective: Objective = "hot") -> RenderableT
         facts.add_row(label, Text(value))
     record = _own_record(answer)
     if record is None:
-        return Group(_title(answer), facts, Text(answer.note, style="yellow"))
-    parts = [_title(answer), facts]
+        return Group(title, facts, Text(answer.note, style="yellow"))
+    parts = [title, facts]
     if len(record.entries) > 1:
-        parts += [Text(), _runners_up(answer.config, record)]
-    return Group(*parts, Text(), Text(_provenance(record.provenance), style="dim"))
+        parts += [Text(), runners_up(answer.config, record)]
+    return Group(*parts, Text(), Text(provenance(record.provenance), style="dim"))
 
 
 def to_json(result: Record | Answer, objective: Objective = "hot") -> dict[str, object]:
@@ -105,25 +112,16 @@ def _own_record(answer: Answer) -> Record | None:
     return answer.record if answer.how in ("exact", "predicted") else None
 
 
-def _title(answer: Answer) -> RenderableType:
-    title = Table.grid(expand=True)
-    title.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    title.add_column(no_wrap=True, justify="right")
-    label = Text(answer.evidence.upper(), style=_STYLES[answer.evidence])
-    title.add_row(Text(f"{answer.problem} on {answer.device.name}", style="bold"), label)
-    return title
-
-
 def _facts(answer: Answer) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if answer.time_us is not None:
         facts += _speed(answer, answer.time_us)
-    facts.append(("config", f"{answer.config.family} {_pairs(answer.config)}"))
+    facts.append(("config", f"{answer.config.family} {pairs(answer.config)}"))
     entry = answer.entry
     if entry is not None:
-        facts += _occupancy(entry)
+        facts += occupancy_facts(entry)
         if _own_record(answer) is not None:
-            facts += _accuracy(entry) + _best_by_second(answer)
+            facts += accuracy_facts(entry) + _best_by_second(answer)
     if answer.record is not None and _own_record(answer) is None:
         facts.append((_SOURCES.get(answer.how, answer.how), _neighbour(answer, answer.record)))
     if answer.expected_loss:
@@ -138,13 +136,13 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     record = _own_record(answer)
     measured = answer.entry.measurement if record and answer.entry else None
     estimate = measured.estimate(answer.objective) if measured else None
-    spread = f" +- {_us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
+    spread = f" +- {us(estimate.spread_us)}" if estimate and estimate.spread_us else ""
     second = other_objective(answer.objective)
     second_us = _us_of(measured, second)
     facts = [
         (
             "time" if answer.objective == "hot" else "cold time",
-            f"{_us(time_us)}{spread}" + (f", {second} {_us(second_us)}" if second_us else ""),
+            f"{us(time_us)}{spread}" + (f", {second} {us(second_us)}" if second_us else ""),
         ),
         ("speed", f"{rate / 1e12:.2f} TFLOP/s, {share:.1%} of peak {precision(compute)}"),
     ]
@@ -152,31 +150,12 @@ def _speed(answer: Answer, time_us: float) -> list[tuple[str, str]]:
     if (vendor_us := _us_of(baseline, answer.objective)) is not None:
         faster = ": faster, `matmul` calls it" if answer.vendor else ""
         second_vendor_us = _us_of(baseline, second)
-        times, speed = _us(vendor_us), f"{vendor_us / time_us:.1%} of its speed"
+        times, speed = us(vendor_us), f"{vendor_us / time_us:.1%} of its speed"
         if second_us and second_vendor_us:
-            times += f", {second} {_us(second_vendor_us)}"
+            times += f", {second} {us(second_vendor_us)}"
             speed += f", {second} {second_vendor_us / second_us:.1%}"
         facts.append((vendor(compute), f"{times}; {speed}{faster}"))
     return facts
-
-
-def _occupancy(entry: Entry) -> list[tuple[str, str]]:
-    resources = entry.resources
-    return [
-        (
-            "block",
-            f"{resources.threads} threads, {resources.registers} registers a thread, "
-            f"{resources.shared} bytes shared, {resources.local} local",
-        ),
-        ("occupancy", f"{entry.occupancy:.1%}, bound by {entry.limiter}"),
-    ]
-
-
-def _accuracy(entry: Entry) -> list[tuple[str, str]]:
-    error, tolerance = entry.measurement.error, entry.measurement.tolerance
-    if error is None or tolerance is None:
-        return []
-    return [("error", f"{error:.2e} largest, {tolerance:.2e} allowed")]
 
 
 def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
@@ -190,7 +169,7 @@ def _best_by_second(answer: Answer) -> list[tuple[str, str]]:
     vendor_us = _us_of(answer.record.baseline if answer.record else None, second)
     name = vendor(answer.problem.compute)
     share = f", {vendor_us / time_us:.1%} of {name}'s speed" if vendor_us else ""
-    return [(f"best {second}", f"{_us(time_us)}{share}: {_difference(best.config, answer.config)}")]
+    return [(f"best {second}", f"{us(time_us)}{share}: {difference(best.config, answer.config)}")]
 
 
 def _us_of(measurement: Measurement | None, objective: Objective) -> float | None:
@@ -205,47 +184,4 @@ def _neighbour(answer: Answer, record: Record) -> str:
         return f"{record.problem}{where}"
     time_us = entry.measurement.time_us
     rate = record.problem.speed(time_us) / 1e12
-    return f"{record.problem}{where}: {_us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"
-
-
-def _runners_up(best: Config, record: Record) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("runner-up", "TFLOP/s", "regs", "shared", "occ."):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("differs in")
-    runners_up = [entry for entry in record.entries if entry.config != best]
-    for entry in runners_up[:RUNNERS_UP]:
-        time_us = entry.measurement.time_us
-        table.add_row(
-            _us(time_us),
-            f"{record.problem.speed(time_us) / 1e12:.2f}",
-            str(entry.resources.registers),
-            str(entry.resources.shared),
-            f"{entry.occupancy:.0%}",
-            # `no_wrap` on the cell: a column with `no_wrap` would not shrink to fit.
-            Text(_difference(entry.config, best), no_wrap=True, overflow="ellipsis"),
-        )
-    return table
-
-
-def _difference(config: Config, best: Config) -> str:
-    if config.family != best.family:
-        return f"{config.family} {_pairs(config)}"
-    differing = tuple(pair for pair in config.params if pair not in best.params)
-    return _pairs(Config(config.family, differing))
-
-
-def _provenance(run: Provenance) -> str:
-    driver = f"driver {run.driver}, " if run.driver else ""
-    return (
-        f"{run.date}, {run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
-        f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"
-    )
-
-
-def _pairs(config: Config) -> str:
-    return " ".join(f"{name}={value}" for name, value in config.params)
-
-
-def _us(time_us: float) -> str:
-    return f"{time_us:.1f} us" if time_us >= 100 else f"{time_us:.2f} us"
+    return f"{record.problem}{where}: {us(time_us)}, {rate:.2f} TFLOP/s {record.evidence} there"

@@ -520,3 +520,49 @@ def test_age_is_parsed_in_seconds(text: str, seconds: float) -> None:
 def test_malformed_age_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="malformed age"):
         parse_age(text)
+
+
+# list --problems
+
+
+def test_list_has_a_row_for_each_record(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.save(record(problem=SQUARE, baseline_us=1080.0))
+    store.save(record(problem=SQUARE, device=find("a100")))
+    listed = answer(capsys, "cache", "list", "--problems")["records"]
+    assert isinstance(listed, list)
+    assert [(row["problem"], row["device"], row["ratio"]) for row in listed] == [
+        (str(SQUARE), find("a100").name, None),
+        (str(SQUARE), H100.name, 1.2),
+    ]
+    header, _, own = printed(capsys, "cache", "list", "--problems").splitlines()
+    assert header.split() == [
+        *["problem", "device", "evidence", "time", "over", "cuBLAS", "age", "stale"]
+    ]
+    assert own.split()[:7] == [str(SQUARE), *H100.name.split(), "measured", "900.00"]
+
+
+def test_list_of_records_is_of_a_device(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    for card in (H100, find("a100")):
+        store.save(record(device=card))
+    listed = answer(capsys, "cache", "list", "--problems", "--device", "a100")["records"]
+    assert isinstance(listed, list)
+    assert [row["device"] for row in listed] == [find("a100").name]
+
+
+def test_empty_cache_has_no_records(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "cache", "list", "--problems")
+    assert text == "no records; `autotune tune MxNxK` makes one\n"
+
+
+def test_list_of_records_warns_of_broken_files(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store.path(H100, SQUARE)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    assert run("cache", "list", "--problems") == 0
+    assert capsys.readouterr().err.startswith(f"warning: {path}: passed over: it is not JSON")
+
+
+def test_list_takes_a_device_for_records_only() -> None:
+    assert run("cache", "list", "--device", "h100") == 2

@@ -1,0 +1,59 @@
+"""`autotune cache list`: the kinds of files in the cache, or a row for each record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import Json
+from autotune.cli.output import show, show_json
+from autotune.cli.stores import OnDevice, opened_store, slug_of
+
+if TYPE_CHECKING:
+    from autotune.maintenance.inventory import Item
+
+
+def list_(
+    problems: Annotated[
+        bool, typer.Option("--problems", help="A row for each record, with its time and age.")
+    ] = False,
+    device: OnDevice = None,
+    json: Json = False,
+) -> None:
+    """List the cache: records by device, programs, trials, and their sizes."""
+    from autotune.errors import UsageError
+    from autotune.maintenance.inventory import listed
+    from autotune.report import cache
+
+    if device is not None and not problems:
+        raise UsageError("--device chooses among records; give --problems too")
+    store = opened_store()
+    root = store.root
+    items = listed(root)
+    if problems:
+        _list_problems(items, slug_of(store, device), json)
+    elif json:
+        show_json(cache.overview_json(root, items))
+    else:
+        show(cache.overview(root, items))
+
+
+def _list_problems(items: Sequence[Item], slug: str | None, json: bool) -> None:
+    from autotune.maintenance.inventory import recorded
+    from autotune.report import listing
+    from autotune.targets import targets
+
+    for item in items:
+        if item.fault is not None:
+            print(f"warning: {item.path}: passed over: {item.fault}", file=sys.stderr)
+    records = [record for record in recorded(items) if slug in (None, record.device.slug)]
+    rows = listing.rows(records, targets.here())
+    if json:
+        show_json({"records": listing.to_json(rows)})
+    elif rows:
+        show(listing.render(rows))
+    else:
+        print("no records; `autotune tune MxNxK` makes one")

@@ -1,0 +1,97 @@
+"""What the texts of all records share: the title, facts of an entry, the runners-up, the run."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.families.config import Config
+from autotune.records import Entry, Provenance, Record, TuningRecord
+from autotune.runners.base import Evidence
+
+RUNNERS_UP = 5
+
+_STYLES = {"measured": "bold green", "replayed": "bold yellow", "predicted": "bold red"}
+
+
+def titled(text: str, evidence: Evidence) -> RenderableType:
+    """A line with the evidence at its right end."""
+    title = Table.grid(expand=True)
+    title.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    title.add_column(no_wrap=True, justify="right")
+    title.add_row(Text(text, style="bold"), Text(evidence.upper(), style=_STYLES[evidence]))
+    return title
+
+
+def runners_up(best: Config, record: TuningRecord) -> Table:
+    """The entries that follow the best, each with the parameters in which it differs."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
+    for heading in ("runner-up", *speeds, "regs", "shared", "occ."):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("differs in")
+    followers = [entry for entry in record.entries if entry.config != best]
+    for entry in followers[:RUNNERS_UP]:
+        time_us = entry.measurement.time_us
+        speed = (
+            [f"{record.problem.speed(time_us) / 1e12:.2f}"] if isinstance(record, Record) else []
+        )
+        table.add_row(
+            us(time_us),
+            *speed,
+            str(entry.resources.registers),
+            str(entry.resources.shared),
+            f"{entry.occupancy:.0%}",
+            # `no_wrap` on the cell: a column with `no_wrap` would not shrink to fit.
+            Text(difference(entry.config, best), no_wrap=True, overflow="ellipsis"),
+        )
+    return table
+
+
+def occupancy_facts(entry: Entry) -> list[tuple[str, str]]:
+    """What a block takes, and the resident warps that follow."""
+    resources = entry.resources
+    return [
+        (
+            "block",
+            f"{resources.threads} threads, {resources.registers} registers a thread, "
+            f"{resources.shared} bytes shared, {resources.local} local",
+        ),
+        ("occupancy", f"{entry.occupancy:.1%}, bound by {entry.limiter}"),
+    ]
+
+
+def accuracy_facts(entry: Entry) -> list[tuple[str, str]]:
+    """The error and its bound; nothing if nothing ran."""
+    error, tolerance = entry.measurement.error, entry.measurement.tolerance
+    if error is None or tolerance is None:
+        return []
+    return [("error", f"{error:.2e} largest, {tolerance:.2e} allowed")]
+
+
+def difference(config: Config, best: Config) -> str:
+    """The parameters in which a configuration differs from the best."""
+    if config.family != best.family:
+        return f"{config.family} {pairs(config)}"
+    differing = tuple(pair for pair in config.params if pair not in best.params)
+    return pairs(Config(config.family, differing))
+
+
+def provenance(run: Provenance) -> str:
+    """The run that saved a record, in a line or two."""
+    driver = f"driver {run.driver}, " if run.driver else ""
+    return (
+        f"{run.date}, {run.trials} trials in {run.seconds:.0f} s, seed {run.seed}; "
+        f"{driver}{run.compiler}, autotune {run.autotune}, source {run.source[:12]}"
+    )
+
+
+def pairs(config: Config) -> str:
+    """Such as `tile_width=16 specialized=1`."""
+    return " ".join(f"{name}={value}" for name, value in config.params)
+
+
+def us(time_us: float) -> str:
+    """Microseconds with four to six digits."""
+    return f"{time_us:.1f} us" if time_us >= 100 else f"{time_us:.2f} us"

@@ -1,0 +1,110 @@
+"""All records of a cache, a row each, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from autotune.maintenance.inventory import change
+from autotune.records import TuningRecord
+from autotune.report.formatting import age, cell
+from autotune.runners.base import Evidence
+from autotune.runners.recording import Origin
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class RecordRow:
+    """A record in a list of records.
+
+    Attributes:
+        problem: the problem, or the call of a user kernel.
+        device: the device's name.
+        evidence: what its times rest on.
+        time_us: microseconds of its best configuration.
+        ratio: cuBLAS's time over it, above 1 where it is faster; None if cuBLAS was not timed.
+        cold_us: microseconds of its best configuration with L2 flushed; None if not measured.
+        cold_ratio: cuBLAS's time over that.
+        config: its best configuration.
+        date: when it was saved, UTC.
+        age_s: seconds since then; None if the date cannot be read.
+        stale: what changed on this machine since it was measured; None if nothing did.
+    """
+
+    problem: str
+    device: str
+    evidence: Evidence
+    time_us: float
+    ratio: float | None
+    cold_us: float | None
+    cold_ratio: float | None
+    config: str
+    date: str
+    age_s: float | None
+    stale: str | None
+
+
+def rows(records: Iterable[TuningRecord], today: Origin) -> tuple[RecordRow, ...]:
+    """A row for each record; `today` is what this machine would measure with."""
+    now = datetime.now(timezone.utc)
+    return tuple(_row(record, today, now) for record in records)
+
+
+def render(rows: Sequence[RecordRow]) -> Table:
+    """The rows as a table; its last column says what changed since a record was measured."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("problem", "device", "evidence"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("time", "over cuBLAS", "age"):
+        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("stale", overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(row.problem, row.device, row.evidence, f"{row.time_us:,.2f} us"),
+            cell(row.ratio, "{:.2f}"),
+            "" if row.age_s is None else age(row.age_s),
+            row.stale or "",
+            style=None if row.stale is None else "yellow",
+        )
+    return table
+
+
+def to_json(rows: Iterable[RecordRow]) -> list[dict[str, object]]:
+    """The rows as JSON data."""
+    return [asdict(row) for row in rows]
+
+
+def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
+    best, coldest, baseline = record.best.measurement, record.best_cold, record.baseline
+    cold_us = coldest.measurement.cold_us if coldest else None
+    cublas_cold = baseline.cold_us if baseline else None
+    return RecordRow(
+        problem=record.title,
+        device=record.device.name,
+        evidence=record.evidence,
+        time_us=best.time_us,
+        ratio=baseline.time_us / best.time_us if baseline else None,
+        cold_us=cold_us,
+        cold_ratio=cublas_cold / cold_us if cublas_cold and cold_us else None,
+        config=str(record.best.config),
+        date=record.provenance.date,
+        age_s=_seconds_since(record.provenance.date, now),
+        stale=change(record, today),
+    )
+
+
+def _seconds_since(date: str, now: datetime) -> float | None:
+    try:
+        # Python 3.10 does not read the Z.
+        written = datetime.fromisoformat(date.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if written.tzinfo is None:
+        written = written.replace(tzinfo=timezone.utc)
+    return max(0.0, (now - written).total_seconds())

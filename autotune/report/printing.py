@@ -1,0 +1,50 @@
+"""Records and tables as plain text for `print`, and as HTML for notebooks."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console, RenderableType
+
+from autotune.records import KernelRecord, Record, TuningRecord
+from autotune.report import kernel_record, record
+
+WIDTH = 80
+"""Columns of a printed record, as on the command line."""
+
+_PAGE = (
+    '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'
+    "font-family:Menlo,'DejaVu Sans Mono',consolas,'Courier New',monospace\">{code}</pre>"
+)
+
+
+def record_text(shown: TuningRecord) -> str:
+    """A record as the command line prints it."""
+    return text_of(_rendered(shown))
+
+
+def record_html(shown: TuningRecord) -> str:
+    """The same as HTML."""
+    return html_of(_rendered(shown))
+
+
+def text_of(renderable: RenderableType, width: int = WIDTH) -> str:
+    """Lines of plain text without trailing blanks."""
+    console = Console(width=width, file=StringIO(), color_system=None, force_jupyter=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def html_of(renderable: RenderableType, width: int = WIDTH) -> str:
+    """One HTML element, with inline styles and escaped text."""
+    console = Console(width=width, file=StringIO(), record=True, force_jupyter=False)
+    console.print(renderable)
+    return console.export_html(inline_styles=True, code_format=_PAGE)
+
+
+def _rendered(shown: TuningRecord) -> RenderableType:
+    if isinstance(shown, Record):
+        return record.render(shown)
+    assert isinstance(shown, KernelRecord)
+    return kernel_record.render(shown)

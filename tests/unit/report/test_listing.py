@@ -1,0 +1,163 @@
+"""The list of all records, in Python and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.sample_records import H100, SQUARE, entry, record
+
+import autotune
+from autotune import settings
+from autotune.device import find
+from autotune.families.config import Config
+from autotune.problem import Problem
+from autotune.problem.call import Call
+from autotune.records import KernelRecord, Record, Store
+from autotune.report import formatting, listing
+from autotune.runners.base import Measurement
+from autotune.runners.recording import Origin
+
+TODAY = Origin("13.0", "NVRTC 13.0", "5e1f")
+SMALL = Problem(64, 64, 64, "bf16")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def kernel_record() -> KernelRecord:
+    own = replace(entry(16, 10.0), config=Config.of("transpose", {"TILE": 32}))
+    call = Call("transpose<float>", ("float32[64,32]",))
+    return KernelRecord(H100, "measured", (own,), None, record().provenance, call)
+
+
+def row(listed: Record | KernelRecord) -> listing.RecordRow:
+    (only,) = listing.rows([listed], TODAY)
+    return only
+
+
+def text_in(html: str) -> str:
+    """The text of an HTML document, in which every tag that is opened is closed."""
+    texts: list[str] = []
+    open_tags: list[str] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, _: object) -> None:
+            open_tags.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            assert open_tags.pop() == tag
+
+        def handle_data(self, data: str) -> None:
+            texts.append(data)
+
+    Reader().feed(html)
+    assert open_tags == []
+    return "".join(texts)
+
+
+def test_row_compares_with_cublas() -> None:
+    best = replace(entry(16, 900.0), measurement=Measurement(900.0, cold_us=1000.0))
+    timed = replace(record(best), baseline=Measurement(1080.0, cold_us=1100.0))
+    figures = row(timed)
+    assert (figures.time_us, figures.ratio) == (900.0, 1.2)
+    assert (figures.cold_us, figures.cold_ratio) == (1000.0, 1.1)
+
+
+def test_row_without_cublas_has_no_ratio() -> None:
+    assert (row(record()).ratio, row(record()).cold_ratio) == (None, None)
+
+
+def test_row_says_what_changed() -> None:
+    assert row(record()).stale is None
+    assert row(record(source="0ld")).stale == "kernel sources 0ld, now 5e1f"
+
+
+def test_sources_of_user_kernels_are_not_compared() -> None:
+    (only,) = listing.rows([kernel_record()], replace(TODAY, source="other"))
+    assert only.stale is None
+
+
+@pytest.mark.parametrize(
+    ("age", "text"), [(59, "59 s"), (61, "1 min"), (7300, "2 h"), (400_000, "4 d")]
+)
+def test_age_is_since_the_record_was_saved(age: int, text: str) -> None:
+    saved = datetime.now(timezone.utc) - timedelta(seconds=age)
+    dated = replace(record().provenance, date=saved.isoformat(timespec="seconds"))
+    only = row(replace(record(), provenance=dated))
+    assert only.age_s is not None
+    assert age <= only.age_s < age + 60
+    assert formatting.age(age) == text
+
+
+def test_date_that_cannot_be_read_has_no_age() -> None:
+    dated = replace(record().provenance, date="yesterday")
+    assert row(replace(record(), provenance=dated)).age_s is None
+
+
+def test_records_lists_the_cache_by_device_and_problem() -> None:
+    store = Store(settings.cache_dir())
+    store.save(kernel_record())
+    for saved in (record(problem=SQUARE), record(problem=SMALL), record(device=find("a100"))):
+        store.save(saved)
+    listed = autotune.records()
+    assert [made.title for made in listed] == [
+        str(SQUARE),
+        str(SMALL),
+        str(SQUARE),
+        "transpose<float>(float32[64,32])",
+    ]
+    assert {made.device.name for made in autotune.records("a100")} == {find("a100").name}
+
+
+def test_records_of_an_empty_cache_are_none() -> None:
+    assert autotune.records() == ()
+    assert str(autotune.records()).split() == [
+        *("problem", "device", "evidence", "time", "over", "cuBLAS", "age", "stale")
+    ]
+
+
+def test_records_skips_a_broken_file_with_a_warning() -> None:
+    store = Store(settings.cache_dir())
+    store.save(record())
+    path = store.path(H100, SMALL)
+    path.write_text("{")
+    with pytest.warns(UserWarning, match=f"{path.name}: passed over: it is not JSON"):
+        assert [made.title for made in autotune.records()] == [str(SQUARE)]
+
+
+def test_records_can_be_called_after_its_modules_are_imported() -> None:
+    from autotune.records import store
+
+    assert store is autotune.records.store  # type: ignore[attr-defined]
+    assert callable(autotune.records)
+
+
+def test_notebooks_show_a_table_of_all_records() -> None:
+    Store(settings.cache_dir()).save(kernel_record())
+    text = text_in(autotune.records()._repr_html_())
+    assert "transpose<float>" in text
+
+
+def test_printed_record_is_that_of_the_command_line() -> None:
+    assert str(record()).splitlines()[0].split()[-1] == "MEASURED"
+    assert "speed      152.71 TFLOP/s" in str(record())
+
+
+def test_printed_kernel_record_has_its_parameters() -> None:
+    lines = [line.split(maxsplit=1) for line in str(kernel_record()).splitlines() if line]
+    assert lines[0][0] == "transpose<float>(float32[64,32])"
+    assert lines[0][1].split() == ["on", *H100.name.split(), "MEASURED"]
+    assert ["config", "TILE=32"] in lines
+    assert ["time", "10.00 us"] in lines
+
+
+def test_notebooks_show_a_record_as_it_is_printed() -> None:
+    for made in (record(), kernel_record()):
+        shown = text_in(made._repr_html_())
+        assert [line.rstrip() for line in shown.splitlines()] == str(made).splitlines()
