@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from autotune.cli import cache, devices, export, tuning
+from autotune.cli import cache, devices, export, occupancy, tuning
 from autotune.cli.options import VerbCommand
 from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError, UnsavedError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VERBS: tuple[Callable[..., None], ...] = (
     devices.doctor,
     devices.device,
-    devices.occupancy,
+    occupancy.occupancy,
     tuning.tune,
     tuning.best,
     tuning.ladder,
@@ -113,7 +113,12 @@ def _root(
 
 def _normalised(arguments: Sequence[str]) -> list[str]:
     """The arguments in the form that typer parses."""
-    return _repeated(_repeated(_shapes(arguments), "--tile-width"), "--problem")
+    words = _repeated(_shapes(arguments), "--problem")
+    if words[:1] == ["occupancy"]:
+        words = _repeated(words, "--device")
+        for option in ("--tile-width", *occupancy.STEPS):
+            words = _repeated(words, option, r"\d")
+    return words
 
 
 def _shapes(arguments: Sequence[str]) -> list[str]:
@@ -122,14 +127,19 @@ def _shapes(arguments: Sequence[str]) -> list[str]:
     return [f" {word}" if re.match(r"-\d+(x|\.\.)", word) else word for word in arguments]
 
 
-def _repeated(arguments: Sequence[str], option: str) -> list[str]:
-    """Repeats the option before each of several values: `--x 4 8` becomes `--x 4 --x 8`."""
+def _repeated(arguments: Sequence[str], option: str, value: str = "(?!-)") -> list[str]:
+    """Repeats the option before each of several values: `--x 4 8` becomes `--x 4 --x 8`.
+
+    A value begins with what the pattern `value` matches; the first may be anything.
+    """
     words: list[str] = []
     inside = False
     for argument in arguments:
-        if inside and not argument.startswith("-") and words[-1] != option:
+        first = inside and words[-1] == option
+        further = inside and not first and re.match(value, argument) is not None
+        if further:
             words.append(option)
-        inside = argument == option or (inside and not argument.startswith("-"))
+        inside = argument == option or further or (first and not argument.startswith("-"))
         words.append(argument)
     return words
 

@@ -1,26 +1,101 @@
-"""Table of a device's identity and limits."""
+"""Tables of a device's identity and limits, of an SM's limits, and of the catalogue."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from autotune.device import CLUSTER_SIZES, Device
+from autotune.device import CLUSTER_SIZES, Device, SmLimits, catalogue, entries
 from autotune.problem.precision import PRECISIONS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
+_LABELS = {
+    "sms": "SMs",
+    "l2_bytes": "L2 cache",
+    "memory_bytes": "memory",
+    "sm_clock": "SM clock",
+    "memory_clock": "memory clock",
+    "memory_bandwidth": "memory bandwidth",
+    "clusters": "resident clusters",
+}
 
-def render(device: Device) -> Table:
-    """A row for each property; sizes in bytes."""
+
+def render(device: Device) -> RenderableType:
+    """A row for each property; sizes in bytes. Of a device of the catalogue also the sources."""
+    from rich.console import Group
+    from rich.text import Text
+
+    table = _facts(_rows(device))
+    sources = [Text(line, style="dim") for line in _sources(device)]
+    return Group(table, *sources) if sources else table
+
+
+def render_sm(sm: SmLimits) -> Table:
+    """A row for each limit of an SM; sizes in bytes."""
+    return _facts([("SM", sm.name), *_limits(sm)])
+
+
+def render_catalogue() -> Table:
+    """A row for each device of the catalogue, in the catalogue's order."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("key", no_wrap=True)
+    table.add_column("sm", no_wrap=True)
+    for header in ("SMs", "L2\nMiB", "memory\nGiB", "GB/s", "fp32\nTFLOP/s", "bf16\nTFLOP/s"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for key, card in catalogue().items():
+        tensor = card.tensor_rate("bf16") is not None
+        table.add_row(
+            key,
+            card.arch.removeprefix("sm_"),
+            str(card.sms),
+            f"{card.l2_bytes / 2**20:.3g}",
+            f"{card.memory_bytes / 2**30:.0f}",
+            f"{card.memory_bandwidth / 1e9:,.0f}",
+            f"{card.peak_fp32 / 1e12:.1f}",
+            f"{card.peak('bf16') / 1e12:,.0f}" if tensor else "",
+        )
+    return table
+
+
+def catalogue_json() -> dict[str, object]:
+    """The catalogue: aliases, the device file and the source of each value, by key."""
+    return {
+        key: {
+            "aliases": list(entry.aliases),
+            "device": entry.device.to_json(),
+            "sources": dict(entry.sources),
+        }
+        for key, entry in entries().items()
+    }
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
     table.add_column(style="dim")
     table.add_column(justify="right")
-    for label, value in _rows(device):
+    for label, value in rows:
         table.add_row(label, value)
     return table
+
+
+def _sources(device: Device) -> list[str]:
+    """The sources of a catalogue's device: a line for each, with what comes from it."""
+    entry = next((entry for entry in entries().values() if entry.device == device), None)
+    if entry is None:
+        return []
+    lines: dict[str, list[str]] = {}
+    for name, source in entry.sources.items():
+        lines.setdefault(source, []).append(_LABELS.get(name, name.replace("_", " ")))
+    if "threads_per_sm" not in entry.sources:
+        lines["CUDA C++ Programming Guide, Technical Specifications"] = ["limits of an SM"]
+    return [f"{', '.join(labels)}: {source}" for source, labels in lines.items()]
 
 
 def _rows(device: Device) -> list[tuple[str, str]]:
@@ -30,16 +105,7 @@ def _rows(device: Device) -> list[tuple[str, str]]:
         ("compute capability", "{}.{}".format(*device.compute_capability)),
         ("SMs", str(device.sms)),
         *_clusters(device),
-        ("warp size", str(device.warp_size)),
-        ("registers per block", f"{device.registers_per_block:,}"),
-        ("registers per SM", f"{device.registers_per_sm:,}"),
-        ("shared memory per block", f"{device.shared_per_block:,} B"),
-        ("  with the opt-in", f"{device.shared_per_block_optin:,} B"),
-        ("  reserved", f"{device.reserved_shared_per_block:,} B"),
-        ("shared memory per SM", f"{device.shared_per_sm:,} B"),
-        ("threads per block", f"{device.threads_per_block:,}"),
-        ("threads per SM", f"{device.threads_per_sm:,}"),
-        ("blocks per SM", str(device.blocks_per_sm)),
+        *_limits(device),
         ("L2 cache", f"{device.l2_bytes:,} B"),
         ("memory", f"{device.memory_bytes:,} B"),
         ("SM clock", f"{device.sm_clock / 1e6:,.0f} MHz"),
@@ -51,6 +117,21 @@ def _rows(device: Device) -> list[tuple[str, str]]:
             for row in PRECISIONS.values()
             if row.on_tensor_cores and row.products == 1
         ),
+    ]
+
+
+def _limits(sm: SmLimits) -> list[tuple[str, str]]:
+    return [
+        ("warp size", str(sm.warp_size)),
+        ("registers per block", f"{sm.registers_per_block:,}"),
+        ("registers per SM", f"{sm.registers_per_sm:,}"),
+        ("shared memory per block", f"{sm.shared_per_block:,} B"),
+        ("  with the opt-in", f"{sm.shared_per_block_optin:,} B"),
+        ("  reserved", f"{sm.reserved_shared_per_block:,} B"),
+        ("shared memory per SM", f"{sm.shared_per_sm:,} B"),
+        ("threads per block", f"{sm.threads_per_block:,}"),
+        ("threads per SM", f"{sm.threads_per_sm:,}"),
+        ("blocks per SM", str(sm.blocks_per_sm)),
     ]
 
 

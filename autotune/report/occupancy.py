@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
-from autotune.device import Device
+from autotune.device import Device, SmLimits
 from autotune.errors import AutotuneError, UsageError
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.textbook.tiled import TILE_WIDTHS, TILED, shared_bytes
-from autotune.occupancy import Occupancy, occupancy, roofline
+from autotune.occupancy import Occupancy, roofline
+from autotune.occupancy.sweeps import BlockDemand
 from autotune.problem import Problem
 from autotune.report import cell
 
@@ -29,6 +30,8 @@ class OccupancyRow:
         threads: threads a block.
         registers: registers a thread.
         shared: shared memory a block in bytes.
+        barriers: named barriers a block.
+        carve_out: preferred share of the SM's shared memory in percent; None for the default.
         blocks_per_sm: resident blocks; 0 if the kernel cannot run.
         occupancy: resident warps as a share (0..1) of what the SM can hold.
         limiter: the binding limits, or why the kernel cannot run.
@@ -51,6 +54,8 @@ class OccupancyRow:
     occupancy: float
     limiter: str
     limits: Mapping[str, int]
+    barriers: int = 1
+    carve_out: int | None = None
     cluster: int = 1
     clusters: int | None = None
     idle_sms: int = 0
@@ -61,50 +66,38 @@ class OccupancyRow:
     peak_share: float | None = None
 
 
-def kernel_row(
-    device: Device,
-    *,
-    threads: int,
-    registers: int,
-    shared: int,
-    barriers: int = 1,
-    cluster: int = 1,
-) -> OccupancyRow:
-    """The row of one kernel, in the units of `occupancy`.
+def kernel_row(device: SmLimits, demand: BlockDemand) -> OccupancyRow:
+    """The row of one kernel.
 
     Raises:
         UsageError: for impossible amounts.
     """
-    resident = occupancy(
-        device,
-        threads=threads,
-        registers=registers,
-        shared=shared,
-        barriers=barriers,
-        cluster=cluster,
-    )
+    resident = demand.on(device)
     return OccupancyRow(
-        threads=threads,
-        registers=registers,
-        shared=shared,
+        threads=demand.threads,
+        registers=demand.registers,
+        shared=demand.shared,
         blocks_per_sm=resident.blocks_per_sm,
         occupancy=resident.occupancy,
-        limiter=_limiter(device, resident, threads),
+        limiter=_limiter(device, resident, demand.threads),
         limits=resident.limits,
-        cluster=cluster,
+        barriers=demand.barriers,
+        carve_out=demand.carve_out,
+        cluster=demand.cluster,
         clusters=resident.clusters,
         idle_sms=resident.idle_sms,
-        predicted=cluster > 1 and device.has_clusters and device.clusters is None,
+        predicted=demand.cluster > 1 and _unasked(device),
     )
 
 
 def tile_width_rows(
-    device: Device, registers: Mapping[int, int], cluster: int = 1
+    device: SmLimits, registers: Mapping[int, int], cluster: int = 1
 ) -> tuple[OccupancyRow, ...]:
     """Rows of the square tiled kernel, one for each TILE_WIDTH with its compiled registers.
 
     A block has TILE_WIDTH^2 threads and two fp32 tiles in shared memory. A width whose block the
-    device cannot run is a row of 0 blocks that says so.
+    device cannot run is a row of 0 blocks that says so. The SM of a compute capability has no
+    bandwidth, so its rows have no bounds.
 
     Raises:
         UsageError: for a TILE_WIDTH below 1 or negative registers.
@@ -175,13 +168,10 @@ def render(rows: Sequence[OccupancyRow]) -> Table:
     return table
 
 
-def _tile_width_row(device: Device, width: int, registers: int, cluster: int) -> OccupancyRow:
-    threads, shared = width**2, shared_bytes(width)
-    row = replace(
-        kernel_row(device, threads=threads, registers=registers, shared=shared, cluster=cluster),
-        tile_width=width,
-    )
-    if row.blocks_per_sm == 0:
+def _tile_width_row(device: SmLimits, width: int, registers: int, cluster: int) -> OccupancyRow:
+    demand = BlockDemand(width**2, registers, shared_bytes(width), cluster=cluster)
+    row = replace(kernel_row(device, demand), tile_width=width)
+    if row.blocks_per_sm == 0 or not isinstance(device, Device):
         return row
     flop_per_byte = roofline.intensity(width, width)
     return replace(
@@ -192,10 +182,15 @@ def _tile_width_row(device: Device, width: int, registers: int, cluster: int) ->
     )
 
 
-def _limiter(device: Device, resident: Occupancy, threads: int) -> str:
+def _limiter(device: SmLimits, resident: Occupancy, threads: int) -> str:
     if threads > device.threads_per_block:
         return f"does not fit: {threads} threads a block, at most {device.threads_per_block}"
     return resident.limiter if resident.blocks_per_sm else f"does not fit: {resident.limiter}"
+
+
+def _unasked(device: SmLimits) -> bool:
+    """Whether a device has clusters whose number no driver stated."""
+    return isinstance(device, Device) and device.has_clusters and device.clusters is None
 
 
 def _limits(row: OccupancyRow) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autotune.compiler import compiler_version, source_hash
-from autotune.device import Device
+from autotune.device import Device, SmLimits, sm_named
 from autotune.driver.clusters import with_clusters
 from autotune.errors import DeviceError, MissingError, ProblemError, UsageError
 from autotune.problem import Problem
@@ -68,6 +68,15 @@ def resolve(device: DeviceLike = DEFAULT, *, clusters: bool = False) -> Device:
         first, *_ = recording.names().get(source.name, (Problem(1, 1, 1),))
         return recording.find(source.name, first).device
     return source
+
+
+def resolve_limits(text: str, *, clusters: bool = False) -> SmLimits:
+    """The device that a text means, or the SM of a compute capability such as `sm_86`.
+
+    Raises:
+        AutotuneError: as `resolve`.
+    """
+    return sm_named(text) or resolve(text, clusters=clusters)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ LONG_SIGNATURES = {
     ("autotune/api/kernels.py", "tune_kernel"),
     ("autotune/cli/cache.py", "prune"),
     ("autotune/cli/export.py", "export"),
+    ("autotune/cli/occupancy.py", "occupancy"),
     ("autotune/cli/tuning.py", "tune"),
 }
 """Functions whose signatures list documented arguments or options; only their bodies count."""

@@ -252,7 +252,7 @@ def test_invalid_command_line_exits_with_2(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("device",), ("occupancy",), ("tune", SHAPE), ("best", SHAPE)]
+    "arguments", [("device", "gpu"), ("occupancy",), ("tune", SHAPE), ("best", SHAPE)]
 )
 def test_missing_gpu_suggests_other_devices(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]

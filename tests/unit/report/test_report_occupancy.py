@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.device import find
+from autotune.occupancy.sweeps import BlockDemand
 from autotune.report.occupancy import OccupancyRow, kernel_row, render, tile_width_rows
 
 RTX_3090 = find("rtx 3090")
@@ -52,7 +53,7 @@ def test_tile_too_wide_for_the_device_says_so() -> None:
 
 
 def test_kernel_with_too_many_registers_says_so() -> None:
-    row = kernel_row(RTX_3090, threads=1024, registers=128, shared=0)
+    row = kernel_row(RTX_3090, BlockDemand(1024, 128, 0))
 
     assert row.limiter == "does not fit: registers"
 
@@ -72,7 +73,7 @@ def test_table_shows_the_bound_and_its_share_of_the_peak() -> None:
 
 
 def test_table_of_one_kernel_shows_limits_and_no_tile() -> None:
-    text = printed(render([kernel_row(RTX_3090, threads=256, registers=64, shared=8192)]))
+    text = printed(render([kernel_row(RTX_3090, BlockDemand(256, 64, 8192))]))
 
     # A block has 8 KB and 1 KB that is reserved; an SM of 8.6 has 100 KB: 11 blocks.
     assert ("11 by shared memory" in text, "WIDTH" in text) == (True, False)
@@ -80,8 +81,8 @@ def test_table_of_one_kernel_shows_limits_and_no_tile() -> None:
 
 def test_clusters_have_columns_of_their_own() -> None:
     card = replace(H100, clusters=(66, 32, 15))
-    row = kernel_row(card, threads=384, registers=168, shared=200_000, cluster=8)
-    alone = kernel_row(card, threads=384, registers=168, shared=200_000)
+    row = kernel_row(card, BlockDemand(384, 168, 200_000, cluster=8))
+    alone = kernel_row(card, BlockDemand(384, 168, 200_000))
 
     assert (row.cluster, row.clusters, row.idle_sms, row.predicted) == (8, 15, 12, False)
     assert re.search(r" 15 +12 +registers and shared memory and clusters", printed(render([row])))
@@ -89,17 +90,17 @@ def test_clusters_have_columns_of_their_own() -> None:
 
 
 def test_clusters_of_an_unasked_driver_are_predicted() -> None:
-    assert kernel_row(H100, threads=384, registers=168, shared=200_000, cluster=8).predicted
-    assert not kernel_row(H100, threads=384, registers=168, shared=200_000).predicted
+    assert kernel_row(H100, BlockDemand(384, 168, 200_000, cluster=8)).predicted
+    assert not kernel_row(H100, BlockDemand(384, 168, 200_000)).predicted
 
 
 @pytest.mark.parametrize(
     "rows",
     [
         tile_width_rows(H100, dict.fromkeys(WIDTHS, 32)),
-        (kernel_row(H100, threads=1024, registers=255, shared=232448),),
+        (kernel_row(H100, BlockDemand(1024, 255, 232448)),),
         tile_width_rows(H100, dict.fromkeys(WIDTHS, 32), cluster=8),
-        (kernel_row(H100, threads=384, registers=168, shared=232448, cluster=8),),
+        (kernel_row(H100, BlockDemand(384, 168, 232448, cluster=8)),),
     ],
 )
 def test_table_fits_a_terminal_of_80_columns(

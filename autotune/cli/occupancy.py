@@ -1,0 +1,212 @@
+"""The verb about resident blocks: occupancy."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import Json
+from autotune.cli.output import show, show_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from autotune.device import SmLimits
+    from autotune.occupancy.sweeps import BlockDemand
+
+WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
+
+STEPS = {"--threads": 32, "--registers": 8, "--shared": 1024, "--blocks": 1}
+"""The steps of ranges: a warp, the unit in which registers are allocated, 1 KiB, a block."""
+
+DeviceNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[DEVICE...]",
+        help="Devices as for --device, or compute capabilities such as sm_86.",
+        show_default=False,
+    ),
+]
+DeviceSpecs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE|sm_NN...",
+        help="Devices, as arguments: gpu, names of the catalogue, JSON files, sm_NN.",
+    ),
+]
+Amounts = list[str] | None
+
+
+def occupancy(
+    names: DeviceNames = None,
+    device: DeviceSpecs = None,
+    tile_width: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N...", help="TILE_WIDTHs of the tiled kernel, 4 to 32."),
+    ] = None,
+    threads: Annotated[
+        Amounts,
+        typer.Option(metavar="N|LOW..HIGH", help="Threads a block of your kernel."),
+    ] = None,
+    registers: Annotated[
+        Amounts, typer.Option(metavar="N|LOW..HIGH", help="Registers a thread.")
+    ] = None,
+    shared: Annotated[
+        Amounts, typer.Option(metavar="N|LOW..HIGH", help="Bytes of shared memory a block, 48K.")
+    ] = None,
+    blocks: Annotated[
+        Amounts,
+        typer.Option(
+            metavar="N|LOW..HIGH",
+            help="Blocks an SM: print the most registers and shared memory that allow them.",
+        ),
+    ] = None,
+    barriers: Annotated[int, typer.Option(help="Named barriers a block.")] = 1,
+    carve_out: Annotated[
+        int | None, typer.Option(help="Preferred share of shared memory, 0 to 100 per cent.")
+    ] = None,
+    cluster: Annotated[int, typer.Option(help="Blocks of a cluster: 1, 2, 4 or 8.")] = 1,
+    json: Json = False,
+) -> None:
+    """Print the resident blocks of kernels and what limits them.
+
+    The default is the square tiled kernel at several TILE_WIDTHs, with its compiled registers and
+    the bound that its traffic sets. --threads and --registers describe a kernel of your own; lists
+    and ranges such as 64..1024 or 0..96K:8K sweep it, without --threads over all block sizes.
+    Several devices stand side by side. --cluster adds the clusters that are resident on the whole
+    GPU, and the SMs that they leave idle.
+    """
+    from autotune.errors import UsageError
+    from autotune.occupancy.sweeps import BlockDemand
+
+    devices = _devices([*(names or ()), *(device or ())], clusters=cluster > 1)
+    if not (threads or registers or shared or blocks):
+        if barriers != 1 or carve_out is not None:
+            raise UsageError("--barriers and --carve-out take a kernel; give --threads too")
+        _show_tiled(devices, tile_width or WIDTHS, cluster, json)
+        return
+    if tile_width:
+        raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
+    base = BlockDemand(1, barriers=barriers, carve_out=carve_out, cluster=cluster)
+    if blocks:
+        if registers or shared or cluster > 1:
+            raise UsageError("--blocks finds registers and shared memory; give --threads only")
+        _show_headroom(devices, base, threads, blocks, json)
+        return
+    if not registers:
+        raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
+    _show_sweep(devices, base, threads, registers, shared, json)
+
+
+def _devices(texts: Sequence[str], *, clusters: bool) -> dict[str, SmLimits]:
+    """The devices by the texts that name them."""
+    from autotune.targets import sources, targets
+
+    return {
+        text: targets.resolve_limits(text, clusters=clusters) for text in texts or [sources.DEFAULT]
+    }
+
+
+def _show_tiled(
+    devices: Mapping[str, SmLimits], widths: Sequence[int], cluster: int, json: bool
+) -> None:
+    from autotune.report.occupancy import render, tile_width_rows, tiled_registers
+    from autotune.targets import targets
+
+    results = []
+    for device in devices.values():
+        # The compiler does not support older devices; they get the registers of the oldest.
+        arch = "sm_{}{}".format(*max(device.compute_capability, targets.OLDEST))
+        rows = tile_width_rows(device, tiled_registers(arch, widths), cluster)
+        note = f"{device.name}; registers as compiled for {arch}"
+        if any(row.predicted for row in rows):
+            note = f"{note}; clusters predicted from the number of SMs"
+        results.append({"device": device.name, "note": note, "rows": [asdict(r) for r in rows]})
+        if not json:
+            print(note)
+            show(render(rows))
+    if json:
+        show_json(results[0] if len(results) == 1 else {"devices": results})
+
+
+def _show_sweep(
+    devices: Mapping[str, SmLimits],
+    base: BlockDemand,
+    threads: Amounts,
+    registers: Amounts,
+    shared: Amounts,
+    json: bool,
+) -> None:
+    from autotune.report import sweep as report
+    from autotune.report.occupancy import render
+
+    sizes, counts, room = _amounts(devices, threads, registers, shared)
+    sweep = report.swept(devices, base, sizes, counts, room)
+    predicted = any(row.predicted for rows in sweep.rows.values() for row in rows)
+    suffix = "; clusters predicted from the number of SMs" if predicted else ""
+    if json:
+        results = report.sweep_json(sweep, devices)
+        note = f"{next(iter(devices.values())).name}{suffix}"
+        single = {**results[0], "note": note}
+        show_json(single if len(results) == 1 else {"devices": results})
+        return
+    titles = ", ".join(device.name for device in devices.values())
+    alike = f"; {sweep.note}" if sweep.swept and sweep.note else ""
+    print(f"{titles}{suffix}{alike}")
+    rows = next(iter(sweep.rows.values()))
+    show(render(rows) if len(rows) == len(sweep.rows) == 1 else report.render(sweep))
+    for line in report.best_lines(sweep):
+        print(line)
+
+
+def _amounts(
+    devices: Mapping[str, SmLimits], threads: Amounts, registers: Amounts, shared: Amounts
+) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """The block sizes, registers and bytes of a sweep; without threads all block sizes."""
+    from autotune.cli.amounts import MOST, amounts
+    from autotune.errors import UsageError
+    from autotune.occupancy.sweeps import block_sizes
+
+    sizes = (
+        amounts(threads, "--threads", STEPS["--threads"])
+        if threads
+        else block_sizes(next(iter(devices.values())))
+    )
+    counts = amounts(registers or (), "--registers", STEPS["--registers"])
+    room = amounts(shared or ["0"], "--shared", STEPS["--shared"])
+    if (kernels := len(sizes) * len(counts) * len(room)) > MOST:
+        raise UsageError(f"{kernels} kernels; at most {MOST}: give fewer amounts or larger steps")
+    return sizes, counts, room
+
+
+def _show_headroom(
+    devices: Mapping[str, SmLimits],
+    base: BlockDemand,
+    threads: Amounts,
+    blocks: Amounts,
+    json: bool,
+) -> None:
+    from autotune.cli.amounts import amounts
+    from autotune.errors import UsageError
+    from autotune.report import sweep as report
+
+    if not threads:
+        raise UsageError("--blocks takes --threads; give the threads of a block")
+    sizes = amounts(threads, "--threads", STEPS["--threads"])
+    counts = amounts(blocks or (), "--blocks", STEPS["--blocks"])
+    rooms = report.headrooms(devices, base, sizes, counts)
+    if json:
+        listed = [
+            {
+                "device": devices[label].name,
+                "rows": [{"threads": size, **asdict(room)} for size, room in pairs],
+            }
+            for label, pairs in rooms.items()
+        ]
+        show_json(listed[0] if len(listed) == 1 else {"devices": listed})
+        return
+    print(", ".join(device.name for device in devices.values()))
+    show(report.render_headrooms(rooms))

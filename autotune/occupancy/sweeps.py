@@ -1,0 +1,131 @@
+"""Occupancy over many kernels: the best block sizes, and what a block may take for N blocks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from autotune.device import SmLimits
+from autotune.errors import UsageError
+from autotune.occupancy.calculator import Occupancy, occupancy
+
+LARGEST_REGISTERS = 255
+"""Most registers of a thread from compute capability 3.5 on (CUDA C++ Programming Guide)."""
+
+
+@dataclass(frozen=True)
+class BlockDemand:
+    """What a block of a kernel takes, in the units of `occupancy`, which has the details."""
+
+    threads: int
+    registers: int = 0
+    shared: int = 0
+    barriers: int = 1
+    carve_out: int | None = None
+    cluster: int = 1
+
+    def on(self, device: SmLimits) -> Occupancy:
+        """The occupancy of the kernel on a device.
+
+        Raises:
+            UsageError: for impossible amounts.
+            DeviceError: for a compute capability whose rules are unknown.
+        """
+        return occupancy(
+            device,
+            threads=self.threads,
+            registers=self.registers,
+            shared=self.shared,
+            barriers=self.barriers,
+            carve_out=self.carve_out,
+            cluster=self.cluster,
+        )
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What a block may take so that an SM still holds a number of blocks.
+
+    Attributes:
+        blocks: resident blocks an SM.
+        occupancy: the share (0..1) of the SM's warps that they are; 0 if they cannot be resident.
+        limiter: the limits that rule the number out whatever the block takes, as text; empty if
+            it is possible.
+        registers: most registers a thread; 0 if the number is impossible.
+        shared: most bytes of shared memory a block; 0 if the number is impossible.
+    """
+
+    blocks: int
+    occupancy: float
+    limiter: str
+    registers: int
+    shared: int
+
+
+def block_sizes(device: SmLimits) -> tuple[int, ...]:
+    """The block sizes of whole warps that the device can run."""
+    return tuple(range(device.warp_size, device.threads_per_block + 1, device.warp_size))
+
+
+def best_block_sizes(device: SmLimits, demand: BlockDemand) -> tuple[int, ...]:
+    """The block sizes of whole warps with the highest occupancy, ascending; none if none runs.
+
+    Args:
+        device: the device.
+        demand: what a block takes besides its threads, which are left out of account.
+    """
+    shares = {
+        threads: replace(demand, threads=threads).on(device).occupancy
+        for threads in block_sizes(device)
+    }
+    highest = max(shares.values())
+    return tuple(threads for threads, share in shares.items() if share == highest > 0)
+
+
+def headroom(device: SmLimits, demand: BlockDemand, blocks: int) -> Headroom:
+    """The most registers and shared memory of a block with which an SM holds that many.
+
+    The two do not depend on each other: a block may take both at once.
+
+    Args:
+        device: the device.
+        demand: the block; its registers and shared memory are left out of account.
+        blocks: resident blocks an SM, at least 1.
+
+    Raises:
+        UsageError: for less than one block, or impossible amounts.
+    """
+    if blocks < 1:
+        raise UsageError(f"{blocks} blocks an SM; give 1 or more")
+    bare = replace(demand, registers=0, shared=0)
+    resident = bare.on(device)
+    if resident.blocks_per_sm < blocks:
+        return Headroom(blocks, 0.0, resident.limiter, 0, 0)
+    share = resident.occupancy * blocks / resident.blocks_per_sm
+    return Headroom(
+        blocks, share, "", most_registers(device, bare, blocks), most_shared(device, bare, blocks)
+    )
+
+
+def most_registers(device: SmLimits, demand: BlockDemand, blocks: int) -> int:
+    """The most registers a thread with which registers allow that many blocks."""
+    return _most(
+        LARGEST_REGISTERS, blocks, lambda n: replace(demand, registers=n).on(device).by_registers
+    )
+
+
+def most_shared(device: SmLimits, demand: BlockDemand, blocks: int) -> int:
+    """The most bytes of shared memory with which shared memory allows that many blocks."""
+    largest = device.shared_per_block_optin
+    return _most(largest, blocks, lambda n: replace(demand, shared=n).on(device).by_shared)
+
+
+def _most(largest: int, blocks: int, limit: Callable[[int], int | None]) -> int:
+    """The largest amount for which a limit that falls with the amount is at least `blocks`."""
+
+    def too_few(amount: int) -> bool:
+        allowed = limit(amount)
+        return allowed is not None and allowed < blocks
+
+    return max(0, bisect_right(range(largest + 1), False, key=too_few) - 1)

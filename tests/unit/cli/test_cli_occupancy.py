@@ -1,0 +1,181 @@
+"""The verbs occupancy and device: sweeps, several devices, the catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import answer, own_machine, printed, run
+
+from autotune import device
+
+
+@pytest.fixture(autouse=True)
+def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without a GPU."""
+    own_machine(monkeypatch, tmp_path)
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def rows(data: Any) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = data["rows"]
+    return listed
+
+
+def test_sweep_takes_lists_ranges_and_units(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(
+        capsys,
+        *("occupancy", "h100", "--threads", "64..128", "--registers", "32", "40"),
+        *("--shared", "0..2K", "16K"),
+    )
+    kernels = [(row["threads"], row["registers"], row["shared"]) for row in rows(data)]
+    assert len(kernels) == 3 * 2 * 4
+    assert kernels[:5] == [
+        (64, 32, 0),
+        (64, 32, 1024),
+        (64, 32, 2048),
+        (64, 32, 16384),
+        (64, 40, 0),
+    ]
+
+
+def test_sweep_merges_neighbours_that_fare_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *words("occupancy h100 --threads 256 --registers 32 --shared 0..40K"))
+    cells = [line.split() for line in text.splitlines()[3:]]
+    assert cells[0] == ["0..24,576", "8", "100%", "warps", "and", "registers"]
+    assert cells[-1] == ["38,912..40,960", "5", "62%", "shared", "memory"]
+
+
+def test_devices_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(
+        capsys, *words("occupancy h100 --device sm_86 t4 --threads 64..128:64 --registers 40")
+    )
+    assert text.startswith("NVIDIA H100 80GB HBM3, sm_86, Tesla T4; 40 registers, 0 bytes")
+    assert "24 (75%) registers" in text
+    assert "16 (67%) blocks" in text
+    assert "16 (100%) warps and blocks" in text
+
+
+def test_several_devices_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data: Any = answer(capsys, *words("occupancy h100 sm_75 --threads 256 --registers 40"))
+    assert [(entry["device"], entry["rows"][0]["blocks_per_sm"]) for entry in data["devices"]] == [
+        ("NVIDIA H100 80GB HBM3", 6),
+        ("sm_75", 4),
+    ]
+
+
+def test_missing_threads_sweep_the_block_size(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, *words("occupancy h100 --registers 40"))
+    assert [row["threads"] for row in rows(data)] == [*range(32, 1025, 32)]
+    assert data["best_threads"] == [64, 96, 128, 192, 256, 384, 512, 768]
+    text = printed(capsys, *words("occupancy h100 --registers 40"))
+    assert text.endswith("best block size on h100: 64, 96, 128, 192, 256, 384, 512, 768 (75%)\n")
+
+
+def test_blocks_print_the_most_a_block_may_take(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, *words("occupancy h100 --threads 512 --blocks 2..5"))
+    assert [(row["blocks"], row["registers"], row["shared"]) for row in rows(data)] == [
+        (2, 64, 115712),
+        (3, 40, 76800),
+        (4, 32, 57344),
+        (5, 0, 0),
+    ]
+    text = printed(capsys, *words("occupancy h100 --threads 512 --blocks 4 5"))
+    assert "100%, 32, 57,344" in text
+    assert "impossible: warps" in text
+
+
+def test_carve_out_is_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(
+        capsys,
+        *words("occupancy h100 --threads 64 --registers 32 --shared 16K --carve-out 25"),
+    )
+    # A quarter of 228 KiB is 57: the SM takes 64 KiB, and a block 16 and 1 that is reserved.
+    assert rows(data)[0]["limits"]["shared memory"] == 3
+
+
+def test_compute_capability_stands_for_its_sm(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, *words("occupancy sm_86 --threads 128 --registers 40"))
+    assert (data["device"], rows(data)[0]["blocks_per_sm"]) == ("sm_86", 12)
+
+
+@pytest.mark.parametrize("shared", ["0", "48K"])
+def test_sweep_agrees_with_single_kernels(capsys: pytest.CaptureFixture[str], shared: str) -> None:
+    kernel = ("--registers", "56", "--shared", shared)
+    swept = rows(answer(capsys, "occupancy", "a100", "--threads", "96..352", *kernel))
+    single = [
+        rows(answer(capsys, "occupancy", "a100", "--threads", str(row["threads"]), *kernel))[0]
+        for row in swept
+    ]
+    assert swept == single
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--threads 256", "one kernel takes --threads and --registers"),
+        ("--threads 0..1024:1 --registers 0..255:1", "262400 kernels; at most 10000"),
+        ("--threads 0 --registers 32", "no kernel has 0 threads a block"),
+        ("--blocks 4", "--blocks takes --threads"),
+        ("--threads 64 --blocks 4 --registers 32", "--blocks finds registers"),
+        ("--threads 64 --blocks 0", "0 blocks an SM; give 1 or more"),
+        ("--barriers 2", "--barriers and --carve-out take a kernel"),
+        ("--threads 64 --registers 8 --carve-out 101", "the carve-out is 101"),
+        ("sm_86 --threads 64 --registers 8 --cluster 2", "clusters of 2 blocks lie in the GPCs"),
+        ("sm_35 --threads 64 --registers 8", "unknown compute capability 'sm_35'"),
+    ],
+)
+def test_impossible_sweeps_are_refused(
+    capsys: pytest.CaptureFixture[str], options: str, message: str
+) -> None:
+    assert run("occupancy", "--device", "h100", *words(options)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}")
+    assert error.count("\n") == 1
+
+
+# device
+
+
+def test_name_stands_without_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "device", "rtx 3060") == device.find("rtx-3060").to_json()
+
+
+def test_device_states_the_sources_of_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "device", "h200").splitlines()
+    assert "memory bandwidth: NVIDIA H200 Datasheet" in lines
+
+
+@pytest.mark.parametrize("verb", [("device",), ("device", "--list")])
+def test_without_a_gpu_the_catalogue_is_listed(
+    capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
+) -> None:
+    text = printed(capsys, *verb)
+    keys = [line.split()[0] for line in text.splitlines()[2:]]
+    assert keys == [*device.catalogue()]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_catalogue_has_sources_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data: Any = answer(capsys, "device", "--list")
+    assert data["h200"]["device"] == device.find("h200").to_json()
+    assert data["h200"]["sources"]["memory_bandwidth"] == "NVIDIA H200 Datasheet"
+
+
+def test_device_of_a_compute_capability_is_its_sm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "device", "sm_87")["threads_per_sm"] == 1536
+    assert "sm_87" in printed(capsys, "device", "--device", "sm_87")
+
+
+def test_named_gpu_that_is_missing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("device", "gpu:1") == 1
+    assert "no CUDA driver" in capsys.readouterr().err
+
+
+def test_two_devices_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("device", "h100", "--device", "t4") == 2
+    assert capsys.readouterr().err == "error: one device at a time; give a name or --list\n"
