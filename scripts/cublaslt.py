@@ -130,7 +130,7 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
     layout_a, layout_b, layout_c = (
         library.layout(kind, rows, columns, leading_dimension)
         for kind, rows, columns, leading_dimension in zip(
-            (problem.operand_type, problem.operand_type, problem.output_type),
+            (*problem.operand_types, problem.output_type),
             *(problem.stored_rows, problem.leading_dimensions, operands.leading_dimensions),
             strict=True,
         )

@@ -104,7 +104,7 @@ def _operands(torch: Any, problem: Problem) -> list[tuple[Any, Any, Any]]:
     if problem.n != problem.k or problem.batch > 1 or problem.layout != "nn":
         raise SystemExit(f"{problem}: a chain needs N = K and single matrices in layout nn")
     kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-    dtype = kinds[problem.operand_type]
+    dtype = kinds[problem.operand_types[0]]
     rows = [torch.randn(problem.m, problem.k, device="cuda").to(dtype) for _ in range(PRODUCTS + 1)]
     scale = problem.k**-0.5
     weights = [

@@ -76,7 +76,7 @@ def calls(problem: Problem) -> dict[str, Call]:
 
     dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
     torch.backends.cuda.matmul.allow_tf32 = problem.compute == "tf32"
-    kind = dtype[problem.operand_type]
+    kind = dtype[problem.operand_types[0]]
     a = torch.randn(problem.m, problem.k, device="cuda", dtype=kind)
     b = torch.randn(problem.k, problem.n, device="cuda", dtype=kind)
     outs = [torch.empty(problem.m, problem.n, device="cuda", dtype=kind) for _ in range(ROTATION)]
@@ -111,6 +111,7 @@ def bare(kernel: Kernel, at: tuple[int, int, int]) -> Call:
     values = {
         **dict(zip(names, numbers, strict=True)),
         **{"alpha": 1.0, "beta": 0.0, "bias": 0, "workspace": 0, "counters": 0},
+        **{"scale_a": 0, "scale_b": 0},
     }
     runtime = current().runtime
     arguments = resolve_arguments(launch.arguments, values, runtime.driver.encode)

@@ -138,7 +138,8 @@ class Device:
     def tensor_rate(self, compute: str) -> float | None:
         """Fused multiply-adds per clock of an SM's tensor cores; see `rates.tensor_rate`."""
         rate = tensor_rate(self.compute_capability, compute)
-        return rate / 2 if rate and _HALF_RATE.search(self.name) else rate
+        halved = PRECISIONS[compute].sums != "integer" and _HALF_RATE.search(self.name)
+        return rate / 2 if rate and halved else rate
 
     def peak(self, compute: str) -> float:
         """Peak FLOP/s of a precision at the boost clock, counting 2 M N K for a GEMM.

@@ -31,8 +31,9 @@ def tensor_rate(compute_capability: tuple[int, int], compute: str) -> float | No
     """Fused multiply-adds that the tensor cores of an SM start per clock, dense, with fp32 sums.
 
     This counts the instructions' own products: `tf32x3` has the rate of `tf32`, half of the 16-bit
-    one. None without tensor cores for the precision: before 7.0 and for `f32`, and before 8.0 for
-    `tf32` and `bf16`. Some cards of an architecture have half the rate: see `Device.tensor_rate`.
+    one, and 8-bit precisions have twice the 16-bit rate. None without tensor cores for the
+    precision: before 7.0 and for `f32`, before 8.0 for `tf32`, `bf16` and `i8`, before 8.9 for `f8`
+    and `f8e5`. Some cards of an architecture have half the rate: see `Device.tensor_rate`.
 
     Source: NVIDIA's architecture whitepapers and datasheets, as stated at each rate.
     """

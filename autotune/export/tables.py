@@ -15,8 +15,9 @@ from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, TENSOR_MAP_T
 _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
 _WORDS = (
     *("", "a", "b", "c", "bias", "workspace", "counters", "lda", "ldb", "ldc"),
-    *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k"),
+    *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k", "scale_a", "scale_b"),
 )
+_OUTPUTS = OUTPUTS[:2]
 _WORD_BYTES = 8
 _WORDS_A_LINE = 5
 
@@ -25,7 +26,7 @@ def kind(problem: Problem) -> int:
     """Compute, layout, epilogue and output as one number, in the encoding of gemm.c."""
     number = COMPUTES.index(problem.compute) * len(LAYOUTS) + LAYOUTS.index(problem.layout)
     number = number * len(EPILOGUES) + EPILOGUES.index(problem.epilogue)
-    return number * len(OUTPUTS) + OUTPUTS.index(problem.output)
+    return number * len(_OUTPUTS) + _OUTPUTS.index(problem.output)
 
 
 def tables(library: ExportedLibrary) -> str:
@@ -178,7 +179,7 @@ def _map_count(launch: Launch) -> int:
 
 def _shape(problem: Problem) -> str:
     words = problem.compute, problem.layout, problem.epilogue, problem.output
-    enumerations = COMPUTES, LAYOUTS, EPILOGUES, OUTPUTS
+    enumerations = COMPUTES, LAYOUTS, EPILOGUES, _OUTPUTS
     values = (names.index(word) for word, names in zip(words, enumerations, strict=True))
     return f"{{{_numbers(problem.m, problem.n, problem.k, problem.batch, *values)}}}"
 

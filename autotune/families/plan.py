@@ -150,7 +150,8 @@ class TensorMap:
     Attributes:
         base: pointer that `offset` counts from: `a`, `b`, `c` or `workspace`.
         offset: bytes from `base` to the first element, a multiple of 16.
-        type: element type; `tf32` is stored as `f32` and rounded while it is copied.
+        type: element type; `tf32` is stored as `f32` and rounded while it is copied, `u8` is any
+            type of 8 bits.
         columns: elements of a row.
         rows: rows of a matrix.
         batch: matrices.
@@ -184,8 +185,8 @@ class Argument:
     """A kernel argument: its C type and its value.
 
     A `value` that is a word is supplied at the launch. The words of a GEMM are `a`, `b`, `c`,
-    `bias` (a null pointer where the epilogue has none), `workspace`, `counters` (pointers); `lda`,
-    `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c`
+    `bias`, `scale_a`, `scale_b` (null pointers where there are none), `workspace`, `counters`
+    (pointers); `lda`, `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c`
     (elements); `alpha`, `beta`.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments.
@@ -217,8 +218,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The widest vectors, in elements, that each operand's rows allow: 1, 2, 4 or 8 elements of
-    at most 16 bytes.
+    """The widest vectors, in elements, that each operand's rows allow: 1, 2, 4, 8 or 16 elements
+    of at most 16 bytes.
 
     An operand allows `v` if its address is a multiple of `v` elements and so are its leading
     dimension (the row stride) and, in a batch, the stride of its matrices.

@@ -172,7 +172,7 @@ class Operands:
         self.strides = stride_a, stride_b, stride_c
         if problem.batch > 1 and not stride_c:
             raise RunnerError(f"{problem}: all matrices of C in one place; give C a stride")
-        types = (problem.operand_type, problem.operand_type, problem.output_type)
+        types = (*problem.operand_types, problem.output_type)
         matrices = [
             GuardedMatrix(rows, columns, ld, problem.batch if stride else 1, stride, kind)
             for (rows, columns, ld), stride, kind in zip(layouts, self.strides, types, strict=True)
@@ -216,6 +216,8 @@ class Operands:
             "b": self.b.address,
             "c": self.c.address,
             "bias": self.bias.address if self.problem.has_bias else 0,
+            "scale_a": 0,
+            "scale_b": 0,
             "workspace": self.workspace.address,
             "counters": self.counters.address,
             "lda": lda,

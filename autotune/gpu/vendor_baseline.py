@@ -102,7 +102,7 @@ def _torch_function(torch: Any, problem: Problem) -> Callable[..., object] | Non
         return None
     plain, added = ("bmm", "baddbmm") if problem.batch > 1 else ("mm", "addmm")
     name = added if problem.has_bias else plain
-    if problem.output_type == problem.operand_type:
+    if problem.output_type == problem.operand_types[0]:
         function: Callable[..., object] = getattr(torch, name)
         return function
     if not hasattr(getattr(torch.ops.aten, name), "dtype_out"):

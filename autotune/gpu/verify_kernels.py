@@ -66,7 +66,7 @@ class VerifyKernels:
         self._session, self._operands = session, operands
         problem = operands.problem
         operand, output = type_arguments(problem)
-        types = dict.fromkeys(("f32", problem.operand_type, problem.output_type))
+        types = dict.fromkeys(("f32", *problem.operand_types, problem.output_type))
         fills, checks = (
             {
                 type: Template("verify.cu", name, (("TYPE", ELEMENT_TYPES[type].number),))

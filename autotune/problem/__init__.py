@@ -9,6 +9,7 @@ from autotune.problem.arguments import (
     problem_of,
     problems_of,
 )
+from autotune.problem.element import ELEMENT_TYPES, TENSOR_MAP_TYPES, ElementType
 from autotune.problem.fields import (
     COMPUTES,
     EPILOGUES,
@@ -16,16 +17,12 @@ from autotune.problem.fields import (
     LARGEST_DIMENSION,
     LAYOUTS,
     OUTPUTS,
+    SCALE_BLOCK,
+    SCALES,
     compute_of,
     epilogue_of,
 )
-from autotune.problem.precision import (
-    ELEMENT_TYPES,
-    PRECISIONS,
-    TENSOR_MAP_TYPES,
-    ElementType,
-    Precision,
-)
+from autotune.problem.precision import PRECISIONS, Precision
 from autotune.problem.problem import Problem, distance
 
 __all__ = [
@@ -37,6 +34,8 @@ __all__ = [
     "LAYOUTS",
     "OUTPUTS",
     "PRECISIONS",
+    "SCALES",
+    "SCALE_BLOCK",
     "TENSOR_MAP_TYPES",
     "ElementType",
     "Precision",

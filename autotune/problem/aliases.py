@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from autotune.errors import ProblemError
-from autotune.problem.precision import ELEMENT_TYPES, PRECISIONS
+from autotune.problem.element import ELEMENT_TYPES
+from autotune.problem.precision import PRECISIONS
 
 COMPUTE_ALIASES: Mapping[str, str] = {
     **{row.label: name for name, row in PRECISIONS.items() if row.label != name},
-    **{row.dtype: name for name, row in ELEMENT_TYPES.items() if name in PRECISIONS},
+    **{row.dtype: row.compute for row in ELEMENT_TYPES.values() if row.compute is not None},
 }
 """The names of precisions in tables, and of the dtypes in PyTorch and CuPy, as in `fp32` and
 `float32` for `f32`."""
 
-_ALIASES = {"compute": COMPUTE_ALIASES, "output": COMPUTE_ALIASES}
+OUTPUT_ALIASES: Mapping[str, str] = {
+    **{row.label: name for name, row in PRECISIONS.items()},
+    **{row.dtype: name for name, row in ELEMENT_TYPES.items()},
+}
+"""The names of element types in tables, and of their dtypes."""
+
+_ALIASES = {"compute": COMPUTE_ALIASES, "output": OUTPUT_ALIASES}
 
 
 def canonical(field: str, word: object, words: Iterable[str]) -> str:

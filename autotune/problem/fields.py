@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypedDict, get_args
 
 from autotune.errors import ProblemError
@@ -21,7 +22,10 @@ Epilogue = Literal[
     "silu",
     "bias_silu",
 ]
-Output = Literal["same", "f32"]
+Output = Literal["same", "f32", "f16", "bf16", "i32"]
+Scale = Literal["none", "tensor", "row", "block"]
+Accumulate = Literal["exact", "fast"]
+E5m2 = Literal["a", "b", "ab"]
 
 COMPUTES = tuple(PRECISIONS)
 LAYOUTS: tuple[str, ...] = get_args(Layout)
@@ -29,26 +33,57 @@ LAYOUTS: tuple[str, ...] = get_args(Layout)
 EPILOGUES: tuple[str, ...] = get_args(Epilogue)
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 OUTPUTS: tuple[str, ...] = get_args(Output)
+# In the order of the kernels' SCALE argument.
+SCALES: tuple[str, ...] = get_args(Scale)
+ACCUMULATES: tuple[str, ...] = get_args(Accumulate)
+E5M2_OPERANDS: tuple[str, ...] = get_args(E5m2)
 ACCURACIES = ("exact", "near")
 
 LARGEST_DIMENSION = 2**31 - 1
 LARGEST_BATCH = 65535
 """Blocks of a grid along z, where kernels find their matrix (CUDA programming guide)."""
 
-VALUES = {"compute": COMPUTES, "layout": LAYOUTS, "epilogue": EPILOGUES, "output": OUTPUTS}
+SCALE_BLOCK = 128
+"""Sides of a block with a scale of its own: 1x128 of A, 128x128 of B."""
+
+VALUES = {
+    "compute": COMPUTES,
+    "layout": LAYOUTS,
+    "epilogue": EPILOGUES,
+    "output": OUTPUTS,
+    "scale": SCALES,
+    "accumulate": ACCUMULATES,
+    "e5m2": E5M2_OPERANDS,
+}
 """The values of each field that is a word."""
+
+USUAL: Mapping[str, object] = {
+    "batch": 1,
+    "epilogue": "none",
+    "output": "same",
+    "scale": "none",
+    "accumulate": "exact",
+    "e5m2": "a",
+}
+"""The defaults of the fields that texts and records state only where they differ."""
 
 
 class ProblemFields(TypedDict, total=False):
     """The fields of a problem beside its sizes, as keywords.
 
     Attributes:
-        compute: the precision: `f32`, `tf32`, `tf32x3`, `f16` or `bf16`; by default `f32`.
+        compute: the precision, one of `COMPUTES`; by default `f32`.
         layout: how A and B are stored: `nn`, `nt`, `tn` or `tt`; by default `nn`.
         batch: number of matrices of C; by default 1.
         epilogue: `none`, `bias`, an activation (`relu`, `gelu`, `gelu_tanh` or `silu`) or both,
             such as `bias_relu`; by default `none`.
-        output: `f32` for C and the bias in fp32 where A and B have 16 bits; by default `same`.
+        output: type of C and the bias, if the precision has a choice; by default `same`, the first
+            of its outputs.
+        scale: of 8-bit operands: `none`, one scale a `tensor`, a `row` of A and column of B, or a
+            `block`; by default `none`.
+        accumulate: of fp8: `exact`, sums promoted to fp32 every 128 of K, or `fast`; by default
+            `exact`.
+        e5m2: the operand of `f8e5` that is e5m2: `a`, `b` or `ab`; by default `a`.
     """
 
     compute: str
@@ -56,6 +91,9 @@ class ProblemFields(TypedDict, total=False):
     batch: int
     epilogue: str
     output: str
+    scale: str
+    accumulate: str
+    e5m2: str
 
 
 def epilogue_of(bias: bool, activation: str | None) -> str:

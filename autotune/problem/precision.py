@@ -11,72 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-
-@dataclass(frozen=True)
-class ElementType:
-    """How one element of a matrix is stored.
-
-    Attributes:
-        name: as plans and records spell it. A precision of the same name is the default for
-            operands of this type.
-        bytes: size of an element.
-        number: place in `ElementType` of `cuda_src/include/common/number.cuh`.
-        dtype: name of the dtype in PyTorch and CuPy.
-        interface: type string for `__cuda_array_interface__`; for types it cannot describe, an
-            integer of the same size.
-        mantissa_bits: explicit bits of the mantissa.
-        underflow: largest absolute change when an fp32 value too small for the type's normal
-            numbers is rounded; 0 for types with the exponents of fp32.
-    """
-
-    name: str
-    bytes: int
-    number: int
-    dtype: str
-    interface: str
-    mantissa_bits: int
-    underflow: float = 0.0
-
-    @property
-    def roundoff(self) -> float:
-        """Largest relative change when an fp32 value is rounded to the type."""
-        return 0.0 if self.mantissa_bits == 23 else 2.0 ** -(self.mantissa_bits + 1)
-
-
-F32 = ElementType("f32", 4, 0, "float32", "<f4", mantissa_bits=23)
-F16 = ElementType("f16", 2, 1, "float16", "<f2", mantissa_bits=10, underflow=2.0**-25)
-BF16 = ElementType("bf16", 2, 2, "bfloat16", "<i2", mantissa_bits=7)
-
-ELEMENT_TYPES: Mapping[str, ElementType] = {row.name: row for row in (F32, F16, BF16)}
-"""The element types by name."""
-
-
-@dataclass(frozen=True)
-class TensorMapType:
-    """An element type of tensor maps.
-
-    Attributes:
-        name: as plans spell it.
-        number: value of `CUtensorMapDataType` in cuda.h.
-        bytes: size of an element in memory.
-    """
-
-    name: str
-    number: int
-    bytes: int
-
-
-TENSOR_MAP_TYPES: Mapping[str, TensorMapType] = {
-    row.name: row
-    for row in (
-        TensorMapType("f16", 6, 2),
-        TensorMapType("f32", 7, 4),
-        TensorMapType("bf16", 9, 2),
-        TensorMapType("tf32", 11, 4),
-    )
-}
-"""The element types of tensor maps by name."""
-
+from autotune.problem.element import (
+    BF16,
+    E4M3,
+    E5M2,
+    F16,
+    F32,
+    I8,
+    I32,
+    TENSOR_MAP_TYPES,
+    ElementType,
+    TensorMapType,
+)
 
 @dataclass(frozen=True)
 class SumError:
@@ -96,6 +42,12 @@ IEEE_SUM = SumError(linear=8, drift=0, root=0, constant=64)
 """Each addition rounds to the nearest fp32 value."""
 TENSOR_SUM = SumError(linear=24, drift=2, root=0, constant=64)
 """Tensor cores truncate the addends and the sum."""
+EXACT_SUM = SumError(linear=0, drift=0, root=0, constant=0)
+"""Integers, which are added without error."""
+EIGHT_BIT_SUM = SumError(linear=24 * 2**10, drift=2 * 2**10, root=0, constant=64 * 2**10)
+"""Tensor cores keep 14 bits of the sums of fp8 products."""
+PROMOTED_EIGHT_BIT_SUM = SumError(linear=24 * 2**10, drift=0, root=0, constant=2**20)
+"""The same where sums of 128 products are added in IEEE fp32."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +58,15 @@ class Precision:
         name: the problem's `compute`.
         label: the name in tables, such as `fp32`.
         operand: element type of A and B.
+        other: element type of the operand that `Problem.e5m2` does not name; None where A and B
+            always have one type.
         outputs: element types that C and the bias may have; the first is the default, `same`.
         mantissa_bits: explicit bits of the mantissa that a product keeps of each operand.
         sums: `fp32`, by IEEE additions; `tensor`, by tensor cores that truncate; `promoted`, by
-            tensor cores whose partial sums are added in IEEE fp32 before truncation builds up.
+            tensor cores whose partial sums are added in IEEE fp32 before truncation builds up;
+            `integer`, by tensor cores in int32, which wrap around on overflow.
         sum_error: error bound of the sums and, for split operands, of their parts.
+        fast_sum_error: error bound with fast accumulation; None if there is no such choice.
         accuracy: a kernel's relative error may be this many times that of the vendor baseline.
         products: tensor-core products for each product of two elements.
         tensor_rate: fused multiply-adds of tensor cores, as a share of the rate of fp16; None for
@@ -121,6 +77,7 @@ class Precision:
         cupy: whether CuPy's matmul computes the baseline too.
         near: precision that `accuracy="near"` selects; None if there is none.
         twin: precision whose kernels take almost the same time.
+        scales: the legal values of `Problem.scale`.
     """
 
     name: str
@@ -128,7 +85,7 @@ class Precision:
     operand: ElementType
     outputs: tuple[ElementType, ...]
     mantissa_bits: int
-    sums: Literal["fp32", "tensor", "promoted"]
+    sums: Literal["fp32", "tensor", "promoted", "integer"]
     sum_error: SumError
     vendor: str | None
     tensor_map: TensorMapType
@@ -139,6 +96,14 @@ class Precision:
     cupy: bool = False
     near: str | None = None
     twin: str | None = None
+    other: ElementType | None = None
+    fast_sum_error: SumError | None = None
+    scales: tuple[str, ...] = ("none",)
+
+    @property
+    def eight_bit(self) -> bool:
+        """Whether operands are stored in 8 bits."""
+        return self.operand.bytes == 1
 
     @property
     def on_tensor_cores(self) -> bool:
@@ -227,6 +192,53 @@ _ROWS = (
         compute_capability=(8, 0),
         vendor="bf16",
         twin="f16",
+    ),
+    Precision(
+        name="f8",
+        label="fp8",
+        operand=E4M3,
+        outputs=(BF16, F16, F32),
+        mantissa_bits=3,
+        sums="promoted",
+        sum_error=PROMOTED_EIGHT_BIT_SUM,
+        fast_sum_error=EIGHT_BIT_SUM,
+        tensor_map=TENSOR_MAP_TYPES["u8"],
+        tensor_rate=2.0,
+        compute_capability=(8, 9),
+        vendor="f8",
+        twin="f8e5",
+        scales=("none", "tensor", "row", "block"),
+    ),
+    Precision(
+        name="f8e5",
+        label="fp8 e5m2",
+        operand=E5M2,
+        other=E4M3,
+        outputs=(BF16, F16, F32),
+        mantissa_bits=3,
+        sums="promoted",
+        sum_error=PROMOTED_EIGHT_BIT_SUM,
+        fast_sum_error=EIGHT_BIT_SUM,
+        tensor_map=TENSOR_MAP_TYPES["u8"],
+        tensor_rate=2.0,
+        compute_capability=(8, 9),
+        vendor="f8e5",
+        twin="f8",
+        scales=("none", "tensor", "row", "block"),
+    ),
+    Precision(
+        name="i8",
+        label="int8",
+        operand=I8,
+        outputs=(BF16, F16, F32, I32),
+        mantissa_bits=7,
+        sums="integer",
+        sum_error=EXACT_SUM,
+        tensor_map=TENSOR_MAP_TYPES["u8"],
+        tensor_rate=2.0,
+        compute_capability=(8, 0),
+        vendor="i8",
+        scales=("none", "tensor", "row"),
     ),
 )
 

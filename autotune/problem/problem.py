@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex
 
 from autotune.errors import ProblemError
+from autotune.problem import legality
 from autotune.problem import text as texts
 from autotune.problem.aliases import canonical
 from autotune.problem.fields import (
     ACTIVATIONS,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
+    SCALE_BLOCK,
+    USUAL,
     VALUES,
     ProblemFields,
 )
-from autotune.problem.precision import F32, PRECISIONS, ElementType, Precision
+from autotune.problem.element import ELEMENT_TYPES, ElementType
+from autotune.problem.integers import ceil_div
+from autotune.problem.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,13 +52,29 @@ class Problem:
         tf32x3   stored as fp32; nearly as accurate as f32, by three tf32 products or IEEE products
         f16      stored as fp16
         bf16     stored as bfloat16
+        f8       stored as fp8 e4m3
+        f8e5     one operand stored as fp8 e5m2, as `e5m2` says (`a`, `b` or both), the other as e4m3
+        i8       stored as int8; sums are exact in int32 (and wrap around beyond it)
 
-    C and the bias have the type of A and B, or fp32 with `output="f32"`. For fp32 operands `f32`
-    becomes `same`. Words may be in capitals, and precisions be spelled as `fp16` or `float16`.
+    Operands of 8 bits have fp32 scales that their elements are multiplied with, as `scale` says:
+
+        none     no scales
+        tensor   1 for A, 1 for B
+        row      (batch, m) for the rows of op(A), (batch, n) for the columns of op(B)
+        block    (batch, ceil(k / 128), m) for 1 x 128 blocks of op(A), and
+                 (batch, ceil(n / 128), ceil(k / 128)) for 128 x 128 blocks of op(B); not for `i8`
+
+    Tensor cores keep 14 bits of fp8 sums. With `accumulate="exact"` sums of 128 products are added
+    in fp32; `fast` leaves that out.
+
+    C and the bias have the type of A and B, bf16 for operands of 8 bits, or the `output`: f32 for
+    operands of 16 bits; f16, bf16 or f32 for those of 8. `i8` can also give its sums as `i32`,
+    without scales and epilogue. A precision's default output becomes `same`. Words may be in
+    capitals, and precisions be spelled as `fp16` or `float16`.
 
     Raises:
-        ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, or an unknown
-            `compute`, `layout`, `epilogue` or `output`.
+        ProblemError: for a dimension outside 1..2**31-1, a batch outside 1..65535, an unknown word
+            for a field, or one that the precision does not have.
     """
 
     m: int
@@ -64,6 +85,9 @@ class Problem:
     batch: int = 1
     epilogue: str = "none"
     output: str = "same"
+    scale: str = "none"
+    accumulate: str = "exact"
+    e5m2: str = "a"
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
@@ -72,13 +96,19 @@ class Problem:
         for name, values in VALUES.items():
             if (value := getattr(self, name)) not in values:
                 object.__setattr__(self, name, canonical(name, value, values))
-        if self.output == self.precision.outputs[0].name:
-            object.__setattr__(self, "output", "same")
+        if self.output != "same":
+            if self.output == self.precision.outputs[0].name:
+                object.__setattr__(self, "output", "same")
+            else:
+                legality.check_output(self)
+        if (self.scale, self.accumulate, self.e5m2) != _NOT_EIGHT_BIT:
+            legality.check_eight_bit(self)
 
     @classmethod
     def parse(cls, text: str, **defaults: Unpack[ProblemFields]) -> Problem:
         """Reads `MxNxK` and, after colons and in any order, a compute, a layout, `batch=8`, an
-        epilogue and `out=f32`, such as `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`.
+        epilogue, `scale=row`, `fast`, `e5m2=b` and `out=f32`, such as
+        `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`.
 
         The keywords are for fields that the text does not state.
 
@@ -100,9 +130,15 @@ class Problem:
     @property
     def extras(self) -> str:
         """The end of the text, such as `:batch=8:relu:out=f32`; no fields at their defaults."""
-        batch = f":batch={self.batch}" if self.batch > 1 else ""
-        epilogue = f":{self.epilogue}" if self.epilogue != "none" else ""
-        return batch + epilogue + (f":out={self.output}" if self.output != "same" else "")
+        words = {
+            "batch": f":batch={self.batch}",
+            "epilogue": f":{self.epilogue}",
+            "scale": f":scale={self.scale}",
+            "accumulate": f":{self.accumulate}",
+            "e5m2": f":e5m2={self.e5m2}",
+            "output": f":out={self.output}",
+        }
+        return "".join(word for name, word in words.items() if getattr(self, name) != USUAL[name])
 
     @property
     def slug(self) -> str:
@@ -137,12 +173,45 @@ class Problem:
     @property
     def output_element(self) -> ElementType:
         """How C and the bias are stored."""
-        return self.precision.outputs[0] if self.output == "same" else F32
+        if self.output == "same":
+            return self.precision.outputs[0]
+        return ELEMENT_TYPES[self.output]
 
     @property
-    def operand_type(self) -> str:
-        """Name of the element type of A and B."""
-        return self.precision.operand.name
+    def operand_elements(self) -> tuple[ElementType, ElementType]:
+        """How A is stored, and B."""
+        precision = self.precision
+        if precision.other is None:
+            return precision.operand, precision.operand
+        return (
+            precision.operand if "a" in self.e5m2 else precision.other,
+            precision.operand if "b" in self.e5m2 else precision.other,
+        )
+
+    @property
+    def operand_types(self) -> tuple[str, str]:
+        """Names of the element types of A and B."""
+        a, b = self.operand_elements
+        return a.name, b.name
+
+    @property
+    def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Shapes of the scales of A and B, fp32 without gaps; None without scales."""
+        if self.scale == "none":
+            return None
+        if self.scale == "tensor":
+            return (1,), (1,)
+        if self.scale == "row":
+            return (self.batch, self.m), (self.batch, self.n)
+        blocks = ceil_div(self.k, SCALE_BLOCK)
+        return (self.batch, blocks, self.m), (self.batch, ceil_div(self.n, SCALE_BLOCK), blocks)
+
+    @property
+    def scale_counts(self) -> tuple[int, int]:
+        """Numbers of scales of A and B; 0 without scales."""
+        if (shapes := self.scale_shapes) is None:
+            return 0, 0
+        return math.prod(shapes[0]), math.prod(shapes[1])
 
     @property
     def output_type(self) -> str:
@@ -166,12 +235,12 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Least traffic of device memory in bytes: A, B and the bias read once, C written once."""
+        """Least traffic of device memory in bytes: A, B, their scales and the bias read once, C
+        written once."""
         a, b, c = self.strides
         bias = self.n if self.has_bias else 0
-        return self.element_bytes * self.batch * (a + b) + self.output_bytes * (
-            self.batch * c + bias
-        )
+        operands = self.element_bytes * self.batch * (a + b)
+        return operands + self.output_bytes * (self.batch * c + bias) + 4 * sum(self.scale_counts)
 
     @property
     def leading_dimensions(self) -> tuple[int, int, int]:
@@ -191,6 +260,23 @@ class Problem:
     def strides(self) -> tuple[int, int, int]:
         """Elements from one matrix of A, B and C to the next of a batch, stored without gaps."""
         return self.m * self.k, self.k * self.n, self.m * self.n
+
+    def in_precision(self, compute: str) -> Problem:
+        """The same problem in another precision; fields that it does not have get their
+        defaults."""
+        row, kept = PRECISIONS[compute], {"compute": compute}
+        if self.output not in ("same", *(element.name for element in row.outputs)):
+            kept["output"] = "same"
+        if self.scale not in row.scales:
+            kept["scale"] = "none"
+        if row.fast_sum_error is None:
+            kept["accumulate"] = "exact"
+        if row.other is None:
+            kept["e5m2"] = "a"
+        return replace(self, **kept)  # type: ignore[arg-type]
+
+
+_NOT_EIGHT_BIT = USUAL["scale"], USUAL["accumulate"], USUAL["e5m2"]
 
 
 def _size(name: str, size: object, largest: int = LARGEST_DIMENSION) -> int:

@@ -1,4 +1,7 @@
-"""The text form of a problem, such as `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`."""
+"""The text form of a problem, such as `512x512x64:bf16:nt:batch=8:bias_relu:out=f32`.
+
+Fields of 8-bit precisions follow the epilogue: `512x512x64:f8:nt:scale=row:fast:out=f16`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from autotune.problem.fields import VALUES, ProblemFields
 # Python refuses to read numbers of thousands of digits.
 _SHAPE = re.compile(r"(-?\d{1,99})x(-?\d{1,99})x(-?\d{1,99})")
 _BATCH = re.compile(r"batch=(-?\d{1,99})")
-_OUTPUT = re.compile(r"out=(\w{1,99})")
-# A text names the output by `out=`, as `f32` alone is a compute.
-_FIELDS = {word: name for name, words in VALUES.items() if name != "output" for word in words}
+_NAMED = re.compile(r"(out|scale|e5m2)=(\w{1,99})")
+_NAMES = {"out": "output", "scale": "scale", "e5m2": "e5m2"}
+# A text names some fields, as `f32` alone is a compute and `none` an epilogue.
+_FIELDS = {
+    word: name for name, words in VALUES.items() if name not in _NAMES.values() for word in words
+}
 _FIELDS |= dict.fromkeys(COMPUTE_ALIASES, "compute")
 
 
@@ -42,10 +48,13 @@ def parse(text: str) -> tuple[tuple[int, int, int], ProblemFields]:
 
 def _field(part: str) -> tuple[str, str]:
     """The field that a part of the text states, and its value."""
-    for name, form in (("batch", _BATCH), ("output", _OUTPUT)):
-        if match := form.fullmatch(part):
-            return name, COMPUTE_ALIASES.get(match[1], match[1])
+    if match := _BATCH.fullmatch(part):
+        return "batch", match[1]
+    if match := _NAMED.fullmatch(part):
+        return _NAMES[match[1]], match[2]
     if part not in _FIELDS:
         words = ", ".join(word for word in _FIELDS if word not in COMPUTE_ALIASES)
-        raise ProblemError(f"unknown {part!r} after the shape; give {words}, batch=8 or out=f32")
+        raise ProblemError(
+            f"unknown {part!r} after the shape; give {words}, batch=8, scale=row, e5m2=b or out=f32"
+        )
     return _FIELDS[part], COMPUTE_ALIASES.get(part, part)

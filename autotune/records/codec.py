@@ -15,6 +15,7 @@ from autotune.files.decoding import convert, parse, require_schema, shown
 from autotune.files.domains import Name, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
+from autotune.problem.fields import USUAL
 from autotune.records.record import (
     Entry,
     KernelRecord,
@@ -28,8 +29,6 @@ from autotune.runners.base import Measurement
 SCHEMA = 2
 UNSEALED = 1
 """The schema before checksums; it is still read."""
-# Fields of a problem that a record states only if they differ from this.
-USUAL = {"batch": 1, "epilogue": "none", "output": "same"}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from math import gcd
 from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, Problem
 
-TYPES: Mapping[str, str] = {row.dtype: row.name for row in ELEMENT_TYPES.values()}
+TYPES: Mapping[str, str] = {
+    row.dtype: row.name for row in ELEMENT_TYPES.values() if row.compute == row.name != "i8"
+}
 """The element types of the kernels, by their names in the array libraries."""
 
 
@@ -163,7 +165,7 @@ def problem_of(
     )
     type = TYPES[a.dtype]
     problem = Problem(m, n, k, compute or type, stored, batch, epilogue, _output(a, out))
-    if problem.operand_type != type:
+    if problem.operand_types != (type, type):
         raise ArrayError(
             f"A and B are {a.dtype}; {compute} multiplies {problem.precision.operand.dtype}: "
             f"convert them or give compute={type!r}"

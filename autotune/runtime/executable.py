@@ -52,6 +52,7 @@ _SUPPLIED = (
     *("a", "b", "c", "bias", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"),
     *("alpha", "beta"),
 )
+_ABSENT = {"workspace": 0, "counters": 0, "scale_a": 0, "scale_b": 0}
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
@@ -160,7 +161,7 @@ class Executable:
         dependents = dependent_launches(self.plan, self._gpu.device, dependent)
         supplied = (*addresses, *leading, *strides, alpha, beta)
         # Launches may name scratch memory even where the plan needs none.
-        values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
+        values = dict(zip(_SUPPLIED, supplied, strict=True), **_ABSENT)
         if self.plan.workspace or self.plan.counters:
             return BoundGemm(ordinal, self._in_scratch(values, dependents), None)
         bound = self._bound(values, dependents)

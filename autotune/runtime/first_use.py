@@ -92,11 +92,11 @@ def _operand(problem: Problem, side: int, draw: Draw, leading: int) -> NDArray[A
     k_down = problem.layout[side] == ("n" if side else "t")
     rows, columns = (problem.k, count) if k_down else (count, problem.k)
     shape = problem.batch, rows, leading
-    stored = _stored(np.full(shape, np.nan, np.float32), problem.operand_type)
+    stored = _stored(np.full(shape, np.nan, np.float32), problem.operand_types[side])
     for matrix, numbers in _chunks(problem.batch, count, problem.k):
         seed = draw.b if side else draw.a
         factors = exact.factors(side, matrix * count + numbers, problem.k, seed, draw.pairing)
-        bits = _stored(factors, problem.operand_type)
+        bits = _stored(factors, problem.operand_types[side])
         if k_down:
             stored[matrix, :, numbers[0] : numbers[-1] + 1] = bits.T
         else:

@@ -31,7 +31,7 @@ def _mm_autocast(
     if compute is None:
         dtype = torch.get_autocast_dtype(device)
     else:
-        dtype = _TYPES[Problem(1, 1, 1, compute).operand_type]
+        dtype = _TYPES[Problem(1, 1, 1, compute).operand_types[0]]
     key = getattr(torch._C.DispatchKey, f"Autocast{device.upper()}")
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
         a, b, bias = (_cast(operand, device, dtype) for operand in (a, b, bias))

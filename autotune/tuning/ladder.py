@@ -120,7 +120,7 @@ def extended(
 def precisions(problem: Problem) -> tuple[Problem, ...]:
     """The problem in each precision that kernels on tensor cores serve."""
     on_tensor_cores = (row.name for row in PRECISIONS.values() if row.on_tensor_cores)
-    problems = (replace(problem, compute=compute) for compute in on_tensor_cores)
+    problems = (problem.in_precision(compute) for compute in on_tensor_cores)
     return tuple(in_precision for in_precision in problems if _families(in_precision))
 
 

@@ -33,7 +33,11 @@ ROUNDED: Mapping[str | None, float] = {"gelu": 2.0**-18, "gelu_tanh": 2.0**-18, 
 NEARLY = 0.25
 """Error allowed beside a denormal number, which may be flushed to zero."""
 
-DENORMAL: Mapping[str, float] = {"f32": 2.0**-130, "f16": 2.0**-16, "bf16": 2.0**-130}
+DENORMAL: Mapping[str, float] = {"f32": 2.0**-130, "f16": 2.0**-16, "bf16": 2.0**-130,
+    "e4m3": 2.0**-9,
+    "e5m2": 2.0**-16,
+    "i8": 0.0,
+}
 """A denormal number of each operand type."""
 
 _UNPAIRED = 3
@@ -155,12 +159,12 @@ def even(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
 def specials(problem: Problem) -> tuple[Special, ...]:
     """Values that must reach one row or column and leave all other elements exact."""
     row, column = secrets.randbelow(problem.m), secrets.randbelow(problem.n)
-    denormal = DENORMAL[problem.operand_type]
+    denormal_a, denormal_b = (DENORMAL[name] for name in problem.operand_types)
     return (
         Special(math.inf, row=row),
         Special(math.nan, column=column),
-        Special(denormal, row=row),
-        Special(-denormal, column=column),
+        Special(denormal_a, row=row),
+        Special(-denormal_b, column=column),
     )
 
 

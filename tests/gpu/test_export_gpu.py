@@ -66,7 +66,7 @@ class Operands:
     def __init__(self, torch: Any, problem: Problem) -> None:
         self._torch, self.problem = torch, problem
         kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-        operand_type, output_type = kinds[problem.operand_type], kinds[problem.output_type]
+        operand_type, output_type = kinds[problem.operand_types[0]], kinds[problem.output_type]
         torch.manual_seed(1)
         rows = problem.stored_rows
         columns = problem.leading_dimensions

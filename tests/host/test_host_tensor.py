@@ -109,7 +109,7 @@ def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: in
     )
     lda, ldb, ldc = (round_up(ld, 8) for ld in problem.leading_dimensions)
     lds = lda, ldb, ldc
-    element = "tf32" if group.compute == "tf32" else problem.operand_type
+    element = "tf32" if group.compute == "tf32" else problem.operand_types[0]
     line = 128 // problem.element_bytes
     box_a = (line, 64 if along[0] else line)
     box_b = (line, group.n if along[1] else line)

@@ -339,7 +339,7 @@ def check_reference(program: Program, problem: Problem) -> None:
     m, n, k, batch, layout = problem.m, problem.n, problem.k, problem.batch, problem.layout
     rng = np.random.default_rng(1)
     a, b = (
-        stored(rng.standard_normal((batch, *size), dtype=np.float32), problem.operand_type)
+        stored(rng.standard_normal((batch, *size), dtype=np.float32), problem.operand_types[0])
         for size in ((m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k))
     )
     tiles, chunk = ceil_div(m, 64) * ceil_div(n, 64), 16

@@ -104,8 +104,8 @@ def random_case(
         batch = (problem.batch if stride else 1,) if problem.batch > 1 else ()
         return stored(random.standard_normal((*batch, rows, columns), np.float32), element)
 
-    a = matrices(strides[0], problem.m, problem.k, problem.operand_type)
-    b = matrices(strides[1], problem.k, problem.n, problem.operand_type)
+    a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0])
+    b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1])
     c = matrices(strides[2], problem.m, problem.n, problem.output_type)
     bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
     return Case(

@@ -24,7 +24,7 @@
 enum { TENSOR_MAP, POINTER, I32, I64, F32 };
 enum {
     NUMBER, A, B, C, BIAS, WORKSPACE, COUNTERS, LDA, LDB, LDC, STRIDE_A, STRIDE_B, STRIDE_C, ALPHA,
-    BETA, M, N, K, WORDS
+    BETA, M, N, K, SCALE_A, SCALE_B, WORDS
 };
 
 typedef struct { const char *name; int major, minor, sms; } Device;

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from autotune.families.plan import Argument, Constant
 from autotune.families.shared.cuda_enums import enumerator
-from autotune.problem import Problem
+from autotune.problem import ElementType, Problem
 
 
-def operands(problem: Problem) -> tuple[Argument, ...]:
-    """The arguments that every kernel which computes C takes first, in order."""
+SCALES = Argument("pointer", "scale_a"), Argument("pointer", "scale_b")
+"""The scales of A and B, after the bias in kernels that serve 8-bit operands."""
+
+
+def operands(problem: Problem, *, scaled: bool = False) -> tuple[Argument, ...]:
+    """The arguments that every kernel which computes C takes first, in order.
+
+    Those that serve 8-bit operands are `scaled`.
+    """
     return (
         Argument("pointer", "a"),
         Argument("i64", "lda"),
@@ -22,6 +29,7 @@ def operands(problem: Problem) -> tuple[Argument, ...]:
         Argument("f32", "alpha"),
         Argument("f32", "beta"),
         Argument("pointer", "bias"),
+        *(SCALES if scaled else ()),
         Argument("i64", "stride_a"),
         Argument("i64", "stride_b"),
         Argument("i64", "stride_c"),
@@ -40,8 +48,22 @@ def epilogue(problem: Problem) -> tuple[str, Constant]:
 
 def type_arguments(problem: Problem) -> tuple[tuple[str, Constant], ...]:
     """The template arguments of the types: TYPE of A and B, OUTPUT of C and the bias."""
-    types = (("TYPE", problem.precision.operand), ("OUTPUT", problem.output_element))
-    return tuple((name, enumerator("ElementType", element.name)) for name, element in types)
+    return _types(("TYPE", problem.operand_elements[0]), ("OUTPUT", problem.output_element))
+
+
+def each_type(problem: Problem) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments of the types where A and B may differ: TYPE_A, TYPE_B, OUTPUT."""
+    a, b = problem.operand_elements
+    return _types(("TYPE_A", a), ("TYPE_B", b), ("OUTPUT", problem.output_element))
+
+
+def scale(problem: Problem) -> tuple[str, Constant]:
+    """The template argument of the scales."""
+    return "SCALE", enumerator("Scale", problem.scale)
+
+
+def _types(*types: tuple[str, ElementType]) -> tuple[tuple[str, Constant], ...]:
+    return tuple((name, enumerator("ElementType", element.enumerator)) for name, element in types)
 
 
 def variants(problem: Problem) -> tuple[tuple[str, Constant], ...]:

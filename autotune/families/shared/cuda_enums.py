@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from autotune.families.plan import Enumerator
-from autotune.problem import ELEMENT_TYPES, EPILOGUES
+from autotune.problem import ELEMENT_TYPES, EPILOGUES, SCALES
 
 Reduction = Literal["none", "separate", "fused", "stream"]
 WgmmaReduction = Literal["none", "fused", "stream"]
@@ -28,8 +28,9 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 """Paths of a thread of `simt.cu` over its accumulators (`simt/fragments.cuh`)."""
 
 ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
-    "ElementType": tuple(ELEMENT_TYPES),
+    "ElementType": tuple(element.enumerator for element in ELEMENT_TYPES.values()),
     "Epilogue": EPILOGUES,
+    "Scale": SCALES,
     "Reduction": REDUCTION,
     "Store": STORE,
     "Order": ORDERS,

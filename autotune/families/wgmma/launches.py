@@ -169,7 +169,7 @@ def _map_c(p: WgmmaParams, problem: Problem) -> Argument:
 
 def _element_type(problem: Problem) -> str:
     """The type of the elements of A and B in a tensor map: TMA rounds to tf32 on the way."""
-    return "tf32" if problem.compute == "tf32" else problem.operand_type
+    return problem.precision.tensor_map.name
 
 
 def _template(

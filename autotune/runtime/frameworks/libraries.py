@@ -65,7 +65,7 @@ class Torch:
         # TF32 is a setting of the process, which other threads may rely on: never change it here.
         vendor = problem.precision.vendor
         if vendor is None or (
-            problem.operand_type == "f32" and tf32_allowed(torch) != (vendor == "tf32")
+            problem.operand_types[0] == "f32" and tf32_allowed(torch) != (vendor == "tf32")
         ):
             return False
         a, b, out = call.a, call.b, call.out

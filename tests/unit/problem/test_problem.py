@@ -146,7 +146,7 @@ def test_compute_and_output_determine_element_types(
     compute: str, output: str, types: tuple[str, str, int, int]
 ) -> None:
     problem = Problem(4, 4, 4, compute, output=output)
-    stored = (problem.operand_type, problem.output_type)
+    stored = (problem.operand_types[0], problem.output_type)
     assert (*stored, problem.element_bytes, problem.output_bytes) == types
 
 

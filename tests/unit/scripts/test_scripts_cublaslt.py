@@ -64,7 +64,7 @@ def stored(kind: str, rows: int, columns: int, transposed: bool = False) -> Stor
 
 def operands_of(problem: Problem) -> Any:
     left, right = (letter == "t" for letter in problem.layout)
-    kind = problem.operand_type
+    kind = problem.operand_types[0]
     a, b = stored(kind, problem.m, problem.k, left), stored(kind, problem.k, problem.n, right)
     c = stored(problem.output_type, problem.m, problem.n)
     lengths = tuple(matrix.words.shape[1] for matrix in (a, b, c))

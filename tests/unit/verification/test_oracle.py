@@ -72,7 +72,7 @@ def cut_sums(a: Exact, b: Exact, total: Exact | None = None, together: int = 4) 
 
 def of_compute(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> tuple[Exact, Exact]:
     """The operands as stored: rounded for 16-bit types."""
-    bits = BITS[problem.operand_type]
+    bits = BITS[problem.operand_types[0]]
     return kept(a, bits), kept(b, bits)
 
 

@@ -1,0 +1,53 @@
+"""The fields of a problem that only some precisions have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.errors import ProblemError
+from autotune.problem.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from autotune.problem.problem import Problem
+
+
+def check_output(problem: Problem) -> None:
+    """Checks an output other than the default.
+
+    Raises:
+        ProblemError: if the precision does not have it.
+    """
+    names = [element.name for element in problem.precision.outputs]
+    if problem.output not in names:
+        legal = ", ".join(dict.fromkeys(["same", *names]))
+        raise ProblemError(
+            f"compute {problem.compute} has no output {problem.output!r}; give one of {legal}"
+        )
+    if problem.output == "i32" and (problem.scale, problem.epilogue) != ("none", "none"):
+        raise ProblemError(
+            f"output i32 has no scales and no epilogue, here scale {problem.scale} and epilogue "
+            f"{problem.epilogue}; leave them out or give another output"
+        )
+
+
+def check_eight_bit(problem: Problem) -> None:
+    """Checks fields that only some precisions of 8 bits have.
+
+    Raises:
+        ProblemError: if the problem's precision is none of them.
+    """
+    precision = problem.precision
+    if problem.scale not in precision.scales:
+        able = [row.name for row in PRECISIONS.values() if problem.scale in row.scales]
+        raise ProblemError(_only("scale", problem.scale, able, problem.compute))
+    if problem.accumulate == "fast" and precision.fast_sum_error is None:
+        able = [row.name for row in PRECISIONS.values() if row.fast_sum_error is not None]
+        raise ProblemError(_only("accumulate", problem.accumulate, able, problem.compute))
+    if problem.e5m2 != "a" and precision.other is None:
+        able = [row.name for row in PRECISIONS.values() if row.other is not None]
+        raise ProblemError(_only("e5m2", problem.e5m2, able, problem.compute))
+
+
+def _only(field: str, value: str, able: list[str], compute: str) -> str:
+    computes = ", ".join(able)
+    return f"{field} {value} is for compute {computes}, not {compute}; leave one out"
