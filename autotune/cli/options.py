@@ -59,7 +59,18 @@ PROBLEM_OPTIONS = {
     "epilogue": Annotated[str | None, typer.Option(help="Epilogue: {epilogues}.  [default: none]")],
     "output": Annotated[
         str | None,
-        typer.Option(help="Type of C and the bias: same as A and B, or f32.  [default: same]"),
+        typer.Option(help="Type of C and the bias: {outputs}.  [default: same as A and B]"),
+    ],
+    "scale": Annotated[
+        str | None,
+        typer.Option(help="Scales of 8-bit operands: {scales}.  [default: none]"),
+    ],
+    "accumulate": Annotated[
+        str | None,
+        typer.Option(help="Sums of fp8: {accumulates}.  [default: exact]"),
+    ],
+    "e5m2": Annotated[
+        str | None, typer.Option(help="Operand of f8e5 in e5m2: {e5m2_operands}.  [default: a]")
     ],
     "accuracy": Annotated[
         str | None,
@@ -130,6 +141,10 @@ class _Lists(dict[str, str]):
             "computes": problem.COMPUTES,
             "layouts": problem.LAYOUTS,
             "epilogues": problem.EPILOGUES,
+            "outputs": problem.OUTPUTS,
+            "scales": problem.SCALES,
+            "accumulates": problem.ACCUMULATES,
+            "e5m2_operands": problem.E5M2_OPERANDS,
         }
         return _listed(words[name])
 

@@ -11,7 +11,9 @@ from autotune.problem.arguments import (
 )
 from autotune.problem.element import ELEMENT_TYPES, TENSOR_MAP_TYPES, ElementType
 from autotune.problem.fields import (
+    ACCUMULATES,
     COMPUTES,
+    E5M2_OPERANDS,
     EPILOGUES,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
@@ -26,7 +28,9 @@ from autotune.problem.precision import PRECISIONS, Precision
 from autotune.problem.problem import Problem, distance
 
 __all__ = [
+    "ACCUMULATES",
     "COMPUTES",
+    "E5M2_OPERANDS",
     "ELEMENT_TYPES",
     "EPILOGUES",
     "LARGEST_BATCH",

@@ -43,8 +43,8 @@ def check_eight_bit(problem: Problem) -> None:
     if problem.accumulate == "fast" and precision.fast_sum_error is None:
         able = [row.name for row in PRECISIONS.values() if row.fast_sum_error is not None]
         raise ProblemError(_only("accumulate", problem.accumulate, able, problem.compute))
-    if problem.e5m2 != "a" and precision.other is None:
-        able = [row.name for row in PRECISIONS.values() if row.other is not None]
+    if problem.e5m2 != "a" and precision.second is None:
+        able = [row.name for row in PRECISIONS.values() if row.second is not None]
         raise ProblemError(_only("e5m2", problem.e5m2, able, problem.compute))
 
 

@@ -58,7 +58,7 @@ class Precision:
         name: the problem's `compute`.
         label: the name in tables, such as `fp32`.
         operand: element type of A and B.
-        other: element type of the operand that `Problem.e5m2` does not name; None where A and B
+        second: element type of the operand that `Problem.e5m2` does not name; None where A and B
             always have one type.
         outputs: element types that C and the bias may have; the first is the default, `same`.
         mantissa_bits: explicit bits of the mantissa that a product keeps of each operand.
@@ -96,7 +96,7 @@ class Precision:
     cupy: bool = False
     near: str | None = None
     twin: str | None = None
-    other: ElementType | None = None
+    second: ElementType | None = None
     fast_sum_error: SumError | None = None
     scales: tuple[str, ...] = ("none",)
 
@@ -211,9 +211,9 @@ _ROWS = (
     ),
     Precision(
         name="f8e5",
-        label="fp8 e5m2",
+        label="fp8e5",
         operand=E5M2,
-        other=E4M3,
+        second=E4M3,
         outputs=(BF16, F16, F32),
         mantissa_bits=3,
         sums="promoted",

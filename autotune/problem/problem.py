@@ -181,11 +181,11 @@ class Problem:
     def operand_elements(self) -> tuple[ElementType, ElementType]:
         """How A is stored, and B."""
         precision = self.precision
-        if precision.other is None:
+        if precision.second is None:
             return precision.operand, precision.operand
         return (
-            precision.operand if "a" in self.e5m2 else precision.other,
-            precision.operand if "b" in self.e5m2 else precision.other,
+            precision.operand if "a" in self.e5m2 else precision.second,
+            precision.operand if "b" in self.e5m2 else precision.second,
         )
 
     @property
@@ -271,7 +271,7 @@ class Problem:
             kept["scale"] = "none"
         if row.fast_sum_error is None:
             kept["accumulate"] = "exact"
-        if row.other is None:
+        if row.second is None:
             kept["e5m2"] = "a"
         return replace(self, **kept)  # type: ignore[arg-type]
 

@@ -24,7 +24,10 @@ EPILOGUES = (
     "none, bias, relu, bias_relu, gelu, bias_gelu, gelu_tanh, bias_gelu_tanh, silu, bias_silu"
 )
 COMPUTES = ", ".join(PRECISIONS)
-PARTS = f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, batch=8 or out=f32"
+PARTS = (
+    f"give {COMPUTES}, nn, nt, tn, tt, {EPILOGUES}, exact, fast, batch=8, scale=row, e5m2=b or "
+    "out=f32"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +74,14 @@ def test_invalid_problem_is_refused(
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--compute", "f8", f"unknown compute 'f8'; give one of {COMPUTES}"),
+        ("--compute", "f4", f"unknown compute 'f4'; give one of {COMPUTES}"),
         ("--accuracy", "close", "unknown accuracy 'close'; give one of exact, near"),
-        ("--output", "f16", "unknown output 'f16'; give one of same, f32"),
+        ("--output", "f64", "unknown output 'f64'; give one of same, f32, f16, bf16, i32"),
+        ("--output", "i32", "compute f32 has no output 'i32'; give one of same, f32"),
+        ("--scale", "column", "unknown scale 'column'; give one of none, tensor, row, block"),
+        ("--scale", "row", "scale row is for compute f8, f8e5, i8, not f32; leave one out"),
+        ("--accumulate", "fast", "accumulate fast is for compute f8, f8e5, not f32; leave one out"),
+        ("--e5m2", "b", "e5m2 b is for compute f8e5, not f32; leave one out"),
         ("--layout", "cc", "unknown layout 'cc'; give one of nn, nt, tn, tt"),
         ("--batch", "0", "batch is 0; give 1 to 65535"),
         ("--epilogue", "tanh", f"unknown epilogue 'tanh'; give one of {EPILOGUES}"),
@@ -338,6 +346,11 @@ def test_unreadable_record_is_a_named_miss(
     ("arguments", "problem"),
     [
         (("--compute", "bf16", "--output", "f32"), "32x32x32:bf16:nn:out=f32"),
+        (
+            ("--compute", "f8", "--scale", "row", "--accumulate", "fast", "--output", "f16"),
+            "32x32x32:f8:nn:scale=row:fast:out=f16",
+        ),
+        (("--compute", "f8e5", "--e5m2", "b"), "32x32x32:f8e5:nn:e5m2=b"),
         (("--accuracy", "near"), "32x32x32:tf32x3:nn"),
         (("--compute", "tf32"), "32x32x32:tf32:nn"),
     ],

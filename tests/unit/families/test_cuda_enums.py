@@ -29,12 +29,16 @@ def test_enumerations_have_the_order_of_cuda(name: str) -> None:
 
 
 def test_element_types_have_the_numbers_of_the_table() -> None:
-    for name, element in ELEMENT_TYPES.items():
-        assert cuda_enums.enumerator("ElementType", name).number == element.number
+    for element in ELEMENT_TYPES.values():
+        assert cuda_enums.enumerator("ElementType", element.enumerator).number == element.number
 
 
 @pytest.mark.parametrize(
-    ("element", "type_"), [("F32", "float"), ("F16", "Half"), ("BF16", "BFloat")]
+    ("element", "type_"),
+    [
+        *(("F32", "float"), ("F16", "Half"), ("BF16", "BFloat"), ("E4M3", "E4M3")),
+        *(("E5M2", "E5M2"), ("S8", "signed char"), ("S32", "int")),
+    ],
 )
 def test_element_types_have_a_cuda_type(element: str, type_: str) -> None:
     text = (SOURCES / "include/common/number.cuh").read_text()

@@ -1,7 +1,6 @@
 """The table of precisions, checked against the sources and libraries that repeat parts of it."""
 
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -25,13 +24,6 @@ from autotune.settings import source_dir
 ROWS = [*PRECISIONS.values()]
 
 
-def served() -> Iterable[ElementType]:
-    """The element types of precisions that a kernel family computes."""
-    for family in registry.FAMILIES.values():
-        for name in family.precisions:
-            yield from (PRECISIONS[name].operand, *PRECISIONS[name].outputs)
-
-
 def test_computes_keep_their_order() -> None:
     assert COMPUTES[:5] == ("f32", "tf32", "tf32x3", "f16", "bf16")
 
@@ -39,8 +31,8 @@ def test_computes_keep_their_order() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_rows_refer_to_rows_of_the_table(row: Precision) -> None:
     assert {row.vendor, row.near, row.twin} <= {*PRECISIONS, None}
-    assert ELEMENT_TYPES[row.operand.name] is row.operand
-    assert all(ELEMENT_TYPES[output.name] is output for output in row.outputs)
+    assert all(ELEMENT_TYPES[element.name] is element for element in (row.operand, *row.outputs))
+    assert {row.operand, row.second} <= {*ELEMENT_TYPES.values(), None}
     assert row.tensor_map.bytes == row.operand.bytes
 
 
@@ -51,7 +43,10 @@ def test_twins_are_mutual(row: Precision) -> None:
 
 @pytest.mark.parametrize("element", ELEMENT_TYPES.values(), ids=lambda element: element.name)
 def test_each_element_type_names_its_default_precision(element: ElementType) -> None:
-    assert PRECISIONS[element.name].operand is element
+    if element.compute is None:
+        assert all(row.operand is not element for row in ROWS)
+    else:
+        assert PRECISIONS[element.compute].operand is element
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -82,7 +77,7 @@ def test_cuda_sources_number_element_types_alike() -> None:
     types = re.search(r"enum class ElementType { (.*) };", source)
     assert types is not None
     numbers = {name.lower(): number for number, name in enumerate(types[1].split(", "))}
-    assert {element.name: element.number for element in served()} == numbers
+    assert {row.enumerator: row.number for row in ELEMENT_TYPES.values()} == numbers
 
 
 def test_cuda_sources_number_epilogues_alike() -> None:
@@ -101,6 +96,24 @@ def test_tensor_rates_are_relative_to_fp16() -> None:
     h100 = find("h100")
     rates = {row.name: h100.tensor_rate(row.name) for row in ROWS if row.name in COMPUTES[:5]}
     assert rates == {"f32": None, "tf32": 1024, "tf32x3": 1024, "f16": 2048, "bf16": 2048}
+
+
+@pytest.mark.parametrize(
+    ("device", "rates"),
+    [
+        *(("h100", (4096, 4096, 4096)), ("l4", (1024, 1024, 1024)), ("a100-40", (None, None, 2048))),
+        *(("t4", (None, None, None)), ("b200", (8192, 8192, 8192))),
+    ],
+)
+def test_eight_bits_have_twice_the_rate_of_fp16(
+    device: str, rates: tuple[float | None, ...]
+) -> None:
+    assert tuple(find(device).tensor_rate(name) for name in ("f8", "f8e5", "i8")) == rates
+
+
+def test_integer_sums_keep_the_full_rate_of_a_geforce_card() -> None:
+    rtx_4090 = find("rtx-4090")
+    assert (rtx_4090.tensor_rate("f8"), rtx_4090.tensor_rate("i8")) == (512, 1024)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Problems: their text, their fields, and what follows from them."""
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from autotune.errors import ProblemError
 from autotune.problem import (
+    ACCUMULATES,
     COMPUTES,
+    E5M2_OPERANDS,
     EPILOGUES,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
     LAYOUTS,
-    OUTPUTS,
+    PRECISIONS,
     Problem,
     compute_of,
     distance,
@@ -22,15 +24,28 @@ from autotune.problem import (
 )
 
 sizes = st.integers(1, LARGEST_DIMENSION)
-problems = st.builds(
-    Problem,
-    *(sizes, sizes, sizes),
-    st.sampled_from(COMPUTES),
-    st.sampled_from(LAYOUTS),
-    st.integers(1, LARGEST_BATCH),
-    st.sampled_from(EPILOGUES),
-    st.sampled_from(OUTPUTS),
-)
+
+
+@st.composite
+def drawn(draw: st.DrawFn) -> Problem:
+    """Any problem, with each of the fields that its precision has."""
+    row = PRECISIONS[draw(st.sampled_from(COMPUTES))]
+    output = draw(st.sampled_from(["same", *(element.name for element in row.outputs)]))
+    bare = output == "i32"
+    return Problem(
+        *(draw(sizes), draw(sizes), draw(sizes)),
+        row.name,
+        draw(st.sampled_from(LAYOUTS)),
+        draw(st.integers(1, LARGEST_BATCH)),
+        "none" if bare else draw(st.sampled_from(EPILOGUES)),
+        output,
+        "none" if bare else draw(st.sampled_from(row.scales)),
+        draw(st.sampled_from(ACCUMULATES if row.fast_sum_error else ("exact",))),
+        draw(st.sampled_from(E5M2_OPERANDS if row.second else ("a",))),
+    )
+
+
+problems = drawn()
 
 
 @given(problems)
@@ -53,6 +68,13 @@ def test_slug_is_the_text_without_colons(problem: Problem) -> None:
         (Problem(2, 3, 4, "bf16", output="f32"), "2x3x4:bf16:nn:out=f32"),
         (Problem(2, 3, 4, "f16", "tt", 8, "relu", "f32"), "2x3x4:f16:tt:batch=8:relu:out=f32"),
         (Problem(2, 3, 4, "tf32x3"), "2x3x4:tf32x3:nn"),
+        (Problem(2, 3, 4, "f8", "nt", scale="row"), "2x3x4:f8:nt:scale=row"),
+        (Problem(2, 3, 4, "f8", output="bf16"), "2x3x4:f8:nn"),
+        (
+            Problem(2, 3, 4, "f8e5", "nt", 8, "relu", "f16", "block", "fast", "b"),
+            "2x3x4:f8e5:nt:batch=8:relu:scale=block:fast:e5m2=b:out=f16",
+        ),
+        (Problem(2, 3, 4, "i8", output="i32"), "2x3x4:i8:nn:out=i32"),
     ],
 )
 def test_text_omits_fields_at_their_defaults(problem: Problem, text: str) -> None:
@@ -121,13 +143,66 @@ def test_numpy_sizes_become_ints() -> None:
 
 
 def test_unknown_compute_lists_the_legal_ones() -> None:
-    with pytest.raises(ProblemError, match="'f8'; give one of f32, tf32, tf32x3, f16, bf16"):
-        Problem(4, 4, 4, "f8")
+    with pytest.raises(ProblemError, match="'f4'; give one of f32, tf32, tf32x3, f16, bf16, f8"):
+        Problem(4, 4, 4, "f4")
 
 
 def test_unknown_output_lists_the_legal_ones() -> None:
-    with pytest.raises(ProblemError, match="unknown output 'f16'; give one of same, f32"):
-        Problem.parse("4x4x4:bf16:out=f16")
+    with pytest.raises(ProblemError, match="unknown output 'f64'; give one of same, f32, f16"):
+        Problem.parse("4x4x4:bf16:out=f64")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("4x4x4:bf16:out=f16", "bf16 has no output 'f16'; give one of same, bf16, f32"),
+        ("4x4x4:f8:out=i32", "f8 has no output 'i32'; give one of same, bf16, f16, f32"),
+        ("4x4x4:i8:out=i32:relu", "i32 has no scales and no epilogue, here scale none and epil"),
+        ("4x4x4:i8:out=i32:scale=row", "i32 has no scales and no epilogue, here scale row and "),
+        ("4x4x4:f16:scale=row", "scale row is for compute f8, f8e5, i8, not f16; leave one out"),
+        ("4x4x4:i8:scale=block", "scale block is for compute f8, f8e5, not i8; leave one out"),
+        ("4x4x4:i8:fast", "accumulate fast is for compute f8, f8e5, not i8; leave one out"),
+        ("4x4x4:f8:e5m2=ab", "e5m2 ab is for compute f8e5, not f8; leave one out"),
+    ],
+)
+def test_field_of_another_precision_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        Problem.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("operand", "types"),
+    [("a", ("e5m2", "e4m3")), ("b", ("e4m3", "e5m2")), ("ab", ("e5m2", "e5m2"))],
+)
+def test_e5m2_says_which_operand_has_its_type(operand: str, types: tuple[str, str]) -> None:
+    assert Problem(4, 4, 4, "f8e5", e5m2=operand).operand_types == types
+
+
+@pytest.mark.parametrize(
+    ("scale", "shapes"),
+    [
+        ("none", None),
+        ("tensor", ((1,), (1,))),
+        ("row", ((3, 200), (3, 130))),
+        ("block", ((3, 3, 200), (3, 2, 3))),
+    ],
+)
+def test_scales_have_a_shape_for_each_mode(
+    scale: str, shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
+) -> None:
+    problem = Problem(200, 130, 257, "f8", "nt", 3, scale=scale)
+    assert problem.scale_shapes == shapes
+    bytes_of_scales = 4 * sum(np.prod(shape) for shape in shapes) if shapes else 0
+    assert problem.bytes == Problem(200, 130, 257, "f8", "nt", 3).bytes + bytes_of_scales
+
+
+def test_other_precision_drops_the_fields_it_lacks() -> None:
+    scaled = Problem(4, 4, 4, "f8e5", "nt", 2, "relu", "f16", "block", "fast", "b")
+    assert scaled.in_precision("f8") == replace(scaled, compute="f8", e5m2="a")
+    assert scaled.in_precision("bf16") == Problem(4, 4, 4, "bf16", "nt", 2, "relu")
+    assert scaled.in_precision("i8") == Problem(4, 4, 4, "i8", "nt", 2, "relu", "f16")
+    bare = Problem(4, 4, 4, "i8", output="i32")
+    assert bare.in_precision("f8") == Problem(4, 4, 4, "f8")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +215,10 @@ def test_unknown_output_lists_the_legal_ones() -> None:
         ("f16", "f32", ("f16", "f32", 2, 4)),
         ("bf16", "same", ("bf16", "bf16", 2, 2)),
         ("bf16", "f32", ("bf16", "f32", 2, 4)),
+        ("f8", "same", ("e4m3", "bf16", 1, 2)),
+        ("f8e5", "f16", ("e5m2", "f16", 1, 2)),
+        ("i8", "same", ("i8", "bf16", 1, 2)),
+        ("i8", "i32", ("i8", "i32", 1, 4)),
     ],
 )
 def test_compute_and_output_determine_element_types(

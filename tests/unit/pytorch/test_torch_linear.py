@@ -111,7 +111,7 @@ def test_repr_names_activation_and_compute() -> None:
 
 @pytest.mark.parametrize(
     ("activation", "compute", "message"),
-    [("tanh", None, "unknown activation 'tanh'"), (None, "f8", "unknown compute 'f8'")],
+    [("tanh", None, "unknown activation 'tanh'"), (None, "f4", "unknown compute 'f4'")],
 )
 def test_unknown_activation_or_compute_is_refused(
     activation: str | None, compute: str | None, message: str

@@ -275,7 +275,7 @@ BAD: dict[str, tuple[tuple[Any, ...], type[AutotuneError], str]] = {
     "four dimensions": (((3, 4), (1, 1, 4, 5)), ArrayError, "B has 4 dimensions"),
     "bias": (((3, 4), (4, 5), (4,)), ArrayError, r"bias is \(4,\); the product has 5 columns"),
     "activation": (((3, 4), (4, 5), None, "tanh"), ProblemError, "unknown activation 'tanh'"),
-    "compute": (((3, 4), (4, 5), None, None, "f8"), ProblemError, "unknown compute 'f8'"),
+    "compute": (((3, 4), (4, 5), None, None, "f4"), ProblemError, "unknown compute 'f4'"),
     "16 bits": (((3, 4), (4, 5), None, None, "bf16"), ArrayError, "bf16 multiplies bfloat16"),
 }
 each_bad = pytest.mark.parametrize(("invalid", "error", "message"), BAD.values(), ids=BAD)
