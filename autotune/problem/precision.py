@@ -24,6 +24,7 @@ from autotune.problem.element import (
     TensorMapType,
 )
 
+
 @dataclass(frozen=True)
 class SumError:
     """The largest error of a sum of K products of normal numbers, in units of 2^-24.

@@ -33,7 +33,10 @@ ROUNDED: Mapping[str | None, float] = {"gelu": 2.0**-18, "gelu_tanh": 2.0**-18, 
 NEARLY = 0.25
 """Error allowed beside a denormal number, which may be flushed to zero."""
 
-DENORMAL: Mapping[str, float] = {"f32": 2.0**-130, "f16": 2.0**-16, "bf16": 2.0**-130,
+DENORMAL: Mapping[str, float] = {
+    "f32": 2.0**-130,
+    "f16": 2.0**-16,
+    "bf16": 2.0**-130,
     "e4m3": 2.0**-9,
     "e5m2": 2.0**-16,
     "i8": 0.0,

@@ -51,7 +51,9 @@ def program(tmp_path_factory: pytest.TempPathFactory, host_objects: Path) -> Pro
     source, _, widened = SOURCE.partition("template <int TYPE>\n__global__ void widened")
     (sources / "rounded.cu").write_text(source)
     for kind, bits in BITS.items():
-        text = f'#include "common/number.cuh"\ntemplate <int TYPE>\n__global__ void widened{widened}'
+        text = (
+            f'#include "common/number.cuh"\ntemplate <int TYPE>\n__global__ void widened{widened}'
+        )
         (sources / f"widened_{kind}.cu").write_text(text.replace("BITS", bits))
     templates = [rounding(kind, width) for kind, widths in TYPES.items() for width in widths]
     widenings = [
@@ -80,7 +82,9 @@ def ordinary() -> NDArray[np.float32]:
     numbers = np.concatenate([values[np.isfinite(values)] for values in VALUES.values()])
     numbers = np.unique(np.concatenate([numbers, -numbers])).astype(np.float64)
     middles = (numbers[1:] + numbers[:-1]) / 2
-    near = [np.nextafter(middles.astype(np.float32), side, dtype=np.float32) for side in (-1e9, 1e9)]
+    near = [
+        np.nextafter(middles.astype(np.float32), side, dtype=np.float32) for side in (-1e9, 1e9)
+    ]
     extremes = [464.0, 480.0, 65536.0, 1e38, 3e9, 2.0**31, np.inf, 1e-30, 2.0**-10, 2.0**-17]
     values = np.concatenate([numbers, middles, *near, extremes, np.negative(extremes)])
     padded = np.concatenate([values, np.zeros(-values.size % 16)])
@@ -107,9 +111,7 @@ def test_rounding_is_to_the_nearest_even_within_the_range(
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("e4m3", np.nan), ("e5m2", np.nan), ("i8", 0)])
-def test_nan_stays_nan_where_the_type_has_it(
-    program: Program, kind: str, expected: float
-) -> None:
+def test_nan_stays_nan_where_the_type_has_it(program: Program, kind: str, expected: float) -> None:
     values = np.full(16, np.nan, np.float32)
     pointers = Argument("pointer", "a"), Argument("i32", values.size)
     for width in TYPES[kind]:

@@ -101,7 +101,11 @@ def test_tensor_rates_are_relative_to_fp16() -> None:
 @pytest.mark.parametrize(
     ("device", "rates"),
     [
-        *(("h100", (4096, 4096, 4096)), ("l4", (1024, 1024, 1024)), ("a100-40", (None, None, 2048))),
+        *(
+            ("h100", (4096, 4096, 4096)),
+            ("l4", (1024, 1024, 1024)),
+            ("a100-40", (None, None, 2048)),
+        ),
         *(("t4", (None, None, None)), ("b200", (8192, 8192, 8192))),
     ],
 )
