@@ -54,17 +54,22 @@ def test_device_prints_the_limits(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_device_prints_the_peak_of_each_precision(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "device", "--device", "rtx 3090").splitlines()
-    peaks = dict(line.rsplit(maxsplit=2)[:2] for line in lines if "peak" in line)
-    # The GA102 whitepaper, at 1695 MHz and with fp32 sums: 35.6, 35.6, 71 and 71 TFLOP/s.
+    peaks = dict(line.rsplit(maxsplit=2)[:2] for line in lines if "FLOP/s" in line)
+    # The GA102 whitepaper, at 1695 MHz and with fp32 sums: 35.6, 35.6, 71 and 71 TFLOP/s, and 284
+    # in int8.
     assert {name.strip(): float(value) for name, value in peaks.items()} == pytest.approx(
-        {"peak fp32": 35.6, "peak tf32": 35.6, "peak fp16": 71.0, "peak bf16": 71.0}, rel=5e-3
+        {
+            **{"peak fp32": 35.6, "peak tf32": 35.6, "peak fp16": 71.0, "peak bf16": 71.0},
+            "peak int8": 284.0,
+        },
+        rel=5e-3,
     )
 
 
 def test_device_names_precisions_without_tensor_cores(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(capsys, "device", "--device", "t4").splitlines()
     missing = [line.split()[1] for line in lines if "no tensor cores for it" in line]
-    assert missing == ["tf32", "bf16"]
+    assert missing == ["tf32", "bf16", "fp8", "fp8e5", "int8"]
 
 
 def test_device_json_is_a_device_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
