@@ -9,7 +9,7 @@ import re
 from typing import cast
 
 from autotune.errors import ProblemError
-from autotune.problem.aliases import COMPUTE_ALIASES
+from autotune.problem.aliases import COMPUTE_ALIASES, OUTPUT_ALIASES
 from autotune.problem.fields import VALUES, ProblemFields
 
 # Python refuses to read numbers of thousands of digits.
@@ -51,7 +51,7 @@ def _field(part: str) -> tuple[str, str]:
     if match := _BATCH.fullmatch(part):
         return "batch", match[1]
     if match := _NAMED.fullmatch(part):
-        return _NAMES[match[1]], match[2]
+        return _NAMES[match[1]], OUTPUT_ALIASES.get(match[2], match[2])
     if part not in _FIELDS:
         words = ", ".join(word for word in _FIELDS if word not in COMPUTE_ALIASES)
         raise ProblemError(
