@@ -11,6 +11,7 @@ from autotune.errors import ProblemError
 from autotune.problem import legality
 from autotune.problem import text as texts
 from autotune.problem.aliases import canonical
+from autotune.problem.element import ELEMENT_TYPES, ElementType
 from autotune.problem.fields import (
     ACTIVATIONS,
     LARGEST_BATCH,
@@ -20,7 +21,6 @@ from autotune.problem.fields import (
     VALUES,
     ProblemFields,
 )
-from autotune.problem.element import ELEMENT_TYPES, ElementType
 from autotune.problem.integers import ceil_div
 from autotune.problem.precision import PRECISIONS, Precision
 

@@ -6,7 +6,6 @@ from autotune.families.plan import Argument, Constant
 from autotune.families.shared.cuda_enums import enumerator
 from autotune.problem import ElementType, Problem
 
-
 SCALES = Argument("pointer", "scale_a"), Argument("pointer", "scale_b")
 """The scales of A and B, after the bias in kernels that serve 8-bit operands."""
 
