@@ -186,8 +186,8 @@ class Argument:
 
     A `value` that is a word is supplied at the launch. The words of a GEMM are `a`, `b`, `c`,
     `bias`, `scale_a`, `scale_b` (null pointers where there are none), `workspace`, `counters`
-    (pointers); `lda`, `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`, `stride_b`, `stride_c`
-    (elements); `alpha`, `beta`.
+    (pointers); `lda`, `ldb`, `ldc` and, from one matrix of a batch to the next, `stride_a`,
+    `stride_b`, `stride_c` (elements); `alpha`, `beta`.
     A number is passed as it is. A tensor map is encoded at the launch: 128 bytes by value at a
     multiple of 64, so that tensor maps come before all other arguments.
     """

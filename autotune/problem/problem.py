@@ -53,7 +53,7 @@ class Problem:
         f16      stored as fp16
         bf16     stored as bfloat16
         f8       stored as fp8 e4m3
-        f8e5     one operand stored as fp8 e5m2, as `e5m2` says (`a`, `b` or both), the other as e4m3
+        f8e5     stored as fp8 e5m2, which `e5m2` names (`a`, `b` or `ab`), the other as e4m3
         i8       stored as int8; sums are exact in int32 (and wrap around beyond it)
 
     Operands of 8 bits have fp32 scales that their elements are multiplied with, as `scale` says:
