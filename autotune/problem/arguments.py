@@ -61,7 +61,9 @@ def problem_of(
 
     Args:
         problem: the problem as text, as a `Problem` or as (m, n, k), or its three sizes.
-        m, n, k: the sizes, if they are not positional.
+        m: rows of A and C, if the sizes are not positional.
+        n: columns of B and C.
+        k: columns of A, rows of B.
         accuracy: `near` computes `f32` as `tf32x3`; else `exact`.
         fields: the fields that the problem does not state itself.
 

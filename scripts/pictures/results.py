@@ -1,0 +1,237 @@
+"""Pictures of the suites, the ladder, the host's cost and the look-ups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.figure import Figure
+
+from pictures.picture import Picture, result
+from pictures.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    SKY,
+    canvas,
+    headline,
+    panels,
+    plain_ticks,
+)
+
+PRECISIONS = ("f32", "tf32x3", "tf32", "f16", "bf16")
+SUITES = (*(("h100", "H100", compute) for compute in PRECISIONS), ("h200", "H200", "bf16"))
+
+
+def suite_values() -> Any:
+    rows = []
+    for folder, card, compute in SUITES:
+        data = result(f"{folder}/suite-{compute}.json")
+        ratios = sorted(round(row["ratio"], 3) for row in data["rows"])
+        rows.append({"label": f"{card}  {compute}", "ratios": ratios, "mean": data["geomean"]})
+    return rows
+
+
+def beeswarm(logs: list[float], reach: float = 0.012) -> list[float]:
+    """Heights that keep points of nearly the same value apart; `logs` is sorted."""
+    heights: list[float] = []
+    for index, value in enumerate(logs):
+        near = sum(1 for earlier in logs[:index] if value - earlier < reach)
+        heights.append((near + 1) // 2 * (0.13 if near % 2 else -0.13))
+    return heights
+
+
+def draw_suite(rows: Any) -> Figure:
+    figure, axes = canvas(8.4, 4.1)
+    for place, row in enumerate(reversed(rows)):
+        ratios = row["ratios"]
+        colours = [BLUE if ratio >= 1 else ORANGE for ratio in ratios]
+        heights = [place + h for h in beeswarm([float(np.log10(r)) for r in ratios])]
+        axes.scatter(ratios, heights, s=20, c=colours, linewidths=0, alpha=0.85)
+        axes.plot([row["mean"]] * 2, [place - 0.38, place + 0.38], color=INK, linewidth=2)
+        axes.text(row["mean"] * 1.012, place + 0.36, f"{row['mean']:.2f}", size=9, weight="bold")
+    axes.axvline(1, color=MUTED, linewidth=1, linestyle="--")
+    axes.set_xscale("log")
+    axes.set_xlim(0.75, 4.2)
+    plain_ticks(axes, [0.8, 1, 1.25, 1.5, 2, 3, 4])
+    axes.set_yticks(range(len(rows)), [row["label"] for row in reversed(rows)])
+    axes.set_ylim(-0.6, len(rows) - 0.25)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("cuBLAS's time over ours; a point is a shape, the bar the geometric mean")
+    headline(figure, "27 shapes in each precision: right of the line the tuned kernel is faster")
+    return figure
+
+
+def shapes_values() -> Any:
+    suites = [result(f"{folder}/suite-{compute}.json") for folder, _, compute in SUITES]
+    ratios = [{tuple(row["shape"]): row["ratio"] for row in suite["rows"]} for suite in suites]
+    shapes = sorted(ratios[0], key=lambda mnk: (mnk[0] * mnk[1] * mnk[2], mnk))
+    return {
+        "columns": [f"{card}\n{compute}" for _, card, compute in SUITES],
+        "rows": [" x ".join(map(str, shape)) for shape in shapes],
+        "ratios": [[round(suite[shape], 2) for suite in ratios] for shape in shapes],
+    }
+
+
+def draw_shapes(values: Any) -> Figure:
+    figure, axes = canvas(7.2, 8.2)
+    colours = LinearSegmentedColormap.from_list("ratio", [ORANGE, "#ffffff", BLUE])
+    table = np.array(values["ratios"])
+    axes.imshow(table, cmap=colours, norm=LogNorm(1 / 2.5, 2.5), aspect="auto")
+    for (row, column), ratio in np.ndenumerate(table):
+        strong = ratio > 1.75 or ratio < 0.6
+        axes.text(
+            column,
+            row,
+            f"{ratio:.2f}",
+            ha="center",
+            va="center",
+            size=9,
+            color="white" if strong else INK,
+        )
+    axes.set_xticks(range(len(values["columns"])), values["columns"])
+    axes.set_yticks(range(len(values["rows"])), values["rows"])
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_xlabel("cuBLAS's time over ours, hot; below 1 (orange) cuBLAS is faster")
+    return figure
+
+
+LADDER = (
+    ("naive, uncoalesced", "naive, uncoalesced", SKY),
+    ("naive, coalesced", "naive, coalesced", SKY),
+    ("tiled, TILE_WIDTH 16", "tiled, 16 x 16", SKY),
+    ("tiled, TILE_WIDTH 32", "tiled, 32 x 32", SKY),
+    ("simt, the best", "register tiles (simt), fp32", BLUE),
+    ("cuBLAS", "cuBLAS, fp32", MUTED),
+    ("tf32, wgmma", "tensor cores (wgmma), tf32", GREEN),
+    ("cuBLAS, tf32", "cuBLAS, tf32", MUTED),
+    ("bf16, mma", "tensor cores (mma), bf16", GREEN),
+    ("bf16, wgmma", "tensor cores (wgmma), bf16", GREEN),
+    ("cuBLAS, bf16", "cuBLAS, bf16", MUTED),
+)
+
+
+def ladder_values() -> Any:
+    rungs = {rung["name"]: rung for rung in result("h100/ladder-4096.json")["rungs"]}
+    return [{"label": label, "tflops": rungs[name]["gflops"] / 1000} for name, label, _ in LADDER]
+
+
+def draw_ladder(rungs: Any) -> Figure:
+    figure, axes = canvas(8.4, 4.3)
+    places = range(len(rungs))[::-1]
+    for place, rung, (_, _, colour) in zip(places, rungs, LADDER, strict=True):
+        axes.barh(place, rung["tflops"], color=colour, height=0.72)
+        speed = rung["tflops"]
+        text = f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
+        axes.text(speed * 1.06, place, text, va="center", size=9)
+    axes.set_yticks(places, [rung["label"] for rung in rungs])
+    axes.set_xscale("log")
+    axes.set_xlim(0.3, 1800)
+    plain_ticks(axes, [0.5, 1, 5, 10, 50, 100, 500, 1000])
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("TFLOP/s (logarithmic)")
+    headline(figure, "4096 x 4096 x 4096 on an H100, from the naive kernel to the tensor cores")
+    return figure
+
+
+CALLS = (
+    ("cuLaunchKernel", "cuLaunchKernel (cuda.bindings)"),
+    ("kernel.bind(a, b, out)()", "kernel.bind(a, b, out)()"),
+    ("kernel(a, b, out)", "kernel(a, b, out)"),
+    ("matmul(a, b, out)", "matmul(a, b, out)"),
+    ("torch.mm(a, b, out=out)", "torch.mm(a, b, out=out)"),
+)
+
+
+def host_values() -> Any:
+    drawn = []
+    for name in ("f32-64", "bf16-64x4096x4096"):
+        data = result(f"h100/host/{name}.json")
+        calls = [{"label": label, **data["us"][call]} for call, label in CALLS]
+        drawn.append({"problem": data["problem"], "calls": calls})
+    return drawn
+
+
+def draw_host(problems: Any) -> Figure:
+    figure, drawings = panels(8.4, 2.6, 1, 2)
+    for axes, problem in zip(drawings, problems, strict=True):
+        calls = problem["calls"]
+        places = range(len(calls))[::-1]
+        for place, call in zip(places, calls, strict=True):
+            ours = not call["label"].startswith(("torch", "cu"))
+            axes.barh(place, call["median"], color=BLUE if ours else MUTED, height=0.65)
+            axes.plot([call["p5"], call["p95"]], [place, place], color=INK, linewidth=1)
+            axes.text(call["p95"] + 0.4, place, f"{call['median']:.1f}", va="center", size=9)
+        axes.set_yticks(places, [call["label"] for call in calls] if axes is drawings[0] else [])
+        axes.set_xlim(0, 22)
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", length=0)
+        axes.set_title(problem["problem"].removesuffix(":nn"))
+    figure.supxlabel("host us a call, median; line: 5th to 95th percentile", size=10)
+    return figure
+
+
+def looked_up_values() -> Any:
+    data = result("h100/lookup/left-out.json")
+    rows = [{"problem": row["problem"], "ratio": row["ratio"]} for row in data["rows"]]
+    return {"mean": data["geomean"], "rows": sorted(rows, key=lambda row: row["ratio"])}
+
+
+def draw_looked_up(values: Any) -> Figure:
+    figure, axes = canvas(8.4, 3.9)
+    rows = values["rows"]
+    for place, row in enumerate(rows):
+        axes.barh(place, row["ratio"], color=BLUE, height=0.65)
+        axes.text(row["ratio"] + 0.005, place, f"{row['ratio']:.2f}", va="center", size=8.5)
+    axes.axvline(values["mean"], color=INK, linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(rows)), [row["problem"] for row in rows], size=8.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(0, 1.15)
+    axes.set_xlabel(
+        "speed of the looked-up kernel over the tuned one; "
+        f"dashed: geometric mean {values['mean']:.3f}"
+    )
+    headline(figure, "Shapes that nobody tuned, on an H100")
+    return figure
+
+
+RESULTS = (
+    Picture(
+        "suite",
+        "Speed against cuBLAS on 27 shapes in five precisions on an H100, and in bf16 on an H200",
+        suite_values,
+        draw_suite,
+    ),
+    Picture(
+        "ladder",
+        "TFLOP/s of each kernel at 4096 cubed on an H100, from naive to wgmma, beside cuBLAS",
+        ladder_values,
+        draw_ladder,
+    ),
+    Picture(
+        "shapes",
+        "Speed against cuBLAS of every shape and precision, as a table in colours",
+        shapes_values,
+        draw_shapes,
+    ),
+    Picture(
+        "host",
+        "Host microseconds of a warm call, beside cuLaunchKernel and torch.mm",
+        host_values,
+        draw_host,
+    ),
+    Picture(
+        "looked-up",
+        "Speed of looked-up kernels over tuned ones on 16 shapes that nobody tuned",
+        looked_up_values,
+        draw_looked_up,
+    ),
+)

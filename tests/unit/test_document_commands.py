@@ -1,0 +1,96 @@
+"""The commands of the documents: the command line takes each, and the guides' run as they stand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.command_line import run
+from support.document_commands import Block, autotune_commands, blocks
+from support.paths import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+GUIDES = [
+    ROOT / "README.md",
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("index", "student", "pytorch", "c-and-cpp", "kernel-authors")
+    ),
+]
+COMMANDS = [
+    (str(block), words)
+    for block in blocks(DOCUMENTS, "sh", "console")
+    for words in autotune_commands(block)
+]
+RUNNABLE = [
+    block for block in blocks(GUIDES, "sh") if not block.needs_gpu and block.runnable.strip()
+]
+PROGRAMS = blocks([ROOT / "docs" / "student.md"], "python")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like a fresh clone, with the commands `autotune` and `python` in `bin`."""
+    folder = tmp_path_factory.mktemp("clone")
+    (folder / "bin").mkdir()
+    for name, words in {"python": "", "autotune": " -m autotune"}.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n')
+        script.chmod(0o755)
+    for name in ("examples", "scripts", "docs"):
+        (folder / name).symlink_to(ROOT / name)
+    return folder
+
+
+def output(place: Path, command: list[str]) -> str:
+    """What a command prints that succeeds, with an empty cache and no GPU of its own."""
+    environment = {
+        **os.environ,
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "AUTOTUNE_CACHE_DIR": str(place / "cache"),
+    }
+    done = subprocess.run(
+        command, cwd=place, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_documents_print_commands() -> None:
+    assert len(COMMANDS) > 30
+    assert len(RUNNABLE) > 10
+
+
+@pytest.mark.parametrize(("place_of", "words"), COMMANDS, ids=[" ".join(w) for _, w in COMMANDS])
+def test_command_line_takes_the_command(place_of: str, words: list[str]) -> None:
+    assert run(*words, "--help") == 0, place_of
+
+
+@pytest.mark.parametrize("block", RUNNABLE, ids=str)
+def test_commands_of_a_guide_run(block: Block, place: Path) -> None:
+    assert output(place, ["bash", "-euc", block.runnable])
+
+
+@pytest.mark.parametrize("block", PROGRAMS, ids=str)
+def test_programs_for_students_run(block: Block, place: Path) -> None:
+    assert output(place, [sys.executable, "-c", block.text])
+
+
+def test_command_with_an_unknown_option_is_refused() -> None:
+    assert run("occupancy", "--no-such-option", "--help") == 2
+
+
+def test_preparation_is_left_out_of_what_runs() -> None:
+    block = Block("x.md", 1, "sh", "", "pip install .\nautotune doctor\n")
+
+    assert block.runnable == "autotune doctor"
+
+
+def test_assignments_stand_before_a_command() -> None:
+    block = Block("x.md", 1, "sh", "", "A=b autotune best \\\n  8x8x8  # why\nls\n")
+
+    assert autotune_commands(block) == [["best", "8x8x8"]]
