@@ -10,12 +10,13 @@ SHAPE := 4096x4096x4096
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8
 SUPPORTED := $(shell sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9]*\)".*/python\1/p' pyproject.toml)
 
-.PHONY: help demo test check pythons $(SUPPORTED) gpu-test wheel clean
+.PHONY: help demo test check docs pythons $(SUPPORTED) gpu-test wheel clean
 
 help:
 	@echo "make demo      tune $(SHAPE) on the recording of an H100, look it up, print occupancies"
 	@echo "make test      the tests that need no GPU"
-	@echo "make check     linters, types, import contracts and the tests"
+	@echo "make check     linters, types, import contracts and the tests, those of the site among them"
+	@echo "make docs      build the documentation site: build/docs/index.html"
 	@echo "make pythons   the tests on each of $(SUPPORTED) that is installed"
 	@echo "make gpu-test  the tests that need a GPU, a driver and a CUDA toolkit"
 	@echo "make wheel     build the wheel from the sdist and use it in an empty environment"
@@ -36,6 +37,11 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST)
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(VENV)/installed
+	$(BIN)/mkdocs build --quiet --strict
+	@echo "$(SCRATCH)/docs/index.html"
 
 pythons: $(SUPPORTED)
 

@@ -24,7 +24,7 @@ logger = logging.getLogger("mkdocs.hooks.site_links")
 def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
     """The page with its links out of `docs/` replaced by those of the repository."""
     folder = Path(page.file.abs_src_path or "").parent
-    repository = (config.repo_url or "").rstrip("/")
+    repository = config.extra["repository"]
 
     def outside(match: re.Match[str]) -> str:
         target = (folder / match["path"]).resolve()
