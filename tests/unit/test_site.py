@@ -18,8 +18,9 @@ from support.paths import ROOT
 
 import autotune
 
-# Names that are modules, each with something of it.
+# Names that are modules, each with something of it; `autotune.records` is also a package.
 MODULES = {
+    "records": "api.listing.records",
     "device": "device.find",
     "errors": "errors.AutotuneError",
     "export": "export.write",
