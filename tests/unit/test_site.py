@@ -126,7 +126,10 @@ def test_search_finds_a_word_of_the_glossary(served: str, tmp_path: Path) -> Non
     (tmp_path / "empty.html").write_text("<!doctype html><title>empty</title>")
     with opened(tmp_path / "empty.html") as shown:
         shown.page.goto(f"{served}/index.html", wait_until="networkidle")
-        shown.page.locator("input[name=query]").fill("swap-AB")
+        words = shown.page.locator("input[name=query]")
+        words.click()
+        shown.page.get_by_text("Type to start searching").wait_for(timeout=120_000)
+        words.press_sequentially("swap-AB")
         results = shown.page.locator(".md-search-result__item")
-        results.first.wait_for()
+        results.first.wait_for(timeout=120_000)
         assert "Glossary" in " ".join(results.all_inner_texts())
