@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from autotune.candidates.family_names import AUTO
 from autotune.candidates.model_error import ModelError
 from autotune.candidates.recorded import as_tuned, is_legal
 from autotune.candidates.survey import survey
@@ -42,6 +43,7 @@ def cover(
     search: Search,
     loss: float = LOSS,
     objective: Objective = "hot",
+    family: str = AUTO,
 ) -> Range:
     """Tunes sizes until the expected loss at every probe is at most `loss`.
 
@@ -53,7 +55,11 @@ def cover(
     while pending:
         size = pending.pop()
         problem = span.at(size)
-        record = records.load(device, problem)
+        record = (
+            records.load(device, problem)
+            if family == AUTO
+            else store.family(device, problem, family)
+        )
         if record is None or not _is_tuned(record, objective):
             record = search(problem)
         tuned[size] = record
@@ -61,6 +67,7 @@ def cover(
             continue
         losses = expected(span, device, tuned, records.records(device), objective)
         covered = _range(span, device, tuned, losses, objective)
+        covered = replace(covered, family=None if family == AUTO else family)
         ranges.save(store.root, covered)
         if covered.loss > loss:
             pending.append(max(losses, key=lambda probe: (min(losses[probe].values()), probe)))
@@ -104,9 +111,10 @@ def expected(
 
 
 def _is_tuned(record: Record, objective: Objective) -> bool:
-    """Whether a record serves the objective: it was measured, for cold with cold times."""
+    """Whether a record serves the objective: it was measured to the end, for cold with cold
+    times."""
     timed = objective == "hot" or record.best_cold is not None
-    return timed and record.evidence != "predicted"
+    return timed and record.evidence != "predicted" and not record.provenance.interrupted
 
 
 def _pool(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from autotune import settings
+from autotune.candidates.family_names import AUTO, families_of
+from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
-from autotune.records import Record, Records, Store, merging
+from autotune.records import FamilyRecord, Record, Records, Store, merging
 from autotune.runners.base import objective_named
 from autotune.targets import targets
-from autotune.targets.sources import DEFAULT, DeviceLike, spelled
+from autotune.targets.sources import DEFAULT, DeviceLike, option
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -21,32 +24,50 @@ if TYPE_CHECKING:
 def best(
     *problem: ProblemLike | int,
     device: DeviceLike = DEFAULT,
+    family: str = AUTO,
     **arguments: Unpack[ProblemArguments],
 ) -> Record:
     """The record of a problem on a device, with the best evidence recorded; the record names it.
 
-    Its `best` is the fastest hot, its `best_cold` the fastest with L2 flushed.
-    The arguments are those of `tune`.
+    Its `best` is the fastest hot, its `best_cold` the fastest with L2 flushed. The arguments are
+    those of `tune`: with a `family` it is what was tuned for that family alone.
 
     Raises:
         NotFoundError: if the problem was never tuned.
         UsageError: for an impossible problem or an unknown device.
         MissingError: without a GPU, if no other device is given.
     """
-    return recorded(problem_of(*problem, **arguments), device)
+    return recorded(problem_of(*problem, **arguments), device, family)
 
 
-def recorded(problem: Problem, device: DeviceLike = DEFAULT) -> Record:
+def recorded(problem: Problem, device: DeviceLike = DEFAULT, family: str = AUTO) -> Record:
     """`best` with its arguments decoded."""
     resolved = targets.resolve(device)
     targets.check_memory(problem, resolved)
-    record = Records(Store(settings.cache_dir())).load(resolved, problem)
+    families_of(family, problem)  # to refuse unknown ones
+    record = _loaded(problem, resolved, family)
     if record is None:
-        option = "" if device == DEFAULT else f" --device {spelled(device)}"
+        alone = "" if family == AUTO else f" --family {family}"
+        kernels = "" if family == AUTO else f" with {family} kernels alone"
         raise NotFoundError(
-            f"{problem} is not tuned on {resolved.name}; run `autotune tune {problem}{option}`"
+            f"{problem} is not tuned{kernels} on {resolved.name}; run "
+            f"`autotune tune {problem}{alone}{option(device)}`"
         )
     return record
+
+
+def best_of_all(result: Record | Answer) -> Record | None:
+    """The record of all families beside one of a family alone; None if there is none."""
+    if not isinstance(result, FamilyRecord):
+        return None
+    return _loaded(result.problem, result.device, AUTO)
+
+
+def _loaded(problem: Problem, device: Device, family: str) -> Record | None:
+    store = Store(settings.cache_dir())
+    if family == AUTO:
+        return Records(store).load(device, problem)
+    return store.family(device, problem, family)
 
 
 def choose(
@@ -80,6 +101,19 @@ def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "h
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {resolved.name}; give another device")
     return answer
+
+
+def warnings_of(result: Record | Answer, device: DeviceLike) -> Iterator[str]:
+    """Why a result may not be the best today, each with the command that mends it."""
+    record = result if isinstance(result, Record) else result.record
+    if record is None:
+        return
+    command = f"`autotune tune {record.title}{option(device)}`"
+    if (changed := outdated(result)) is not None:
+        again = f"`autotune cache verify --retime` or {command} measures again"
+        yield f"it was measured with {changed}; {again}"
+    if record.provenance.interrupted:
+        yield f"its search was interrupted; {command} continues it"
 
 
 def outdated(result: Record | Answer) -> str | None:

@@ -79,4 +79,5 @@ def tune(
         raise UsageError(f"loss is {loss:g}; give more than 0, such as 0.05 for 5 %")
     resolved = targets.resolve(device)
     targets.check_memory(span.problem, resolved)
-    return cover(span, resolved, Store(cache_dir()), search, loss, options.objective)
+    store = Store(cache_dir())
+    return cover(span, resolved, store, search, loss, options.objective, family)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from autotune.cli import cache, devices, export, occupancy, tuning
+from autotune.cli import cache, devices, export, ladder, occupancy, tuning
 from autotune.cli.options import VerbCommand
 from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError, UnsavedError
@@ -27,7 +27,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     occupancy.occupancy,
     tuning.tune,
     tuning.best,
-    tuning.ladder,
+    ladder.ladder,
     export.export,
 )
 

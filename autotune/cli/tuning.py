@@ -1,4 +1,4 @@
-"""The verbs about a problem: tune, best, ladder."""
+"""The verbs about a problem: tune, best."""
 
 from __future__ import annotations
 
@@ -141,13 +141,15 @@ def _show_tuned(
 ) -> None:
     """Shows the record, and with --explain the counts of rejected and failed configurations."""
     # Imported after the search, so that its workers start without waiting for them.
+    from autotune.api.lookups import best_of_all
     from autotune.report import record, rejections
 
+    overall = best_of_all(tuned)
     if json:
         counts = {} if rejected is None else {"rejected": rejected, "failed": failed}
-        show_json(record.to_json(tuned, objective) | counts)
+        show_json(record.to_json(tuned, objective, overall) | counts)
         return
-    show(record.render(tuned, objective), RECORD_WIDTH)
+    show(record.render(tuned, objective, overall), RECORD_WIDTH)
     if rejected is not None:
         show(rejections.render(rejected, failed))
 
@@ -202,11 +204,16 @@ def best(
     exact: Annotated[
         bool, typer.Option("--exact", help="Print tuned problems only; exit status 3 for others.")
     ] = False,
+    family: Annotated[
+        str | None,
+        typer.Option(help="Print what was tuned for this family alone; exit status 3 if nothing."),
+    ] = None,
     objective: ObjectiveName = "hot",
     json: Json = False,
 ) -> None:
     """Print the best kernel of a problem: as recorded, or else as its neighbours suggest."""
     from autotune.api import lookups
+    from autotune.candidates.family_names import AUTO
     from autotune.problem import problem_of
     from autotune.report import record
     from autotune.runners.base import objective_named
@@ -214,44 +221,17 @@ def best(
 
     problem, decides = problem_of(shape, **options), objective_named(objective)
     target = device or DEFAULT
-    result: Record | Answer = (
-        lookups.recorded(problem, target) if exact else lookups.answered(problem, target, decides)
-    )
-    if (changed := lookups.outdated(result)) is not None:
-        typer.echo(
-            f"warning: it was measured with {changed}; `autotune cache verify --retime` or "
-            f"`autotune tune {problem}` measures again",
-            err=True,
-        )
-    if json:
-        show_json(record.to_json(result, decides))
+    if exact or family is not None:
+        result: Record | Answer = lookups.recorded(problem, target, family or AUTO)
     else:
-        show(record.render(result, decides), RECORD_WIDTH)
-
-
-def ladder(
-    n: Annotated[int, typer.Argument(metavar="N", help="Side of the square matrices.")],
-    device: DeviceSpec = None,
-    json: Json = False,
-) -> None:
-    """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
-
-    Without a GPU and without --device it prints the times recorded on an H100.
-    """
-    from rich.console import Console
-
-    from autotune.api.ladder import ladder as climb
-    from autotune.problem import Problem
-    from autotune.report import ladder, progress
-    from autotune.tuning.options import BUDGET_S
-
-    problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
-    with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
-        climbed = climb(n, device=device or _local_or_recorded(), observer=observer)
+        result = lookups.answered(problem, target, decides)
+    for warning in lookups.warnings_of(result, target):
+        typer.echo(f"warning: {warning}", err=True)
+    overall = lookups.best_of_all(result)
     if json:
-        show_json(ladder.to_json(climbed))
+        show_json(record.to_json(result, decides, overall))
     else:
-        show(ladder.render(climbed))
+        show(record.render(result, decides, overall), RECORD_WIDTH)
 
 
 def parse_seconds(text: str) -> float:
@@ -284,16 +264,3 @@ def _rejected(tuned: Record, tally: Tally, family: str) -> Mapping[str, int]:
     legal = sum(len(feasible.configs) for feasible in spaces)
     reasons = sum((Counter(feasible.rejected) for feasible in spaces), Counter[str]())
     return {**reasons, "not recorded": max(0, legal - tally.feasible)}
-
-
-def _local_or_recorded() -> str:
-    """The GPU of this machine, or without one the recording of an H100."""
-    from autotune.errors import MissingError
-    from autotune.targets import sources, targets
-
-    try:
-        targets.resolve()
-    except MissingError:
-        typer.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
-        return "replay:h100"
-    return sources.DEFAULT

@@ -43,7 +43,8 @@ class ImportResult:
 def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     """The record with the best evidence of every problem in the cache, and all ranges.
 
-    Records of user kernels are left out: a bundle does not say whose kernels they are.
+    Records of user kernels are left out: a bundle does not say whose kernels they are. So is what
+    was tuned for one family alone.
 
     Args:
         store: the cache.
@@ -58,7 +59,7 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     readable = (item.content for item in listed(store.root) if item.content is not None)
     contents = [content for content in readable if slug in (None, content.device.slug)]
     records = [
-        content for content in contents if isinstance(content, Record) and wanted(content.problem)
+        content for content in contents if type(content) is Record and wanted(content.problem)
     ]
     records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
     best = {
@@ -67,7 +68,9 @@ def chosen(store: Store, slug: str | None, problems: Sequence[str]) -> Bundle:
     tuned = [
         content
         for content in contents
-        if isinstance(content, Range) and all(map(wanted, content.points))
+        if isinstance(content, Range)
+        and content.family is None
+        and all(map(wanted, content.points))
     ]
     return Bundle(tuple(best[key] for key in sorted(best)), tuple(tuned))
 

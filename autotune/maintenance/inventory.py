@@ -29,6 +29,7 @@ files of interrupted writers."""
 _ASIDE = re.compile(r"\.(broken|superseded)-\d+$")
 _KINDS: dict[tuple[str, str], Kind] = {
     ("records", ".json"): "record",
+    ("families", ".json"): "record",
     ("kernels", ".json"): "kernel",
     ("ranges", ".json"): "range",
     ("programs", ".program"): "program",

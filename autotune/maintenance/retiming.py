@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
@@ -118,13 +118,12 @@ class _Round:
         if not entries:
             self._store.withdraw(self._record)
             return Retimed(self._record, None, failed)
-        new = Record(
+        new = replace(
+            self._record,
             device=self._runner.device,
-            evidence=self._record.evidence,
             entries=entries,
             baseline=baseline,
             provenance=self._provenance(len(standing) + len(failed)),
-            problem=self._record.problem,
         )
         return Retimed(self._record, self._store.save(new), failed)
 
@@ -181,6 +180,7 @@ class _Round:
             seed=self._record.provenance.seed,
             trials=trials,
             seconds=monotonic() - self._began,
+            interrupted=self._record.provenance.interrupted,
         )
 
 

@@ -13,7 +13,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from autotune.records.combined import Records
-from autotune.records.record import Entry, KernelRecord, Provenance, Record, TuningRecord
+from autotune.records.record import (
+    Entry,
+    FamilyRecord,
+    KernelRecord,
+    Provenance,
+    Record,
+    TuningRecord,
+)
 from autotune.records.store import MergeOutcome, Store
 
 if TYPE_CHECKING:
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Entry",
+    "FamilyRecord",
     "KernelRecord",
     "MergeOutcome",
     "Provenance",

@@ -18,6 +18,7 @@ from autotune.problem.call import Call
 from autotune.problem.fields import USUAL
 from autotune.records.record import (
     Entry,
+    FamilyRecord,
     KernelRecord,
     Provenance,
     Record,
@@ -65,6 +66,7 @@ class _RecordFields:
     provenance: Provenance
     baseline: Measurement | None = None
     problem: Problem | None = None
+    family: Name | None = None
     kernel: _CallFields | None = None
 
 
@@ -136,7 +138,10 @@ def build(fields: Mapping[str, Any]) -> TuningRecord:
         return KernelRecord(*shared, written.baseline, written.provenance, call)
     if written.problem is None:
         raise ValueError("problem is missing")
-    return Record(*shared, written.baseline, written.provenance, written.problem)
+    made = written.baseline, written.provenance, written.problem
+    if written.family is not None:
+        return FamilyRecord(*shared, *made, written.family)
+    return Record(*shared, *made)
 
 
 def _fields(record: TuningRecord) -> dict[str, object]:
@@ -146,18 +151,28 @@ def _fields(record: TuningRecord) -> dict[str, object]:
         "evidence": record.evidence,
         "entries": [_entry_fields(entry) for entry in record.entries],
         "baseline": record.baseline and asdict(record.baseline),
-        "provenance": asdict(record.provenance),
+        "provenance": _run(record.provenance),
         "device": record.device.to_json(),
     }
 
 
+def _run(provenance: Provenance) -> dict[str, object]:
+    """The run; only an interrupted one says whether it was."""
+    fields = asdict(provenance)
+    if not provenance.interrupted:
+        del fields["interrupted"]
+    return fields
+
+
 def _subject(record: TuningRecord) -> dict[str, object]:
-    """The problem, or the user kernel's call."""
+    """The problem, with the family if it is of one, or the user kernel's call."""
     if isinstance(record, KernelRecord):
         return {"kernel": {"name": record.call.name, "arguments": list(record.call.arguments)}}
     if isinstance(record, Record):
         fields = asdict(record.problem).items()
-        return {"problem": {name: value for name, value in fields if value != USUAL.get(name)}}
+        problem = {name: value for name, value in fields if value != USUAL.get(name)}
+        family = {"family": record.family} if isinstance(record, FamilyRecord) else {}
+        return {"problem": problem, **family}
     raise TypeError(f"{type(record).__name__} has no form on disk")
 
 

@@ -21,7 +21,7 @@ from dataclasses import astuple, replace
 from typing import Protocol, TypeVar
 
 from autotune.families.config import Config
-from autotune.records.record import Entry, TuningRecord, fastest_cold
+from autotune.records.record import Entry, Provenance, TuningRecord, fastest_cold
 from autotune.runners.base import Measurement
 
 KEPT = 10
@@ -74,7 +74,8 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
     configuration, the new measurement stands, even if it is slower. `old` gives no entries if its
     driver, compiler or sources differ. The baseline does not depend on our sources: the new one
     stands, else the old one of the same driver. The provenance is the new record's: a sum of trials
-    would count twice what a run resumes or saves twice.
+    would count twice what a run resumes or saves twice. An interrupted run is marked, unless it
+    adds to a search that had ended.
     """
     if old is None:
         return replace(new, entries=_kept(new.entries))
@@ -85,7 +86,8 @@ def merge(old: R | None, new: R, failed: Collection[Config] = ()) -> R:
         entries[entry.config] = _with_cold_time(entry, entries.get(entry.config))
     same_driver = old.provenance.driver == new.provenance.driver
     baseline = new.baseline or (old.baseline if same_driver else None)
-    return replace(new, entries=_kept(entries.values()), baseline=baseline)
+    provenance = _finished(new.provenance, old.provenance)
+    return replace(new, entries=_kept(entries.values()), baseline=baseline, provenance=provenance)
 
 
 def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
@@ -107,7 +109,14 @@ def reconcile(a: R, b: R, today: HasOrigin | None) -> R:
         entries[entry.config] = _with_cold_time(entry, rival)
     baselines = [record.baseline for record in (first, second) if record.baseline]
     baseline = max(baselines, key=_quality, default=None)
-    return replace(first, entries=_kept(entries.values()), baseline=baseline)
+    provenance = _finished(first.provenance, second.provenance)
+    return replace(first, entries=_kept(entries.values()), baseline=baseline, provenance=provenance)
+
+
+def _finished(run: Provenance, earlier: Provenance) -> Provenance:
+    """The run of a merged record, which is final if either of two comparable searches ended."""
+    ended = comparable(run, earlier) and not earlier.interrupted
+    return replace(run, interrupted=False) if ended else run
 
 
 def _rank(record: TuningRecord, today: HasOrigin | None) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.json            measured
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.cold.json       measured, by cold times
     <root>/ranges/<device>/1-512x4096x4096-bf16-nn.predicted.json  from the cost model
+    <root>/ranges/<device>/1-512x4096x4096-bf16-nn-mma.json        measured, of one family alone
 
 A range holds no configuration: its points are problems with records of their own.
 """
@@ -22,7 +23,7 @@ from autotune import files
 from autotune.device import Device
 from autotune.files import checksum, limits
 from autotune.files.decoding import convert, parse, require_schema
-from autotune.files.domains import Size, Text
+from autotune.files.domains import Name, Size, Text
 from autotune.problem import Problem
 from autotune.problem.span import DIMENSIONS, sized
 from autotune.records.record import evidence_named, folder_of, paths_of
@@ -61,6 +62,8 @@ class Range:
         loss: the largest expected loss against full tuning, 0.05 = 5 %.
         evidence: the evidence of the points' records.
         objective: the time that the loss is of.
+        family: the kernel family that was tuned alone; None for all. Look-ups take only ranges of
+            all.
 
     Raises:
         ValueError: for an unknown dimension, evidence or objective, a negative loss, no segments,
@@ -74,6 +77,7 @@ class Range:
     loss: float
     evidence: Evidence = "measured"
     objective: Objective = "hot"
+    family: str | None = None
 
     def __post_init__(self) -> None:
         if self.dimension not in DIMENSIONS:
@@ -100,7 +104,8 @@ class Range:
     @property
     def slug(self) -> str:
         """The text as part of a file name, such as `1-512x4096x4096-bf16-nn`."""
-        return str(self).replace("..", "-").replace(":", "-")
+        family = f"-{self.family}" if self.family else ""
+        return str(self).replace("..", "-").replace(":", "-") + family
 
     @property
     def low(self) -> int:
@@ -139,6 +144,7 @@ class Range:
             "loss": self.loss,
             "evidence": self.evidence,
             **objective,
+            **({"family": self.family} if self.family else {}),
             "device": self.device.to_json(),
         }
 
@@ -158,6 +164,7 @@ class Range:
             written.loss,
             evidence_named(written.evidence),
             written.objective,
+            written.family,
         )
 
 
@@ -172,6 +179,7 @@ class _RangeFields:
     loss: Annotated[float, Meta(ge=0, le=1e6)]
     evidence: Text
     objective: Objective = "hot"
+    family: Name | None = None
 
 
 def save(root: Path, tuned: Range) -> None:
@@ -188,9 +196,10 @@ def save(root: Path, tuned: Range) -> None:
 
 
 def load(root: Path, device: Device) -> tuple[Range, ...]:
-    """All ranges of the device, by file name; a broken file is skipped with a warning."""
-    paths = paths_of(root / FOLDER, device)
-    return tuple(tuned for path in paths if (tuned := _read(path)) is not None)
+    """All ranges of the device but those of one family, by file name; a broken file is skipped with
+    a warning."""
+    tuned = map(_read, paths_of(root / FOLDER, device))
+    return tuple(span for span in tuned if span is not None and span.family is None)
 
 
 def path_of(root: Path, tuned: Range) -> Path:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from autotune.device import Device, prediction_slug
 from autotune.families.config import Config
 from autotune.families.plan import Resources
-from autotune.files.domains import Count, Date, Seconds, Share, Text
+from autotune.files.domains import Count, Date, Name, Seconds, Share, Text
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.runners.base import Evidence, Measurement, Objective
@@ -52,6 +52,8 @@ class Provenance:
         seed: the search's seed.
         trials: how many configurations were evaluated, including failures and resumed ones.
         seconds: wall time of that run.
+        interrupted: whether an interrupt or a failure ended the search before its limits: the
+            record is not final.
     """
 
     driver: Text
@@ -62,6 +64,7 @@ class Provenance:
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     trials: Count
     seconds: Seconds
+    interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,29 @@ class Record(TuningRecord):
     def slug(self) -> str:
         """The problem's slug."""
         return self.problem.slug
+
+
+@dataclass(frozen=True)
+class FamilyRecord(Record):
+    """The record of a search that was asked for one kernel family.
+
+    It stands apart from the problem's `Record`, which look-ups take: the best of one family may be
+    far from the best.
+    """
+
+    family: Name
+
+    FOLDER: ClassVar[str] = "families"
+
+    @property
+    def title(self) -> str:
+        """The problem and the family, as `autotune tune` takes them."""
+        return f"{self.problem} --family {self.family}"
+
+    @property
+    def slug(self) -> str:
+        """The problem's slug and the family."""
+        return f"{self.problem.slug}-{self.family}"
 
 
 @dataclass(frozen=True)

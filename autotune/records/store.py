@@ -3,6 +3,7 @@
     <root>/records/<device>/4096x4096x4096-f32-nn.json            measured
     <root>/records/<device>/4096x4096x4096-f32-nn.replayed.json   from a recording
     <root>/records/<device>/4096x4096x4096-f32-nn.predicted.json  from the cost model
+    <root>/families/<device>/4096x4096x4096-f32-nn-tiled.json     a search of one family, measured
     <root>/kernels/<device>/transpose-4f0c27e1a95d8b36.json       a user kernel, measured
     <root>/quarantine/<device>.jsonl                              candidates that crashed or hung
 
@@ -16,10 +17,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
@@ -34,6 +35,7 @@ from autotune.records import codec
 from autotune.records.merging import HasOrigin, R, comparable, merge, reconcile
 from autotune.records.record import (
     BEST_FIRST,
+    FamilyRecord,
     KernelRecord,
     Record,
     TuningRecord,
@@ -41,6 +43,10 @@ from autotune.records.record import (
     paths_of,
 )
 from autotune.runners.base import Evidence
+
+KINDS: tuple[type[TuningRecord], ...] = (Record, FamilyRecord, KernelRecord)
+
+G = TypeVar("G", bound=Record)
 
 MergeOutcome = Literal["new", "better", "equal", "passed over"]
 """The effect of merging another store's record: `new`, there was none; `better`, ours was improved
@@ -112,7 +118,7 @@ class Store:
 
     def paths(self) -> Iterator[Path]:
         """The files of all records, readable or not."""
-        for kind in (Record, KernelRecord):
+        for kind in KINDS:
             yield from sorted((self.root / kind.FOLDER).glob("*/*.json"))
 
     def read(self, path: Path) -> TuningRecord | None:
@@ -121,7 +127,8 @@ class Store:
         Raises:
             ValueError: if the file is broken, or holds a record that belongs in another file.
         """
-        return self._parse(path, KernelRecord if self._holds_kernel(path) else Record)
+        folders = {self.root / kind.FOLDER: kind for kind in KINDS}
+        return self._parse(path, folders[path.parent.parent])
 
     def load(
         self, device: Device, problem: Problem, evidence: Evidence | None = None
@@ -141,6 +148,16 @@ class Store:
         records = (self._read(path, Record) for path in paths)
         return next((record for record in records if record is not None), None)
 
+    def family(
+        self, device: Device, problem: Problem, family: str, evidence: Evidence | None = None
+    ) -> FamilyRecord | None:
+        """As `load`, of searches that were asked for one kernel family."""
+        kinds = BEST_FIRST if evidence is None else (evidence,)
+        slug = f"{problem.slug}-{family}"
+        paths = (self._path(FamilyRecord, device, slug, kind) for kind in kinds)
+        records = (self._read(path, FamilyRecord) for path in paths)
+        return next((record for record in records if record is not None), None)
+
     def kernel(self, device: Device, call: Call) -> KernelRecord | None:
         """The record of a user kernel's call; None if there is none.
 
@@ -150,12 +167,12 @@ class Store:
 
     def records(self, device: Device) -> list[Record]:
         """The record with the best evidence of every problem on the device, by problem."""
-        paths = paths_of(self.root / Record.FOLDER, device)
-        loaded = (self._read(path, Record) for path in paths)
-        records = [record for record in loaded if record is not None]
-        records.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
-        best = {record.problem: record for record in records}
-        return [best[problem] for problem in sorted(best)]
+        return _best_of_each(self._all(Record, device))
+
+    def family_records(self, device: Device, family: str) -> list[FamilyRecord]:
+        """As `records`, of searches that were asked for one kernel family."""
+        records = self._all(FamilyRecord, device)
+        return _best_of_each(record for record in records if record.family == family)
 
     def quarantine(self, device: Device, key: str, reason: str) -> None:
         """Records at once that the candidate `key` crashed or hung on the device.
@@ -184,6 +201,11 @@ class Store:
                 reasons[fields[0]] = fields[1]
         return reasons
 
+    def _all(self, kind: type[R], device: Device) -> Iterator[R]:
+        """All readable records of a kind on the device."""
+        loaded = (self._read(path, kind) for path in paths_of(self.root / kind.FOLDER, device))
+        return (record for record in loaded if record is not None)
+
     def _path(
         self, kind: type[TuningRecord], device: Device, slug: str, evidence: Evidence
     ) -> Path:
@@ -195,9 +217,6 @@ class Store:
 
     def _quarantine_path(self, device: Device) -> Path:
         return self.root / "quarantine" / f"{device.slug}.jsonl"
-
-    def _holds_kernel(self, path: Path) -> bool:
-        return path.is_relative_to(self.root / KernelRecord.FOLDER)
 
     def _replace(self, path: Path, old: TuningRecord | None, new: TuningRecord) -> None:
         """Writes the new record; an old one with another origin is kept beside it."""
@@ -240,6 +259,13 @@ class _QuarantineFields:
 
     key: Annotated[str, Meta(min_length=1)]
     reason: str
+
+
+def _best_of_each(records: Iterable[G]) -> list[G]:
+    """The record with the best evidence of every problem, by problem."""
+    ranked = sorted(records, key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
+    best = {record.problem: record for record in ranked}
+    return [best[problem] for problem in sorted(best)]
 
 
 def _fields(line: bytes) -> tuple[str, str] | None:

@@ -32,6 +32,7 @@ class RecordRow:
         config: its best configuration.
         date: when it was saved, UTC.
         age_s: seconds since then; None if the date cannot be read.
+        interrupted: whether its search did not end.
         stale: what changed on this machine since it was measured; None if nothing did.
     """
 
@@ -45,6 +46,7 @@ class RecordRow:
     config: str
     date: str
     age_s: float | None
+    interrupted: bool
     stale: str | None
 
 
@@ -66,7 +68,7 @@ def render(rows: Sequence[RecordRow]) -> Table:
     table.add_column("stale", overflow="fold")
     for row in rows:
         table.add_row(
-            *(row.problem, row.device, row.evidence, f"{row.time_us:,.2f} us"),
+            *(row.problem, row.device, _evidence(row), f"{row.time_us:,.2f} us"),
             cell(row.ratio, "{:.2f}"),
             "" if row.age_s is None else age(row.age_s),
             row.stale or "",
@@ -95,8 +97,13 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
         config=str(record.best.config),
         date=record.provenance.date,
         age_s=_seconds_since(record.provenance.date, now),
+        interrupted=record.provenance.interrupted,
         stale=change(record, today),
     )
+
+
+def _evidence(row: RecordRow) -> str:
+    return f"{row.evidence}, interrupted" if row.interrupted else row.evidence
 
 
 def _seconds_since(date: str, now: datetime) -> float | None:

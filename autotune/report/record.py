@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.lookup.answer import Answer, recorded_objective
-from autotune.records import Record
+from autotune.records import FamilyRecord, Record
 from autotune.records.codec import encode
 from autotune.report import precision, vendor
 from autotune.report.entries import (
@@ -26,17 +26,20 @@ from autotune.runners.base import Measurement, Objective, other_objective
 _SOURCES = {"range": "tuned at", "nearest": "nearest", "related": "related"}
 
 
-def render(result: Record | Answer, objective: Objective = "hot") -> RenderableType:
+def render(
+    result: Record | Answer, objective: Objective = "hot", overall: Record | None = None
+) -> RenderableType:
     """At most 24 lines of 80 columns for up to 16 parameters; the first names the evidence.
 
-    Of a record it shows the best by the objective.
+    Of a record it shows the best by the objective. `overall` is the record of all families beside
+    that of one; its best follows in a line.
     """
     answer = _answer(result, objective)
-    title = titled(f"{answer.problem} on {answer.device.name}", answer.evidence)
+    title = titled(f"{_subject(answer)} on {answer.device.name}", answer.evidence)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    for label, value in _facts(answer):
+    for label, value in (*_facts(answer), *_overall(answer, overall)):
         facts.add_row(label, Text(value))
     record = _own_record(answer)
     if record is None:
@@ -47,13 +50,16 @@ def render(result: Record | Answer, objective: Objective = "hot") -> RenderableT
     return Group(*parts, Text(), Text(provenance(record.provenance), style="dim"))
 
 
-def to_json(result: Record | Answer, objective: Objective = "hot") -> dict[str, object]:
+def to_json(
+    result: Record | Answer, objective: Objective = "hot", overall: Record | None = None
+) -> dict[str, object]:
     """The content of `render` in full: times in microseconds, shares and ratios as fractions.
 
     `ratio` is cuBLAS's time over the kernel's (above 1 the kernel is faster); these times and
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
     calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
-    `regret` is the expected loss against full tuning. Unknown values are None.
+    `regret` is the expected loss against full tuning. `family` is the one that was tuned alone, and
+    `best_of_all` the best of the `overall` record. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -82,6 +88,9 @@ def to_json(result: Record | Answer, objective: Objective = "hot") -> dict[str, 
         "cold_us": cold_us,
         "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
         "note": "" if record else answer.note,
+        "interrupted": record is not None and record.provenance.interrupted,
+        "family": record.family if isinstance(record, FamilyRecord) else None,
+        "best_of_all": overall and _best_json(overall, answer.objective),
         "record": encode(answer.record) if answer.record else None,
     }
 
@@ -105,6 +114,36 @@ def _answer(result: Record | Answer, objective: Objective) -> Answer:
         vendor=result.vendor_wins_by(objective),
         objective=objective,
     )
+
+
+def _subject(answer: Answer) -> str:
+    """The problem, with the family if that was tuned alone."""
+    alone = isinstance(answer.record, FamilyRecord)
+    return answer.record.title if alone and answer.record else str(answer.problem)
+
+
+def _overall(answer: Answer, overall: Record | None) -> list[tuple[str, str]]:
+    """The best of all families, and how much faster it is than the answer."""
+    if overall is None or answer.time_us is None:
+        return []
+    objective = recorded_objective(overall, answer.objective)
+    best = overall.best_by(objective)
+    time_us = _us_of(best.measurement, objective)
+    if time_us is None:
+        return []
+    gain = f"{answer.time_us / time_us:.2f} times as fast"
+    config = f"{best.config.family} {pairs(best.config)}"
+    return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {config}")]
+
+
+def _best_json(overall: Record, objective: Objective) -> dict[str, object]:
+    objective = recorded_objective(overall, objective)
+    best = overall.best_by(objective)
+    return {
+        "config": str(best.config),
+        "time_us": _us_of(best.measurement, objective),
+        "evidence": overall.evidence,
+    }
 
 
 def _own_record(answer: Answer) -> Record | None:

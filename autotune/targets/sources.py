@@ -78,6 +78,12 @@ def local_gpu(device: DeviceLike) -> LocalGpu | None:
     return LocalGpu(int(match[1] or 0)) if match else None
 
 
+def option(device: DeviceLike) -> str:
+    """The end of a command line that is about the device, such as ` --device h100`; empty for the
+    default."""
+    return "" if device == DEFAULT else f" --device {spelled(device)}"
+
+
 def spelled(device: DeviceLike) -> str:
     """The device as `--device` takes it in a shell."""
     if isinstance(device, int):

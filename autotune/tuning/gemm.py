@@ -13,7 +13,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
 from autotune.problem import Problem
-from autotune.records import Entry, Provenance, Record, Records, Store
+from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
 from autotune.tuning.guesses import candidates, guesses
 from autotune.tuning.tunable import Candidates
@@ -57,7 +57,9 @@ class GemmTunable:
         self, candidates: Candidates, device: Device, store: Store, objective: Objective
     ) -> tuple[Config, ...]:
         """The cost model's choices, and the winners on the nearest recorded problems."""
-        return guesses(candidates.ranked, self.problem, Records(store).records(device), objective)
+        alone = [] if self.family == AUTO else store.family_records(device, self.family)
+        records = [*Records(store).records(device), *alone]
+        return guesses(candidates.ranked, self.problem, records, objective)
 
     def describe(self, device: Device) -> Describe:
         """A block's resources and work, and the cost model's time."""
@@ -87,12 +89,6 @@ class GemmTunable:
         baseline: Measurement | None,
         provenance: Provenance,
     ) -> Record:
-        """The record of the problem."""
-        return Record(
-            problem=self.problem,
-            device=device,
-            evidence=evidence,
-            entries=tuple(entries),
-            baseline=baseline,
-            provenance=provenance,
-        )
+        """The record of the problem, or of the family if one was asked for."""
+        shared = device, evidence, tuple(entries), baseline, provenance, self.problem
+        return Record(*shared) if self.family == AUTO else FamilyRecord(*shared, self.family)

@@ -111,14 +111,13 @@ class _Run(Generic[R]):
         origin: Origin,
         observer: Observer,
     ) -> None:
-        self._began = monotonic()
+        self._began, self._over = monotonic(), False
         objective.check(tunable, runners[0], options)
         self._tunable, self._runner, self._store = tunable, runners[0], store
         self._options, self._compile, self._origin = options, compile, origin
         self._observer = observer
         self._trial_events = WrittenTrials(observer, lambda: self.journal.unwritten)
-        self.accuracy = Accuracy(tunable.judged)
-        self._live = self._runner.evidence == "measured"
+        self.accuracy, self._live = Accuracy(tunable.judged), runners[0].evidence == "measured"
         # Without noise in the outcomes, a seed repeats its trials only if none runs ahead.
         self._pool = DevicePool(runners, self._measured, ahead=self._live)
         self._quarantine = Quarantine(
@@ -182,6 +181,7 @@ class _Run(Generic[R]):
             timed = [self._trial(*pair) for pair in zip(ready, outcomes, strict=True)]
             if self.leaderboard.rematch([*timed, *failed]):
                 self._examine({candidate.config: candidate for candidate in ready})
+                self._over = True
                 return
 
     def _examine(self, candidates: Mapping[Config, Candidate]) -> None:
@@ -203,6 +203,7 @@ class _Run(Generic[R]):
             *(self._tunable, self._runner, self._origin, self.leaderboard, self.accuracy.baseline),
             seed=self._options.seed,
             seconds=monotonic() - self._began,
+            interrupted=not self._over,
         )
         merged = saved(self._store, record, self.leaderboard, earlier)
         self._observer.finished(merged, self._progress())

@@ -26,8 +26,9 @@ def record_of(
     *,
     seed: int,
     seconds: float,
+    interrupted: bool,
 ) -> R:
-    """The record of the leaders."""
+    """The record of the leaders; `interrupted` if the run was not over."""
     provenance = Provenance(
         driver=origin.driver,
         compiler=origin.compiler,
@@ -37,6 +38,7 @@ def record_of(
         seed=seed,
         trials=len(leaderboard.trials),
         seconds=seconds,
+        interrupted=interrupted,
     )
     return tunable.record(
         device=runner.device,

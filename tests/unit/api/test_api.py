@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -187,7 +188,7 @@ def test_device_is_text_a_path_or_a_device(tmp_path: Path) -> None:
     file.write_text(json.dumps(find("h100").to_json()))
     tuned = tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
     for device in (find("h100"), file):
-        assert lookups.best(64, 64, 64, device=device) == tuned
+        assert lookups.best(64, 64, 64, device=device, family="tiled") == tuned
 
 
 @pytest.mark.parametrize("device", [None, 1.5, True, ["h100"]])
@@ -217,8 +218,9 @@ def test_best_of_another_layout_is_not_found() -> None:
 def test_near_accuracy_tunes_and_finds_tf32x3() -> None:
     tuned = tuning.tune(64, 64, 64, device="h100", accuracy="near", family="tiled", trials=1)
     assert tuned.problem == Problem(64, 64, 64, "tf32x3")
-    assert lookups.best(64, 64, 64, device="h100", compute="tf32x3") == tuned
-    assert lookups.best(64, 64, 64, device="h100", accuracy="near") == tuned
+    near = partial(lookups.best, 64, 64, 64, device="h100", family="tiled")
+    assert near(compute="tf32x3") == tuned
+    assert near(accuracy="near") == tuned
 
 
 def test_best_distinguishes_outputs() -> None:
@@ -234,9 +236,26 @@ def test_best_distinguishes_outputs() -> None:
 def test_best_distinguishes_batches_and_epilogues(fields: dict[str, Any]) -> None:
     tuned = tuning.tune(64, 64, 64, **fields, device="h100", family="tiled", trials=1)
     assert tuned.problem == Problem(64, 64, 64, **fields)
-    assert lookups.best(64, 64, 64, **fields, device="h100") == tuned
+    assert lookups.best(64, 64, 64, **fields, device="h100", family="tiled") == tuned
     with pytest.raises(NotFoundError):
+        lookups.best(64, 64, 64, device="h100", family="tiled")
+
+
+def test_best_of_all_is_not_that_of_a_family() -> None:
+    tuning.tune(64, 64, 64, device="h100", family="tiled", trials=1)
+    hint = "run `autotune tune 64x64x64:f32:nn --device h100`"
+    with pytest.raises(NotFoundError, match=hint):
         lookups.best(64, 64, 64, device="h100")
+    assert lookups.answered(Problem(64, 64, 64), "h100").how == "predicted"
+
+
+def test_family_that_was_not_tuned_alone_is_not_found() -> None:
+    tuning.tune(*SIZES, device=DEVICE, trials=1)
+    hint = f"`autotune tune {PROBLEM} --family tiled --device {DEVICE}`"
+    with pytest.raises(NotFoundError, match=f"with tiled kernels alone on .*; run {hint}"):
+        lookups.best(*SIZES, device=DEVICE, family="tiled")
+    with pytest.raises(UsageError, match="unknown family 'wmma'"):
+        lookups.best(*SIZES, device=DEVICE, family="wmma")
 
 
 def test_impossible_problem_is_refused_first() -> None:

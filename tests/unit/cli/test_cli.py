@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import answer, own_machine, printed, run
@@ -23,6 +24,7 @@ from autotune.families.config import Config
 from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
+from autotune.runners.replay import ReplayRunner
 from autotune.targets import targets
 
 SHAPE = PROBLEM.shape
@@ -229,6 +231,25 @@ def test_tune_searches_the_named_family(capsys: pytest.CaptureFixture[str]) -> N
     assert config.family == "tiled"
 
 
+def test_family_is_shown_before_the_best_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    overall = answer(capsys, *TUNE)
+    data = answer(capsys, *TUNE, "--family", "tiled")
+    best = {name: overall[name] for name in ("config", "time_us", "evidence")}
+    assert data["best_of_all"] == best
+    assert answer(capsys, "best", SHAPE, "--device", DEVICE)["config"] == best["config"]
+    alone = answer(capsys, "best", SHAPE, "--device", DEVICE, "--family", "tiled")
+    assert (alone["config"], alone["family"]) == (data["config"], "tiled")
+    text = printed(capsys, "best", SHAPE, "--device", DEVICE, "--family", "tiled")
+    assert text.index("tile_width=") < text.index("best of all")
+
+
+def test_family_that_was_not_tuned_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    run(*TUNE)
+    assert run("best", SHAPE, "--device", DEVICE, "--family", "tiled") == 3
+    hint = f"run `autotune tune {PROBLEM} --family tiled --device {DEVICE}`"
+    assert hint in capsys.readouterr().err
+
+
 def test_explain_names_the_rejecting_rules(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -359,8 +380,6 @@ def test_predictions_are_marked(
 def test_interrupt_keeps_the_measurements(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autotune.runners.replay import ReplayRunner
-
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -369,6 +388,30 @@ def test_interrupt_keeps_the_measurements(
     assert run(*TUNE) == 130
     assert capsys.readouterr().err.endswith("what was measured is kept; run again to go on\n")
     assert run("best", SHAPE, "--device", DEVICE) == 0
+    hint = f"its search was interrupted; `autotune tune {PROBLEM} --device {DEVICE}` continues it"
+    assert hint not in capsys.readouterr().err  # the first search had ended
+
+
+def test_interrupted_search_is_marked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, outcomes = ReplayRunner.measure, iter(range(5))
+
+    def interrupted(*arguments: Any) -> Any:
+        if next(outcomes, None) is None:
+            raise KeyboardInterrupt
+        return measure(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplayRunner, "measure", interrupted)
+        assert run(*TUNE) == 130
+    capsys.readouterr()
+    assert run("best", SHAPE, "--device", DEVICE) == 0
+    hint = f"its search was interrupted; `autotune tune {PROBLEM} --device {DEVICE}` continues it"
+    shown = capsys.readouterr()
+    assert shown.err == f"warning: {hint}\n"
+    assert "interrupted after 5 trials" in shown.out
+    assert answer(capsys, *TUNE)["interrupted"] is False
 
 
 @pytest.mark.parametrize(

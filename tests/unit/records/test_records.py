@@ -20,7 +20,7 @@ from support.sample_records import H100, SQUARE, entry, record, records
 from autotune.errors import CacheError
 from autotune.files import checksum, locking
 from autotune.problem import Problem
-from autotune.records import Entry, Record, Store, ranges
+from autotune.records import Entry, FamilyRecord, Record, Records, Store, codec, ranges
 from autotune.records.codec import dumps, loads
 from autotune.records.merging import KEPT
 from autotune.records.ranges import Range, Segment
@@ -633,3 +633,45 @@ def test_broken_range_is_skipped_with_the_reason(
     range_file.write_bytes(change(range_file.read_bytes()))
     with pytest.warns(UserWarning, match=f"{range_file}: passed over: .*({message})"):
         assert ranges.load(tmp_path, H100) == ()
+
+
+# Records of one family, and interrupted searches
+
+
+def of_family(family: str = "tiled") -> FamilyRecord:
+    whole = record(problem=SQUARE)
+    shared = (whole.device, whole.evidence, whole.entries, None, whole.provenance)
+    return FamilyRecord(*shared, SQUARE, family)
+
+
+def test_record_of_a_family_survives_its_file(tmp_path: Path) -> None:
+    store, saved = Store(tmp_path), of_family()
+    store.save(saved)
+    (path,) = store.paths()
+    assert path.relative_to(tmp_path).as_posix() == (
+        f"families/{H100.slug}/4096x4096x4096-f32-nn-tiled.json"
+    )
+    assert store.read(path) == store.family(H100, SQUARE, "tiled") == saved
+
+
+def test_record_of_a_family_leaves_that_of_all_alone(tmp_path: Path) -> None:
+    store, whole = Store(tmp_path), record(problem=SQUARE)
+    store.save(whole)
+    store.save(of_family())
+    assert store.load(H100, SQUARE) == whole
+    assert Records(store).records(H100) == [whole]
+
+
+def test_range_of_a_family_serves_no_lookup(tmp_path: Path) -> None:
+    alone = replace(TUNED, family="mma")
+    for tuned in (TUNED, alone):
+        ranges.save(tmp_path, tuned)
+    assert ranges.load(tmp_path, TUNED.device) == (TUNED,)
+    assert ranges.read(ranges.path_of(tmp_path, alone)) == alone
+
+
+def test_interrupted_search_is_marked_in_its_file() -> None:
+    whole = record()
+    cut = replace(whole, provenance=replace(whole.provenance, interrupted=True))
+    assert codec.loads(codec.dumps(cut)) == cut
+    assert b"interrupted" not in codec.dumps(whole)

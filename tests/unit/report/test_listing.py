@@ -17,7 +17,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Record, Store
-from autotune.report import formatting, listing
+from autotune.report import formatting, listing, printing
 from autotune.runners.base import Measurement
 from autotune.runners.recording import Origin
 
@@ -76,6 +76,13 @@ def test_row_without_cublas_has_no_ratio() -> None:
 def test_row_says_what_changed() -> None:
     assert row(record()).stale is None
     assert row(record(source="0ld")).stale == "kernel sources 0ld, now 5e1f"
+
+
+def test_interrupted_search_is_marked() -> None:
+    cut = replace(record(), provenance=replace(record().provenance, interrupted=True))
+    assert row(cut).interrupted
+    text = printing.text_of(listing.render(listing.rows([cut], TODAY)), 120)
+    assert "measured, interrupted" in text
 
 
 def test_sources_of_user_kernels_are_not_compared() -> None:

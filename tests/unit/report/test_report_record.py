@@ -14,7 +14,7 @@ from support.sample_records import H100, SQUARE, entry, record, records
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
 from autotune.problem import Problem
-from autotune.records import Record
+from autotune.records import FamilyRecord, Record
 from autotune.records.codec import decode
 from autotune.report.record import render, to_json
 from autotune.runners.base import Evidence, Measurement, Objective
@@ -170,6 +170,34 @@ def test_runner_up_shows_differing_parameters_only() -> None:
     text = _text(record(replace(entry(16, 100.0), config=SIMT), runner_up))
     assert text.count("group=4") == 1
     assert text.count("bm=128") == 1
+
+
+def test_family_asked_for_alone_comes_before_the_best_of_all() -> None:
+    overall = record(replace(entry(16, 225.0), config=SIMT))
+    entries, run = (entry(32, 900.0),), overall.provenance
+    alone = FamilyRecord(H100, "measured", entries, None, run, SQUARE, "tiled")
+    console = Console(width=80, file=StringIO(), color_system=None)
+    with console.capture() as captured:
+        console.print(render(alone, overall=overall))
+    lines = captured.get().splitlines()
+    assert lines[0].startswith("4096x4096x4096:f32:nn --family tiled on NVIDIA H100")
+    assert [line.rstrip() for line in lines if line.startswith("config")] == [
+        "config       tiled tile_width=32"
+    ]
+    (last,) = (line for line in lines if line.startswith("best of all"))
+    assert last.startswith("best of all  225.0 us, 4.00 times as fast, measured: simt bm=128")
+    data = to_json(alone, overall=overall)
+    assert (data["family"], data["config"]) == ("tiled", str(entry(32, 1.0).config))
+    best_of_all = data["best_of_all"]
+    assert best_of_all == {"config": str(SIMT), "time_us": 225.0, "evidence": "measured"}
+
+
+def test_interrupted_record_is_marked() -> None:
+    whole = record()
+    cut = replace(whole, provenance=replace(whole.provenance, interrupted=True))
+    assert "interrupted after 9 trials in 6 s" in _text(cut)
+    assert "interrupted" not in _text(whole)
+    assert [to_json(made)["interrupted"] for made in (whole, cut)] == [False, True]
 
 
 def test_brackets_are_not_markup() -> None:

@@ -27,6 +27,7 @@ from support.fake_runner import (
 )
 from support.paths import import_path
 from support.sample_records import H100, SQUARE
+from support.sample_records import record as sample_record
 from support.waiting import HANG_S
 
 from autotune.compiler import Program
@@ -35,7 +36,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Template
 from autotune.problem import Problem
-from autotune.records import Record, Store, TuningRecord
+from autotune.records import FamilyRecord, Record, Store, TuningRecord
 from autotune.runners.base import BestTimes, Failure, Measurement, Objective, Stage
 from autotune.runners.recording import Origin
 from autotune.tuning import device_pool, loop
@@ -91,7 +92,7 @@ def failing_after(count: int, error: type[BaseException]) -> FakeRunner:
 
 def test_fastest_is_found_and_recorded(store: Store) -> None:
     assert tune_with(FakeRunner(), store).best.config == tiled(23, specialized=0)
-    saved = store.load(H100, SQUARE)
+    saved = store.family(H100, SQUARE, "tiled")
     assert saved is not None
     assert saved.best.config == tiled(23, specialized=0)
 
@@ -207,9 +208,36 @@ def test_interrupt_records_what_was_measured(store: Store) -> None:
     runner = failing_after(9, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         tune_with(runner, store)
-    saved = store.load(H100, SQUARE)
+    saved = store.family(H100, SQUARE, "tiled")
     assert saved is not None
     assert {entry.config for entry in saved.entries} == set(runner.measured[:9])
+    assert saved.provenance.interrupted
+
+
+def test_search_that_ends_is_not_marked(store: Store) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tune_with(failing_after(9, KeyboardInterrupt), store)
+    assert not tune_with(FakeRunner(), store).provenance.interrupted
+
+
+def test_interrupt_leaves_a_finished_search_final(store: Store) -> None:
+    tune_with(FakeRunner(), store, Options(trials=12))
+    with pytest.raises(KeyboardInterrupt):
+        tune_with(failing_after(3, KeyboardInterrupt), store)
+    saved = store.family(H100, SQUARE, "tiled")
+    assert saved is not None
+    assert not saved.provenance.interrupted
+
+
+def test_family_asked_for_alone_stands_apart(store: Store) -> None:
+    overall = store.save(sample_record(problem=SQUARE))
+    alone = tune_with(FakeRunner(), store)
+    assert isinstance(alone, FamilyRecord)
+    assert store.load(H100, SQUARE) == overall
+    assert store.family(H100, SQUARE, "tiled") == alone
+    assert store.records(H100) == [overall]
+    assert store.family_records(H100, "tiled") == [alone]
+    assert store.family_records(H100, "naive") == []
 
 
 def test_second_run_continues_an_interrupted_one(store: Store) -> None:
@@ -241,7 +269,7 @@ def test_other_sources_or_tools_start_a_new_study(store: Store, changed: dict[st
 def test_runner_failure_loses_nothing_measured(store: Store) -> None:
     with pytest.raises(RunnerError):
         tune_with(failing_after(5, RunnerError), store)
-    saved = store.load(H100, SQUARE)
+    saved = store.family(H100, SQUARE, "tiled")
     assert saved is not None
     assert len(saved.entries) == 5
 
@@ -640,6 +668,6 @@ def test_kill_at_any_moment_costs_only_the_running_trial(tmp_path: Path) -> None
 def test_ctrl_c_leaves_a_record(tmp_path: Path) -> None:
     process = stop(tmp_path, 12, signal.SIGINT)
     assert process.returncode == -signal.SIGINT
-    saved = Store(tmp_path / "cache").load(H100, SQUARE)
+    saved = Store(tmp_path / "cache").family(H100, SQUARE, "tiled")
     assert saved is not None
     assert saved.provenance.trials >= 11

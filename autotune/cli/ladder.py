@@ -1,0 +1,48 @@
+"""The verb that compares kernels from naive to the best: ladder."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotune.cli.options import DeviceSpec, Json
+from autotune.cli.output import show, show_json
+
+
+def ladder(
+    n: Annotated[int, typer.Argument(metavar="N", help="Side of the square matrices.")],
+    device: DeviceSpec = None,
+    json: Json = False,
+) -> None:
+    """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
+
+    Without a GPU and without --device it prints the times recorded on an H100.
+    """
+    from rich.console import Console
+
+    from autotune.api.ladder import ladder as climb
+    from autotune.problem import Problem
+    from autotune.report import ladder, progress
+    from autotune.tuning.options import BUDGET_S
+
+    problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
+    with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
+        climbed = climb(n, device=device or _local_or_recorded(), observer=observer)
+    if json:
+        show_json(ladder.to_json(climbed))
+    else:
+        show(ladder.render(climbed))
+
+
+def _local_or_recorded() -> str:
+    """The GPU of this machine, or without one the recording of an H100."""
+    from autotune.errors import MissingError
+    from autotune.targets import sources, targets
+
+    try:
+        targets.resolve()
+    except MissingError:
+        typer.echo("no GPU here: the recorded ladder of an H100 (--device replay:h100)", err=True)
+        return "replay:h100"
+    return sources.DEFAULT
