@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.occupancy.calculator import ARCHITECTURES, Occupancy, occupancy
+from autotune.occupancy.calculator import Occupancy, occupancy
+from autotune.occupancy.limits import ARCHITECTURES
 
 __all__ = ["ARCHITECTURES", "Occupancy", "occupancy"]

@@ -13,65 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.device import Device, SmLimits
-from autotune.errors import DeviceError, UsageError
-from autotune.problem.integers import ceil_div, round_up
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """Properties of an SM that are not device attributes.
-
-    Attributes:
-        carve_outs: possible sizes of the SM's shared memory in KiB, ascending; empty where it is
-            separate from the L1 cache.
-        barriers_per_slot: named barriers for each of the SM's block slots; None where they never
-            limit resident blocks.
-        shared_unit: allocation unit of shared memory for a block, in bytes.
-        register_unit: allocation unit of registers for a warp.
-        registers_per_thread: largest number of registers of a thread.
-        partitions: parts of the SM, each with its own register file.
-        checked_partitions: parts that the check of a launch assumes; on compute capability 6.0 it
-            assumes those of 6.1, so that one kernel runs on both.
-    """
-
-    carve_outs: tuple[int, ...] = ()
-    barriers_per_slot: int | None = None
-    shared_unit: int = 128
-    register_unit: int = 256
-    registers_per_thread: int = 256
-    partitions: int = 4
-    checked_partitions: int = 4
-
-
-_UP_TO_100 = (0, 8, 16, 32, 64, 100)
-_UP_TO_164 = (*_UP_TO_100, 132, 164)
-_UP_TO_228 = (*_UP_TO_164, 196, 228)
-
-_MAXWELL = Architecture(shared_unit=256, registers_per_thread=255)
-_VOLTA = Architecture(shared_unit=256, carve_outs=(0, 8, 16, 32, 64, 96))
-_AMPERE = Architecture(carve_outs=_UP_TO_164)
-_AMPERE_SMALL = Architecture(carve_outs=_UP_TO_100)
-_HOPPER = Architecture(carve_outs=_UP_TO_228, barriers_per_slot=2)
-
-ARCHITECTURES = {
-    (5, 0): _MAXWELL,
-    (5, 2): _MAXWELL,
-    (6, 0): replace(_MAXWELL, partitions=2),
-    (6, 1): _MAXWELL,
-    (7, 0): _VOLTA,
-    (7, 5): replace(_VOLTA, carve_outs=(32, 64)),
-    (8, 0): _AMPERE,
-    (8, 6): _AMPERE_SMALL,
-    (8, 7): _AMPERE,
-    (8, 9): _AMPERE_SMALL,
-    (9, 0): _HOPPER,
-    (10, 0): _HOPPER,
-    (10, 3): replace(_HOPPER, barriers_per_slot=1),
-    (11, 0): replace(_HOPPER, barriers_per_slot=1),
-    (12, 0): replace(_AMPERE_SMALL, barriers_per_slot=1),
-    (12, 1): replace(_AMPERE_SMALL, barriers_per_slot=1),
-}
-"""Architectures by compute capability; source: `cuda_occupancy.h` of CUDA 13."""
+from autotune.errors import UsageError
+from autotune.occupancy.limits import by_barriers, by_registers, by_shared, by_warps, slot_threads
+from autotune.problem.integers import ceil_div
 
 
 @dataclass(frozen=True)
@@ -171,18 +115,18 @@ def occupancy(
         )
     if carve_out is not None and not 0 <= carve_out <= 100:
         raise UsageError(f"the carve-out is {carve_out}; give 0 to 100 per cent of shared memory")
-    if device.granularity is not None:
-        alone = _textbook(device, device.granularity, threads, registers, shared)
-    else:
-        rules = _rules(device)
-        alone = _resident(
-            device,
-            threads,
-            device.warp_size,
-            _by_registers(device, rules, threads, registers),
-            _by_shared(device, rules, shared, carve_out),
-            _by_barriers(device, rules, barriers),
-        )
+    limits = (
+        by_warps(device, threads),
+        device.blocks_per_sm,
+        by_registers(device, threads, registers),
+        by_shared(device, shared, carve_out),
+        by_barriers(device, barriers),
+    )
+    blocks = min([limit for limit in limits if limit is not None])
+    slot = slot_threads(device)
+    used = blocks * ceil_div(threads, slot)
+    warps, share = ceil_div(used * slot, device.warp_size), used / (device.threads_per_sm // slot)
+    alone = Occupancy(blocks, warps, share, *limits)
     return alone if cluster == 1 else _clustered(device, alone, cluster)
 
 
@@ -201,90 +145,3 @@ def _clustered(device: SmLimits, alone: Occupancy, cluster: int) -> Occupancy:
         return replace(nothing, cluster=cluster, clusters=0, idle_sms=device.sms)
     idle = device.sms - at_once * cluster
     return replace(alone, cluster=cluster, clusters=alone.blocks_per_sm * at_once, idle_sms=idle)
-
-
-def _rules(device: SmLimits) -> Architecture:
-    try:
-        return ARCHITECTURES[device.compute_capability]
-    except KeyError:
-        major, minor = device.compute_capability
-        supported = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
-        raise DeviceError(
-            f"{device.name}: no occupancy rules for compute capability {major}.{minor}; "
-            f"take a device of one of {supported}"
-        ) from None
-
-
-def _by_registers(
-    device: SmLimits, rules: Architecture, threads: int, registers: int
-) -> int | None:
-    if registers == 0:
-        return None
-    warps = ceil_div(threads, device.warp_size)
-    warp_registers = round_up(registers * device.warp_size, rules.register_unit)
-    # The launch check assumes that every partition gets as many warps as the fullest one.
-    checked = warp_registers * round_up(warps, rules.checked_partitions)
-    if registers > rules.registers_per_thread or checked > device.registers_per_block:
-        return 0
-    partition_registers = device.registers_per_sm // rules.partitions
-    return partition_registers // warp_registers * rules.partitions // warps
-
-
-def _by_shared(
-    device: SmLimits, rules: Architecture, shared: int, carve_out: int | None
-) -> int | None:
-    reserved = device.reserved_shared_per_block
-    block_bytes = round_up(shared + reserved, rules.shared_unit)
-    if block_bytes == 0:
-        return None
-    if block_bytes > device.shared_per_block_optin + reserved:
-        return 0
-    if carve_out is None or not rules.carve_outs:
-        return device.shared_per_sm // block_bytes
-    # A block larger than the preference still runs: the SM takes the next size that fits it.
-    least = max(device.shared_per_sm * carve_out // 100, block_bytes)
-    sizes = (1024 * size for size in rules.carve_outs)
-    return next((size for size in sizes if size >= least), device.shared_per_sm) // block_bytes
-
-
-def _by_barriers(device: SmLimits, rules: Architecture, barriers: int) -> int | None:
-    if rules.barriers_per_slot is None or barriers == 0:
-        return None
-    return rules.barriers_per_slot * device.blocks_per_sm // barriers
-
-
-def _textbook(
-    device: SmLimits, granularity: int, threads: int, registers: int, shared: int
-) -> Occupancy:
-    """Plain division as in textbooks; registers are allocated to whole blocks."""
-    by_registers = _quotient(
-        device.registers_per_sm, device.registers_per_block, registers * threads, granularity
-    )
-    by_shared = _quotient(device.shared_per_sm, device.shared_per_block_optin, shared, granularity)
-    return _resident(device, threads, 1, by_registers, by_shared, None)
-
-
-def _quotient(of_sm: int, largest: int, needed: int, granularity: int) -> int | None:
-    if needed == 0:
-        return None
-    allocated = round_up(needed, granularity)
-    return of_sm // allocated if allocated <= largest else 0
-
-
-def _resident(
-    device: SmLimits,
-    threads: int,
-    unit: int,
-    by_registers: int | None,
-    by_shared: int | None,
-    by_barriers: int | None,
-) -> Occupancy:
-    """The smallest of the limits; threads occupy the SM's slots in units of `unit` threads."""
-    slots = device.threads_per_sm // unit
-    used = ceil_div(threads, unit)
-    by_warps = slots // used if threads <= device.threads_per_block else 0
-    limits = (by_warps, device.blocks_per_sm, by_registers, by_shared, by_barriers)
-    blocks = min([limit for limit in limits if limit is not None])
-    return Occupancy(
-        blocks, ceil_div(blocks * used * unit, device.warp_size), blocks * used / slots, *limits
-    )

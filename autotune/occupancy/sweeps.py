@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from autotune.device import SmLimits
 from autotune.errors import UsageError
 from autotune.occupancy.calculator import Occupancy, occupancy
+from autotune.occupancy.limits import by_registers, by_shared
 
 LARGEST_REGISTERS = 255
 """Most registers of a thread from compute capability 3.5 on (CUDA C++ Programming Guide)."""
@@ -103,22 +104,19 @@ def headroom(device: SmLimits, demand: BlockDemand, blocks: int) -> Headroom:
     if resident.blocks_per_sm < blocks:
         return Headroom(blocks, 0.0, resident.limiter, 0, 0)
     share = resident.occupancy * blocks / resident.blocks_per_sm
-    return Headroom(
-        blocks, share, "", most_registers(device, bare, blocks), most_shared(device, bare, blocks)
-    )
+    registers = most_registers(device, demand.threads, blocks)
+    return Headroom(blocks, share, "", registers, most_shared(device, demand.carve_out, blocks))
 
 
-def most_registers(device: SmLimits, demand: BlockDemand, blocks: int) -> int:
-    """The most registers a thread with which registers allow that many blocks."""
-    return _most(
-        LARGEST_REGISTERS, blocks, lambda n: replace(demand, registers=n).on(device).by_registers
-    )
+def most_registers(device: SmLimits, threads: int, blocks: int) -> int:
+    """The most registers a thread with which registers allow that many blocks; -1 if none do."""
+    return _most(LARGEST_REGISTERS, blocks, lambda n: by_registers(device, threads, n))
 
 
-def most_shared(device: SmLimits, demand: BlockDemand, blocks: int) -> int:
-    """The most bytes of shared memory with which shared memory allows that many blocks."""
+def most_shared(device: SmLimits, carve_out: int | None, blocks: int) -> int:
+    """The most bytes of shared memory with which it allows that many blocks; -1 if none do."""
     largest = device.shared_per_block_optin
-    return _most(largest, blocks, lambda n: replace(demand, shared=n).on(device).by_shared)
+    return _most(largest, blocks, lambda n: by_shared(device, n, carve_out))
 
 
 def _most(largest: int, blocks: int, limit: Callable[[int], int | None]) -> int:
@@ -128,4 +126,4 @@ def _most(largest: int, blocks: int, limit: Callable[[int], int | None]) -> int:
         allowed = limit(amount)
         return allowed is not None and allowed < blocks
 
-    return max(0, bisect_right(range(largest + 1), False, key=too_few) - 1)
+    return bisect_right(range(largest + 1), False, key=too_few) - 1
