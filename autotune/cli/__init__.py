@@ -25,6 +25,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     devices.doctor,
     devices.device,
     occupancy.occupancy,
+    occupancy.explore,
     tuning.tune,
     tuning.best,
     ladder.ladder,

@@ -1,8 +1,9 @@
-"""The verb about resident blocks: occupancy."""
+"""The verbs about resident blocks: occupancy, explore."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -99,6 +100,47 @@ def occupancy(
     if not registers:
         raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
     _show_sweep(devices, base, threads, registers, shared, json)
+
+
+def explore(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[DEVICE]", help="As --device.", show_default=False),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME|FILE|sm_NN",
+            help="Device to start with: gpu, a name of the catalogue, a JSON file or sm_NN.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("explore.html"),
+    opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write a page with sliders that show what limits the resident blocks of a kernel.
+
+    The page works offline and has all devices of the catalogue; it needs plotly, the extra
+    `report`. Without a GPU and without a device it starts with an H100.
+    """
+    from autotune.errors import MissingError, UsageError
+    from autotune.report.explore import explorer
+    from autotune.report.page import write
+    from autotune.targets import sources, targets
+
+    if name and device:
+        raise UsageError("one device at a time; the page has all of the catalogue")
+    text = name or device
+    try:
+        own = targets.resolve_limits(text or sources.DEFAULT, clusters=True)
+    except MissingError:
+        if text:
+            raise
+        own = None
+    write(out, explorer(own))
+    print(f"{out}: open it in a browser")
+    if opened:
+        typer.launch(str(out))
 
 
 def _devices(texts: Sequence[str], *, clusters: bool) -> dict[str, SmLimits]:
