@@ -22,6 +22,8 @@ SIDES = (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256)
 START = BlockDemand(threads=256, registers=64, shared=16384)
 """The block that the page starts with."""
 
+_ELEMENT_BYTES = sorted({row.operand.bytes for row in PRECISIONS.values()})
+
 _SLIDERS = (
     ("threads", "Threads a block", 1, 1024, 32),
     ("registers", "Registers a thread", 0, LARGEST_REGISTERS, 1),
@@ -49,7 +51,7 @@ def explorer(own: SmLimits | None = None) -> str:
         "cards": {key: _card(card) for key, card in cards.items()},
         "intensities": {
             size: [[roofline.intensity(m, n, element_bytes=size) for n in SIDES] for m in SIDES]
-            for size in (2, 4)
+            for size in _ELEMENT_BYTES
         },
         "precisions": {row.name: [row.label, row.operand.bytes] for row in PRECISIONS.values()},
         "sides": SIDES,
@@ -114,7 +116,7 @@ def _card(card: SmLimits) -> dict[str, object]:
         "predicted": card.has_clusters and card.clusters is None,
         "peaks": peaks,
         "ridges": {compute: peak / card.memory_bandwidth for compute, peak in peaks.items()},
-        "bounds": {size: _bounds(card, size) for size in (2, 4)},
+        "bounds": {size: _bounds(card, size) for size in _ELEMENT_BYTES},
         "bandwidth": card.memory_bandwidth,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from support.command_line import answer, own_machine, printed, run
 
 from autotune import device
+from autotune.report.page import plotly_js
 
 
 @pytest.fixture(autouse=True)
@@ -179,3 +181,49 @@ def test_named_gpu_that_is_missing_is_an_error(capsys: pytest.CaptureFixture[str
 def test_two_devices_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("device", "h100", "--device", "t4") == 2
     assert capsys.readouterr().err == "error: one device at a time; give a name or --list\n"
+
+
+# explore
+
+
+def test_explore_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert printed(capsys, "explore", "sm_86", "--out", str(path)) == (
+        f"{path}: open it in a browser\n"
+    )
+    assert '<option value="sm_86" selected>' in path.read_text("utf-8")
+
+
+def test_explore_without_a_gpu_starts_with_an_h100(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "page.html"
+    printed(capsys, "explore", "--out", str(path))
+    assert '<option value="h100-sxm" selected>' in path.read_text("utf-8")
+
+
+def test_explore_names_the_extra_that_it_lacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    plotly_js.cache_clear()
+    assert run("explore", "h100", "--out", "never.html") == 1
+    assert "pip install 'tile-autotune[report]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("sm_99",), 2, "unknown compute capability 'sm_99'"),
+        (("gpu",), 1, "no CUDA driver"),
+        (("h100", "--device", "t4"), 2, "one device at a time"),
+        (("h100", "--out", "/"), 1, "cannot write /: it is a directory"),
+    ],
+)
+def test_explore_refuses_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    assert run("explore", *arguments) == status
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message}")
+    assert error.count("\n") == 1

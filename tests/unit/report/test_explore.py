@@ -83,8 +83,15 @@ def expected(setting: Mapping[str, Any]) -> dict[str, Any]:
     """What the page has to show, from `occupancy` and `roofline`."""
     device, compute = DEVICES[setting["device"]], setting["compute"]
     carve_out = int(setting["carve-out"]) if setting["carve-out"] else None
-    amounts = (setting[name] for name in ("threads", "registers", "shared", "barriers"))
-    resident = BlockDemand(*amounts, carve_out, int(setting["cluster"])).on(device)
+    demand = BlockDemand(
+        threads=setting["threads"],
+        registers=setting["registers"],
+        shared=setting["shared"],
+        barriers=setting["barriers"],
+        carve_out=carve_out,
+        cluster=int(setting["cluster"]),
+    )
+    resident = demand.on(device)
     flop_per_byte = roofline.intensity(
         int(setting["rows"]),
         int(setting["columns"]),
