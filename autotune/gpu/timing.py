@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.gpu.session import Run, Session, checked
 from autotune.runners.base import BestTimes, Objective
-from autotune.runners.estimates import Estimate
+from autotune.runners.estimates import Estimate, without_drift
 
 GRAPH_US = 300.0  # makes the gap between two graphs, 1 to 2 us, negligible
 GRAPH_RUNS = 100  # capturing a launch costs the host 8 us
@@ -93,7 +93,10 @@ class Timer:
         return Samples(tuple(hot), tuple(self._cold(run, colds)))
 
     def interleave(self, warm_runs: Sequence[WarmRun]) -> list[Samples]:
-        """Samples of several runs that take turns; the order reverses every round."""
+        """Samples of several runs that take turns; the order reverses every round.
+
+        They are freed of what the runs of a round share, such as the drift of the clock.
+        """
         times = [statistics.median(self._probed(warm)) for warm in warm_runs]
         sizes = [_graph_runs(each) for each in times]
         a_round = sum(each * runs for each, runs in zip(times, sizes, strict=True))
@@ -111,7 +114,9 @@ class Timer:
         cold = self._rounds(runs, rounds, self._flush)
         return [
             Samples(tuple(time / size for time in warm), tuple(after_flush))
-            for warm, after_flush, size in zip(hot, cold, sizes, strict=True)
+            for warm, after_flush, size in zip(
+                without_drift(hot), without_drift(cold), sizes, strict=True
+            )
         ]
 
     def _probed(self, warm: WarmRun) -> list[float]:

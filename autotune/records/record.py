@@ -131,6 +131,16 @@ class TuningRecord(ABC):
         return (self.best_cold if objective == "cold" else None) or self.best
 
     @property
+    def ties(self) -> tuple[Entry, ...]:
+        """The other entries that are tied with `best`, and need no fewer resources."""
+        best = self.best
+        return tuple(
+            entry
+            for entry in self.entries
+            if entry != best and tied(entry.measurement, best.measurement)
+        )
+
+    @property
     def vendor_wins(self) -> bool:
         """Whether the vendor's library was measured to be faster than `best`, and not tied."""
         return self.vendor_wins_by("hot")

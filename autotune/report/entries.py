@@ -27,6 +27,7 @@ def titled(text: str, evidence: Evidence) -> RenderableType:
 def runners_up(best: Config, record: TuningRecord) -> Table:
     """The entries that follow the best, each with the parameters in which it differs."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    ties = {entry.config for entry in record.ties} if best == record.best.config else set()
     speeds = ("TFLOP/s",) if isinstance(record, Record) else ()
     for heading in ("runner-up", *speeds, "regs", "shared", "occ."):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -38,7 +39,7 @@ def runners_up(best: Config, record: TuningRecord) -> Table:
             [f"{record.problem.speed(time_us) / 1e12:.2f}"] if isinstance(record, Record) else []
         )
         table.add_row(
-            us(time_us),
+            ("tied " if entry.config in ties else "") + us(time_us),
             *speed,
             str(entry.resources.registers),
             str(entry.resources.shared),

@@ -154,7 +154,9 @@ class PlainProgress:
         took = f"after {progress.trials} trials in {progress.seconds:.1f} s"
         live = record.evidence == "measured" and progress.seconds > 0
         busy = f", the device busy for {progress.busy:.0%}" if live else ""
-        self._print(f"recorded {best} {took}{busy}")
+        ties = len(record.ties) if objective == "hot" else 0
+        tied = f", tied with {ties} more" if ties else ""
+        self._print(f"recorded {best}{tied} {took}{busy}")
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)

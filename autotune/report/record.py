@@ -59,7 +59,8 @@ def to_json(
     `vendor` are of `objective`. `vendor` is whether cuBLAS is faster and not tied, so that `matmul`
     calls it. `coldest` is the best configuration with L2 flushed, with `cold_us` and `cold_ratio`.
     `regret` is the expected loss against full tuning. `family` is the one that was tuned alone, and
-    `best_of_all` the best of the `overall` record. Unknown values are None.
+    `best_of_all` the best of the `overall` record. `ties` are the other configurations whose hot
+    times differ by at most 0.5 % from that of the fastest. Unknown values are None.
     """
     answer = _answer(result, objective)
     rate = None if answer.time_us is None else answer.problem.speed(answer.time_us)
@@ -87,6 +88,7 @@ def to_json(
         "coldest": str(coldest.config) if coldest else None,
         "cold_us": cold_us,
         "cold_ratio": cublas_cold / cold_us if cublas_cold and cold_us else None,
+        "ties": [str(entry.config) for entry in record.ties] if record else [],
         "note": "" if record else answer.note,
         "interrupted": record is not None and record.provenance.interrupted,
         "family": record.family if isinstance(record, FamilyRecord) else None,

@@ -77,13 +77,43 @@ class TimeEstimate:
     spread_us: float
 
 
-def tied(a: Timed, b: Timed) -> bool:
-    """Whether two times differ by no more than the smaller of their spreads.
+TIE = 0.005
+"""Two times that differ by at most this share of the shorter one are tied."""
 
-    So one noisy measurement does not tie with everything, and choosing either of two tied
-    candidates costs at most the spread of the faster one.
+
+def tied(a: Timed, b: Timed) -> bool:
+    """Whether two times differ by at most 0.5 %.
+
+    Noise does not widen a tie, or the slower of two candidates could win by being noisy. Choosing
+    either of two tied candidates costs at most 0.5 %.
     """
-    return abs(a.time_us - b.time_us) <= min(a.spread_us, b.spread_us)
+    return abs(a.time_us - b.time_us) <= TIE * min(a.time_us, b.time_us)
+
+
+def without_drift(rounds: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    """Samples of candidates that took turns, freed of what slowed or sped up a whole round.
+
+    A clock that drifts moves all candidates of a round together. Each sample is divided by how
+    much longer than usual the other candidates took in its round, at the median, so the medians
+    of the results differ by the median of the paired differences.
+
+    Args:
+        rounds: for each candidate its sample of each round.
+    """
+    usual = [statistics.median(samples) for samples in rounds]
+    if len(rounds) < 2 or not all(usual):
+        return [tuple(samples) for samples in rounds]
+    slower = [
+        [time / median for time, median in zip(times, usual, strict=True)]
+        for times in zip(*rounds, strict=True)
+    ]
+    return [
+        tuple(
+            sample / statistics.median(ratios[:place] + ratios[place + 1 :])
+            for sample, ratios in zip(samples, slower, strict=True)
+        )
+        for place, samples in enumerate(rounds)
+    ]
 
 
 def winner(contenders: Iterable[C], timed: Callable[[C], Timed] = attrgetter("measurement")) -> C:

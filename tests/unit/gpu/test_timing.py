@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,3 +221,19 @@ def test_interleaved_times_belong_to_their_runs() -> None:
         assert min(len(times.hot), len(times.cold)) >= 5
         assert times.hot[0] == pytest.approx(kernel._time_us, rel=0.01)
         assert times.cold[0] == kernel._time_us
+
+
+def test_drift_of_the_clock_does_not_decide_the_final_round() -> None:
+    clock = Clock()
+    timer = Counting(clock)  # type: ignore[arg-type]
+    begun = clock.now
+
+    def slowing(time_us: float) -> WarmRun:
+        def run() -> None:
+            clock.now += time_us * (1 + (clock.now - begun) / 1e6)
+
+        return WarmRun(run, time_us)
+
+    first, second = timer.interleave([slowing(1_000.0), slowing(1_010.0)])
+    assert median(second.hot) / median(first.hot) == pytest.approx(1.01, rel=1e-3)
+    assert max(first.hot) / min(first.hot) < 1.01  # the clock falls by 5 %

@@ -189,7 +189,7 @@ def _cold(width: int, time_us: float, cold_us: float) -> Entry:
 
 
 # The slowest entry has the shortest cold time.
-COLD = [_cold(width, 900.0 + width, 999.0 - width) for width in range(4, 4 + KEPT + 1)]
+COLD = [_cold(width, 900.0 + 10 * width, 999.0 - 10 * width) for width in range(4, 4 + KEPT + 1)]
 
 
 def test_best_cold_is_the_fastest_with_a_flushed_l2() -> None:
@@ -201,20 +201,13 @@ def test_entries_without_cold_times_have_no_best_cold() -> None:
 
 
 def test_best_cold_is_the_leanest_of_the_tied() -> None:
-    spread = 2.0
-    tied = [
-        replace(cold, measurement=replace(cold.measurement, cold_spread_us=spread))
-        for cold in COLD[:2]
-    ]
+    tied = [_cold(8, 990.0, 502.0), _cold(16, 980.0, 500.0), _cold(4, 900.0, 600.0)]
     assert record(*tied).best_cold == tied[0]
 
 
-@pytest.mark.parametrize(("spread_us", "best"), [(3.0, 16), (1.0, 4)])
-def test_best_cold_is_the_best_where_that_is_tied(spread_us: float, best: int) -> None:
-    both = [
-        replace(made, measurement=replace(made.measurement, cold_spread_us=spread_us))
-        for made in (_cold(16, 800.0, 997.0), _cold(4, 900.0, 995.0))
-    ]
+@pytest.mark.parametrize(("cold_us", "best"), [(999.0, 16), (1001.0, 4)])
+def test_best_cold_is_the_best_where_that_is_tied(cold_us: float, best: int) -> None:
+    both = [_cold(16, 800.0, cold_us), _cold(4, 900.0, 995.0)]
     assert record(*both).best_cold == both[0 if best == 16 else 1]
 
 
@@ -285,6 +278,12 @@ def test_best_is_the_leanest_of_the_tied() -> None:
     assert record(entry(32, 100.0, 1.0), entry(8, 100.5, 1.0)).best == entry(8, 100.5, 1.0)
 
 
+def test_ties_are_the_others_within_half_a_percent() -> None:
+    entries = entry(8, 100.4), entry(16, 100.0), entry(32, 100.45), entry(64, 101.0)
+    assert record(*entries).best == entries[0]
+    assert record(*entries).ties == entries[1:3]
+
+
 # The vendor's library
 
 
@@ -299,7 +298,7 @@ def test_faster_vendor_library_wins() -> None:
 
 @pytest.mark.parametrize(
     "baseline",
-    [None, Measurement(99.0, 1.0), Measurement(105.0, 1.0)],
+    [None, Measurement(99.6, 1.0), Measurement(105.0, 1.0)],
     ids=["not timed", "tied", "slower"],
 )
 def test_tied_slower_or_untimed_vendor_library_loses(baseline: Measurement | None) -> None:

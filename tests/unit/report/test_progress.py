@@ -75,6 +75,15 @@ def test_objective_cold_shows_cold_times() -> None:
     assert last.startswith("recorded 25.00 TFLOP/s cold, 125.0% of cuBLAS after 3 trials")
 
 
+def test_last_line_names_ties() -> None:
+    console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
+    recorded = record(*(entry(w, 50 + w / 100) for w in (16, 32, 64)), problem=PROBLEM)
+    with observing(PROBLEM, NO_LIMITS, console, plain=True) as observer:
+        observer.finished(recorded, Progress(3, 0, None, 1.0))
+    assert isinstance(console.file, io.StringIO)
+    assert ", tied with 1 more after 3 trials" in console.file.getvalue()
+
+
 def compiled(trial: Trial) -> Trial:
     """The trial with resources, as the record needs them."""
     return replace(trial, resources=entry(16, 1.0).resources, occupancy=0.5, limiter="threads")

@@ -200,6 +200,17 @@ def test_interrupted_record_is_marked() -> None:
     assert [to_json(made)["interrupted"] for made in (whole, cut)] == [False, True]
 
 
+def test_tied_runners_up_are_marked() -> None:
+    text = _text(record(entry(16, 100.0), entry(32, 100.4), entry(64, 100.6)))
+    assert "\ntied 100.4 us " in text
+    assert text.count("tied") == 1
+
+
+def test_json_names_the_ties() -> None:
+    entries = entry(16, 100.0), entry(32, 100.4), entry(64, 100.6)
+    assert to_json(record(*entries))["ties"] == [str(entries[1].config)]
+
+
 def test_brackets_are_not_markup() -> None:
     assert "bound by [bold]" in _text(record(replace(entry(16, 1.0), limiter="[bold]")))
 

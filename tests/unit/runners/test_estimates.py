@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.sample_records import entry
 
 from autotune.runners.base import Measurement
-from autotune.runners.estimates import Estimate, TimeEstimate, tied, winner
+from autotune.runners.estimates import Estimate, TimeEstimate, tied, winner, without_drift
 
 _samples = st.lists(st.floats(min_value=0.1, max_value=1e6), min_size=1, max_size=50)
 
@@ -38,12 +38,13 @@ def test_no_samples_or_no_numbers_are_refused(samples: list[float]) -> None:
         Estimate.of(samples)
 
 
-def test_times_within_either_spread_are_tied() -> None:
-    assert tied(Measurement(100.0, 2.0), Measurement(101.0, 1.0))
-
-
-def test_times_beyond_the_smaller_spread_are_not_tied() -> None:
-    assert not tied(Measurement(100.0, 0.5), Measurement(101.0, 50.0))
+@pytest.mark.parametrize("spreads", [(0.0, 0.0), (3.0, 0.0), (9.0, 9.0)])
+@pytest.mark.parametrize(("faster", "slower", "tie"), [(100, 100.5, True), (100, 100.6, False)])
+def test_times_within_half_a_percent_are_tied(
+    faster: float, slower: float, tie: bool, spreads: tuple[float, float]
+) -> None:
+    times = Measurement(faster, spreads[0]), Measurement(slower, spreads[1])
+    assert (tied(*times), tied(*times[::-1])) == (tie, tie)
 
 
 def test_equal_times_without_spread_are_tied() -> None:
@@ -55,12 +56,12 @@ def test_fastest_wins_if_nothing_ties_with_it() -> None:
 
 
 def test_leanest_of_the_tied_wins() -> None:
-    assert winner([entry(32, 100.0, 1.0), entry(8, 100.9, 1.0)]) == entry(8, 100.9, 1.0)
+    assert winner([entry(32, 100.0, 1.0), entry(8, 100.4, 1.0)]) == entry(8, 100.4, 1.0)
 
 
 def test_ties_with_the_fastest_do_not_chain() -> None:
-    chain = [entry(32, 100.0, 1.0), entry(16, 100.9, 1.0), entry(8, 101.8, 1.0)]
-    assert winner(chain) == entry(16, 100.9, 1.0)
+    chain = [entry(32, 100.0, 1.0), entry(16, 100.4, 1.0), entry(8, 100.8, 1.0)]
+    assert winner(chain) == entry(16, 100.4, 1.0)
 
 
 def test_text_decides_between_equal_resources() -> None:
@@ -88,10 +89,51 @@ def test_chosen_time_can_decide() -> None:
 
 def test_ties_use_the_chosen_time() -> None:
     lean, heavy = entry(8, 200.0), entry(32, 100.0)
-    times = {lean.config: TimeEstimate(5.05, 0.1), heavy.config: TimeEstimate(5.0, 0.1)}
+    times = {lean.config: TimeEstimate(5.02, 0.1), heavy.config: TimeEstimate(5.0, 0.1)}
     assert winner([lean, heavy], timed=lambda contender: times[contender.config]) == lean
 
 
 def test_no_contenders_are_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         winner([])
+
+
+# Samples of runs that took turns
+
+
+def drifting(*times: float, noise: float = 0.0) -> list[list[float]]:
+    """25 rounds of runs; the clock falls by 8 % meanwhile, and each sample has its own noise."""
+    random = np.random.default_rng(4)
+    return [
+        [time * (1 + 0.08 * place / 24) * (1 + random.normal(0, noise)) for place in range(25)]
+        for time in times
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_drift_of_the_clock_leaves_no_spread(count: int) -> None:
+    times = [100.0 + 3 * place for place in range(count)]
+    estimates = [*map(Estimate.of, without_drift(drifting(*times)))]
+    assert [estimate.spread for estimate in estimates] == pytest.approx([0.0] * count, abs=1e-9)
+    ratios = [estimate.median / estimates[0].median for estimate in estimates]
+    assert ratios == pytest.approx([time / times[0] for time in times])
+
+
+def test_level_of_the_times_stays() -> None:
+    samples = drifting(100.0, 103.0, 250.0, noise=0.01)
+    for drifted, freed in zip(samples, without_drift(samples), strict=True):
+        assert np.median(freed) == pytest.approx(np.median(drifted), rel=0.01)
+
+
+def test_own_noise_of_a_run_stays() -> None:
+    noisy = [100.0, 130.0, 70.0, 100.0, 90.0]
+    others = [[10.0] * 5, [20.0] * 5, [30.0] * 5]
+    assert without_drift([noisy, *others]) == [*map(tuple, [noisy, *others])]
+
+
+def test_samples_of_a_single_run_stay() -> None:
+    assert without_drift([[3.0, 4.0]]) == [(3.0, 4.0)]
+
+
+def test_nothing_was_timed() -> None:
+    assert without_drift([]) == []
