@@ -7,12 +7,21 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import DeviceSpec, Json
-from autotune.cli.output import show, show_json
+from autotune.cli.output import Interrupted, show, show_json
+
+WIDTH = 80
 
 
 def ladder(
     n: Annotated[int, typer.Argument(metavar="N", help="Side of the square matrices.")],
     device: DeviceSpec = None,
+    tune: Annotated[
+        bool | None,
+        typer.Option(
+            "--tune/--no-tune",
+            help="Tune the best simt kernel first.  [default: on a GPU of this machine]",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare the naive, the tiled and the best kernels, with and without tensor cores, and cuBLAS.
@@ -28,11 +37,14 @@ def ladder(
 
     problem, limits = Problem(n, n, n), progress.Limits(None, BUDGET_S)
     with progress.observing(problem, limits, Console(stderr=True), plain=False) as observer:
-        climbed = climb(n, device=device or _local_or_recorded(), observer=observer)
+        try:
+            climbed = climb(n, device=device or _local_or_recorded(), tune=tune, observer=observer)
+        except KeyboardInterrupt:
+            raise Interrupted("what was measured is kept; run again to go on") from None
     if json:
         show_json(ladder.to_json(climbed))
     else:
-        show(ladder.render(climbed))
+        show(ladder.render(climbed), WIDTH)
 
 
 def _local_or_recorded() -> str:

@@ -52,6 +52,13 @@ class Answer:
     objective: Objective = "hot"
 
     @property
+    def final(self) -> bool:
+        """Whether the problem, or the point of a range that serves it, was tuned to the end."""
+        record = self.record
+        tuned = self.how in ("exact", "range")
+        return tuned and record is not None and not record.provenance.interrupted
+
+    @property
     def entry(self) -> Entry | None:
         """The configuration's entry in the record, which may be of another problem."""
         entries = self.record.entries if self.record else ()

@@ -22,9 +22,13 @@ from autotune.verification import accuracy
 
 VENDOR = "cuBLAS"
 NOTE = (
-    "FLOP/B: operations for each byte that a block loads (a naive kernel: a thread); "
-    "caches that serve several blocks lift a kernel above its bound"
+    "FLOP/B: operations for each byte that a block loads (a naive kernel: a thread). Bounds in "
+    "TFLOP/s: what memory feeds if every block loads its own bytes (block), and if it moves each "
+    "matrix once, at most the peak (matrix). Caches that serve several blocks lift a kernel above "
+    "the first bound; nothing lifts it above the second."
 )
+SHORT = {" and ": ", ", "registers": "regs", "shared memory": "smem"}
+"""Limiters in a narrow column."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Rung:
         peak_share: its speed as a share of the device's peak in the precision.
         flop_per_byte: operations for each byte that its blocks load.
         bound_gflops: GFLOP/s that the memory bandwidth can feed at that intensity.
+        roofline_gflops: GFLOP/s if memory moves each matrix once, at most the peak.
         occupancy: share (0..1) of an SM's warps that are resident.
         limiter: the resource that binds the occupancy.
         relative_error: Frobenius norm of the error over that of the float64 reference.
@@ -59,6 +64,7 @@ class Rung:
     peak_share: float | None = None
     flop_per_byte: float | None = None
     bound_gflops: float | None = None
+    roofline_gflops: float | None = None
     occupancy: float | None = None
     limiter: str | None = None
     relative_error: float | None = None
@@ -75,15 +81,24 @@ def render(ladder: Ladder) -> RenderableType:
     """The ladder as a table, precision by precision; the evidence is in its title."""
     title = Text(f"{ladder.problem} on {ladder.device.name}  ", style="bold")
     title.append(ladder.evidence.upper())
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("kernel", no_wrap=True)
-    for header in ("TFLOP/s", "of\ncuBLAS", "of\npeak", "FLOP/B", "bound\nTFLOP/s", "occu-\npancy"):
+    headers = (
+        "TFLOP/s",
+        "of\ncuBLAS",
+        "of\npeak",
+        "FLOP/B",
+        "bound\nblock",
+        "bound\nmatrix",
+        "occ.",
+    )
+    for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("limiter")
     for part in ladder.parts:
         if ladder.higher:
-            peak = ladder.device.peak(part.problem.compute) / 1e12
-            table.add_row(f"{part.problem.compute}, the peak", f"{peak:,.1f}", style="dim")
+            peak = ladder.device.peak(part.problem.compute)
+            table.add_row(f"{part.problem.compute}, the peak", _tflops(peak / 1e9), style="dim")
         for rung in _rungs(part, ladder.device):
             table.add_row(rung.name, *_cells(rung))
     return Group(title, table, Text("\n".join(_notes(ladder)), style="dim"))
@@ -98,19 +113,37 @@ def to_json(ladder: Ladder) -> dict[str, object]:
         "rungs": [asdict(rung) for rung in rungs(ladder)],
         "missing": dict(ladder.missing),
         "untuned": [*ladder.untuned],
+        "interrupted": [*ladder.interrupted],
     }
 
 
 def _cells(rung: Rung) -> tuple[str, ...]:
     return (
-        cell(rung.gflops and rung.gflops / 1e3, "{:,.2f}"),
+        _tflops(rung.gflops),
         cell(rung.cublas_share, "{:.1%}"),
         cell(rung.peak_share, "{:.1%}"),
         cell(rung.flop_per_byte, "{:.3g}"),
-        cell(rung.bound_gflops and rung.bound_gflops / 1e3, "{:,.2f}"),
+        _bound(rung.bound_gflops),
+        _bound(rung.roofline_gflops),
         cell(rung.occupancy, "{:.0%}"),
-        rung.failure or rung.limiter or "",
+        "failed" if rung.failure else _short(rung.limiter or ""),
     )
+
+
+def _tflops(gflops: float | None) -> str:
+    """TFLOP/s with four digits or more."""
+    return cell(gflops and gflops / 1e3, "{:,.2f}" if (gflops or 0) < 99_950 else "{:,.1f}")
+
+
+def _bound(gflops: float | None) -> str:
+    """TFLOP/s with four digits."""
+    return _tflops(gflops) if (gflops or 0) < 999_500 else f"{(gflops or 0) / 1e3:,.0f}"
+
+
+def _short(limiter: str) -> str:
+    for word, short in SHORT.items():
+        limiter = limiter.replace(word, short)
+    return limiter
 
 
 def _notes(ladder: Ladder) -> Iterator[str]:
@@ -119,11 +152,15 @@ def _notes(ladder: Ladder) -> Iterator[str]:
         yield from (f"{name}: {trial.config}" for name, trial in part.steps.items())
     if ladder.untuned:
         yield f"the model's choice, as not tuned: {_listed(ladder.untuned)}"
+    if ladder.interrupted:
+        yield f"of an interrupted search, so not final: {_listed(ladder.interrupted)}"
     reasons = dict.fromkeys(ladder.missing.values())
     for reason in reasons:
         names = (name for name, why in ladder.missing.items() if why == reason)
         yield f"left out: {_listed(names)}: {reason}"
     for rung in rungs(ladder):
+        if rung.failure is not None:
+            yield f"failed: {rung.name}: {rung.failure}"
         if rung.inaccuracy is not None:
             yield f"less accurate than a search allows: {rung.name}: {rung.inaccuracy}"
     for part in ladder.higher:
@@ -150,6 +187,7 @@ def _rungs(part: Part, device: Device) -> Iterator[Rung]:
             gflops=speed / 1e9,
             cublas_share=1.0,
             peak_share=speed / device.peak(compute),
+            roofline_gflops=_roofline(part.problem, device),
             relative_error=baseline.relative_error,
         )
 
@@ -171,6 +209,7 @@ def _rung(name: str, trial: Trial, part: Part, device: Device) -> Rung:
         config=str(trial.config),
         flop_per_byte=flop_per_byte,
         bound_gflops=bound,
+        roofline_gflops=_roofline(problem, device),
         occupancy=trial.occupancy,
         limiter=trial.limiter,
     )
@@ -186,6 +225,11 @@ def _rung(name: str, trial: Trial, part: Part, device: Device) -> Rung:
         relative_error=outcome.relative_error,
         inaccuracy=_inaccuracy(problem, outcome, baseline),
     )
+
+
+def _roofline(problem: Problem, device: Device) -> float:
+    """GFLOP/s if memory moves each matrix once, at most the peak."""
+    return problem.flops / roofline.least_seconds(problem, device) / 1e9
 
 
 def _inaccuracy(problem: Problem, outcome: Measurement, baseline: Measurement | None) -> str | None:

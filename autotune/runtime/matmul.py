@@ -21,7 +21,7 @@ from autotune.runtime.checked_operands import (
 from autotune.runtime.executable import BoundGemm
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
-from autotune.runtime.state import TUNED, Runtime, Tuner
+from autotune.runtime.state import Runtime, Tuner
 
 Array = TypeVar("Array")
 Operands = tuple[Operand, Operand, Operand | None]
@@ -107,13 +107,13 @@ class Matmul:
         compute: str | None = None,
         out: Any = None,
     ) -> None:
-        """Tunes the problem that two arrays pose, unless it is tuned already."""
+        """Tunes the problem that two arrays pose, unless it is tuned to the end already."""
         describe = self.runtime.describe
         output = None if out is None else describe(out, "out")
         operands = describe(a, "A"), describe(b, "B"), output
         problem = self._problem(operands, self._epilogue(bias is not None, activation), compute)
         ordinal = arrays.check(operands[0])
-        if self.runtime.resolve(problem, ordinal).how not in TUNED:
+        if not self.runtime.resolve(problem, ordinal).final:
             tuner(problem, self.runtime.gpu(ordinal).device)
             self.forget(problem)
 

@@ -176,6 +176,18 @@ def measuring(device: DeviceLike, tunable: str) -> tuple[int, Device]:
     return index, probed
 
 
+def measures(device: DeviceLike = DEFAULT) -> bool:
+    """Whether times on a device would be measured: it names a GPU of this machine.
+
+    Raises:
+        DeviceError: if there is no such device.
+    """
+    source = source_of(device)
+    if isinstance(source, Device):
+        return local.present(source) is not None
+    return isinstance(source, LocalGpu)
+
+
 def ordinal_of(device: DeviceLike) -> int:
     """The number of the GPU of this machine that a device names, to run kernels on.
 

@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from autotune.candidates import cost, space
-from autotune.candidates.recorded import as_tuned, current, is_legal
-from autotune.candidates.survey import survey
+from autotune.candidates.recorded import current
 from autotune.device import Device
 from autotune.errors import NotFoundError
 from autotune.families import registry
@@ -19,6 +17,7 @@ from autotune.records import Store
 from autotune.runners.base import Candidate, Evidence, Failure, Measurement, Runner
 from autotune.runners.recording import Recording
 from autotune.tuning.evaluate import Compile, Trial, prepare
+from autotune.tuning.ladder_choice import LadderChoice, choice_or_reason
 
 # Both naive steps have 1024 threads a block, as the widest tile.
 STEPS = {
@@ -53,6 +52,7 @@ class Ladder(Part):
         higher: the steps on tensor cores, one part for each precision.
         missing: steps that are left out, and why.
         untuned: steps that run the cost model's choice, as nothing is recorded for them.
+        interrupted: steps that run the best of a search that was interrupted.
     """
 
     device: Device
@@ -60,6 +60,7 @@ class Ladder(Part):
     higher: tuple[Part, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     untuned: tuple[str, ...] = ()
+    interrupted: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -74,10 +75,11 @@ class LadderTarget(Protocol):
     def runner(self) -> Runner: ...
 
 
-def climb(problem: Problem, best: Config, runner: Runner, compile: Compile) -> Ladder:
+def climb(problem: Problem, best: LadderChoice, runner: Runner, compile: Compile) -> Ladder:
     """Verifies the fp32 steps and `best`, and times them interleaved."""
-    part = _measured(problem, STEPS | {BEST: best}, runner, compile)
-    return Ladder(problem, part.steps, part.baseline, runner.device, runner.evidence)
+    part = _measured(problem, STEPS | {BEST: best.config}, runner, compile)
+    climbed = Ladder(problem, part.steps, part.baseline, runner.device, runner.evidence)
+    return _sourced(climbed, {BEST: best})
 
 
 def extended(
@@ -88,8 +90,7 @@ def extended(
 ) -> Ladder:
     """The ladder with its steps on tensor cores, each precision timed with its vendor baseline.
 
-    A step runs the fastest recorded kernel of its family that is legal today, or else the cost
-    model's choice.
+    A step runs the `ladder_choice.choice` of its family.
 
     Args:
         ladder: as `climb` returns it.
@@ -100,21 +101,20 @@ def extended(
     Raises:
         AutotuneError: if a precision cannot be measured at all.
     """
-    missing, untuned, higher = dict(ladder.missing), list(ladder.untuned), list(ladder.higher)
+    missing, higher = dict(ladder.missing), list(ladder.higher)
+    choices: dict[str, LadderChoice] = {}
     for problem in precisions(ladder.problem):
         configs: dict[str, Config] = {}
         for name, family in _families(problem).items():
-            recorded = _recorded(problem, ladder.device, family, store)
-            try:
-                configs[name] = recorded or _model_choice(problem, ladder.device, family)
-            except NotFoundError as error:
-                missing[name] = str(error)
+            chosen = choice_or_reason(problem, ladder.device, family, store)
+            if isinstance(chosen, str):
+                missing[name] = chosen
             else:
-                untuned += [name] * (recorded is None)
+                choices[name], configs[name] = chosen, chosen.config
         if configs:
             with opened(problem) as target:
                 higher.append(_measured(problem, configs, target.runner, compile))
-    return replace(ladder, higher=tuple(higher), missing=missing, untuned=tuple(untuned))
+    return _sourced(replace(ladder, higher=tuple(higher), missing=missing), choices)
 
 
 def precisions(problem: Problem) -> tuple[Problem, ...]:
@@ -163,27 +163,17 @@ def _families(problem: Problem) -> dict[str, str]:
     return {f"{problem.compute}, {name}": name for name in registry.on_ladder(problem)}
 
 
-def _recorded(problem: Problem, device: Device, family: str, store: Store) -> Config | None:
-    record = store.load(device, problem)
-    if record is None:
-        return None
-    card = as_tuned(device, record.device)
-    configs = (entry.config for entry in record.entries if entry.config.family == family)
-    return next((config for config in configs if is_legal(config, problem, card)), None)
-
-
-def _model_choice(problem: Problem, device: Device, family: str) -> Config:
-    """The cost model's choice among a family's legal configurations.
-
-    Raises:
-        NotFoundError: if there are none; the message says why.
-    """
-    configs = survey(problem, device, family)
-    if not configs:
-        reasons = space.feasible(problem, device, family).rejected
-        raise NotFoundError(f"{device.name} cannot run it ({', '.join(reasons)})")
-    (_, config), *_ = cost.rank(configs, problem, device)
-    return config
+def _sourced(ladder: Ladder, choices: Mapping[str, LadderChoice]) -> Ladder:
+    """The ladder that says which of its steps were not tuned to the end."""
+    by_source = {
+        source: tuple(name for name, choice in choices.items() if choice.source == source)
+        for source in ("model", "interrupted")
+    }
+    return replace(
+        ladder,
+        untuned=ladder.untuned + by_source["model"],
+        interrupted=ladder.interrupted + by_source["interrupted"],
+    )
 
 
 def _measured(

@@ -24,7 +24,7 @@ from autotune.families.config import Config
 from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Evidence, Runner
-from autotune.targets import local
+from autotune.targets import local, targets
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import options_of
 
@@ -301,14 +301,49 @@ def test_ladder_tunes_simt_where_none_is_recorded(
         return record(first, simt, problem=problem)
 
     monkeypatch.setattr(tuning, "search", search)
-    assert api_ladder.ladder(256, device="h100").steps[BEST].config == FASTEST
+    assert api_ladder.ladder(256, device="h100", tune=True).steps[BEST].config == FASTEST
     assert families == ["simt"]
+
+
+@pytest.mark.usefixtures("_fp32_alone")
+def test_predicted_ladder_does_not_tune(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*_: object, **__: object) -> Record:
+        raise AssertionError("it tunes")
+
+    monkeypatch.setattr(tuning, "search", search)
+    climbed = api_ladder.ladder(256, device="h100")
+    assert (climbed.steps[BEST].config.family, climbed.untuned) == ("simt", (BEST,))
+
+
+@pytest.mark.usefixtures("_fp32_alone")
+def test_ladder_ends_an_interrupted_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = record(replace(entry(16, 1.0), config=FASTEST), problem=PROBLEM, device=find("h100"))
+    cut = replace(cut, provenance=replace(cut.provenance, interrupted=True))
+    Store(settings.cache_dir()).save(cut)
+    assert api_ladder.ladder(256, device="h100").interrupted == (BEST,)
+    searched: list[Problem] = []
+
+    def search(problem: Problem, *_: object, **__: object) -> Record:
+        searched.append(problem)
+        return cut
+
+    monkeypatch.setattr(tuning, "search", search)
+    assert api_ladder.ladder(256, device="h100", tune=True).interrupted == ()
+    assert searched == [PROBLEM]
+
+
+def test_times_of_a_gpu_that_is_here_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [targets.measures(device) for device in ("gpu", "gpu:1", DEVICE, "h100")] == [
+        *(True, True, False, False)
+    ]
+    monkeypatch.setattr(gpu, "probe", lambda _=0: find("h100"))
+    assert targets.measures("h100")
 
 
 def test_ladder_without_a_simt_winner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "search", lambda problem, *_, **__: record(problem=problem))
     with pytest.raises(AutotuneError, match="8x8x8:f32:nn are no simt kernels"):
-        api_ladder.ladder(8, device="h100")
+        api_ladder.ladder(8, device="h100", tune=True)
 
 
 def test_missing_gpu_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:

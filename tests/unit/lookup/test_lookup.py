@@ -73,6 +73,14 @@ def test_recorded_problem_has_no_expected_loss(store: Store) -> None:
     assert look_up(store).expected_loss == 0.0
 
 
+def test_interrupted_search_is_not_final(store: Store) -> None:
+    cut = record(timed(16, 900.0))
+    store.save(replace(cut, provenance=replace(cut.provenance, interrupted=True)))
+    assert (look_up(store).how, look_up(store).final) == ("exact", False)
+    store.save(cut)
+    assert look_up(store).final
+
+
 def test_replayed_record_is_exact_and_says_so(store: Store) -> None:
     store.save(record(timed(16, 900.0), evidence="replayed"))
     assert (look_up(store).how, look_up(store).evidence) == ("exact", "replayed")

@@ -26,13 +26,16 @@ from autotune.families.plan import Template
 from autotune.families.rules import Rule
 from autotune.families.textbook.tiled import TILED
 from autotune.problem import Problem
-from autotune.records import Store
+from autotune.records import FamilyRecord, Store
 from autotune.report.ladder import Rung, render, rungs, to_json
 from autotune.runners.base import Failure, Measurement
 from autotune.runners.recording import Recording, SweepRow
 from autotune.targets.targets import Target
 from autotune.tuning import ladder
 from autotune.tuning.ladder import BEST, STEPS, climb
+from autotune.tuning.ladder_choice import LadderChoice, choice
+
+TUNED = LadderChoice(FASTEST, "tuned")
 
 
 def times(config: Config) -> Measurement:
@@ -77,7 +80,7 @@ def test_kernel_of_another_version_is_passed_over() -> None:
 
 def test_climb_times_all_steps_interleaved() -> None:
     runner = FakeRunner(times)
-    climb(PROBLEM, FASTEST, runner, compiled)
+    climb(PROBLEM, TUNED, runner, compiled)
     assert runner.rematched == [*STEPS.values(), FASTEST]
 
 
@@ -85,7 +88,7 @@ def test_failed_step_keeps_its_reason() -> None:
     runner = FakeRunner(
         lambda config: Failure("verify", "wrong") if config.family == "naive" else times(config)
     )
-    climbed = climb(PROBLEM, FASTEST, runner, compiled)
+    climbed = climb(PROBLEM, TUNED, runner, compiled)
     assert [step.failure for step in rungs(climbed)][:3] == ["verify: wrong", "verify: wrong", None]
 
 
@@ -107,7 +110,7 @@ def inaccurate_naive() -> FakeRunner:
 
 
 def test_inaccurate_step_is_shown_with_its_error() -> None:
-    climbed = climb(PROBLEM, FASTEST, inaccurate_naive(), compiled)
+    climbed = climb(PROBLEM, TUNED, inaccurate_naive(), compiled)
     first, *_ = steps = rungs(climbed)
     assert [step.failure for step in steps] == [None] * len(steps)
     assert (first.time_us, first.relative_error) == (
@@ -119,12 +122,12 @@ def test_inaccurate_step_is_shown_with_its_error() -> None:
 
 def test_only_inaccurate_steps_are_measured_by_themselves() -> None:
     runner = inaccurate_naive()
-    climb(PROBLEM, FASTEST, runner, compiled)
+    climb(PROBLEM, TUNED, runner, compiled)
     assert [config.family for config in runner.measured] == ["naive", "naive"]
 
 
 def test_accurate_steps_have_no_inaccuracy() -> None:
-    steps = rungs(climb(PROBLEM, FASTEST, inaccurate_naive(), compiled))
+    steps = rungs(climb(PROBLEM, TUNED, inaccurate_naive(), compiled))
     assert [step.inaccuracy is None for step in steps] == [False, False, *[True] * 5]
 
 
@@ -134,7 +137,7 @@ def test_step_that_does_not_compile_is_not_timed() -> None:
             return CompileFailure(template, arch, "no", "")
         return compiled(template, arch)
 
-    climbed = climb(PROBLEM, FASTEST, FakeRunner(times), broken)
+    climbed = climb(PROBLEM, TUNED, FakeRunner(times), broken)
     assert [step.time_us is None for step in rungs(climbed)] == [True, True, *[False] * 5]
 
 
@@ -256,7 +259,7 @@ def extended(store: Store, device: str = "h100") -> ladder.Ladder:
         yield Target(runner, ORIGIN)
 
     target: Any = opened
-    return ladder.extended(climb(PROBLEM, FASTEST, runner, compiled), store, target, compiled)
+    return ladder.extended(climb(PROBLEM, TUNED, runner, compiled), store, target, compiled)
 
 
 def tuned(store: Store, compute: str, *configs: Config) -> None:
@@ -369,4 +372,59 @@ def test_json_has_precisions_and_missing_steps(tmp_path: Path) -> None:
 def test_table_with_tensor_cores_fits_80_columns(tmp_path: Path) -> None:
     shown = printed(extended(Store(tmp_path)), width=80)
     assert "…" not in shown
-    assert "bf16, the peak        1,070.5" in shown
+    assert "bf16, the peak 1,070.5" in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_long_limiters_and_failures_fit_80_columns() -> None:
+    def failing(config: Config) -> Measurement | Failure:
+        reason = "the largest error 3.1e-02 is over 1.0e-03 " * 3
+        return Failure("verify", reason) if config.family == "naive" else times(config)
+
+    climbed = climb(PROBLEM, TUNED, FakeRunner(failing), compiled)
+    trial = replace(climbed.steps[BEST], limiter="registers and shared memory and clusters")
+    shown = printed(replace(climbed, steps={**climbed.steps, BEST: trial}), width=80)
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "failed: naive, coalesced: verify: the largest error" in " ".join(shown.split())
+
+
+def test_roofline_moves_each_matrix_once() -> None:
+    small = climb(replace(PROBLEM, m=16, n=16), TUNED, FakeRunner(times), compiled)
+    step = next(step for step in rungs(small) if step.name == "tiled, TILE_WIDTH 16")
+    moved = 4 * (16 * 256 + 256 * 16 + 16 * 16)
+    assert step.roofline_gflops == pytest.approx(2 * 16 * 16 * 256 / moved * 3.352e12 / 1e9)
+
+
+def test_roofline_is_at_most_the_peak() -> None:
+    large = climb(replace(PROBLEM, m=8192, n=8192, k=8192), TUNED, FakeRunner(times), compiled)
+    assert [step.roofline_gflops for step in rungs(large)] == [pytest.approx(66.9e3)] * 6
+
+
+def of_family(store: Store, interrupted: bool, config: Config, time_us: float) -> None:
+    whole = sample_records.record(
+        replace(sample_records.entry(16, time_us), config=config), device=find("h100")
+    )
+    run = replace(whole.provenance, interrupted=interrupted)
+    shared = whole.device, whole.evidence, whole.entries, None, run
+    store.save(FamilyRecord(*shared, in_precision("bf16"), "mma"))
+
+
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_family_tuned_alone_is_on_the_ladder(tmp_path: Path) -> None:
+    tuned(store := Store(tmp_path), "bf16", on("mma", 9))
+    of_family(store, False, on("mma", 11), 5.0)
+    chosen = choice(in_precision("bf16"), find("h100"), "mma", store)
+    assert chosen == LadderChoice(on("mma", 11), "tuned")
+
+
+@pytest.mark.usefixtures("with_tensor_cores")
+def test_interrupted_search_yields_to_one_that_ended(tmp_path: Path) -> None:
+    of_family(store := Store(tmp_path), True, on("mma", 11), 5.0)
+    bf16 = in_precision("bf16")
+    assert choice(bf16, find("h100"), "mma", store) == LadderChoice(on("mma", 11), "interrupted")
+    climbed = extended(store)
+    assert climbed.interrupted == ("bf16, mma",)
+    assert "of an interrupted search, so not final: bf16, mma" in printed(climbed)
+    tuned(store, "bf16", on("mma", 9))
+    assert choice(bf16, find("h100"), "mma", store) == LadderChoice(on("mma", 9), "tuned")
