@@ -54,9 +54,8 @@ class Answer:
     @property
     def final(self) -> bool:
         """Whether the problem, or the point of a range that serves it, was tuned to the end."""
-        record = self.record
-        tuned = self.how in ("exact", "range")
-        return tuned and record is not None and not record.provenance.interrupted
+        interrupted = self.record is not None and self.record.provenance.interrupted
+        return self.how in ("exact", "range") and not interrupted
 
     @property
     def entry(self) -> Entry | None:
