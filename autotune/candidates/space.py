@@ -36,11 +36,13 @@ class Space:
     """The configurations of one family that are legal for a problem on a device.
 
     `rejected` counts the others by the reason of the first rule each breaks. Together with
-    `configs` they add up to all combinations of the family's values.
+    `configs` they add up to all combinations of the family's values. `examples` has for each reason
+    the values that broke a rule, and what is wrong with their numbers.
     """
 
     configs: tuple[Config, ...]
     rejected: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
 
 
 def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
@@ -55,7 +57,7 @@ def feasible(problem: Problem, device: Device, family: str = "simt") -> Space:
     kind = registry.serving(family, problem)
     tree = _Tree(kind.domain(problem, device), kind.bound_rules(problem, device))
     configs = tuple(Config(kind.name, params) for params in tree.legal())
-    return Space(configs, dict(Counter(tree.rejected).most_common()))
+    return Space(configs, dict(Counter(tree.rejected).most_common()), tree.examples)
 
 
 def rejection(
@@ -121,6 +123,12 @@ class _Tree:
             checks[max(map(names.index, rule.needs), default=0)].append(rule)
         self._levels = [_Level(level, domain, checks) for level in range(len(names))]
 
+    @property
+    def examples(self) -> dict[str, str]:
+        """The first values that broke a rule of each reason, with what is wrong with them."""
+        rules = [rule for level in self._levels for rule in level.rules]
+        return {rule.reason: rule.example for rule in reversed(rules) if rule.example is not None}
+
     def legal(self) -> list[Params]:
         """The legal combinations, in order."""
         combinations: list[Params] = []
@@ -177,6 +185,7 @@ class _Level:
         shared: whether several branches above may hold the same.
         read: picks the values chosen above that decide what a branch from here on holds.
         branches: branches by what `read` picks.
+        rules: those that the parameter completes.
     """
 
     def __init__(
@@ -191,7 +200,7 @@ class _Level:
         self._pairs = [(names[level], value) for value in domain[names[level]]]
         self._decide = _picker(_needed(names[:level], checks[level : level + 1]))
         self._options: dict[object, list[tuple[tuple[str, Value], str | None]]] = {}
-        self._rules = [_KeptRule(rule, names) for rule in checks[level]]
+        self.rules = [_KeptRule(rule, names) for rule in checks[level]]
 
     def options(self, chosen: list[Value]) -> list[tuple[tuple[str, Value], str | None]]:
         """Each value, named, with the reason for which the first broken rule rejects it."""
@@ -202,17 +211,24 @@ class _Level:
         return options
 
     def _broken(self, chosen: list[Value]) -> str | None:
-        for rule in self._rules:
+        for rule in self.rules:
             if rule.breaks(chosen):
                 return rule.reason
         return None
 
 
 class _KeptRule:
-    """A rule that keeps its verdicts: several branches ask for the same values."""
+    """A rule that keeps its verdicts: several branches ask for the same values.
+
+    Attributes:
+        reason: the rule's reason.
+        example: the first values that broke it, and what is wrong with them; None before.
+    """
 
     def __init__(self, rule: BoundRule, names: Sequence[str]) -> None:
         self.reason = rule.reason
+        self.example: str | None = None
+        self._needs = rule.needs
         self._check = rule.check
         self._read = _picker([names.index(name) for name in rule.needs])
         self._verdicts: dict[tuple[Value, ...], bool] = {}
@@ -221,7 +237,12 @@ class _KeptRule:
         """Whether the chosen values break the rule."""
         values = self._read(chosen)
         if (verdict := self._verdicts.get(values)) is None:
-            verdict = self._verdicts[values] = self._check(values) is not None
+            detail = self._check(values)
+            verdict = self._verdicts[values] = detail is not None
+            if detail is not None and self.example is None:
+                named = zip(self._needs, values, strict=True)
+                pairs = ", ".join(f"{name}={value}" for name, value in named)
+                self.example = f"{pairs}: {detail}" if pairs else detail
         return verdict
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from autotune.cli import cache, devices, export, ladder, occupancy, tuning
+from autotune.cli import cache, devices, export, ladder, occupancy, report, tuning
 from autotune.cli.options import VerbCommand
 from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError, UnsavedError
@@ -29,8 +30,12 @@ VERBS: tuple[Callable[..., None], ...] = (
     tuning.tune,
     tuning.best,
     ladder.ladder,
+    report.report,
     export.export,
 )
+
+UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""Errors of writing, which name no file where it is standard output."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An error is one line on standard error.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    with warnings.catch_warnings():
+    with _written_output(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             _app()(_normalised(words), prog_name="autotune")
@@ -51,6 +56,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except (KeyboardInterrupt, Interrupted) as interrupt:
             print(": ".join(["interrupted", *interrupt.args]), file=sys.stderr)
             sys.exit(130)
+
+
+@contextmanager
+def _written_output() -> Iterator[None]:
+    """Turns a standard output that cannot be written into one line and the exit status 1, and shows
+    characters that its encoding lacks as escapes."""
+    with suppress(AttributeError, ValueError):  # closed, or not a file
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in UNWRITTEN:
+            raise
+        sys.stdout = None  # nor can what is left in its buffer
+        if error.errno != errno.EPIPE:
+            print(f"error: cannot write standard output: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 class Verbs(TyperGroup):

@@ -11,6 +11,8 @@ def time_us(microseconds: float | None) -> str:
     """A time to four digits, in ns, µs, ms or s; a dash if there is none."""
     if microseconds is None or not math.isfinite(microseconds):
         return "–"
+    if microseconds == 0:
+        return "0 µs"
     for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "µs")):
         if abs(microseconds) >= size:
             return f"{_digits(microseconds / size)} {unit}"

@@ -15,6 +15,7 @@ const page = (() => {
   };
   const timeUs = (value) => {
     if (!finite(value)) return DASH;
+    if (value === 0) return "0 \u00b5s";
     for (const [size, unit] of [[1e6, "s"], [1e3, "ms"], [1, "\u00b5s"]])
       if (Math.abs(value) >= size) return `${digits(value / size)} ${unit}`;
     return `${digits(value * 1e3)} ns`;
@@ -62,7 +63,12 @@ const page = (() => {
   });
 
   // Pictures far below are drawn when they come near, or before the page is printed.
-  const draw = (figures) => {
+  // A trace's texts may be numbers of `labels`, which several traces share.
+  const draw = (figures, labels = []) => {
+    for (const figure of Object.values(figures))
+      for (const trace of figure.data)
+        if (trace.text && trace.text.labels)
+          trace.text = trace.text.labels.map((number) => labels[number]);
     const waiting = new Map();
     for (const element of document.querySelectorAll("[data-figure]"))
       if (figures[element.dataset.figure])

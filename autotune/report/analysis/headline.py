@@ -1,0 +1,193 @@
+"""The result of a record in a few numbers and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from shlex import quote
+
+from autotune.occupancy.roofline import least_seconds
+from autotune.records import Entry, TuningRecord
+from autotune.report.analysis.subject import Subject
+from autotune.report.formatting import vendor
+from autotune.runners.base import Evidence, Objective
+from autotune.runners.estimates import tied
+
+_AGES = (
+    (86400 * 365, "year"),
+    (86400 * 30, "month"),
+    (86400, "day"),
+    (3600, "hour"),
+    (60, "minute"),
+)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The winner of a record.
+
+    Attributes:
+        title: the problem or call.
+        device: the device's name.
+        evidence: what the times rest on.
+        config: the winner as text.
+        time_us, spread_us: median hot time and half the distance between the quartiles.
+        samples: number of hot samples.
+        cold_us: median time with L2 flushed; None if not measured.
+        tflops: TFLOP/s; None for a user kernel.
+        peak_share: share of the precision's peak; None for a user kernel.
+        roofline_share: the roofline's least time over the time; None for a user kernel.
+        vendor: the vendor baseline's label.
+        vendor_us, over_hot, over_cold: its time, and its times over the winner's (above 1 the
+            winner is faster); None if it was not timed.
+        occupancy, limiter: resident warps as a share of an SM's, and what limits them.
+        date, age: when the record was saved.
+        stale: what changed on this machine since; None if nothing did.
+        why: a sentence that says why this configuration won.
+        commands: command lines that repeat it.
+    """
+
+    title: str
+    device: str
+    evidence: Evidence
+    config: str
+    time_us: float
+    spread_us: float
+    samples: int
+    cold_us: float | None
+    tflops: float | None
+    peak_share: float | None
+    roofline_share: float | None
+    vendor: str
+    vendor_us: float | None
+    over_hot: float | None
+    over_cold: float | None
+    occupancy: float
+    limiter: str
+    date: str
+    age: str
+    stale: str | None
+    why: str
+    commands: tuple[str, ...]
+
+
+def headline(
+    subject: Subject, *, stale: str | None, now: datetime, device_option: str | None = None
+) -> Headline:
+    """The headline of a record.
+
+    Args:
+        subject: the record.
+        stale: what changed on this machine since it was measured; None if nothing did.
+        now: the present, with its time zone.
+        device_option: the `--device` that finds the record; None if none is needed.
+    """
+    record, problem = subject.record, subject.problem
+    best = record.best
+    measured = best.measurement
+    rate = problem.speed(measured.time_us) if problem else None
+    return Headline(
+        title=record.title,
+        device=record.device.name,
+        evidence=record.evidence,
+        config=str(best.config),
+        time_us=measured.time_us,
+        spread_us=measured.spread_us,
+        samples=measured.samples,
+        cold_us=measured.cold_us,
+        tflops=None if rate is None else rate / 1e12,
+        peak_share=rate / record.device.peak(problem.compute) if problem and rate else None,
+        roofline_share=(
+            least_seconds(problem, record.device) * 1e6 / measured.time_us if problem else None
+        ),
+        vendor=vendor(problem.compute) if problem else "",
+        vendor_us=record.baseline.time_us if record.baseline else None,
+        over_hot=over_vendor(record, best, "hot"),
+        over_cold=over_vendor(record, record.best_cold, "cold"),
+        occupancy=best.occupancy,
+        limiter=best.limiter,
+        date=record.provenance.date,
+        age=age(record.provenance.date, now),
+        stale=stale,
+        why=why_it_won(record.entries, best),
+        commands=_commands(subject, device_option),
+    )
+
+
+def over_vendor(record: TuningRecord, entry: Entry | None, objective: Objective) -> float | None:
+    """The vendor baseline's time over an entry's; None if either is unknown."""
+    ours = entry.measurement.estimate(objective) if entry else None
+    baseline = record.baseline.estimate(objective) if record.baseline else None
+    return baseline.time_us / ours.time_us if ours and baseline else None
+
+
+def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
+    """Why `best` is the winner among a record's entries, in one sentence."""
+    if len(entries) == 1:
+        return "It is the only configuration of the record."
+    fastest = min(entries, key=lambda entry: entry.measurement.time_us)
+    rivals = [
+        entry for entry in entries if entry != best and tied(entry.measurement, fastest.measurement)
+    ]
+    if not rivals:
+        second = min(entry.measurement.time_us for entry in entries if entry != best)
+        lead = second / best.measurement.time_us - 1
+        return (
+            f"It is {lead:.1%} faster than the next of {len(entries)}, "
+            "more than the smaller of their spreads."
+        )
+    times = [entry.measurement.time_us for entry in (best, *rivals)]
+    within = max(times) / min(times) - 1
+    return (
+        f"Tied with {len(rivals)} within {within:.2%}, no more than the smaller of their spreads; "
+        f"it {_advantage(best, rivals)}."
+    )
+
+
+def _advantage(best: Entry, rivals: Sequence[Entry]) -> str:
+    """What decided between tied entries, by the order of `estimates.winner`."""
+    registers = _block_registers(best)
+    least = min(map(_block_registers, rivals))
+    if registers < least:
+        return f"takes the fewest registers ({registers:,} a block, the next {least:,})"
+    shared = [entry.resources.shared for entry in rivals if _block_registers(entry) == least]
+    if best.resources.shared < min(shared):
+        return (
+            f"takes the least shared memory ({best.resources.shared:,} bytes a block, the next "
+            f"{min(shared):,}) with as few registers"
+        )
+    return "takes as little as they do, and is the first by its text"
+
+
+def _block_registers(entry: Entry) -> int:
+    return entry.resources.registers * entry.resources.threads
+
+
+def age(date: str, now: datetime) -> str:
+    """The time since a date in ISO 8601, such as `3 days ago`; empty if the date is malformed."""
+    try:
+        past = datetime.fromisoformat(date.replace("Z", "+00:00"))
+    except ValueError:
+        return ""
+    if past.tzinfo is None:
+        past = past.replace(tzinfo=timezone.utc)
+    seconds = (now - past).total_seconds()
+    for size, unit in _AGES:
+        if seconds >= size:
+            number = int(seconds // size)
+            return f"{number} {unit}{'s' if number > 1 else ''} ago"
+    return "just now"
+
+
+def _commands(subject: Subject, device_option: str | None) -> tuple[str, ...]:
+    record = subject.record
+    if subject.problem is None:
+        return (f"autotune report {quote(record.slug)}",)
+    option = "" if device_option is None else f" --device {quote(device_option)}"
+    problem = quote(str(subject.problem))
+    return (
+        f"autotune tune {problem}{option} --seed {record.provenance.seed}",
+        f"autotune best {problem}{option}",
+        f"autotune report {problem}{option}",
+    )

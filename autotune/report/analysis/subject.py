@@ -1,0 +1,145 @@
+"""A record with its trials: the input of every analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from autotune.device import Device
+from autotune.errors import AutotuneError, CacheError
+from autotune.families import registry
+from autotune.problem import Problem
+from autotune.records import Entry, Provenance, Record, TuningRecord
+from autotune.records.merging import KEPT
+from autotune.records.record import folder_of
+from autotune.runners.base import Candidate, Failure
+from autotune.runners.recording import Origin, Recording
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.resume import study_of
+from autotune.tuning.search.journal.reading import FinishedTrial, read
+
+Source = Literal["journal", "recording", "record"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A record and the trials that led to it.
+
+    Attributes:
+        record: the record.
+        trials: in the order in which they finished; those of the record if no others are left.
+        source: where the trials are from: a journal, a recording, or the record alone.
+        note: why only the record's trials are there; empty if all are.
+        families: the kernel families that were searched.
+    """
+
+    record: TuningRecord
+    trials: tuple[FinishedTrial, ...]
+    source: Source
+    note: str
+    families: tuple[str, ...]
+
+    @property
+    def problem(self) -> Problem | None:
+        """The GEMM; None for a user kernel."""
+        return self.record.problem if isinstance(self.record, Record) else None
+
+    @property
+    def device(self) -> Device:
+        """The record's device."""
+        return self.record.device
+
+
+def subject_of(record: TuningRecord, root: Path) -> Subject:
+    """A record with the trials of its journal in the cache `root`.
+
+    Trials count if they have the record's driver, compiler and kernel sources. Without such trials
+    the record stands for itself, with a note that says why.
+    """
+    name = f"{record.slug}.{record.evidence}.log"
+    path = root / "studies" / folder_of(record.device, record.evidence) / name
+    try:
+        studies = read(path)
+    except FileNotFoundError:
+        return _alone(record, "its journal of trials is not in this cache")
+    except CacheError as error:
+        return _alone(record, str(error))
+    made = record.provenance
+    suffix = study_of("", Origin(made.driver, made.compiler, made.source))
+    same = {name: trials for name, trials in studies.items() if name.endswith(suffix)}
+    trials = _merged(same)
+    if not trials:
+        return _alone(record, "its journal has no trials of the record's kernel sources")
+    kinds = [kind for name in same for kind in name.partition("@")[0].split("+")]
+    return Subject(record, trials, "journal", "", tuple(dict.fromkeys(kinds)))
+
+
+def subject_of_recording(recording: Recording) -> Subject:
+    """A recorded sweep or suite, with its fastest configurations as the record.
+
+    Raises:
+        AutotuneError: if no configuration has a time.
+    """
+    trials = tuple(FinishedTrial(trial, None) for trial in _trials(recording))
+    entries = sorted(
+        (entry for row in trials if (entry := row.trial.entry) is not None),
+        key=lambda entry: entry.measurement.time_us,
+    )
+    if not entries:
+        raise AutotuneError(f"no configuration of {recording.problem} has a time in the recording")
+    made = recording.origin
+    provenance = Provenance(
+        *(made.driver, made.compiler, made.source, "", recording.date, 0, len(trials), 0.0)
+    )
+    record = Record(
+        recording.device,
+        "replayed",
+        tuple(entries[:KEPT]),
+        recording.baseline,
+        provenance,
+        recording.problem,
+    )
+    families = tuple(dict.fromkeys(row.config.family for row in recording.rows))
+    return Subject(record, trials, "recording", "", families)
+
+
+def _alone(record: TuningRecord, why: str) -> Subject:
+    trials = tuple(FinishedTrial(_trial(entry), None) for entry in record.entries)
+    count = len(record.entries)
+    kept = "configuration" if count == 1 else f"{count} configurations"
+    note = f"{why}; the record's {kept} of {record.provenance.trials} trials are shown"
+    families = tuple(dict.fromkeys(entry.config.family for entry in record.entries))
+    return Subject(record, trials, "record", note, families)
+
+
+def _trial(entry: Entry) -> Trial:
+    return Trial(entry.config, entry.measurement, entry.resources, entry.occupancy, entry.limiter)
+
+
+def _merged(studies: Mapping[str, tuple[FinishedTrial, ...]]) -> tuple[FinishedTrial, ...]:
+    """The trials of all studies: a configuration tried in several counts once."""
+    merged = {row.trial.config: row for trials in studies.values() for row in trials}
+    if len(studies) > 1:  # their seconds count from different starts
+        return tuple(FinishedTrial(row.trial, None) for row in merged.values())
+    return tuple(merged.values())
+
+
+def _trials(recording: Recording) -> list[Trial]:
+    trials = []
+    for row in recording.rows:
+        if isinstance(row.outcome, Failure):
+            trials.append(Trial(row.config, row.outcome))
+            continue
+        try:
+            plan = registry.plan(row.config, recording.problem)
+        except AutotuneError:  # the family's parameters have changed since
+            resident = row.resources.occupancy(recording.device)
+            trials.append(
+                Trial(row.config, row.outcome, row.resources, resident.occupancy, resident.limiter)
+            )
+        else:
+            candidate = Candidate(row.config, plan, (), row.resources)
+            trials.append(Trial.of(candidate, row.outcome, recording.device))
+    return trials

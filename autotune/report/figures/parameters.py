@@ -1,0 +1,102 @@
+"""The pictures of what parameters cost: one by one, and two at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.report.analysis.parameters import HeatMap, ParameterCost
+from autotune.report.figures.base import COLOURS, SCALE, Figure, axis, figure, text, texts
+
+NEAR = 0.04
+"""Share of the picture's width below which labels would overlap."""
+
+SHOWN = 14
+"""Parameters that the picture has room for; the others matter less."""
+
+
+def cost_figure(costs: Sequence[ParameterCost]) -> Figure:
+    """The loss with each value of each parameter, the parameter with the largest range on top."""
+    shown = costs[:SHOWN][::-1]
+    points = [(cost, value) for cost in shown for value in cost.values]
+    reach = NEAR * max((cost.range for cost in costs), default=0.0)
+    ranges = {
+        "type": "scatter",
+        "mode": "lines",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": [
+            end
+            for cost in shown
+            for end in (
+                100 * min(value.loss for value in cost.values),
+                100 * max(value.loss for value in cost.values),
+                None,
+            )
+        ],
+        "y": [label for cost in shown for label in (text(cost.name), text(cost.name), None)],
+        "line": {"color": COLOURS[5], "width": 1},
+    }
+    values = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "showlegend": False,
+        "x": [100 * value.loss for _, value in points],
+        "y": [text(cost.name) for cost, _ in points],
+        "text": [label for cost in shown for label in _labels(cost, reach)],
+        "textposition": "top right",
+        "cliponaxis": False,
+        "textfont": {"size": 10},
+        "customdata": [
+            [text(f"{cost.name}={value.value}"), value.best_us, value.trials]
+            for cost, value in points
+        ],
+        "marker": {"size": 8, "color": COLOURS[0]},
+        "hovertemplate": "%{customdata[0]}: best %{customdata[1]:.4g} µs, %{x:.1f}% slower"
+        "<br>%{customdata[2]} trials<extra></extra>",
+    }
+    result = figure(
+        [ranges, values],
+        axis("slower than the best, in %"),
+        {"type": "category", "categoryorder": "array", "categoryarray": texts(_names(shown))},
+    )
+    result["layout"]["height"] = 110 + 34 * len(shown)
+    return result
+
+
+def heat_figure(heat: HeatMap) -> Figure:
+    """The best time with each pair of values; empty cells were not tried."""
+    cells = [["" if time is None else f"{time:.4g}" for time in row] for row in heat.times_us]
+    trace = {
+        "type": "heatmap",
+        "x": texts(heat.xs),
+        "y": texts(heat.ys),
+        "z": [list(row) for row in heat.times_us],
+        "text": cells,
+        "texttemplate": "%{text}",
+        "colorscale": SCALE,
+        "reversescale": True,
+        "hoverongaps": False,
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": {"title": {"text": "µs"}, "thickness": 12},
+        "hovertemplate": f"{text(heat.x)}=%{{x}}, {text(heat.y)}=%{{y}}: %{{z:.4g}} µs"
+        "<extra></extra>",
+    }
+    category = {"type": "category"}
+    return figure([trace], axis(heat.x) | category, axis(heat.y) | category)
+
+
+def _labels(cost: ParameterCost, reach: float) -> list[str]:
+    """The values as labels; of those nearer than `reach` the fastest has the labels of all."""
+    ranked = sorted(range(len(cost.values)), key=lambda index: cost.values[index].loss)
+    labels, first = [""] * len(ranked), ranked[0]
+    for index in ranked:
+        if cost.values[index].loss - cost.values[first].loss > reach:
+            first = index
+        value = text(cost.values[index].value)
+        labels[first] = f"{labels[first]}, {value}" if labels[first] else value
+    return labels
+
+
+def _names(costs: Sequence[ParameterCost]) -> list[str]:
+    return [cost.name for cost in costs]

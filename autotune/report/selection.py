@@ -1,0 +1,209 @@
+"""The records that a report is about."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.device import Device
+from autotune.errors import MissingError, NotFoundError
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import lookup
+from autotune.problem import Problem, problem_of
+from autotune.problem.span import Span, sized
+from autotune.records import KernelRecord, Record, Records, Store, TuningRecord, ranges
+from autotune.records.merging import stale
+from autotune.records.ranges import Range
+from autotune.records.record import BEST_FIRST
+from autotune.runners import recording
+from autotune.runners.recording import Origin
+from autotune.targets import targets
+from autotune.targets.sources import spelled
+
+if TYPE_CHECKING:
+    from autotune.problem import ProblemDefaults
+
+_SHAPE = re.compile(r"\s*[-\d]")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records to report, and the answers for problems without one.
+
+    Attributes:
+        records: at least one, unless there are answers.
+        answers: look-ups of the problems that were asked for and are not tuned.
+        single: whether one problem or kernel was asked for.
+        device_option: the `--device` that was given.
+    """
+
+    records: tuple[TuningRecord, ...]
+    answers: tuple[Answer, ...]
+    single: bool
+    device_option: str | None
+
+    def ranges(self, store: Store) -> tuple[Range, ...]:
+        """The tuned ranges in the store of the records' devices."""
+        devices = {record.device.slug: record.device for record in self.records}
+        return tuple(row for device in devices.values() for row in ranges.load(store.root, device))
+
+
+def selected(
+    shapes: Sequence[str], device: str | None, options: ProblemDefaults, store: Store
+) -> Selection:
+    """The records of problems, ranges of problems and kernels; of everything without `shapes`.
+
+    Without a device it is the GPU of this machine, and where there is none the devices of the
+    store. A single problem has to be tuned; of several, look-ups serve those that are not.
+
+    Raises:
+        NotFoundError: if nothing is recorded for what was asked.
+        UsageError: for an impossible problem or an unknown device.
+    """
+    resolved = _device(device, wanted=bool(shapes))
+    recorded = tuple(_recorded(store, resolved, shipped=device is not None or bool(shapes)))
+    if not shapes:
+        if not recorded:
+            where = store.root if resolved is None else f"{resolved.name} in {store.root}"
+            raise NotFoundError(
+                f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, without a "
+                "GPU with `--device replay:h100`"
+            )
+        return Selection(recorded, (), False, device)
+    records: dict[TuningRecord, None] = {}
+    answers: list[Answer] = []
+    for shape in shapes:
+        matches = tuple(_matching(shape, recorded, options))
+        records |= dict.fromkeys(matches)
+        if not matches:
+            option = f" --device {spelled(device)}" if device else ""
+            answers.append(_answer(shape, resolved, store, options, option, len(shapes) == 1))
+    single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
+    return Selection(tuple(records), tuple(answers), single, device)
+
+
+def changed(record: TuningRecord, today: Origin) -> str | None:
+    """What changed on this machine since a record was measured; None if nothing did.
+
+    The sources of user kernels are unknown here, so they are not compared.
+    """
+    now = replace(today, source="") if isinstance(record, KernelRecord) else today
+    return stale(record, now)
+
+
+def device_option(record: TuningRecord, given_option: str | None) -> str | None:
+    """The `--device` with which commands find a record here; None if they need none."""
+    if given_option is not None:
+        return given_option
+    if record.evidence == "replayed" and isinstance(record, Record):
+        for name, problems in recording.names().items():
+            if record.problem in problems:
+                return f"replay:{name}"
+    try:
+        here = targets.resolve()
+    except MissingError:
+        return record.device.name
+    return None if here.slug == record.device.slug else record.device.name
+
+
+def _device(device: str | None, *, wanted: bool) -> Device | None:
+    """The device that was given, or the GPU of this machine where one is wanted; else None."""
+    if device is not None:
+        return targets.resolve(device)
+    try:
+        return targets.resolve() if wanted else None
+    except MissingError:
+        return None
+
+
+def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator[TuningRecord]:
+    """The record with the best evidence of every problem, and all of user kernels."""
+    read = list(_readable(store))
+    kernels = (record for record in read if isinstance(record, KernelRecord))
+    if device is not None and shipped:
+        yield from Records(store).records(device)
+        yield from (record for record in kernels if record.device.slug == device.slug)
+        return
+    best: dict[tuple[str, Problem], Record] = {}
+    gemms = [record for record in read if isinstance(record, Record)]
+    gemms.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
+    for record in gemms:
+        best[record.device.slug, record.problem] = record
+    yield from (best[key] for key in sorted(best))
+    yield from kernels
+
+
+def _readable(store: Store) -> Iterator[TuningRecord]:
+    yield from filter(None, (_read(store, path) for path in store.paths()))
+
+
+def _read(store: Store, path: Path) -> TuningRecord | None:
+    """The record in a file; None if it is gone or, with a warning, broken."""
+    try:
+        return store.read(path)
+    except ValueError as error:
+        warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
+        return None
+
+
+def _matching(
+    shape: str, records: Iterable[TuningRecord], options: ProblemDefaults
+) -> Iterator[TuningRecord]:
+    """The records that a word of the command line names."""
+    if not _SHAPE.match(shape):
+        for record in records:
+            if isinstance(record, KernelRecord) and shape in _names(record):
+                yield record
+    elif ".." in shape:
+        span = Span.parse(shape, **options)
+        for record in records:
+            if isinstance(record, Record) and _inside(record.problem, span):
+                yield record
+    else:
+        problem = problem_of(shape.strip(), **options)
+        yield from (
+            record for record in records if isinstance(record, Record) and record.problem == problem
+        )
+
+
+def _names(record: KernelRecord) -> tuple[str, ...]:
+    return record.call.name, record.title, record.slug
+
+
+def _inside(problem: Problem, span: Span) -> bool:
+    size = int(getattr(problem, span.dimension))
+    return sized(problem, span.dimension, span.high) == span.problem and size >= span.low
+
+
+def _answer(
+    shape: str,
+    device: Device | None,
+    store: Store,
+    options: ProblemDefaults,
+    option: str,
+    single: bool,
+) -> Answer:
+    """The look-up of a problem that is not tuned; `option` is the `--device` that was given.
+
+    Raises:
+        NotFoundError: if nothing else was asked for, or there is no device to look it up for.
+    """
+    where = f"in {store.root}" if device is None else f"on {device.name}"
+    if not _SHAPE.match(shape):
+        raise NotFoundError(f"no kernel {shape!r} is recorded {where}; see `autotune cache list`")
+    if ".." in shape:
+        raise NotFoundError(
+            f"no size of {shape} is recorded {where}; run `autotune tune {shape}{option}`"
+        )
+    problem = problem_of(shape.strip(), **options)
+    if single or device is None:
+        hint = option or (" --device NAME" if device is None else "")
+        raise NotFoundError(f"{problem} is not tuned {where}; run `autotune tune {problem}{hint}`")
+    answer = lookup(problem, device, store)
+    if answer is None:
+        raise NotFoundError(f"no kernel can run {problem} on {device.name}; leave it out")
+    return answer
