@@ -79,30 +79,31 @@ def report(
 
 
 def _analysis(selection: Selection, store: Store) -> Analysis:
+    from autotune.maintenance.inventory import change
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.whole import analysed
-    from autotune.report.selection import changed, device_option
+    from autotune.report.selection import device_option
     from autotune.targets import targets
 
     (record,) = selection.records
     return analysed(
         subject_of(record, store.root),
-        stale=changed(record, targets.here()),
+        stale=change(record, targets.here()),
         now=datetime.now(timezone.utc),
         device_option=device_option(record, selection.device_option),
     )
 
 
 def _overview(selection: Selection, store: Store) -> Overview:
+    from autotune.maintenance.inventory import change
     from autotune.report.analysis import overview
     from autotune.report.overview_page import Overview
-    from autotune.report.selection import changed
     from autotune.targets import targets
 
     today, now = targets.here(), datetime.now(timezone.utc)
     records = selection.records
     rows = [
-        *(overview.record_row(record, stale=changed(record, today), now=now) for record in records),
+        *(overview.record_row(record, stale=change(record, today), now=now) for record in records),
         *(overview.answer_row(answer) for answer in selection.answers),
     ]
     return Overview(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 from autotune.problem.precision import PRECISIONS
 
 
@@ -27,3 +29,15 @@ def age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds // length:,.0f} {unit}"
     return f"{seconds // 1:.0f} s"
+
+
+def seconds_since(date: str, now: datetime) -> float | None:
+    """Seconds from a date in ISO 8601, UTC unless it says otherwise; None if it cannot be read."""
+    try:
+        # Python 3.10 does not read the Z.
+        written = datetime.fromisoformat(date.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if written.tzinfo is None:
+        written = written.replace(tzinfo=timezone.utc)
+    return max(0.0, (now - written).total_seconds())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from autotune.maintenance.inventory import change
 from autotune.records import TuningRecord
-from autotune.report.formatting import age, cell
+from autotune.report.formatting import age, cell, seconds_since
 from autotune.runners.base import Evidence
 from autotune.runners.recording import Origin
 
@@ -96,7 +96,7 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
         cold_ratio=cublas_cold / cold_us if cublas_cold and cold_us else None,
         config=str(record.best.config),
         date=record.provenance.date,
-        age_s=_seconds_since(record.provenance.date, now),
+        age_s=seconds_since(record.provenance.date, now),
         interrupted=record.provenance.interrupted,
         stale=change(record, today),
     )
@@ -104,14 +104,3 @@ def _row(record: TuningRecord, today: Origin, now: datetime) -> RecordRow:
 
 def _evidence(row: RecordRow) -> str:
     return f"{row.evidence}, interrupted" if row.interrupted else row.evidence
-
-
-def _seconds_since(date: str, now: datetime) -> float | None:
-    try:
-        # Python 3.10 does not read the Z.
-        written = datetime.fromisoformat(date.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    if written.tzinfo is None:
-        written = written.replace(tzinfo=timezone.utc)
-    return max(0.0, (now - written).total_seconds())

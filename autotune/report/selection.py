@@ -5,22 +5,20 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
+from autotune.maintenance import inventory
 from autotune.problem import Problem, problem_of
 from autotune.problem.span import Span, sized
 from autotune.records import KernelRecord, Record, Records, Store, TuningRecord, ranges
-from autotune.records.merging import stale
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
 from autotune.runners import recording
-from autotune.runners.recording import Origin
 from autotune.targets import targets
 from autotune.targets.sources import spelled
 
@@ -86,15 +84,6 @@ def selected(
     return Selection(tuple(records), tuple(answers), single, device)
 
 
-def changed(record: TuningRecord, today: Origin) -> str | None:
-    """What changed on this machine since a record was measured; None if nothing did.
-
-    The sources of user kernels are unknown here, so they are not compared.
-    """
-    now = replace(today, source="") if isinstance(record, KernelRecord) else today
-    return stale(record, now)
-
-
 def device_option(record: TuningRecord, given_option: str | None) -> str | None:
     """The `--device` with which commands find a record here; None if they need none."""
     if given_option is not None:
@@ -122,7 +111,7 @@ def _device(device: str | None, *, wanted: bool) -> Device | None:
 
 def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator[TuningRecord]:
     """The record with the best evidence of every problem, and all of user kernels."""
-    read = list(_readable(store))
+    read = _read(store)
     kernels = (record for record in read if isinstance(record, KernelRecord))
     if device is not None and shipped:
         yield from Records(store).records(device)
@@ -137,17 +126,13 @@ def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator
     yield from kernels
 
 
-def _readable(store: Store) -> Iterator[TuningRecord]:
-    yield from filter(None, (_read(store, path) for path in store.paths()))
-
-
-def _read(store: Store, path: Path) -> TuningRecord | None:
-    """The record in a file; None if it is gone or, with a warning, broken."""
-    try:
-        return store.read(path)
-    except ValueError as error:
-        warnings.warn(f"{path}: passed over: {error}", stacklevel=2)
-        return None
+def _read(store: Store) -> list[TuningRecord]:
+    """All records of the store; broken files are passed over with a warning."""
+    items = inventory.listed(store.root)
+    for item in items:
+        if item.fault is not None:
+            warnings.warn(f"{item.path}: passed over: {item.fault}", stacklevel=2)
+    return inventory.recorded(items)
 
 
 def _matching(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 HEIGHT = 900
+MISSING = "no Chromium; `apt-get install chromium` gives one"
 
 
 @dataclass
@@ -45,17 +46,22 @@ class OpenedPage:
         return int(self.page.evaluate(wide))
 
 
+def program() -> str | None:
+    """The path of Chromium or Chrome; None if there is neither."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
 @contextmanager
 def opened(
     path: Path, *, width: int = 1600, scheme: Literal["light", "dark"] = "light"
 ) -> Iterator[OpenedPage]:
     """The file in a new browser; skips the test where there is no Chromium or no Playwright."""
-    program = next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        pytest.skip("no Chromium; `apt-get install chromium` gives one")
+    path_of_browser = program()
+    if path_of_browser is None:
+        pytest.skip(MISSING)
     api = pytest.importorskip("playwright.sync_api", reason="no Playwright")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=path_of_browser, args=["--no-sandbox"])
         try:
             size = {"width": width, "height": HEIGHT}
             page = browser.new_page(viewport=size, color_scheme=scheme)

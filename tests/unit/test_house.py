@@ -27,6 +27,7 @@ LONG_SIGNATURES = {
     ("autotune/cli/cache.py", "prune"),
     ("autotune/cli/export.py", "export"),
     ("autotune/cli/occupancy.py", "occupancy"),
+    ("autotune/cli/report.py", "report"),
     ("autotune/cli/tuning.py", "tune"),
 }
 """Functions whose signatures list documented arguments or options; only their bodies count."""

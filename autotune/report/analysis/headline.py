@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from shlex import quote
 
 from autotune.occupancy.roofline import least_seconds
 from autotune.records import Entry, TuningRecord
+from autotune.report import formatting
 from autotune.report.analysis.subject import Subject
-from autotune.report.formatting import vendor
+from autotune.report.formatting import seconds_since, vendor
 from autotune.runners.base import Evidence, Objective
 from autotune.runners.estimates import tied
-
-_AGES = (
-    (86400 * 365, "year"),
-    (86400 * 30, "month"),
-    (86400, "day"),
-    (3600, "hour"),
-    (60, "minute"),
-)
 
 
 @dataclass(frozen=True)
@@ -165,19 +158,9 @@ def _block_registers(entry: Entry) -> int:
 
 
 def age(date: str, now: datetime) -> str:
-    """The time since a date in ISO 8601, such as `3 days ago`; empty if the date is malformed."""
-    try:
-        past = datetime.fromisoformat(date.replace("Z", "+00:00"))
-    except ValueError:
-        return ""
-    if past.tzinfo is None:
-        past = past.replace(tzinfo=timezone.utc)
-    seconds = (now - past).total_seconds()
-    for size, unit in _AGES:
-        if seconds >= size:
-            number = int(seconds // size)
-            return f"{number} {unit}{'s' if number > 1 else ''} ago"
-    return "just now"
+    """The time since a date in ISO 8601, such as `3 d ago`; empty if the date cannot be read."""
+    seconds = seconds_since(date, now)
+    return "" if seconds is None else f"{formatting.age(seconds)} ago"
 
 
 def _commands(subject: Subject, device_option: str | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from autotune.report.analysis.trials import Leader
 from autotune.report.figures.base import COLOURS, VENDOR, WINNER, Figure, axis, config_text, figure
@@ -35,18 +36,18 @@ def leader_figure(
         },
         "hovertemplate": "%{x:.5g} ± %{customdata:.2g} µs<br>%{text}<extra></extra>",
     }
-    data = [points]
-    if vendor_us is not None:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": vendor,
-                "x": [vendor_us, vendor_us],
-                "y": [ranks[0], ranks[-1]] if len(ranks) > 1 else [ranks[0], ranks[0]],
-                "line": {"color": VENDOR, "dash": "dash"},
-                "hovertemplate": f"{vendor}: %{{x:.4g}} µs<extra></extra>",
-            }
-        )
+    lines = [] if vendor_us is None else [_vendor_line(vendor, vendor_us, ranks)]
     y = axis("rank") | {"type": "category"}
-    return figure(data, axis("time in µs"), y)
+    return figure([points, *lines], axis("time in µs"), y)
+
+
+def _vendor_line(name: str, time_us: float, ranks: Sequence[str]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [time_us, time_us],
+        "y": [ranks[0], ranks[-1]],
+        "line": {"color": VENDOR, "dash": "dash"},
+        "hovertemplate": f"{name}: %{{x:.4g}} µs<extra></extra>",
+    }

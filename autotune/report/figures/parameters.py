@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from autotune.report.analysis.parameters import HeatMap, ParameterCost
 from autotune.report.figures.base import COLOURS, SCALE, Figure, axis, figure, text, texts
@@ -19,23 +20,6 @@ def cost_figure(costs: Sequence[ParameterCost]) -> Figure:
     shown = costs[:SHOWN][::-1]
     points = [(cost, value) for cost in shown for value in cost.values]
     reach = NEAR * max((cost.range for cost in costs), default=0.0)
-    ranges = {
-        "type": "scatter",
-        "mode": "lines",
-        "showlegend": False,
-        "hoverinfo": "skip",
-        "x": [
-            end
-            for cost in shown
-            for end in (
-                100 * min(value.loss for value in cost.values),
-                100 * max(value.loss for value in cost.values),
-                None,
-            )
-        ],
-        "y": [label for cost in shown for label in (text(cost.name), text(cost.name), None)],
-        "line": {"color": COLOURS[5], "width": 1},
-    }
     values = {
         "type": "scatter",
         "mode": "markers+text",
@@ -55,7 +39,7 @@ def cost_figure(costs: Sequence[ParameterCost]) -> Figure:
         "<br>%{customdata[2]} trials<extra></extra>",
     }
     result = figure(
-        [ranges, values],
+        [_ranges(shown), values],
         axis("slower than the best, in %"),
         {"type": "category", "categoryorder": "array", "categoryarray": texts(_names(shown))},
     )
@@ -84,6 +68,21 @@ def heat_figure(heat: HeatMap) -> Figure:
     }
     category = {"type": "category"}
     return figure([trace], axis(heat.x) | category, axis(heat.y) | category)
+
+
+def _ranges(costs: Sequence[ParameterCost]) -> dict[str, Any]:
+    """A line from the least to the largest loss of each parameter."""
+    losses = [[100 * value.loss for value in cost.values] for cost in costs]
+    names = [text(cost.name) for cost in costs]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": [end for row in losses for end in (min(row), max(row), None)],
+        "y": [label for name in names for label in (name, name, None)],
+        "line": {"color": COLOURS[5], "width": 1},
+    }
 
 
 def _labels(cost: ParameterCost, reach: float) -> list[str]:

@@ -1,0 +1,283 @@
+"""`autotune report`: what it writes, prints and refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import subprocess
+import sys
+import webbrowser
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_line import answer, own_machine, printed, run
+from support.paths import import_path
+from support.sample_recording import DEVICE, PROBLEM
+from support.sample_records import H100
+from support.sample_subject import TRIALS, by_hand, searched, user_kernel
+
+from autotune.problem import Problem
+from autotune.records import Record, Store
+from autotune.report.page import html
+
+SHAPE = PROBLEM.shape
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The cache of a machine with one recording and no GPU; pages go to the folder beside it."""
+    monkeypatch.chdir(tmp_path)
+    html.plotly_js.cache_clear()
+    return own_machine(monkeypatch, tmp_path)
+
+
+def refused(capsys: pytest.CaptureFixture[str], status: int, *arguments: str) -> str:
+    """The single line of an error."""
+    capsys.readouterr()
+    assert run("report", *arguments) == status
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    return line.removeprefix("error: ")
+
+
+def data_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """The data of a report."""
+    return answer(capsys, "report", *arguments)
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def measured(cache: Path, problem: Problem, hot_us: float = 10.0) -> Record:
+    """Records a problem as measured."""
+    record = by_hand().record
+    assert isinstance(record, Record)
+    entries = tuple(
+        replace(entry, measurement=replace(entry.measurement, time_us=hot_us * (1 + number / 10)))
+        for number, entry in enumerate(record.entries)
+    )
+    return Store(cache).save(replace(record, problem=problem, entries=entries))
+
+
+def test_one_problem_is_a_page(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    searched(cache)
+    capsys.readouterr()
+    line = printed(capsys, "report", SHAPE)
+    assert line.startswith(f"report.html: {PROBLEM} on NVIDIA H100 80GB HBM3: ")
+    assert line.endswith(f"replayed; {TRIALS} trials\n")
+    text = Path("report.html").read_text("utf-8")
+    assert f"<title>{PROBLEM} on NVIDIA H100 80GB HBM3</title>" in text
+    assert f"autotune tune {PROBLEM} --device replay:synthetic --seed 0" in text
+
+
+def test_json_has_the_data_of_the_pictures(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    searched(cache)
+    capsys.readouterr()
+    data = data_of(capsys, SHAPE, "--device", DEVICE)
+    assert data["headline"]["title"] == str(PROBLEM)
+    assert len(data["steps"]) == TRIALS
+    assert not Path("report.html").exists()
+
+
+def test_csv_has_a_row_for_each_trial(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    searched(cache)
+    capsys.readouterr()
+    table = rows(printed(capsys, "report", SHAPE, "--csv"))
+    assert len(table) == TRIALS
+    assert min(float(row["time_us"]) for row in table if row["time_us"]) > 1
+    assert not Path("report.html").exists()
+
+
+def test_json_and_csv_need_no_plotly(
+    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched(cache)
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    capsys.readouterr()
+    assert data_of(capsys, SHAPE)["headline"]
+    assert printed(capsys, "report", "--csv").startswith("title,device,how,")
+    assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE)
+    assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE, "--svg", "pictures")
+
+
+def test_everything_in_the_cache_is_an_overview(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for m in (64, 128, 256):
+        measured(cache, Problem(m, 256, 256), hot_us=float(m))
+    Store(cache).save(user_kernel())
+    data = data_of(capsys)
+    assert [row["title"] for row in data["rows"]] == [
+        *(f"{m}x256x256:f32:nn" for m in (64, 128, 256)),
+        "saxpy(float32[1000], int32=1000)",
+    ]
+    (curve,) = data["curves"]
+    assert curve["sizes"] == [64, 128, 256]
+    assert printed(capsys, "report").endswith("4 problems (4 tuned) on NVIDIA H100 80GB HBM3\n")
+
+
+def test_range_takes_the_sizes_inside(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for m in (64, 128, 256):
+        measured(cache, Problem(m, 256, 256))
+    table = rows(printed(capsys, "report", "100..300x256x256", "--csv"))
+    assert [row["title"] for row in table] == ["128x256x256:f32:nn", "256x256x256:f32:nn"]
+
+
+def test_untuned_among_several_is_looked_up(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(cache, PROBLEM)
+    data = data_of(capsys, SHAPE, "512x512x512", "--device", "h100")
+    tuned, looked_up = data["rows"]
+    assert (tuned["how"], tuned["expected_loss"]) == ("tuned", 0.0)
+    assert looked_up["how"] in ("nearest", "predicted")
+    untuned = [row for row in data["suggestions"] if row["title"] == "512x512x512:f32:nn"]
+    assert untuned[0]["command"] == "autotune tune 512x512x512:f32:nn --device h100"
+
+
+def test_losing_problem_is_worth_tuning(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured(cache, PROBLEM, hot_us=18.0)
+    data = data_of(capsys)
+    (suggestion,) = data["suggestions"]
+    assert suggestion["why"] == "the vendor's library is faster"
+    assert suggestion["loss"] == pytest.approx(0.5)
+
+
+def test_user_kernel_is_found_by_its_name(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(cache).save(user_kernel())
+    data = data_of(capsys, "saxpy")
+    assert data["headline"]["tflops"] is None
+    assert data["roofline"] is None
+    assert data["headline"]["commands"] == [f"autotune report {user_kernel().slug}"]
+    assert data_of(capsys, user_kernel().slug) == data
+
+
+def test_empty_cache_is_an_error_with_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, 3)
+    assert "run `autotune tune 4096x4096x4096`, without a GPU with `--device replay:h100`" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("64x64x64", "--device", "h100"), 3, "run `autotune tune 64x64x64:f32:nn --device h100`"),
+        (("64x64x64",), 3, "run `autotune tune 64x64x64:f32:nn --device NAME`"),
+        (("1..64x64x64",), 3, "no size of 1..64x64x64 is recorded"),
+        (("blur",), 3, "no kernel 'blur' is recorded"),
+        (("64x64",), 2, "malformed shape '64x64'"),
+        (("--json", "--csv"), 2, "standard output takes --json or --csv, not both"),
+        (("--json", "--open"), 2, "--json and --csv write no page to open; give --out"),
+        (("--device", "nosuch"), 2, "unknown device 'nosuch'"),
+    ],
+)
+def test_bad_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    assert message in refused(capsys, status, *arguments)
+
+
+def test_unwritable_page_is_one_line(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured(cache, PROBLEM)
+    for path in ("/dev/full", "missing/page.html", str(cache)):
+        line = refused(capsys, 1, SHAPE, "--out", path)
+        assert line.startswith(f"cannot write {path}: ")
+        assert line.endswith("; give another path")
+
+
+def test_unwritable_folder_of_pictures_is_one_line(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(cache, PROBLEM)
+    line = refused(capsys, 1, SHAPE, "--svg", "/dev/null/pictures")
+    assert line == "cannot write to /dev/null/pictures: Not a directory; give another folder"
+
+
+def test_broken_record_is_passed_over_with_a_warning(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(cache, PROBLEM)
+    measured(cache, Problem(64, 64, 64))
+    path = Store(cache).path(H100, Problem(64, 64, 64))
+    path.write_bytes(path.read_bytes().replace(b'"sms"', b'"tensor_memory"'))
+    assert run("report", "--csv") == 0
+    output = capsys.readouterr()
+    assert len(rows(output.out)) == 1
+    assert output.err.startswith(f"warning: {path}: passed over: ")
+
+
+def test_open_without_a_browser_names_the_page(
+    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(cache, PROBLEM)
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url))
+    assert run("report", SHAPE, "--open") == 0
+    page = Path("report.html").resolve()
+    assert opened == [page.as_uri()]
+    assert capsys.readouterr().err == f"no browser here; open {page}\n"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "autotune", *arguments]
+
+
+def environment(cache: Path) -> dict[str, str]:
+    return os.environ | {
+        "PYTHONPATH": import_path(),
+        "AUTOTUNE_CACHE_DIR": str(cache),
+        "PYTHONIOENCODING": "ascii",
+        "COLUMNS": "40",
+    }
+
+
+@pytest.mark.parametrize("output", ["--csv", "--json", "--out=page.html"])
+def test_full_standard_output_is_one_line(cache: Path, output: str) -> None:
+    measured(cache, PROBLEM)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command("report", output),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(cache),
+            text=True,
+        )
+    assert done.returncode == 1
+    line = "error: cannot write standard output: No space left on device"
+    assert done.stderr.splitlines()[-1] == line
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_pipe_ends_without_a_traceback(cache: Path) -> None:
+    measured(cache, PROBLEM)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            command("report", "--csv"),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env=environment(cache),
+            text=True,
+        )
+    finally:
+        os.close(writing)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_ascii_terminal_shows_other_letters_as_escapes(cache: Path) -> None:
+    record = measured(cache, PROBLEM)
+    device = replace(record.device, name="NVIDIA Émile H100")
+    Store(cache).save(replace(record, device=device))
+    done = subprocess.run(
+        command("report", "--csv"), env=environment(cache), capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "NVIDIA \\xc9mile H100" in done.stdout
+    assert "Traceback" not in done.stderr

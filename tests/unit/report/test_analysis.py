@@ -1,0 +1,320 @@
+"""The data of the pictures: computed from a record, its trials and its problem."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from support.command_line import own_machine
+from support.sample_recording import recorded
+from support.sample_records import H100
+from support.sample_subject import (
+    SHAPE,
+    TIMES,
+    TRIALS,
+    by_hand,
+    entry,
+    only,
+    searched,
+    timed,
+    user_kernel,
+)
+
+from autotune.candidates.cost import fitted
+from autotune.errors import AutotuneError
+from autotune.occupancy import occupancy
+from autotune.records import Record
+from autotune.report.analysis import parameters, rejections, residency, roofline, search, trials
+from autotune.report.analysis.headline import age, headline, why_it_won
+from autotune.report.analysis.reasons import sentence
+from autotune.report.analysis.subject import subject_of, subject_of_recording
+from autotune.report.analysis.whole import analysed
+from autotune.runners.base import Failure
+from autotune.tuning.outlook import Outlook
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+
+
+def test_best_so_far_never_rises() -> None:
+    steps = search.search_steps(by_hand())
+    assert [step.time_us for step in steps] == [20.0, 16.0, 12.0, 10.0, None, 11.0]
+    assert [step.best_us for step in steps] == [20.0, 16.0, 12.0, 10.0, 10.0, 10.0]
+    assert [step.stage for step in steps] == [None] * 4 + ["compile", None]
+    assert search.failures(by_hand()) == {"compile": 1}
+
+
+def test_search_that_only_failed_has_no_best_time() -> None:
+    subject = by_hand()
+    failed = replace(subject, trials=subject.trials[4:5])
+    assert [step.best_us for step in search.search_steps(failed)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("rest", "end"),
+    [
+        (None, "The search stopped after 6 trials, the last 5 s after the first began."),
+        (Outlook(90, 0.002), "the 90 configurations that were not tried to beat the best by 0.2%"),
+        (Outlook(90, 0.02), "by 2.0% together, above the 0.5% at which a search stops by itself."),
+    ],
+)
+def test_stop_sentence_names_trials_and_the_rest(rest: Outlook | None, end: str) -> None:
+    assert end in search.stop_sentence(by_hand(), rest)
+
+
+def test_headline_has_the_record_s_numbers() -> None:
+    top = headline(by_hand(), stale=None, now=NOW)
+    rate = 2 * 256**3 / 10e-6
+    assert (top.time_us, top.spread_us, top.cold_us) == (10.0, 0.1, 11.0)
+    assert top.tflops == pytest.approx(rate / 1e12)
+    assert top.peak_share == pytest.approx(rate / H100.peak_fp32)
+    least = max(2 * 256**3 / H100.peak_fp32, 3 * 256 * 256 * 4 / H100.memory_bandwidth)
+    assert top.roofline_share == pytest.approx(least / 10e-6)
+    assert top.over_hot == pytest.approx(0.9)
+    assert top.over_cold == pytest.approx(15 / 11)
+    assert top.age == "1 d ago"
+    assert top.commands[0] == "autotune tune 256x256x256:f32:nn --seed 7"
+
+
+def test_commands_quote_the_device() -> None:
+    top = headline(by_hand(), stale=None, now=NOW, device_option="rtx 3090")
+    assert top.commands[1] == "autotune best 256x256x256:f32:nn --device 'rtx 3090'"
+
+
+def test_winner_by_a_margin_is_said_to_be_faster() -> None:
+    entries = by_hand().record.entries
+    assert why_it_won(entries, entries[0]) == (
+        "It is 10.0% faster than the next of 2, more than the smaller of their spreads."
+    )
+
+
+def test_tied_winner_is_said_to_take_the_fewest_registers() -> None:
+    fast, lean = entry(timed(16, 1, 10.0)), entry(timed(16, 0, 10.03))
+    record = replace(by_hand().record, entries=(fast, lean))
+    assert record.best == lean
+    assert why_it_won(record.entries, record.best) == (
+        "Tied with 1 within 0.30%, no more than the smaller of their spreads; "
+        "it takes the fewest registers (8,192 a block, the next 8,448)."
+    )
+
+
+def test_only_entry_needs_no_comparison() -> None:
+    entries = by_hand().record.entries[:1]
+    assert why_it_won(entries, entries[0]) == "It is the only configuration of the record."
+
+
+@pytest.mark.parametrize(
+    ("past", "text"),
+    [
+        (timedelta(seconds=5), "5 s ago"),
+        (timedelta(hours=3, minutes=59), "3 h ago"),
+        (timedelta(days=-1), "0 s ago"),
+    ],
+)
+def test_age_is_in_the_largest_whole_unit(past: timedelta, text: str) -> None:
+    assert age((NOW - past).isoformat(), NOW) == text
+
+
+def test_malformed_date_has_no_age() -> None:
+    assert age("yesterday", NOW) == ""
+
+
+def test_roofline_places_tiles_by_the_bytes_they_load() -> None:
+    data = roofline.roofline(by_hand())
+    assert data is not None
+    assert data.roofs.dram == H100.memory_bandwidth
+    assert data.roofs.l2 == H100.memory_bandwidth * fitted().l2
+    assert data.roofs.peak == H100.peak_fp32
+    assert [point.flop_per_byte for point in data.trials] == [2, 2, 4, 4, 8]
+    assert [point.flop_per_byte for point in data.textbook] == [0.25, 2, 4, 8]
+    assert data.textbook[1].flops == 2 * H100.memory_bandwidth
+    assert data.once == pytest.approx(2 * 256**3 / (3 * 4 * 256**2))
+    assert data.winner is not None
+    assert data.winner.flops == pytest.approx(SHAPE.speed(10.0))
+
+
+def test_parameters_cost_what_their_best_times_say() -> None:
+    width, specialized = parameters.parameter_costs(by_hand())
+    assert (width.name, specialized.name) == ("tile_width", "specialized")
+    assert [(value.value, value.best_us, value.trials) for value in width.values] == [
+        (8, 16.0, 2),
+        (16, 10.0, 2),
+        (32, 11.0, 1),
+    ]
+    assert [value.loss for value in width.values] == pytest.approx([0.6, 0.0, 0.1])
+    assert width.range == pytest.approx(0.6)
+    assert specialized.range == pytest.approx(0.1)
+
+
+def test_tile_sides_come_first_in_the_heat_map() -> None:
+    assert parameters.varied(by_hand()) == ("tile_width", "specialized")
+    heat = parameters.heat_map(by_hand(), "tile_width", "specialized")
+    assert (heat.xs, heat.ys) == ((8, 16, 32), (0, 1))
+    assert heat.times_us == ((20.0, 12.0, 11.0), (16.0, 10.0, None))
+
+
+def test_values_are_ordered_numbers_before_words() -> None:
+    assert parameters.ordered({"b", 10, "a", 9}) == (9, 10, "a", "b")
+
+
+def test_occupancy_curves_are_the_calculator_s() -> None:
+    data = residency.residency(by_hand())
+    assert data is not None
+    block = data.resources
+    for curve in data.curves:
+        assert curve.winner in curve.values
+        for value, share in zip(curve.values, curve.occupancy, strict=True):
+            taken = {"threads": 256, "registers": 33, "shared": 2048} | {curve.resource: value}
+            assert share == occupancy(H100, **taken).occupancy
+    assert len(data.points) == len(TIMES)
+    row, column = 3, data.registers.index(64)
+    resident = occupancy(H100, threads=block.threads, registers=64, shared=data.shared[row])
+    assert data.shares[row][column] == resident.occupancy
+
+
+def test_device_without_occupancy_rules_has_no_curves() -> None:
+    subject = by_hand()
+    device = replace(H100, compute_capability=(99, 9))
+    assert (
+        residency.residency(replace(subject, record=replace(subject.record, device=device))) is None
+    )
+
+
+def test_rejections_have_a_sentence_and_an_example() -> None:
+    rows = rejections.rejections(by_hand())
+    assert (rows[0].reason, rows[0].count) == ("compile", 1)
+    assert rows[0].example == "tiled:tile_width=32,specialized=1: error: 3 < 2 & more"
+    simt = rejections.rejections(replace(by_hand(), families=("simt",)))[1:]
+    assert all(row.sentence and ": " in row.example for row in simt)
+    divisibility = next(row for row in simt if row.reason == "divisibility")
+    assert divisibility.example == "bm=16, wm=32: wm=32 does not divide bm=16"
+
+
+def test_unknown_rule_names_what_it_reads() -> None:
+    assert sentence("a new rule", ("bm", "bn")) == "The rule reads bm, bn."
+
+
+def test_table_has_a_row_for_each_trial() -> None:
+    table = trials.trial_table(by_hand())
+    names = [column.name for column in table.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    assert [row["time_us"] for row in rows] == [20.0, 16.0, 12.0, 10.0, None, 11.0]
+    assert (rows[3]["tile_width"], rows[3]["registers"], rows[3]["cold_us"]) == (16, 33, 11.0)
+    assert rows[4]["failure"] == "compile: error: 3 < 2 & more"
+    kinds = {column.name: column.kind for column in table.columns}
+    assert (kinds["tile_width"], kinds["family"]) == ("number", "text")
+
+
+def test_leaders_name_what_they_differ_in() -> None:
+    first, second = trials.leaders(by_hand())
+    assert (first.differs, first.loss) == ("the winner", 0.0)
+    assert second.differs == "tile_width=32, specialized=0"
+    assert second.loss == pytest.approx(0.1)
+
+
+def test_journal_gives_the_trials_of_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = own_machine(monkeypatch, tmp_path)
+    record = searched(cache)
+    before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+    subject = subject_of(record, cache)
+    assert (subject.source, subject.note, len(subject.trials)) == ("journal", "", TRIALS)
+    assert subject.families == ("simt", "gemv")
+    times = [row.seconds for row in subject.trials]
+    assert times == sorted(seconds for seconds in times if seconds is not None)
+    assert record.best.config in {row.trial.config for row in subject.trials}
+    assert before == {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+
+
+def test_trials_of_other_sources_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = own_machine(monkeypatch, tmp_path)
+    record = searched(cache)
+    other = replace(record, provenance=replace(record.provenance, source="0ld"))
+    subject = subject_of(other, cache)
+    assert subject.source == "record"
+    assert "no trials of the record's kernel sources" in subject.note
+    assert len(subject.trials) == len(record.entries)
+
+
+def test_record_without_its_journal_stands_for_itself(tmp_path: Path) -> None:
+    subject = subject_of(by_hand().record, tmp_path)
+    assert len(subject.trials) == 2
+    assert subject.note == (
+        "its journal of trials is not in this cache; the record's 2 configurations of 6 trials "
+        "are shown"
+    )
+
+
+def test_damaged_journal_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = own_machine(monkeypatch, tmp_path)
+    record = searched(cache)
+    (journal,) = cache.glob("studies/*/*.log")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:3], b"broken\n", *lines[3:]]))
+    subject = subject_of(record, cache)
+    assert subject.source == "record"
+    assert f"{journal}: cannot be read: line 4 is damaged" in subject.note
+
+
+def test_recording_stands_for_a_search() -> None:
+    recording = recorded()
+    subject = subject_of_recording(recording)
+    assert len(subject.trials) == len(recording.rows)
+    assert subject.record.best.measurement.time_us == 8.0
+    assert [row.trial.config for row in subject.trials] == [row.config for row in recording.rows]
+    assert "recorded one after another" in search.stop_sentence(subject, None)
+
+
+def test_recording_without_times_is_refused() -> None:
+    recording = recorded()
+    failed = tuple(
+        replace(row, outcome=Failure("verify", "wrong"), config=row.config)
+        for row in recording.rows
+    )
+    with pytest.raises(AutotuneError, match="no configuration of 256x256x256:f32:nn has a time"):
+        subject_of_recording(replace(recording, rows=failed))
+
+
+@pytest.mark.parametrize("kind", ["journal", "recording", "one", "kernel"])
+def test_whole_analysis_is_json(kind: str, tmp_path: Path) -> None:
+    subjects = {
+        "journal": by_hand(),
+        "recording": subject_of_recording(recorded()),
+        "one": subject_of(one_entry(), tmp_path),
+        "kernel": subject_of(user_kernel(), tmp_path),
+    }
+    data = analysed(subjects[kind], stale=None, now=NOW)
+    text = json.dumps(data.to_json(), allow_nan=False)
+    assert json.loads(text)["headline"]["title"] == subjects[kind].record.title
+    assert data.summary.isascii()
+    assert (data.roofline is None) == (kind == "kernel")
+    assert (data.heat is None) == (kind in ("one", "kernel"))
+
+
+def one_entry() -> Record:
+    record = by_hand().record
+    assert isinstance(record, Record)
+    return only(record, 1)
+
+
+def test_outlook_counts_what_was_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_machine(monkeypatch, tmp_path)
+    monkeypatch.setattr("autotune.tuning.search.OUTLOOK", 5)
+    swept = subject_of_recording(recorded())
+    simt = [row for row in swept.trials if row.trial.config.family == "simt"]
+    few = replace(swept, source="journal", families=("simt", "gemv"), trials=tuple(simt[:12]))
+    rest = search.remaining(few)
+    assert rest is not None
+    assert rest.untried == len(simt) - 12
+    assert 0 <= rest.gain < 1
+    assert search.remaining(replace(few, trials=tuple(simt[:4]))) is None
+
+
+def test_trials_that_are_no_search_have_no_outlook() -> None:
+    assert search.remaining(subject_of_recording(recorded())) is None
+    assert search.remaining(replace(by_hand(), families=("gone",))) is None

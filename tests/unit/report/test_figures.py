@@ -1,0 +1,102 @@
+"""Figures: what plotly accepts, and text that it shows as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from support.chromium import MISSING, program
+from support.sample_subject import by_hand, user_kernel
+
+from autotune.report.analysis.overview import OverviewRow, SizeCurve
+from autotune.report.analysis.parameters import HeatMap
+from autotune.report.analysis.subject import subject_of
+from autotune.report.analysis.whole import Analysis, analysed
+from autotune.report.figures import base
+from autotune.report.figures.overview import ratio_figure, size_figure
+from autotune.report.figures.parameters import cost_figure, heat_figure
+from autotune.report.figures.search import search_figure
+from autotune.report.page.svg import write_svgs
+from autotune.report.record_page import record_figures
+
+NASTY = "<b>&amp;<script>"
+NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+
+
+def analysis() -> Analysis:
+    return analysed(by_hand(), stale=None, now=NOW)
+
+
+def row(title: str, hot: float | None) -> OverviewRow:
+    return OverviewRow(
+        *(title, "H100", "tuned", "measured", "simt", 1.0, 2.0, 0.5),
+        *(hot, hot, 0.0, 30, "1 d ago", None),
+    )
+
+
+def accepted(figure: base.Figure) -> None:
+    """Fails if plotly does not know a property or refuses its value."""
+    pytest.importorskip("plotly").graph_objects.Figure(figure)
+
+
+def test_plotly_accepts_the_pictures_of_a_record() -> None:
+    figures = record_figures(analysis())
+    assert list(figures) == [
+        *("search", "roofline", "parameters", "heat"),
+        *("occupancy-threads", "occupancy-registers", "occupancy-shared", "occupancy-map"),
+        "leaders",
+    ]
+    for figure in figures.values():
+        accepted(figure)
+
+
+def test_plotly_accepts_the_pictures_of_a_user_kernel(tmp_path: Path) -> None:
+    figures = record_figures(analysed(subject_of(user_kernel(), tmp_path), stale=None, now=NOW))
+    assert "roofline" not in figures
+    for figure in figures.values():
+        accepted(figure)
+
+
+def test_plotly_accepts_the_pictures_of_several_problems() -> None:
+    accepted(ratio_figure([row("a", 1.2), row("b", 0.9), row("c", None)]))
+    accepted(size_figure(SizeCurve("a", (1, 8, 64), (1.0, 2.0, 3.0), (None, 1.0, 2.0))))
+
+
+def test_failures_are_drawn_by_stage_above_the_times() -> None:
+    steps = analysis().steps
+    names = {trace["name"]: trace for trace in search_figure(steps, 9.0)["data"]}
+    assert list(names) == ["tiled", "best so far", "cuBLAS", "failed: compile"]
+    assert names["tiled"]["y"] == [20.0, 16.0, 12.0, 10.0, 11.0]
+    assert names["best so far"]["y"] == [20.0, 16.0, 12.0, 10.0, 10.0, 10.0]
+    assert names["failed: compile"]["x"] == [5]
+    assert min(names["failed: compile"]["y"]) > 20.0
+
+
+def test_names_are_not_read_as_markup() -> None:
+    figure = heat_figure(HeatMap(NASTY, "y", (NASTY,), (1,), ((1.0,),)))
+    (trace,) = figure["data"]
+    assert trace["x"] == ["&lt;b&gt;&amp;amp;&lt;script&gt;"]
+    assert "<" not in figure["layout"]["xaxis"]["title"]["text"]
+    assert "<script>" not in trace["hovertemplate"]
+    assert base.config_text(f"a:{NASTY}=1") == "a: &lt;b&gt;&amp;amp;&lt;script&gt;=1"
+
+
+def test_labels_of_near_values_are_joined() -> None:
+    costs = analysis().costs
+    losses = (replace(value, loss=0.001 * n) for n, value in enumerate(costs[0].values))
+    near = replace(costs[0], values=tuple(losses))
+    (_, values) = cost_figure([near, costs[1]])["data"]
+    assert "8, 16, 32" in values["text"]
+
+
+def test_svg_files_are_written_for_each_picture(tmp_path: Path) -> None:
+    pytest.importorskip("kaleido")
+    if program() is None:
+        pytest.skip(MISSING)
+    paths = write_svgs({"rooflines": record_figures(analysis())["roofline"]}, tmp_path / "new")
+    assert [path.name for path in paths] == ["rooflines.svg"]
+    text = paths[0].read_text("utf-8")
+    assert text.startswith("<svg")
+    assert "FLOP per byte that blocks load" in text
