@@ -34,6 +34,10 @@ def report(
     *,
     options: ProblemOptions,
     device: DeviceSpec = None,
+    family: Annotated[
+        str | None,
+        typer.Option(help="Searches that were asked for this kernel family alone: {families}."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page.  [default: report.html]")
     ] = None,
@@ -64,7 +68,7 @@ def report(
     if open_page and printed and out is None:
         raise UsageError("--json and --csv write no page to open; give --out")
     store = Store(settings.cache_dir())
-    selection = selected(shapes or (), device, options, store)
+    selection = selected(shapes or (), device, options, store, family)
     if csv_rows:
         _print_csv(selection, store)
     if csv_rows and out is svg is None:

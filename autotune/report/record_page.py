@@ -85,10 +85,12 @@ def _head(analysis: Analysis) -> str:
     kind, evidence, meaning = _EVIDENCE[top.evidence]
     badge = f'<span class="badge {kind}">{evidence}</span>'
     aged = f", {escape(top.age)}" if top.age else ""
-    state = f"Stale: {top.stale}." if top.stale else ""
+    states = [f"Stale: {top.stale}."] if top.stale else []
+    if top.interrupted:
+        states.append("The search was interrupted, so this is not its final result.")
     return (
         f"<p>{badge} {meaning}{aged}.</p>"
-        + (parts.paragraph(state, "warn") if state else "")
+        + "".join(parts.paragraph(state, "warn") for state in states)
         + parts.facts(_facts(top))
         + f"<p>{escape(top.why)}</p><p><code>{escape(top.config)}</code></p>"
         + (parts.paragraph(f"{analysis.note}.", "warn") if analysis.note else "")

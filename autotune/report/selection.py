@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING
 
 from autotune.device import Device
 from autotune.errors import MissingError, NotFoundError
+from autotune.families import registry
 from autotune.lookup.answer import Answer
 from autotune.lookup.lookup import lookup
 from autotune.maintenance import inventory
 from autotune.problem import Problem, problem_of
 from autotune.problem.span import Span, sized
-from autotune.records import KernelRecord, Record, Records, Store, TuningRecord, ranges
+from autotune.records import (
+    FamilyRecord,
+    KernelRecord,
+    Record,
+    Records,
+    Store,
+    TuningRecord,
+    ranges,
+)
 from autotune.records.ranges import Range
 from autotune.records.record import BEST_FIRST
 from autotune.runners import recording
@@ -51,19 +60,27 @@ class Selection:
 
 
 def selected(
-    shapes: Sequence[str], device: str | None, options: ProblemDefaults, store: Store
+    shapes: Sequence[str],
+    device: str | None,
+    options: ProblemDefaults,
+    store: Store,
+    family: str | None = None,
 ) -> Selection:
     """The records of problems, ranges of problems and kernels; of everything without `shapes`.
 
     Without a device it is the GPU of this machine, and where there is none the devices of the
-    store. A single problem has to be tuned; of several, look-ups serve those that are not.
+    store. A single problem has to be tuned; of several, look-ups serve those that are not. With a
+    family it is the records of searches that were asked for it alone.
 
     Raises:
         NotFoundError: if nothing is recorded for what was asked.
         UsageError: for an impossible problem or an unknown device.
     """
     resolved = _device(device, wanted=bool(shapes))
-    recorded = tuple(_recorded(store, resolved, shipped=device is not None or bool(shapes)))
+    if family is not None:
+        recorded = tuple(_of_family(store, resolved, registry.find(family).name))
+    else:
+        recorded = tuple(_recorded(store, resolved, shipped=device is not None or bool(shapes)))
     if not shapes:
         if not recorded:
             where = store.root if resolved is None else f"{resolved.name} in {store.root}"
@@ -78,6 +95,9 @@ def selected(
         matches = tuple(_matching(shape, recorded, options))
         records |= dict.fromkeys(matches)
         if not matches:
+            if family is not None:
+                where = "" if resolved is None else f" on {resolved.name}"
+                raise NotFoundError(f"{shape}: the {family} family was not tuned alone{where}")
             option = f" --device {spelled(device)}" if device else ""
             answers.append(_answer(shape, resolved, store, options, option, len(shapes) == 1))
     single = len(shapes) == 1 and len(records) == 1 and ".." not in shapes[0]
@@ -118,12 +138,24 @@ def _recorded(store: Store, device: Device | None, *, shipped: bool) -> Iterator
         yield from (record for record in kernels if record.device.slug == device.slug)
         return
     best: dict[tuple[str, Problem], Record] = {}
-    gemms = [record for record in read if isinstance(record, Record)]
+    gemms = [
+        record
+        for record in read
+        if isinstance(record, Record) and not isinstance(record, FamilyRecord)
+    ]
     gemms.sort(key=lambda record: BEST_FIRST.index(record.evidence), reverse=True)
     for record in gemms:
         best[record.device.slug, record.problem] = record
     yield from (best[key] for key in sorted(best))
     yield from kernels
+
+
+def _of_family(store: Store, device: Device | None, family: str) -> Iterator[TuningRecord]:
+    """The records of searches that were asked for one family."""
+    for record in _read(store):
+        apart = isinstance(record, FamilyRecord) and record.family == family
+        if apart and (device is None or record.device.slug == device.slug):
+            yield record
 
 
 def _read(store: Store) -> list[TuningRecord]:

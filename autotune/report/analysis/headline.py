@@ -37,6 +37,7 @@ class Headline:
         occupancy, limiter: resident warps as a share of an SM's, and what limits them.
         date, age: when the record was saved.
         stale: what changed on this machine since; None if nothing did.
+        interrupted: whether the search ended before its limits, so that it is not final.
         why: a sentence that says why this configuration won.
         commands: command lines that repeat it.
     """
@@ -61,6 +62,7 @@ class Headline:
     date: str
     age: str
     stale: str | None
+    interrupted: bool
     why: str
     commands: tuple[str, ...]
 
@@ -103,6 +105,7 @@ def headline(
         date=record.provenance.date,
         age=age(record.provenance.date, now),
         stale=stale,
+        interrupted=record.provenance.interrupted,
         why=why_it_won(record.entries, best),
         commands=_commands(subject, device_option),
     )
@@ -168,9 +171,8 @@ def _commands(subject: Subject, device_option: str | None) -> tuple[str, ...]:
     if subject.problem is None:
         return (f"autotune report {quote(record.slug)}",)
     option = "" if device_option is None else f" --device {quote(device_option)}"
-    problem = quote(str(subject.problem))
     return (
-        f"autotune tune {problem}{option} --seed {record.provenance.seed}",
-        f"autotune best {problem}{option}",
-        f"autotune report {problem}{option}",
+        f"autotune tune {record.title}{option} --seed {record.provenance.seed}",
+        f"autotune best {record.title}{option}",
+        f"autotune report {record.title}{option}",
     )

@@ -40,6 +40,7 @@ class OverviewRow:
         trials: of the last tuning run; None if it was not tuned.
         age: since the record was saved.
         stale: what changed on this machine since; None if nothing did.
+        interrupted: whether the search ended before its limits.
     """
 
     title: str
@@ -56,6 +57,7 @@ class OverviewRow:
     trials: int | None
     age: str
     stale: str | None
+    interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> Ove
         trials=record.provenance.trials,
         age=age(record.provenance.date, now),
         stale=stale,
+        interrupted=record.provenance.interrupted,
     )
 
 
@@ -156,7 +159,7 @@ def suggestions(
     """The problems that are worth tuning next, the largest expected loss first."""
     option = "" if device_option is None else f" --device {quote(device_option)}"
     worth = [
-        Suggestion(row.title, row.device, why, loss, f"autotune tune {quote(row.title)}{option}")
+        Suggestion(row.title, row.device, why, loss, f"autotune tune {row.title}{option}")
         for row in rows
         if row.tflops is not None and (reason := _reason(row)) is not None
         for why, loss in [reason]
@@ -187,6 +190,8 @@ def _reason(row: OverviewRow) -> tuple[str, float | None] | None:
         return "only predicted; measure it on the device", row.expected_loss
     if row.over_hot is not None and row.over_hot < 1 - WORTH:
         return "the vendor's library is faster", 1 - row.over_hot
+    if row.interrupted:
+        return "its search was interrupted", None
     if row.stale is not None:
         return f"measured with another setup: {row.stale}", None
     return None

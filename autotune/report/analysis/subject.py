@@ -11,7 +11,7 @@ from autotune.device import Device
 from autotune.errors import AutotuneError, CacheError
 from autotune.families import registry
 from autotune.problem import Problem
-from autotune.records import Entry, Provenance, Record, TuningRecord
+from autotune.records import Entry, FamilyRecord, Provenance, Record, TuningRecord
 from autotune.records.merging import KEPT
 from autotune.records.record import folder_of
 from autotune.runners.base import Candidate, Failure
@@ -58,7 +58,8 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
     Trials count if they have the record's driver, compiler and kernel sources. Without such trials
     the record stands for itself, with a note that says why.
     """
-    name = f"{record.slug}.{record.evidence}.log"
+    slug = record.problem.slug if isinstance(record, Record) else record.slug
+    name = f"{slug}.{record.evidence}.log"
     path = root / "studies" / folder_of(record.device, record.evidence) / name
     try:
         studies = read(path)
@@ -69,6 +70,8 @@ def subject_of(record: TuningRecord, root: Path) -> Subject:
     made = record.provenance
     suffix = study_of("", Origin(made.driver, made.compiler, made.source))
     same = {name: trials for name, trials in studies.items() if name.endswith(suffix)}
+    own = {name: trials for name, trials in same.items() if name == _kinds(record) + suffix}
+    same = own or same  # a record of an earlier version takes what searches of any family found
     trials = _merged(same)
     if not trials:
         return _alone(record, "its journal has no trials of the record's kernel sources")
@@ -103,6 +106,15 @@ def subject_of_recording(recording: Recording) -> Subject:
     )
     families = tuple(dict.fromkeys(row.config.family for row in recording.rows))
     return Subject(record, trials, "recording", "", families)
+
+
+def _kinds(record: TuningRecord) -> str:
+    """The kernels that a record's search tries, as `Tunable.kinds` names them."""
+    if isinstance(record, FamilyRecord):
+        return record.family
+    if isinstance(record, Record):
+        return "+".join(registry.tuned(record.problem))
+    return record.best.config.family
 
 
 def _alone(record: TuningRecord, why: str) -> Subject:

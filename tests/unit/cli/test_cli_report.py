@@ -281,3 +281,30 @@ def test_ascii_terminal_shows_other_letters_as_escapes(cache: Path) -> None:
     assert done.returncode == 0
     assert "NVIDIA \\xc9mile H100" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_family_that_was_tuned_alone_stands_apart(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = (SHAPE, "--device", DEVICE)
+    searched(cache)
+    assert run("tune", *arguments, "--family", "tiled") == 0
+    capsys.readouterr()
+    alone = data_of(capsys, SHAPE, "--family", "tiled")
+    assert alone["headline"]["title"] == f"{PROBLEM} --family tiled"
+    assert {step["family"] for step in alone["steps"]} == {"tiled"}
+    command = f"autotune tune {PROBLEM} --family tiled --device {DEVICE} --seed 0"
+    assert alone["headline"]["commands"][0] == command
+    overall = data_of(capsys, SHAPE)
+    assert overall["headline"]["title"] == str(PROBLEM)
+    assert {step["family"] for step in overall["steps"]} == {"simt"}
+    assert len(data_of(capsys)["rows"]) == 1
+    assert "the naive family was not tuned alone" in refused(capsys, 3, SHAPE, "--family", "naive")
+
+
+def test_interrupted_search_is_marked(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = by_hand().record
+    Store(cache).save(replace(record, provenance=replace(record.provenance, interrupted=True)))
+    printed(capsys, "report", SHAPE)
+    assert "The search was interrupted" in Path("report.html").read_text("utf-8")
+    assert data_of(capsys)["suggestions"][0]["why"] == "its search was interrupted"
