@@ -188,10 +188,11 @@ def _reason(row: OverviewRow) -> tuple[str, float | None] | None:
         return f"not tuned; its configuration is from a look-up ({row.how})", loss
     if row.how == "predicted":
         return "only predicted; measure it on the device", row.expected_loss
-    if row.over_hot is not None and row.over_hot < 1 - WORTH:
-        return "the vendor's library is faster", 1 - row.over_hot
+    behind = 1 - row.over_hot if row.over_hot is not None and row.over_hot < 1 - WORTH else None
     if row.interrupted:
-        return "its search was interrupted", None
+        return "its search was interrupted", behind
+    if behind is not None:
+        return "the vendor's library is faster", behind
     if row.stale is not None:
         return f"measured with another setup: {row.stale}", None
     return None
