@@ -15,10 +15,7 @@ from support.paths import ROOT
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 GUIDES = [
     ROOT / "README.md",
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in ("index", "student", "pytorch", "c-and-cpp", "kernel-authors")
-    ),
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "student", "pytorch", "c-and-cpp")),
 ]
 COMMANDS = [
     (str(block), words)
