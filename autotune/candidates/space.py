@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from operator import itemgetter
@@ -74,6 +74,23 @@ def rejection(
     Raises:
         ConfigError: if there is no such family, or it does not serve the problem's compute.
     """
+    fault = domain_fault(config, problem, device, recorded=recorded)
+    if fault is not None:
+        return fault
+    for rule, detail in judged(config, problem, device, recorded=recorded):
+        if detail is not None:
+            return Rejection(rule.reason, detail)
+    return None
+
+
+def domain_fault(
+    config: Config, problem: Problem, device: Device, *, recorded: bool = False
+) -> Rejection | None:
+    """What is wrong with the names and values of a configuration's parameters, without any rule.
+
+    Raises:
+        ConfigError: as `rejection`.
+    """
     kind = registry.serving(config.family, problem)
     domain, values = kind.domain(problem, device), config.values
     if set(values) != set(domain):
@@ -84,13 +101,24 @@ def rejection(
         if value not in domain[name] and not (name in free and isinstance(value, int)):
             allowed = ", ".join(map(str, domain[name]))
             return Rejection("value", f"{name}={value} is none of {allowed}")
-    for rule in kind.bound_rules(problem, device):
-        if recorded and rule.for_speed:
-            continue
-        detail = rule.check([values[name] for name in rule.needs])
-        if detail is not None:
-            return Rejection(rule.reason, detail)
     return None
+
+
+def judged(
+    config: Config, problem: Problem, device: Device, *, recorded: bool = False
+) -> Iterator[tuple[BoundRule, str | None]]:
+    """Each rule in order, with what is wrong with the configuration's numbers, or None.
+
+    A rule may rely on the rules before it: do not go on behind one that is broken, unless it is
+    about speed alone. The configuration has no `domain_fault`.
+
+    Raises:
+        ConfigError: as `rejection`.
+    """
+    values = config.values
+    for rule in registry.serving(config.family, problem).bound_rules(problem, device):
+        if not (recorded and rule.for_speed):
+            yield rule, rule.check([values[name] for name in rule.needs])
 
 
 def spread(configs: Sequence[Config], most: int) -> Sequence[Config]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from autotune.cli import cache, devices, export, ladder, occupancy, report, tuning
+from autotune.cli import cache, devices, explaining, export, ladder, occupancy, report, tuning
 from autotune.cli.options import VerbCommand
 from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError, UnsavedError
@@ -29,6 +29,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     occupancy.explore,
     tuning.tune,
     tuning.best,
+    explaining.explain,
     ladder.ladder,
     report.report,
     export.export,

@@ -1,0 +1,186 @@
+"""Why a configuration won, and what the rules and the cost model say of another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.sample_records import H100, SQUARE, entry, record
+
+from autotune.candidates import cost, space
+from autotune.device import Device, find
+from autotune.errors import ConfigError
+from autotune.families import registry
+from autotune.families.config import Config
+from autotune.lookup.answer import Answer, recorded_answer
+from autotune.lookup.predicted import model_choice
+from autotune.problem import Problem
+from autotune.report import explained
+from autotune.report.explanation import completed, explain, least_us
+
+PROBLEM = Problem(512, 512, 512)
+HALF = Problem(1024, 1024, 1024, "bf16")
+LEGAL = space.feasible(PROBLEM, H100, "simt").configs
+WINNER = cost.rank(space.spread(LEGAL, 500), PROBLEM, H100)[0][1]
+
+
+def predicted_answer(device: Device = H100, config: Config = WINNER) -> Answer:
+    return model_choice(PROBLEM, device, config, 10.0, 0.1)
+
+
+def changed(config: Config, **values: Any) -> Config:
+    return Config.of(config.family, {**config.values, **values})
+
+
+def test_legal_configuration_holds_every_rule() -> None:
+    explanation = explain(WINNER, PROBLEM, H100, predicted_answer())
+
+    rules = registry.find("simt").bound_rules(PROBLEM, H100)
+    assert [verdict.rule for verdict in explanation.verdicts] == [rule.reason for rule in rules]
+    assert {verdict.finding for verdict in explanation.verdicts} == {"holds"}
+    assert explanation.rejection == ""
+
+
+@pytest.mark.parametrize("place", range(0, 400, 16))
+def test_fit_is_that_of_the_families_estimate(place: int) -> None:
+    config = space.spread(LEGAL, 400)[place]
+    fit = explain(config, PROBLEM, H100, predicted_answer()).fit
+
+    assert fit
+    family = registry.find("simt")
+    assert (fit.resources, fit.source) == (family.estimate(config), "estimated")
+    assert fit.occupancy == family.estimate(config).occupancy(H100)
+    assert fit.predicted_us == cost.predict(config, PROBLEM, H100)
+    assert fit.waves == fit.blocks / (fit.occupancy.blocks_per_sm * H100.sms)
+
+
+def test_rejected_configuration_has_the_reason_and_no_fit() -> None:
+    config = changed(space.feasible(HALF, H100, "wgmma").configs[-1], stages=12)
+    explanation = explain(config, HALF, H100, predicted_answer())
+
+    findings = [verdict.finding for verdict in explanation.verdicts]
+    assert explanation.rejection == str(space.rejection(config, HALF, H100, recorded=True))
+    assert explanation.fit is None
+    assert set(findings[findings.index("broken") + 1 :]) == {"not reached"}
+
+
+@pytest.mark.parametrize(
+    ("config", "rejection"),
+    [
+        (Config.parse("tiled:tile_width=99,specialized=1"), "value: tile_width=99 is none of 4, 5"),
+        (Config.parse("tiled:tile_width=8"), "parameters: missing or unknown: specialized"),
+    ],
+)
+def test_values_of_no_kernel_are_named(config: Config, rejection: str) -> None:
+    explanation = explain(config, PROBLEM, H100, predicted_answer())
+
+    assert explanation.rejection.startswith(rejection)
+    assert (explanation.verdicts, explanation.fit) == ((), None)
+
+
+def test_rules_about_speed_do_not_stop_the_kernel() -> None:
+    config, rule = next(
+        (config, rule)
+        for base in space.spread(space.feasible(HALF, H100, "wgmma").configs, 50)
+        for config in neighbours(base)
+        if (rule := space.rejection(config, HALF, H100))
+        and space.rejection(config, HALF, H100, recorded=True) is None
+    )
+    answer = predicted_answer()
+    explanation = explain(config, HALF, H100, answer)
+
+    assert (explanation.rejection, explanation.fit is None) == (str(rule), False)
+    assert {verdict.finding for verdict in explanation.verdicts} == {"holds", "slow"}
+    assert explained.compared(answer, explain(WINNER, PROBLEM, H100, answer), explanation)[0] == (
+        f"left out of the search: {rule}"
+    )
+
+
+def neighbours(config: Config) -> list[Config]:
+    """Configurations that differ from one in a single value."""
+    domain = registry.find(config.family).domain(HALF, H100)
+    return [changed(config, **{name: value}) for name in domain for value in domain[name]]
+
+
+def test_open_parameters_are_the_winners() -> None:
+    config, added = completed("simt:bk=8", predicted_answer())
+
+    assert config.values == {**WINNER.values, "bk": 8}
+    assert added.keys() == WINNER.values.keys() - {"bk"}
+
+
+def test_open_parameters_of_another_family_are_the_fastest() -> None:
+    config, added = completed("tiled:tile_width=16", predicted_answer())
+
+    assert str(config) == "tiled:tile_width=16,specialized=1"
+    assert dict(added) == {"specialized": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("simt:foo=1", "simt has no parameter foo; it has bm, bn"),
+        ("nosuch", "unknown family 'nosuch'; give one of"),
+        ("wgmma:bm=64", "wgmma does not compute f32; give one of"),
+        ("=", "malformed configuration"),
+    ],
+)
+def test_malformed_configurations_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        completed(text, predicted_answer())
+
+
+def test_least_time_names_what_sets_it() -> None:
+    assert least_us(Problem(4096, 4096, 4096), H100)[1] == "the peak"
+    assert least_us(Problem(1, 4096, 4096), H100)[1] == "the memory's bandwidth"
+
+
+def test_recorded_times_and_resources_are_used() -> None:
+    config = Config.parse("tiled:tile_width=16,specialized=1")
+    best = replace(entry(16, 5000.0), config=config)
+    answer = recorded_answer(SQUARE, H100, record(best), "exact", 0.0)
+    assert answer
+    explanation = explain(config, SQUARE, H100, answer)
+
+    assert explanation.measured_us == 5000.0
+    assert explanation.fit
+    assert (explanation.fit.source, explanation.fit.resources) == ("recorded", best.resources)
+    assert explained.why(answer, explanation)[0] == "It is the only configuration of the record."
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("other", [None, "tiled:tile_width=16", "tiled:tile_width=99"])
+def test_text_fits_the_terminal(width: int, other: str | None) -> None:
+    answer = predicted_answer()
+    winner = explain(WINNER, PROBLEM, H100, answer)
+    chosen = completed(other, answer)[0] if other else None
+    explanation = explain(chosen, PROBLEM, H100, answer) if chosen else None
+    console = Console(width=width, record=True, file=None)
+    with console.capture() as capture:
+        console.print(explained.render(answer, winner, explanation))
+    text = capture.get()
+
+    assert max(map(len, text.splitlines())) <= width
+    assert text.isascii()
+
+
+def test_json_is_complete() -> None:
+    answer = predicted_answer()
+    winner = explain(WINNER, PROBLEM, H100, answer)
+    data: Any = json.loads(json.dumps(explained.to_json(answer, winner, winner)))
+
+    assert data["winner"]["config"] == data["config"]["config"] == str(WINNER)
+    assert data["config"]["fit"]["limiter"] == winner.fit.occupancy.limiter if winner.fit else False
+    assert len(data["winner"]["rules"]) == len(winner.verdicts)
+
+
+def test_kernel_that_does_not_fit_has_no_prediction() -> None:
+    config = Config.parse("tiled:tile_width=32,specialized=1")
+    tiny = replace(find("gtx-980"), registers_per_block=8192)
+    fit = explain(config, PROBLEM, tiny, predicted_answer(tiny, config)).fit
+
+    assert fit
+    assert (fit.occupancy.blocks_per_sm, fit.predicted_us, fit.waves) == (0, None, None)
