@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
+from autotune.api.shown import shown
 from autotune.errors import NotFoundError, UsageError
 from autotune.problem.call import Call
 from autotune.records import KernelRecord, Store
@@ -63,6 +64,7 @@ def tune_kernel(
     objective: str = "hot",
     storage: str | None = None,
     observer: Observer | None = None,
+    progress: bool = True,
 ) -> KernelRecord:
     """Searches the fastest configuration of a user's CUDA kernel and records the best ten.
 
@@ -105,6 +107,8 @@ def tune_kernel(
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a file of the cache.
         observer: receives progress events.
+        progress: whether to show a progress bar, on standard error or in the notebook, if there is
+            no observer.
 
     Raises:
         UsageError: for invalid arguments or limits, a reference that does not fit them, or an
@@ -137,12 +141,13 @@ def tune_kernel(
         runner = gpu.open_kernel_runner(work, index, time_limit=time_limit)
         try:
             origin = Origin(runner.driver, compiler.compiler_version(), _digest(tunable, sources))
-            return tune(
-                *(tunable, runner, store, options),
-                compile=compile,
-                origin=origin,
-                observer=observer,
-            )
+            with shown(None, options, observer, progress) as observes:
+                return tune(
+                    *(tunable, runner, store, options),
+                    compile=compile,
+                    origin=origin,
+                    observer=observes,
+                )
         finally:
             runner.close()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from autotune.api import tuning
 from autotune.api.coverage import LOSS, cover
+from autotune.api.shown import shown_each
 from autotune.errors import UsageError
 from autotune.problem import Problem, ProblemDefaults
 from autotune.problem.span import Span
@@ -36,6 +37,7 @@ def tune_range(
     jobs: int | None = None,
     objective: str = "hot",
     observer: Observer | None = None,
+    progress: bool = True,
     **arguments: Unpack[ProblemDefaults],
 ) -> Range:
     """Tunes as few sizes of a range as keep the expected loss small, and records which tuned size
@@ -49,6 +51,8 @@ def tune_range(
         loss: accepted loss against full tuning; 0.05 is 5 %.
         budget: seconds of each search; the other arguments are those of `tune`.
         objective: the time of the loss, and of each search: `hot` or `cold`.
+        progress: whether to show a progress bar of each search, on standard error or in the
+            notebook, if there is no observer.
 
     Raises:
         UsageError: for an impossible range or loss, an unknown device, or invalid limits.
@@ -56,7 +60,8 @@ def tune_range(
     """
     span = Span.parse(text, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective)
-    return tune(span, options, device=device, family=family, loss=loss, observed=lambda _: observer)
+    with shown_each(options, observer, progress) as observed:
+        return tune(span, options, device=device, family=family, loss=loss, observed=observed)
 
 
 def tune(

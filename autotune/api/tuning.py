@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
+from autotune.api.shown import shown
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import Record, Store
 from autotune.targets import targets
@@ -32,6 +33,7 @@ def tune(
     objective: str = "hot",
     storage: str | None = None,
     observer: Observer | None = None,
+    progress: bool = True,
     **arguments: Unpack[ProblemArguments],
 ) -> Record:
     """Searches the fastest kernel of a problem and records the best ten.
@@ -62,6 +64,8 @@ def tune(
         storage: storage of the trials: URL of an Optuna storage, or path of a journal file; by
             default a journal in the cache directory.
         observer: receives progress events.
+        progress: whether to show a progress bar, on standard error or in the notebook, if there is
+            no observer.
         arguments: `compute`, `layout`, `batch`, `epilogue`, `output`, `accuracy`; see `problem_of`.
 
     Raises:
@@ -72,7 +76,10 @@ def tune(
     """
     posed = problem_of(*problem, **arguments)
     options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
-    return search(posed, options, device=device, devices=devices, family=family, observer=observer)
+    with shown(posed, options, observer, progress) as observes:
+        return search(
+            posed, options, device=device, devices=devices, family=family, observer=observes
+        )
 
 
 def search(

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from autotune.records import Record
     from autotune.report.progress import Tally
     from autotune.runners.base import Objective
-    from autotune.tuning.events import Observer
     from autotune.tuning.options import Options
 
 RECORD_WIDTH = 80
@@ -163,8 +162,6 @@ def _tune_range(
     quiet: bool,
     json: bool,
 ) -> None:
-    from contextlib import ExitStack
-
     from rich.console import Console
 
     from autotune.api import ranges
@@ -172,23 +169,16 @@ def _tune_range(
     from autotune.report import ranges as report
     from autotune.targets.sources import DEFAULT
 
-    limits, objective = progress.Limits(search.trials, search.budget_s), search.objective
-    console = Console(stderr=True)
-    with ExitStack() as bar:
-
-        def observed(problem: Problem) -> Observer:
-            bar.close()  # of the size before
-            console.print(f"tuning {problem}", highlight=False)
-            return bar.enter_context(
-                progress.observing(problem, limits, console, plain=quiet, objective=objective)
-            )
-
+    limits = progress.Limits(search.trials, search.budget_s)
+    shown = progress.observing_each(
+        limits, Console(stderr=True), plain=quiet, objective=search.objective
+    )
+    with shown as observed:
         try:
             tuned = ranges.tune(
                 span, search, device=device or DEFAULT, family=family, loss=loss, observed=observed
             )
         except KeyboardInterrupt:
-            bar.close()
             raise Interrupted("the sizes tuned so far are kept; run again to go on") from None
     if json:
         show_json(tuned.to_json() | {"device": tuned.device.name})

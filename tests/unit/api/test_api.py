@@ -25,6 +25,7 @@ from autotune.problem import Problem
 from autotune.records import Record, Store
 from autotune.runners.base import Evidence, Runner
 from autotune.targets import local, targets
+from autotune.tuning.events import Silent
 from autotune.tuning.ladder import BEST
 from autotune.tuning.options import options_of
 
@@ -355,3 +356,30 @@ def test_missing_gpu_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "probe", probe)
     with pytest.raises(DeviceError, match="no GPU 1"):
         local.index_of(find("t4"))
+
+
+# Progress
+
+
+def test_tune_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    autotune.tune(*SIZES, device=DEVICE, trials=3)
+    shown = capsys.readouterr()
+    assert "25 configurations" in shown.err
+    assert "after 3 trials" in shown.err
+    assert shown.out == ""
+
+
+def test_tune_range_shows_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    autotune.tune_range("63..64x64x64", device="h100", family="tiled", trials=1)
+    assert "tuning 64x64x64:f32:nn" in capsys.readouterr().err
+
+
+def test_progress_can_be_silenced(capsys: pytest.CaptureFixture[str]) -> None:
+    autotune.tune(*SIZES, device=DEVICE, trials=3, progress=False)
+    autotune.tune_range("63..64x64x64", device="h100", family="tiled", trials=1, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_own_observer_replaces_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    autotune.tune(*SIZES, device=DEVICE, trials=3, observer=Silent())
+    assert capsys.readouterr().err == ""

@@ -28,7 +28,7 @@ on_call(PredictedRunner, "measure", [None, None, None, {number}])
 
 def records(cache: Path) -> list[int]:
     """The number of trials of each record."""
-    paths = sorted((cache / "records").rglob("*.json"))
+    paths = sorted((cache / "families").rglob("*.json"))
     return [json.loads(path.read_text())["provenance"]["trials"] for path in paths]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -11,6 +13,7 @@ from support.fake_runner import crash, tiled
 from support.sample_records import entry, record
 
 from autotune.problem import Problem
+from autotune.report import bars
 from autotune.report.progress import Limits, Tally, observing
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
@@ -187,3 +190,65 @@ def test_tally_counts_failures_by_stage() -> None:
         tally, (failed(), Progress(1, 1, None, 1.0)), (timed(50.0), Progress(2, 1, None, 1.0))
     )
     assert (tally.feasible, tally.rejected, tally.failed) == (50, {"threads": 7}, {"crash": 1})
+
+
+class FakeDisplay(ModuleType):
+    """`IPython.display`, whose handle keeps what a cell shows."""
+
+    def __init__(self) -> None:
+        super().__init__("IPython.display")
+        self.contents: list[dict[str, str]] = []
+
+    def display(self, content: dict[str, str], *, raw: bool, display_id: bool) -> FakeDisplay:
+        assert (raw, display_id) == (True, True)
+        self.contents.append(content)
+        return self
+
+    def update(self, content: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.contents.append(content)
+
+
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> FakeDisplay:
+    """The output of a notebook's cell, which is drawn at every event."""
+    fake = FakeDisplay()
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    monkeypatch.setattr(bars, "REDRAWN_S", 0.0)
+    return fake
+
+
+def test_notebook_redraws_one_line(cell: FakeDisplay) -> None:
+    best = timed(50.0)
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with observing(PROBLEM, Limits(50, None), console, plain=False) as observer:
+        observer.started(50, {}, Progress(0, 0, None, 0.0))
+        observer.baseline(Measurement(40.0))
+        observer.trial(best, Progress(25, 2, best, 1.0))
+        observer.finished(record(problem=PROBLEM), Progress(26, 2, best, 2.0))
+    *_, during, after = cell.contents
+    assert during["text/html"].startswith('<div><progress value="0.500"></progress> 25 trials, ')
+    assert "best 40.00 TFLOP/s, 80.0% of cuBLAS" in during["text/plain"]
+    assert after["text/html"].startswith("<div>recorded ")
+    assert "after 26 trials in 2.0 s" in after["text/plain"]
+
+
+def test_notebook_is_not_redrawn_for_every_trial(
+    cell: FakeDisplay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bars, "REDRAWN_S", 1e9)
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with observing(PROBLEM, NO_LIMITS, console, plain=False) as observer:
+        for trials in range(100):
+            observer.trial(timed(50.0), Progress(trials, 0, timed(50.0), 1.0))
+    assert len(cell.contents) == 1
+
+
+def test_user_kernel_is_shown_in_microseconds() -> None:
+    console = Console(file=io.StringIO(), width=100, color_system=None, _environ={})
+    with observing(None, NO_LIMITS, console, plain=True) as observer:
+        observer.started(50, {}, Progress(0, 0, None, 0.0))
+        observer.trial(timed(12.5), Progress(1, 0, timed(12.5), 1.0))
+    assert isinstance(console.file, io.StringIO)
+    assert "1 trials, best 12.50 us, 0 failed" in console.file.getvalue()

@@ -68,7 +68,7 @@ def test_two_tuners_of_one_problem_lose_nothing(store: Store, tmp_path: Path) ->
     kept = [str(trial.config) for trial in told(store)]
     assert Counter(kept) == Counter(measured(logs[0]) + measured(logs[1]))
     assert len(set(kept)) == SPACE
-    saved = store.load(H100, SQUARE)
+    saved = store.family(H100, SQUARE, "tiled")
     assert saved is not None
     assert saved.best.config == tiled(23, specialized=0)
 
@@ -130,7 +130,7 @@ def test_repeated_ctrl_c_loses_nothing(store: Store, tmp_path: Path, pauses: lis
     first = measured(log)
     kept = {str(trial.config) for trial in told(store)}
     assert kept >= set(first)
-    saved = store.load(H100, SQUARE)
+    saved = store.family(H100, SQUARE, "tiled")
     assert pauses or (saved is not None and saved.provenance.trials >= 11)
     assert started(store, log).wait(timeout=60) == 0
     assert Counter(measured(log)).most_common(1)[0][1] == 1

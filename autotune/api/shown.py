@@ -1,0 +1,51 @@
+"""The progress that the public functions show unless they are told not to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from autotune.problem import Problem
+from autotune.tuning.events import Observer
+from autotune.tuning.options import Options
+
+
+@contextmanager
+def shown(
+    problem: Problem | None, options: Options, observer: Observer | None, progress: bool
+) -> Iterator[Observer | None]:
+    """The caller's observer, or else one that shows a search on standard error or in a notebook.
+
+    Args:
+        problem: what is tuned; None for a user kernel.
+        options: those of the search.
+        observer: the caller's; it is shown nothing else then.
+        progress: whether to show anything.
+    """
+    if observer is not None or not progress:
+        yield observer
+        return
+    from rich.console import Console
+
+    from autotune.report.progress import Limits, observing
+
+    limits, console = Limits(options.trials, options.budget_s), Console(stderr=True)
+    with observing(problem, limits, console, plain=False, objective=options.objective) as bar:
+        yield bar
+
+
+@contextmanager
+def shown_each(
+    options: Options, observer: Observer | None, progress: bool
+) -> Iterator[Callable[[Problem], Observer | None]]:
+    """As `shown`, for one search after another: a function from a problem to its observer."""
+    if observer is not None or not progress:
+        yield lambda _: observer
+        return
+    from rich.console import Console
+
+    from autotune.report.progress import Limits, observing_each
+
+    limits, console = Limits(options.trials, options.budget_s), Console(stderr=True)
+    with observing_each(limits, console, plain=False, objective=options.objective) as observed:
+        yield observed
