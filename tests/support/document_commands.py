@@ -10,6 +10,8 @@ from pathlib import Path
 
 from support.paths import ROOT
 
+# In running text, and in blocks that are set off by spaces.
+INLINE = re.compile(r"`(?:\$ )?(autotune [a-z][^`\n]*)`|^    (?:\$ )?(autotune [a-z].*)$", re.M)
 FENCE = re.compile(r"^```(?P<language>\w+)(?P<title>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 ASSIGNMENT = re.compile(r"\w+=\S*$")
 # They make the environment that the commands run in.
@@ -62,11 +64,23 @@ def blocks(documents: Iterable[Path], *languages: str) -> list[Block]:
     return found
 
 
+def inline(documents: Iterable[Path]) -> list[Block]:
+    """The commands outside fenced blocks, each as a block."""
+    found = []
+    for document in documents:
+        text = document.read_text("utf-8")
+        name = str(document.relative_to(ROOT))
+        for match in INLINE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(name, line, "sh", "", match[1] or match[2]))
+    return found
+
+
 def autotune_commands(block: Block) -> list[list[str]]:
     """The words behind `autotune` of each such command."""
     commands = []
     for line in block.text.replace("\\\n", " ").splitlines():
-        words = shlex.split(line, comments=True)
+        words = shlex.split(line.partition(" > ")[0], comments=True)
         while words and ASSIGNMENT.match(words[0]):
             words = words[1:]
         if words[:1] == ["autotune"]:

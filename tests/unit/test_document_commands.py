@@ -9,23 +9,25 @@ from pathlib import Path
 
 import pytest
 from support.command_line import run
-from support.document_commands import Block, autotune_commands, blocks
+from support.document_commands import Block, autotune_commands, blocks, inline
 from support.paths import ROOT
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# The changelog names commands of earlier versions.
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {ROOT / "CHANGELOG.md"})
 GUIDES = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("index", "student", "pytorch", "c-and-cpp")),
 ]
 COMMANDS = [
     (str(block), words)
-    for block in blocks(DOCUMENTS, "sh", "console")
+    for block in (*blocks(DOCUMENTS, "sh"), *inline(DOCUMENTS))
     for words in autotune_commands(block)
 ]
 RUNNABLE = [
     block for block in blocks(GUIDES, "sh") if not block.needs_gpu and block.runnable.strip()
 ]
 PROGRAMS = blocks([ROOT / "docs" / "student.md"], "python")
+PYTHON = blocks(DOCUMENTS, "python")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,11 @@ def test_commands_of_a_guide_run(block: Block, place: Path) -> None:
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
 def test_programs_for_students_run(block: Block, place: Path) -> None:
     assert output(place, [sys.executable, "-c", block.text])
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_of_the_documents_is_valid(block: Block) -> None:
+    assert compile(block.text, str(block), "exec")
 
 
 def test_command_with_an_unknown_option_is_refused() -> None:
