@@ -18,7 +18,7 @@ SHARED = 40
 def plot(name: str, description: str, caption: str, size: str = "") -> str:
     """The place of a figure with its caption; the description is for screen readers."""
     return (
-        f'<figure><div class="plot {size}" id="{name}" data-figure="{name}" role="img" '
+        f'<figure><div class="plot {size}" id="{name}" data-figure="{name}" role="group" '
         f'aria-label="{escape(description)}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )

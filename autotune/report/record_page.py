@@ -165,8 +165,7 @@ def _parameters(analysis: Analysis) -> Section:
 
 
 def _heat(analysis: Analysis) -> str:
-    family = analysis.headline.config.partition(":")[0]
-    heat = analysis.heat
+    family, heat = analysis.headline.family, analysis.heat
     choices = "".join(
         f'<label>{label} <select id="heat-{axis}">{_options(analysis.varied, chosen)}</select>'
         "</label>"
@@ -178,7 +177,7 @@ def _heat(analysis: Analysis) -> str:
     return (
         f'<h3>Two parameters at a time</h3><div class="controls">{choices}</div>'
         f'<figure><div class="plot" id="heat" data-figure="heat" data-family="{escape(family)}" '
-        'role="img" aria-label="Best time with each pair of values of two parameters"></div>'
+        'role="group" aria-label="Best time with each pair of values of two parameters"></div>'
         "<figcaption>The best time in µs with each pair of values; empty cells were not tried."
         "</figcaption></figure>"
     )

@@ -13,7 +13,7 @@ from autotune.report import formatting
 from autotune.report.analysis.subject import Subject
 from autotune.report.formatting import seconds_since, vendor
 from autotune.runners.base import Evidence, Objective
-from autotune.runners.estimates import tied
+from autotune.runners.estimates import TIE, tied
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Headline:
         title: the problem or call.
         device: the device's name.
         evidence: what the times rest on.
+        family: the winner's kernel family.
         config: the winner as text.
         time_us, spread_us: median hot time and half the distance between the quartiles.
         samples: number of hot samples.
@@ -45,6 +46,7 @@ class Headline:
     title: str
     device: str
     evidence: Evidence
+    family: str
     config: str
     time_us: float
     spread_us: float
@@ -86,6 +88,7 @@ def headline(
         title=record.title,
         device=record.device.name,
         evidence=record.evidence,
+        family=best.config.family,
         config=str(best.config),
         time_us=measured.time_us,
         spread_us=measured.spread_us,
@@ -131,12 +134,12 @@ def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
         lead = second / best.measurement.time_us - 1
         return (
             f"It is {lead:.1%} faster than the next of {len(entries)}, "
-            "more than the smaller of their spreads."
+            f"more than the {TIE:.1%} of a tie."
         )
     times = [entry.measurement.time_us for entry in (best, *rivals)]
     within = max(times) / min(times) - 1
     return (
-        f"Tied with {len(rivals)} within {within:.2%}, no more than the smaller of their spreads; "
+        f"Tied with {len(rivals)} within {within:.2%}, and up to {TIE:.1%} is a tie; "
         f"it {_advantage(best, rivals)}."
     )
 

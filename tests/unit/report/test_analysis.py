@@ -86,7 +86,7 @@ def test_commands_quote_the_device() -> None:
 def test_winner_by_a_margin_is_said_to_be_faster() -> None:
     entries = by_hand().record.entries
     assert why_it_won(entries, entries[0]) == (
-        "It is 10.0% faster than the next of 2, more than the smaller of their spreads."
+        "It is 10.0% faster than the next of 2, more than the 0.5% of a tie."
     )
 
 
@@ -95,7 +95,7 @@ def test_tied_winner_is_said_to_take_the_fewest_registers() -> None:
     record = replace(by_hand().record, entries=(fast, lean))
     assert record.best == lean
     assert why_it_won(record.entries, record.best) == (
-        "Tied with 1 within 0.30%, no more than the smaller of their spreads; "
+        "Tied with 1 within 0.30%, and up to 0.5% is a tie; "
         "it takes the fewest registers (8,192 a block, the next 8,448)."
     )
 
