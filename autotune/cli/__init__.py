@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 from typer.core import TyperGroup
 
-from autotune.cli import cache, devices, explaining, export, ladder, occupancy, report, tuning
+from autotune.cli import (
+    cache,
+    devices,
+    explaining,
+    export,
+    ladder,
+    occupancy,
+    report,
+    trials,
+    tuning,
+)
 from autotune.cli.options import VerbCommand
 from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError, UnsavedError
@@ -30,6 +40,8 @@ VERBS: tuple[Callable[..., None], ...] = (
     tuning.tune,
     tuning.best,
     explaining.explain,
+    trials.trials,
+    trials.dashboard,
     ladder.ladder,
     report.report,
     export.export,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:
     # A closed standard output is None.
     terminal = sys.stdout is not None and sys.stdout.isatty()
     Console(width=None if terminal else width).print(renderable)
+
+
+def show_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints rows as CSV with a header."""
+    import csv
+
+    if sys.stdout is None:  # closed
+        return
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)
 
 
 def show_json(data: object) -> None:

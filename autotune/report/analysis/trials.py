@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.families.plan import Resources
+from autotune.problem import Problem
 from autotune.records import Entry
 from autotune.report.analysis.subject import Subject
 from autotune.runners.base import Failure
@@ -65,12 +66,16 @@ _END = (Column("samples", "number"), Column("error", "number"), Column("failure"
 
 def trial_table(subject: Subject) -> TrialTable:
     """Every trial with its time, resources and parameters; those of all families side by side."""
-    trials = [row.trial for row in subject.trials]
+    return table_of([row.trial for row in subject.trials], subject.problem)
+
+
+def table_of(trials: list[Trial], problem: Problem | None) -> TrialTable:
+    """The table of trials of a problem, or of a user kernel, which has no known operations."""
     names = tuple(dict.fromkeys(name for trial in trials for name in trial.config.values))
     numeric = {name: _numeric(name, trials) for name in names}
     parameters = tuple(Column(name, "number" if numeric[name] else "text") for name in names)
     start = (Column("trial", "number"), Column("family", "text"))
-    rows = (_row(number, trial, subject, names) for number, trial in enumerate(trials, start=1))
+    rows = (_row(number, trial, problem, names) for number, trial in enumerate(trials, start=1))
     return TrialTable((*start, *_OUTCOME, *_RESOURCES, *parameters, *_END), tuple(rows))
 
 
@@ -107,8 +112,10 @@ def _numeric(name: str, trials: list[Trial]) -> bool:
     return all(isinstance(value, int) for value in values)
 
 
-def _row(number: int, trial: Trial, subject: Subject, names: tuple[str, ...]) -> tuple[Cell, ...]:
-    values, outcome, problem = trial.config.values, trial.outcome, subject.problem
+def _row(
+    number: int, trial: Trial, problem: Problem | None, names: tuple[str, ...]
+) -> tuple[Cell, ...]:
+    values, outcome = trial.config.values, trial.outcome
     if isinstance(outcome, Failure):
         timed: tuple[Cell, ...] = (None, None, None, None)
         end: tuple[Cell, ...] = (None, None, f"{outcome.stage}: {outcome.reason}")

@@ -1,0 +1,128 @@
+"""The trials of a problem: those of its record, or of searches in which nothing worked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.candidates.family_names import families_of
+from autotune.device import Device
+from autotune.problem import Problem
+from autotune.records import Record
+from autotune.records.record import BEST_FIRST, folder_of
+from autotune.report.analysis.subject import subject_of
+from autotune.report.entries import pairs, us
+from autotune.report.formatting import cell
+from autotune.runners.base import Evidence, Failure
+from autotune.tuning.evaluate import Trial
+from autotune.tuning.search.journal.reading import read
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class JournalFound:
+    """A journal file, and the evidence of its trials."""
+
+    path: Path
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of a problem on a device, in the order in which they finished.
+
+    Attributes:
+        title: the problem and the device.
+        problem: the problem.
+        trials: the trials.
+        note: why they are not all; empty if they are.
+    """
+
+    title: str
+    problem: Problem
+    trials: tuple[Trial, ...]
+    note: str = ""
+
+
+def of_record(record: Record, root: Path) -> Trials:
+    """The trials that led to a record, as far as the cache has them."""
+    subject = subject_of(record, root)
+    title = f"{record.title} on {record.device.name}, {record.evidence}"
+    return Trials(title, record.problem, tuple(row.trial for row in subject.trials), subject.note)
+
+
+def without_record(problem: Problem, device: Device, family: str, root: Path) -> Trials | None:
+    """The trials of searches that led to no record; None if there are none.
+
+    Raises:
+        CacheError: if their journal is damaged.
+    """
+    kinds = "+".join(families_of(family, problem))
+    for journal in journals(problem, device, root):
+        studies = read(journal.path)
+        same = [rows for name, rows in studies.items() if name.partition("@")[0] == kinds]
+        if rows := [row.trial for rows in same for row in rows]:
+            title = f"{problem} on {device.name}, {journal.evidence}"
+            return Trials(title, problem, tuple(rows), "no record was made of them")
+    return None
+
+
+def journals(problem: Problem, device: Device, root: Path) -> Iterator[JournalFound]:
+    """The journals of a problem in the cache `root`, the best evidence first."""
+    for evidence in BEST_FIRST:
+        path = root / "studies" / folder_of(device, evidence) / f"{problem.slug}.{evidence}.log"
+        if path.exists():
+            yield JournalFound(path, evidence)
+
+
+def render(shown: Trials, top: int) -> RenderableType:
+    """The fastest `top` trials, and the number of failures by stage with an example of each."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    timed = sorted(_timed(shown.trials), key=lambda trial: trial.time_us)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("time", "spread", "TFLOP/s", "regs", "occ."):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    for trial in timed[:top]:
+        table.add_row(*_cells(trial, shown.problem))
+    rest = len(timed) - top
+    lines = [f"{rest:,} more; --top {len(timed)} prints them, --csv all"] if rest > 0 else []
+    lines += _failures(shown.trials)
+    title = f"{shown.title}: {len(shown.trials):,} trials"
+    return Group(Text(title, style="bold"), table, *(Text(line, style="dim") for line in lines))
+
+
+def _timed(trials: Iterable[Trial]) -> list[Trial]:
+    return [trial for trial in trials if math.isfinite(trial.time_us)]
+
+
+def _cells(trial: Trial, problem: Problem) -> tuple[str, ...]:
+    measured, resources = trial.outcome, trial.resources
+    assert not isinstance(measured, Failure)
+    return (
+        us(measured.time_us),
+        us(measured.spread_us) if measured.spread_us else "",
+        f"{problem.speed(measured.time_us) / 1e12:.2f}",
+        str(resources.registers) if resources else "",
+        cell(trial.occupancy, "{:.0%}"),
+        f"{trial.config.family} {pairs(trial.config)}",
+    )
+
+
+def _failures(trials: Sequence[Trial]) -> Iterator[str]:
+    """A line for each stage."""
+    stages: dict[str, list[tuple[Trial, Failure]]] = {}
+    for trial in trials:
+        if isinstance(trial.outcome, Failure):
+            stages.setdefault(trial.outcome.stage, []).append((trial, trial.outcome))
+    for stage, failed in sorted(stages.items(), key=lambda pair: -len(pair[1])):
+        trial, failure = failed[0]
+        yield f"failed, {stage}: {len(failed)}, such as {trial.config}: {failure.reason}"
