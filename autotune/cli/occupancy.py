@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from autotune.device import SmLimits
     from autotune.occupancy.sweeps import BlockDemand
+    from autotune.report.sweep import Sweep
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 28, 32)
 
@@ -70,6 +71,10 @@ def occupancy(
         int | None, typer.Option(help="Preferred share of shared memory, 0 to 100 per cent.")
     ] = None,
     cluster: Annotated[int, typer.Option(help="Blocks of a cluster: 1, 2, 4 or 8.")] = 1,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the curves of the kernel: a .html or .svg file."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print the resident blocks of kernels and what limits them.
@@ -85,21 +90,24 @@ def occupancy(
 
     devices = _devices([*(names or ()), *(device or ())], clusters=cluster > 1)
     if not (threads or registers or shared or blocks):
-        if barriers != 1 or carve_out is not None:
-            raise UsageError("--barriers and --carve-out take a kernel; give --threads too")
+        if barriers != 1 or carve_out is not None or plot:
+            raise UsageError("--barriers, --carve-out and --plot take a kernel; give --threads too")
         _show_tiled(devices, tile_width or WIDTHS, cluster, json)
         return
     if tile_width:
         raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
     base = BlockDemand(1, barriers=barriers, carve_out=carve_out, cluster=cluster)
     if blocks:
-        if registers or shared or cluster > 1:
+        if registers or shared or plot or cluster > 1:
             raise UsageError("--blocks finds registers and shared memory; give --threads only")
         _show_headroom(devices, base, threads, blocks, json)
         return
     if not registers:
         raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
-    _show_sweep(devices, base, threads, registers, shared, json)
+    sweep = _sweep(devices, base, threads, registers, shared)
+    if plot:
+        _plot(plot, devices, sweep)
+    _show_sweep(devices, sweep, json)
 
 
 def explore(
@@ -174,19 +182,40 @@ def _show_tiled(
         show_json(results[0] if len(results) == 1 else {"devices": results})
 
 
-def _show_sweep(
+def _sweep(
     devices: Mapping[str, SmLimits],
     base: BlockDemand,
     threads: Amounts,
     registers: Amounts,
     shared: Amounts,
-    json: bool,
-) -> None:
+) -> Sweep:
+    from autotune.report import sweep as report
+
+    return report.swept(devices, base, *_amounts(devices, threads, registers, shared))
+
+
+def _plot(path: Path, devices: Mapping[str, SmLimits], sweep: Sweep) -> None:
+    """Draws the curves through the first kernel of a sweep."""
+    from autotune.errors import UsageError
+    from autotune.report.figures.curves import combined_figure, curve_figures
+    from autotune.report.page import write
+    from autotune.report.page.svg import write_svgs
+    from autotune.report.sweep_page import sweep_page
+
+    if path.suffix == ".svg":
+        figure = combined_figure(curve_figures(devices, sweep.first))
+        write_svgs({path.stem: figure}, path.parent)
+    elif path.suffix == ".html":
+        write(path, sweep_page(devices, sweep.first, sweep))
+    else:
+        raise UsageError(f"--plot is {str(path)!r}; give a file that ends in .html or .svg")
+    typer.echo(f"{path}: written", err=True)
+
+
+def _show_sweep(devices: Mapping[str, SmLimits], sweep: Sweep, json: bool) -> None:
     from autotune.report import sweep as report
     from autotune.report.occupancy import render
 
-    sizes, counts, room = _amounts(devices, threads, registers, shared)
-    sweep = report.swept(devices, base, sizes, counts, room)
     predicted = any(row.predicted for rows in sweep.rows.values() for row in rows)
     suffix = "; clusters predicted from the number of SMs" if predicted else ""
     if json:

@@ -40,6 +40,13 @@ class Sweep:
         return tuple(name for name in NAMES if len({getattr(row, name) for row in first}) > 1)
 
     @property
+    def first(self) -> BlockDemand:
+        """What a block of the first kernel takes."""
+        row = next(iter(self.rows.values()))[0]
+        amounts = row.threads, row.registers, row.shared
+        return BlockDemand(*amounts, row.barriers, row.carve_out, row.cluster)
+
+    @property
     def note(self) -> str:
         """What all kernels have alike."""
         row = next(iter(self.rows.values()))[0]

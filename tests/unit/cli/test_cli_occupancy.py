@@ -125,7 +125,9 @@ def test_sweep_agrees_with_single_kernels(capsys: pytest.CaptureFixture[str], sh
         ("--blocks 4", "--blocks takes --threads"),
         ("--threads 64 --blocks 4 --registers 32", "--blocks finds registers"),
         ("--threads 64 --blocks 0", "0 blocks an SM; give 1 or more"),
-        ("--barriers 2", "--barriers and --carve-out take a kernel"),
+        ("--barriers 2", "--barriers, --carve-out and --plot take a kernel"),
+        ("--plot page.html", "--barriers, --carve-out and --plot take a kernel"),
+        ("--threads 64 --registers 8 --plot page.pdf", "--plot is 'page.pdf'; give a file"),
         ("--threads 64 --registers 8 --carve-out 101", "the carve-out is 101"),
         ("sm_86 --threads 64 --registers 8 --cluster 2", "clusters of 2 blocks lie in the GPCs"),
         ("sm_35 --threads 64 --registers 8", "unknown compute capability 'sm_35'"),
@@ -138,6 +140,13 @@ def test_impossible_sweeps_are_refused(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {message}")
     assert error.count("\n") == 1
+
+
+def test_plot_writes_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "curves.html"
+    kernel = words("--threads 64 --registers 8 --plot")
+    assert rows(answer(capsys, "occupancy", "h100", *kernel, str(path)))[0]["blocks_per_sm"] == 32
+    assert "64 threads, 8 registers and 0 bytes" in path.read_text("utf-8")
 
 
 # device
