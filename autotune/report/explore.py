@@ -190,10 +190,10 @@ _RESULTS = (
     '<div><dt>Clusters on the card</dt><dd id="clusters"></dd></div>'
     '<div><dt>SMs left idle</dt><dd id="idle"></dd></div></dl>'
     '<div class="scroll" role="region" tabindex="0" aria-label="Limits"><table>'
-    "<caption>Blocks that each limit allows, and the most a block may take so that one more block "
-    'fits</caption><thead><tr><th scope="col">limit</th>'
-    '<th scope="col" class="number">blocks allowed</th>'
-    '<th scope="col">room at these blocks</th><th scope="col">for one more block</th></tr></thead>'
+    "<caption>Blocks that each limit allows, and the most that a block may take to keep them or to "
+    'make room for one more</caption><thead><tr><th scope="col">limit</th>'
+    '<th scope="col" class="number">blocks</th>'
+    '<th scope="col">to keep this many</th><th scope="col">for one more</th></tr></thead>'
     '<tbody id="limits"></tbody></table></div>'
 )
 
