@@ -4,5 +4,14 @@ from __future__ import annotations
 
 from autotune.occupancy.calculator import Occupancy, occupancy
 from autotune.occupancy.limits import ARCHITECTURES
+from autotune.occupancy.sweeps import BlockDemand, Headroom, best_block_sizes, headroom
 
-__all__ = ["ARCHITECTURES", "Occupancy", "occupancy"]
+__all__ = [
+    "ARCHITECTURES",
+    "BlockDemand",
+    "Headroom",
+    "Occupancy",
+    "best_block_sizes",
+    "headroom",
+    "occupancy",
+]

@@ -44,7 +44,7 @@ def render(
         return Group(*lines, Text(), rules(winner))
     lines += [Text(), Text(f"asked about: {variant.config}")]
     if added:
-        lines.append(Text(f"  left open, so demand as: {_pairs(added)}", style="dim"))
+        lines.append(Text(f"  left open, so taken as: {_pairs(added)}", style="dim"))
     lines += [Text(f"  {line}") for line in compared(answer, winner, variant)]
     return Group(*lines, Text(), rules(variant))
 

@@ -48,6 +48,9 @@ def write_svgs(figures: Mapping[str, dict[str, Any]], folder: Path) -> list[Path
     except Exception as error:  # Kaleido, its browser and plotly each have their own
         why = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise MissingError(_BROWSER.format(why=f"that failed ({why[:200]})")) from error
+    # Kaleido is silent about some folders that take no files.
+    if missing := [path for path in paths if not path.is_file()]:
+        raise AutotuneError(f"cannot write {missing[0]}; give another folder")
     return paths
 
 

@@ -43,6 +43,11 @@ def test_other_configuration_is_compared(capsys: pytest.CaptureFixture[str]) -> 
     assert data["config"]["fit"]["predicted_us"] >= data["least_us"]
 
 
+def test_open_parameters_are_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "explain", "64x64x64", "tiled:tile_width=16", "--device", "t4")
+    assert "  left open, so taken as: specialized=1\n" in text
+
+
 def test_compile_counts_registers(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("explain", "64x64x64", "tiled:tile_width=16", "--device", "h100", "--compile")
     data: Any = answer(capsys, *words)

@@ -10,6 +10,7 @@ import pytest
 from support.chromium import NAMES, opened
 
 from autotune.device import SMS, SmLimits, find
+from autotune.errors import AutotuneError
 from autotune.occupancy.sweeps import BlockDemand
 from autotune.report.figures.curves import combined_figure, curve_figures
 from autotune.report.page import write
@@ -67,11 +68,19 @@ def test_page_draws_sorts_and_exports(tmp_path: Path) -> None:
     assert (len(saved), saved[0][:14]) == (1 + 2 * 16, "device,threads")
 
 
+NO_SVG = find_spec("kaleido") is None or not any(map(shutil.which, NAMES))
+
+
+@pytest.mark.skipif(NO_SVG, reason="no Kaleido or no Chromium")
 def test_curves_are_written_as_svg(tmp_path: Path) -> None:
-    if find_spec("kaleido") is None or not any(map(shutil.which, NAMES)):
-        pytest.skip("no Kaleido or no Chromium")
     (path,) = write_svgs({"curves": combined_figure(curve_figures(DEVICES, DEMAND))}, tmp_path)
 
     text = path.read_text("utf-8")
     assert text.startswith("<svg")
     assert "registers a thread" in text
+
+
+@pytest.mark.skipif(NO_SVG, reason="no Kaleido or no Chromium")
+def test_svg_that_cannot_be_written_is_an_error() -> None:
+    with pytest.raises(AutotuneError, match=r"cannot write .*/proc"):
+        write_svgs({"curves": combined_figure(curve_figures(DEVICES, DEMAND))}, Path("/proc"))
