@@ -29,7 +29,9 @@ RUNNABLE = {
     ]
     for guide in GUIDES
 }
-PROGRAMS = blocks([ROOT / "docs" / "student.md"], "python")
+PROGRAMS = blocks(
+    [ROOT / "docs" / f"{name}.md" for name in ("student", "kernel-authors")], "python"
+)
 PYTHON = blocks(DOCUMENTS, "python")
 
 
@@ -79,7 +81,7 @@ def test_commands_of_a_guide_run_in_order(guide: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=str)
-def test_programs_for_students_run(block: Block, place: Path) -> None:
+def test_programs_without_a_gpu_run(block: Block, place: Path) -> None:
     assert output(place, [sys.executable, "-c", block.text])
 
 
