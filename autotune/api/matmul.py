@@ -30,14 +30,31 @@ def matmul(
     verify: bool = False,
     dependent: bool = False,
     cold: bool = False,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    scale: str | None = None,
+    accumulate: str | None = None,
+    out_dtype: Any = None,
 ) -> Array:
     """`out = act(alpha a b + beta out + bias)`, summed in fp32, on the caller's current stream of
     the operands' GPU.
 
-    The operands are matrices or batches of matrices in fp32, fp16 or bfloat16: arrays of PyTorch,
-    CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like PyCUDA, has no
-    bfloat16). They are row-major or transposed views; rows and matrices may have gaps between
-    them. A single matrix is multiplied by each matrix of a batch.
+    The operands are matrices or batches of matrices in fp32, fp16, bfloat16, fp8 or int8: arrays of
+    PyTorch, CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like
+    PyCUDA, has no bfloat16 and no fp8). They are row-major or transposed views; rows and matrices
+    may have gaps between them. A single matrix is multiplied by each matrix of a batch.
+
+    fp8 is `float8_e4m3fn` or `float8_e5m2`, on either side; int8 products are summed in int32.
+    Scales are fp32 arrays without gaps that multiply the operands. Their shapes say whether there
+    is one for a tensor, for each row of `a` and column of `b`, or for each block of 1 x 128 of `a`
+    and 128 x 128 of `b`:
+
+        scale     scale_a                           scale_b
+        tensor    (1,) or ()                        (1,) or ()
+        row       (m,) or (m, 1)                    (n,) or (1, n)
+        block     (ceil(k / 128), m)                (ceil(n / 128), ceil(k / 128))
+
+    With a batch, `row` and `block` have its axis in front.
 
     The stream is the current one of PyTorch or CuPy (by the library of `a`), the default stream for
     PyCUDA and DLPack, else the one that the interface names or the default stream. Where cuBLAS
@@ -49,7 +66,8 @@ def matmul(
         a: (m, k) or (batch, m, k).
         b: (k, n) or (batch, k, n).
         out: (m, n), or (batch, m, n) if a or b has a batch; row-major, without overlap with a and
-            b; of the type of a and b, or fp32. If None, the library of `a` allocates it.
+            b; of the type of a and b, or fp32; for fp8 and int8 bfloat16, fp16 or fp32, for int8
+            without scales and epilogue also int32. If None, the library of `a` allocates it.
         alpha: factor of the product.
         beta: factor of the contents of `out`, which are not read if it is 0.
         tune: first tunes a shape that is not tuned, for at most 60 s.
@@ -68,24 +86,34 @@ def matmul(
             hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
         cold: whether to run what is fastest with operands that are not in L2, such as weights that
             are read once between two calls; `tune` then minimises that time.
+        scale_a: the scales of `a`; only for fp8 and int8.
+        scale_b: the scales of `b`.
+        scale: `tensor`, `row` or `block`, if their shapes fit more than one; by default the
+            coarsest.
+        accumulate: how fp8 products are summed: `exact` (the default) adds sums of 128 in fp32,
+            `fast` keeps the 14 bits of the tensor cores all along K.
+        out_dtype: type of the allocated result: a dtype of the library, or a name such as `f16`; by
+            default that of `a` and `b`, and bfloat16 for fp8 and int8.
 
     Raises:
         UsageError: for `dependent` on a device below compute capability 9.0.
-        ArrayError: for operands that do not fit each other or that no kernel takes.
-        ProblemError: for an unknown activation, compute or accuracy, or too large a batch.
+        ArrayError: for operands that do not fit each other or that no kernel takes; for an alpha
+            other than 1 or a beta other than 0 of a result in int32.
+        ProblemError: for an unknown activation, compute, accuracy, scale or dtype, one that the
+            precision does not have, or too large a batch.
         MissingError: without a driver or a GPU; with `tune` also without PyCUDA.
-        NotFoundError: if no kernel can run the problem.
+        NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9.
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
     multiply = runtime.current()
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
+    scaling = scale_a, scale_b, scale, accumulate, out_dtype
     if tune:
         tuner = _tune_cold if cold else _tune_hot
-        multiply.tune(a, b, tuner, bias, activation, compute, out)
-    return multiply(
-        a, b, out, alpha, beta, bias, activation, compute, vendor, verify, dependent, cold
-    )
+        multiply.tune(a, b, tuner, bias, activation, compute, out, *scaling)
+    rest = bias, activation, compute, vendor, verify, dependent, cold, *scaling
+    return multiply(a, b, out, alpha, beta, *rest)
 
 
 def _tune_hot(problem: Problem, device: Device) -> object:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
 from autotune.errors import ArrayError
-from autotune.problem import ELEMENT_TYPES, Problem
+from autotune.problem import ELEMENT_TYPES, PRECISIONS
 
 TYPES: Mapping[str, str] = {
-    row.dtype: row.name for row in ELEMENT_TYPES.values() if row.compute == row.name != "i8"
+    row.dtype: row.name for row in ELEMENT_TYPES.values() if row.compute is not None
 }
-"""The element types of the kernels, by their names in the array libraries."""
+"""The element types of A and B, by their names in the array libraries."""
+
+OUTPUT_TYPES = tuple(
+    dict.fromkeys(element.dtype for row in PRECISIONS.values() for element in row.outputs)
+)
+"""The names of the element types of C and the bias in the array libraries."""
+
+
+_BYTES = {row.dtype: row.bytes for row in ELEMENT_TYPES.values()}
 
 
 @dataclass(frozen=True)
@@ -20,7 +28,7 @@ class Operand:
     """An array in terms that any framework can provide, without its address.
 
     Attributes:
-        name: its name in messages: `A`, `B`, `out` or `bias`.
+        name: its name in messages: `A`, `B`, `out`, `bias`, `scale_a` or `scale_b`.
         shape: its size along each axis.
         strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
@@ -81,11 +89,13 @@ class MatrixMemory:
         return (self.rows - 1) * self.leading + self.columns
 
 
-def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
+def check(
+    operand: Operand, dimensions: tuple[int, ...] = (2, 3), types: Collection[str] = TYPES
+) -> int:
     """The device that holds an operand, checked in all but its strides.
 
     Raises:
-        ArrayError: for an array that is empty, on the CPU, of a type not in `TYPES`, or whose
+        ArrayError: for an array that is empty, on the CPU, of a type not in `types`, or whose
             number of dimensions is not in `dimensions`.
     """
     name = operand.name
@@ -93,10 +103,9 @@ def check(operand: Operand, dimensions: tuple[int, ...] = (2, 3)) -> int:
         raise ArrayError(f"{name} is empty {operand.shape}; every size must be at least 1")
     if operand.ordinal is None:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
-    if operand.dtype not in TYPES:
-        *dtypes, last = TYPES
-        types = f"{', '.join(dtypes)} and {last}"
-        raise ArrayError(f"{name} is {operand.dtype}; the kernels take {types}: convert it")
+    if operand.dtype not in types:
+        legal = listed(types, "and")
+        raise ArrayError(f"{name} is {operand.dtype}; the kernels take {legal}: convert it")
     if len(operand.shape) not in dimensions:
         wanted = "a vector" if dimensions == (1,) else "a matrix or a batch of them"
         raise ArrayError(
@@ -138,52 +147,6 @@ def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixM
     )
 
 
-def problem_of(
-    a: Operand,
-    b: Operand,
-    out: Operand | None = None,
-    *,
-    compute: str | None = None,
-    layout: str | None = None,
-    epilogue: str = "none",
-) -> Problem:
-    """The problem that operands pose. With a `layout` they have to be stored that way.
-
-    A single matrix is multiplied with each of a batch. Without a `compute` their type decides it.
-    `out` may be fp32 where A and B have 16 bits.
-
-    Raises:
-        ArrayError: if A and B do not fit each other, differ in type or device, or if their type or
-            that of `out` is not supported.
-        ProblemError: for an unknown compute or epilogue, or too large a batch.
-    """
-    batch = _common_batch(a, b)
-    (m, k), n = a.shape[-2:], b.shape[-1]
-    letters = layout or (None, None)
-    stored = "".join(
-        memory_of(matrix, letter)[0] for matrix, letter in zip((a, b), letters, strict=True)
-    )
-    type = TYPES[a.dtype]
-    problem = Problem(m, n, k, compute or type, stored, batch, epilogue, _output(a, out))
-    if problem.operand_types != (type, type):
-        raise ArrayError(
-            f"A and B are {a.dtype}; {compute} multiplies {problem.precision.operand.dtype}: "
-            f"convert them or give compute={type!r}"
-        )
-    return problem
-
-
-def sizes(problem: Problem) -> tuple[int, int, int]:
-    """Bytes of an element of A, B and C."""
-    return problem.element_bytes, problem.element_bytes, problem.output_bytes
-
-
-def result_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
-    """The shape of the result of two operands: with a batch axis if one of them has one."""
-    batch = (problem.batch,) if 3 in (len(a.shape), len(b.shape)) else ()
-    return *batch, problem.m, problem.n
-
-
 def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemory:
     """Where an output of a shape lies on a device, checked.
 
@@ -191,7 +154,7 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemor
         ArrayError: if it is not writable, not row-major, of another shape or on another device, or
             if the matrices of a batch overlap.
     """
-    device = check(out)
+    device = check(out, types=OUTPUT_TYPES)
     if device != ordinal:
         raise ArrayError(f"A is on CUDA device {ordinal}, out on {device}; move one of them")
     if out.shape != shape:
@@ -213,7 +176,7 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
     Raises:
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
-    device = check(bias, (1,))
+    device = check(bias, (1,), OUTPUT_TYPES)
     if bias.dtype != dtype:
         raise ArrayError(f"bias is {bias.dtype}, out {dtype}; convert the bias")
     if device != ordinal:
@@ -243,38 +206,15 @@ def overlap(
     return distance < first_memory.width or distance + second_memory.width > period
 
 
+def listed(words: Iterable[str], conjunction: str) -> str:
+    """Words in a sentence, such as `a, b and c`."""
+    *rest, last = words
+    return f"{', '.join(rest)} {conjunction} {last}" if rest else last
+
+
 def _bytes(dtype: str) -> int:
     """Bytes of an element of a dtype that the kernels take."""
-    return ELEMENT_TYPES[TYPES[dtype]].bytes
-
-
-def _common_batch(a: Operand, b: Operand) -> int:
-    """The batch of two operands, which have to fit each other."""
-    devices = check(a), check(b)
-    if devices[0] != devices[1]:
-        raise ArrayError(f"A is on CUDA device {devices[0]}, B on {devices[1]}; move one of them")
-    if a.dtype != b.dtype:
-        raise ArrayError(f"A is {a.dtype}, B {b.dtype}; convert one of them")
-    k, inner = a.shape[-1], b.shape[-2]
-    if k != inner:
-        raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
-    counts = [matrix.shape[0] if len(matrix.shape) == 3 else 1 for matrix in (a, b)]
-    if counts[0] != counts[1] and 1 not in counts:
-        raise ArrayError(
-            f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
-        )
-    return max(counts)
-
-
-def _output(a: Operand, out: Operand | None) -> str:
-    """The `output` of a problem whose result goes to `out`."""
-    if out is None:
-        return "same"
-    check(out)
-    if out.dtype not in (a.dtype, "float32"):
-        wider = "" if a.dtype == "float32" else " or float32"
-        raise ArrayError(f"out is {out.dtype}; a product of {a.dtype} is {a.dtype}{wider}")
-    return "same" if out.dtype == a.dtype else "f32"
+    return _BYTES[dtype]
 
 
 def _memory_of(

@@ -49,10 +49,9 @@ class BoundGemm(NamedTuple):
 
 
 _SUPPLIED = (
-    *("a", "b", "c", "bias", "lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c"),
-    *("alpha", "beta"),
+    *("a", "b", "c", "bias", "scale_a", "scale_b", "lda", "ldb", "ldc"),
+    *("stride_a", "stride_b", "stride_c", "alpha", "beta"),
 )
-_ABSENT = {"workspace": 0, "counters": 0, "scale_a": 0, "scale_b": 0}
 _STREAM_PER_THREAD = 2
 _Configurations = dict[int, ctypes.Array[ctypes.c_char]]
 """Launch configurations by stream."""
@@ -131,7 +130,7 @@ class Executable:
 
     def bind(
         self,
-        addresses: tuple[int, int, int, int],
+        addresses: tuple[int, int, int, int, int, int],
         leading: tuple[int, int, int],
         strides: tuple[int, int, int],
         alpha: float,
@@ -142,7 +141,8 @@ class Executable:
         first use of a stream; several threads may do so.
 
         Args:
-            addresses: addresses of A, B, C and the bias; 0 for no bias.
+            addresses: addresses of A, B, C, the bias and the scales of A and B; 0 for those that
+                are absent.
             leading: leading dimensions of A, B and C, in elements.
             strides: distances from one A, B and C of a batch to the next, in elements.
             alpha: factor of A B.
@@ -161,7 +161,7 @@ class Executable:
         dependents = dependent_launches(self.plan, self._gpu.device, dependent)
         supplied = (*addresses, *leading, *strides, alpha, beta)
         # Launches may name scratch memory even where the plan needs none.
-        values = dict(zip(_SUPPLIED, supplied, strict=True), **_ABSENT)
+        values = dict(zip(_SUPPLIED, supplied, strict=True), workspace=0, counters=0)
         if self.plan.workspace or self.plan.counters:
             return BoundGemm(ordinal, self._in_scratch(values, dependents), None)
         bound = self._bound(values, dependents)

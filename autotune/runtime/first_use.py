@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from autotune.errors import VerificationError
 from autotune.families.plan import Alignment
-from autotune.problem import Problem
-from autotune.problem.integers import round_up
+from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK, Problem
+from autotune.problem.integers import ceil_div, round_up
 from autotune.runtime.executable import Executable, Gpu
 from autotune.verification import exact, oracle
 from autotune.verification.exact import Draw
@@ -21,11 +21,17 @@ from autotune.verification.exact import Draw
 CHUNK = 2**22
 """Elements that are drawn at a time, which takes some 200 MB of host memory."""
 
+UNWRITTEN = 77
+"""Stands for NaN among integers."""
+
 STREAM = 0
 """The legacy default stream, which a copy to the host waits for."""
 
 SCALINGS = ((exact.ALPHA, -1.0), (exact.ALPHA, 0.0))
 """Alpha and beta: with C as an input, and with a C of NaN that must not be read."""
+
+INTEGER_SCALINGS = ((1.0, 0.0),)
+"""Alpha and beta of a product in int32."""
 
 
 def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignment) -> None:
@@ -44,12 +50,16 @@ def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignme
     bias = exact.even(draw.bias, np.arange(problem.n))
     sizes = problem.batch, problem.m, problem.n
     before = -exact.raised(draw.c, np.arange(problem.batch * problem.m * problem.n)).reshape(sizes)
-    for alpha, beta in SCALINGS:
+    scales = _scales(problem, draw)
+    integer = problem.output_element.integer
+    for alpha, beta in INTEGER_SCALINGS if integer else SCALINGS:
         old = _with_gaps(before if beta else np.full_like(before, np.nan), ldc)
-        inputs = a, b, _stored(old, problem.output_type), _stored(bias, problem.output_type)
+        stored = (_stored(values, problem.output_type) for values in (old, bias))
+        inputs = a, b, *stored, *(values for values, _ in scales)
         result = _run(gpu, executable, problem, inputs, (lda, ldb, ldc), (alpha, beta))
-        wanted = _product(problem, draw, before, bias, (alpha, beta))
-        wrong = ~(np.abs(result[..., : problem.n] - wanted) <= exact.tolerance(problem))
+        factors = [factor for _, factor in scales]
+        wanted = _product(problem, draw, before, bias, factors, (alpha, beta))
+        wrong = ~(np.abs(result[..., : problem.n] - wanted) <= _tolerance(problem, wanted))
         if count := int(np.count_nonzero(wrong)):
             raise VerificationError(
                 f"{executable.plan.config} computes {count} of {wrong.size} elements of {problem} "
@@ -75,10 +85,11 @@ def _run(
             addresses.append(driver.allocate(array.nbytes))
             stack.callback(driver.free, addresses[-1])
             driver.upload(addresses[-1], array)
-        a, b, c, bias = addresses
+        a, b, c, bias, *scales = addresses
         steps = [array[0].size if problem.batch > 1 else 0 for array in inputs[:3]]
         strides = steps[0], steps[1], steps[2]
-        pointers = a, b, c, bias if problem.has_bias else 0
+        scale_a, scale_b = (0, 0) if problem.scale == "none" else scales
+        pointers = a, b, c, bias if problem.has_bias else 0, scale_a, scale_b
         bound = executable.bind(pointers, leading, strides, *scaling)
         bound.enqueue(STREAM)
         result = np.empty_like(inputs[2])
@@ -117,17 +128,56 @@ def _product(
     draw: Draw,
     before: NDArray[np.float32],
     bias: NDArray[np.float32],
+    factors: Sequence[NDArray[np.float32]],
     scaling: tuple[float, float],
 ) -> NDArray[np.float64]:
     """The exact result, from the places of K that have no partner."""
     pairing, batch = draw.pairing, problem.batch
     left, right = (
-        exact.unpaired(side, np.arange(batch * size), seed, pairing).reshape(batch, size, -1)
+        factors[side][..., None]
+        * exact.unpaired(side, np.arange(batch * size), seed, pairing).reshape(batch, size, -1)
         for side, (size, seed) in enumerate(((problem.m, draw.a), (problem.n, draw.b)))
     )
     rows = replace(problem, layout="nt")
     alpha, beta = scaling
     return oracle.product(rows, left, right, before, bias, alpha=alpha, beta=beta)
+
+
+def _tolerance(problem: Problem, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The largest error of each element. A curved activation of an integer is rounded to the type
+    of C."""
+    curved = problem.activation in exact.ROUNDED
+    rounded: NDArray[np.float64] = np.abs(wanted) * (curved * problem.output_element.roundoff)
+    return exact.tolerance(problem) + rounded
+
+
+def _scales(problem: Problem, draw: Draw) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """The scales of A and of B, and the factor by which they multiply each row of A and column of
+    B, of shape (batch, m) or (batch, n).
+
+    They are powers of 2. Along K those of a block of A and of B make up for each other, so that
+    partners still cancel.
+    """
+    sides = []
+    blocks = ceil_div(problem.k, SCALE_BLOCK)
+    along = np.random.default_rng(draw.c).integers(0, 2, blocks)
+    for side, (size, seed) in enumerate(((problem.m, draw.a), (problem.n, draw.b))):
+        random = np.random.default_rng(seed)
+        if problem.scale in ("none", "tensor"):
+            factor = np.full((problem.batch, size), 0.5 if problem.scale == "tensor" else 1)
+            scales = factor[0, :1]
+        elif problem.scale == "row":
+            factor = scales = 0.5 ** random.integers(0, 2, (problem.batch, size))
+        elif side == 0:
+            factor = 0.5 ** random.integers(0, 2, (problem.batch, size))
+            scales = factor[:, None, :] * 2.0 ** along[:, None]
+        else:
+            columns = ceil_div(size, SCALE_BLOCK)
+            of_blocks = 0.5 ** random.integers(0, 2, (problem.batch, columns))
+            factor = np.repeat(of_blocks, SCALE_BLOCK, axis=1)[:, :size]
+            scales = of_blocks[..., None] * 0.5**along
+        sides.append((np.ascontiguousarray(scales, np.float32), factor.astype(np.float32)))
+    return sides
 
 
 def _with_gaps(matrices: NDArray[np.float32], leading: int) -> NDArray[np.float32]:
@@ -138,13 +188,31 @@ def _with_gaps(matrices: NDArray[np.float32], leading: int) -> NDArray[np.float3
 
 
 def _stored(values: NDArray[np.float32], type: str) -> NDArray[Any]:
-    """Integers and NaN as an element type; bfloat16 as its bits."""
+    """Integers and NaN as an element type; bfloat16 and fp8 as their bits."""
+    element = ELEMENT_TYPES[type]
+    if element.integer:
+        return np.nan_to_num(values, nan=UNWRITTEN).astype(
+            np.int8 if element.bytes == 1 else np.int32
+        )
+    if element.bytes == 1:
+        return _fp8(values, element.mantissa_bits)
     if type == "f16":
         return values.astype(np.float16)
     if type == "bf16":
         bits: NDArray[np.uint16] = (values.view(np.uint32) >> 16).astype(np.uint16)
         return bits
     return values
+
+
+def _fp8(values: NDArray[np.float32], mantissa_bits: int) -> NDArray[np.uint8]:
+    """Integers up to 8, 0 and NaN in a format of 8 bits."""
+    mantissa, exponent = np.frexp(np.abs(values))
+    bias = (1 << (6 - mantissa_bits)) - 1
+    fraction = (2 * mantissa - 1) * (1 << mantissa_bits)
+    bits = ((exponent - 1 + bias) << mantissa_bits) + np.nan_to_num(fraction).astype(np.int32)
+    bits = np.where(values == 0, 0, bits) | np.where(values < 0, 0x80, 0)
+    stored: NDArray[np.uint8] = np.where(np.isnan(values), 0x7F, bits).astype(np.uint8)
+    return stored
 
 
 def _values(stored: NDArray[Any], type: str) -> NDArray[np.float64]:

@@ -11,11 +11,12 @@ from autotune.families.plan import Alignment
 from autotune.lookup.answer import How
 from autotune.problem import Problem, epilogue_of
 from autotune.runners.base import Objective
-from autotune.runtime import arrays
+from autotune.runtime import problems
 from autotune.runtime.arrays import MatrixMemory
-from autotune.runtime.checked_operands import Addresses
+from autotune.runtime.checked_operands import Addresses, check_factors
 from autotune.runtime.executable import Enqueue, Executable
 from autotune.runtime.matmul import KEPT_CALLS, Matmul, Operands
+from autotune.runtime.scales import SCALE_BYTES
 from autotune.runtime.state import Runtime
 
 OptionalSteps = tuple[int | None, int | None, int | None]
@@ -40,7 +41,7 @@ class Kernel(Matmul):
         self.problem = problem
         self.config = answer.config
         self.how: How = answer.how
-        self._wide = problem.output_type == "f32"
+        self._output = problem.output
         self._ordinal = ordinal
         self._launches: dict[Any, Enqueue] = {}
         self.plan = self._aligned(Alignment.dense(problem)).plan
@@ -54,6 +55,8 @@ class Kernel(Matmul):
         beta: float = 0.0,
         bias: Any = None,
         dependent: bool = False,
+        scale_a: Any = None,
+        scale_b: Any = None,
     ) -> Callable[[], None]:
         """The kernel bound to these arrays: a function without arguments, which enqueues the gemm
         on the caller's current stream and checks nothing.
@@ -65,8 +68,10 @@ class Kernel(Matmul):
             ArrayError: as a call with these arrays.
             UsageError: for `dependent` on a device below compute capability 9.0.
         """
-        kept = a, b, out, bias
-        gemm = self._find(kept, (alpha, beta, None, None, dependent, False, False, bias is None))
+        kept = a, b, out, bias, scale_a, scale_b
+        absent = bias is None, scale_a is None and scale_b is None
+        rest = alpha, beta, None, None, None, None, dependent, False, False, *absent
+        gemm = self._find(kept, rest)
         assert gemm is not None  # as the vendor's library is never used
         enqueue, ordinal = gemm.enqueue, gemm.ordinal
         stream = self.runtime.framework(a, "A").stream
@@ -93,28 +98,32 @@ class Kernel(Matmul):
         beta: float = 0.0,
         bias: int = 0,
         dependent: bool = False,
+        scale_a: int = 0,
+        scale_b: int = 0,
     ) -> None:
         """Enqueues the gemm of matrices at addresses on a stream. Only alignment and strides are
         checked; the addresses are trusted.
 
         Leading dimensions, and strides from one matrix of a batch to the next, are in elements; by
         default there are no gaps. A stride of 0 for A or B is one matrix for the whole batch.
-        `bias` is the address of n elements if the problem has one, else 0. `dependent` is that of
-        `autotune.matmul`.
+        `bias` is the address of n elements if the problem has one, else 0; `scale_a` and `scale_b`
+        are the addresses of scales as in `Problem.scale_shapes` if it has them. `dependent` is that
+        of `autotune.matmul`.
 
         Raises:
             UsageError: for `dependent` on a device below compute capability 9.0.
             ArrayError: for a leading dimension shorter than a row, a misaligned address, a missing
-                bias, or one that the problem does not have.
+                bias or scale, or one that the problem does not have.
             RunnerError: if the driver refuses the launch.
         """
-        key = a, b, c, bias, alpha, beta, dependent, lda, ldb, ldc, stride_a, stride_b, stride_c
+        addresses = a, b, c, bias, scale_a, scale_b
+        key = addresses, alpha, beta, dependent, lda, ldb, ldc, stride_a, stride_b, stride_c
         enqueue = self._launches.get(key)
         if enqueue is None:
             steps = (lda, ldb, ldc), (stride_a, stride_b, stride_c)
             if len(self._launches) >= KEPT_CALLS:
                 self._launches.clear()
-            enqueue = self._bind_at((a, b, c, bias), *steps, alpha, beta, dependent)
+            enqueue = self._bind_at(addresses, *steps, alpha, beta, dependent)
             self._launches[key] = enqueue
         enqueue(stream)
 
@@ -128,13 +137,14 @@ class Kernel(Matmul):
         dependent: bool,
     ) -> Enqueue:
         """The function that enqueues the gemm of matrices at addresses."""
+        check_factors(self.problem, alpha, beta)
         leading = _or_default(pitches, self.problem.leading_dimensions)
         rows = self.problem.stored_rows
         dense = rows[0] * leading[0], rows[1] * leading[1], rows[2] * leading[2]
         single = self.problem.batch == 1
         strides = (0, 0, 0) if single else _or_default(steps, dense)
         self._check_launch(addresses, leading, strides)
-        alignment = Alignment.of(leading, addresses[:3], arrays.sizes(self.problem), strides)
+        alignment = Alignment.of(leading, addresses[:3], problems.sizes(self.problem), strides)
         executable = self._aligned(alignment)
         return executable.bind(addresses, leading, strides, alpha, beta, dependent).enqueue
 
@@ -145,7 +155,7 @@ class Kernel(Matmul):
         strides: tuple[int, int, int],
     ) -> None:
         """Refuses operands that the problem's kernels would misread."""
-        problem, sizes = self.problem, arrays.sizes(self.problem)
+        problem, sizes = self.problem, problems.sizes(self.problem)
         least = problem.leading_dimensions
         for name, ld, shortest, address, size in zip(
             "ABC", leading, least, addresses[:3], sizes, strict=True
@@ -162,20 +172,32 @@ class Kernel(Matmul):
                 f"matrices of C, {problem.m} rows of {problem.n} that are {leading[2]} apart, must "
                 "not overlap"
             )
-        size = problem.output_bytes
-        if problem.has_bias != (addresses[3] != 0) or addresses[3] % size:
-            raise ArrayError(
-                f"bias is at {addresses[3]:#x}; {problem} takes "
-                + (f"an address that is a multiple of {size}" if problem.has_bias else "none: 0")
-            )
+        has_scales, size = problem.scale != "none", problem.output_bytes
+        _check_pointer("bias", addresses[3], problem, size if problem.has_bias else 0)
+        for name, scale in zip(("scale_a", "scale_b"), addresses[4:], strict=True):
+            _check_pointer(name, scale, problem, SCALE_BYTES if has_scales else 0)
 
     def _epilogue(self, has_bias: bool, activation: str | None) -> str:
         return epilogue_of(has_bias, activation or self.problem.activation)
 
-    def _problem(self, operands: Operands, epilogue: str, compute: str | None) -> Problem:
+    def _problem(
+        self,
+        operands: Operands,
+        epilogue: str,
+        compute: str | None,
+        scale: str | None,
+        accumulate: str | None,
+        output: str | None = None,
+    ) -> Problem:
         own, ordinal = self.problem, operands[0].ordinal
-        problem = arrays.problem_of(
-            *operands, compute=compute or own.compute, layout=own.layout, epilogue=epilogue
+        problem = problems.problem_of(
+            *operands,
+            compute=compute or own.compute,
+            layout=own.layout,
+            epilogue=epilogue,
+            output=output,
+            scale=scale or own.scale,
+            accumulate=accumulate or own.accumulate,
         )
         if problem != own:
             raise ArrayError(f"the operands make a product {problem}; this kernel is for {own}")
@@ -199,3 +221,11 @@ def _or_default(values: OptionalSteps, defaults: tuple[int, int, int]) -> tuple[
         default if value is None else value for value, default in zip(values, defaults, strict=True)
     )
     return a, b, c
+
+
+def _check_pointer(name: str, address: int, problem: Problem, size: int) -> None:
+    """Refuses the address of elements of a size that is 0 or between two of them; one other than 0
+    if the size is 0."""
+    if (size > 0) != (address != 0) or (size and address % size):
+        wanted = f"an address that is a multiple of {size}" if size else "none: 0"
+        raise ArrayError(f"{name} is at {address:#x}; {problem} takes {wanted}")

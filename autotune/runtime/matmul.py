@@ -8,30 +8,31 @@ from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
-from autotune.runtime import arrays
-from autotune.runtime.arrays import MatrixMemory, Operand
+from autotune.runtime import arrays, problems
+from autotune.runtime.arrays import Operand
 from autotune.runtime.checked_operands import (
     OPERANDS,
     Addresses,
     CheckedOperands,
+    Options,
     addresses_of,
     check_addresses,
+    check_factors,
+    operand_memory,
     refuse_overlap,
 )
 from autotune.runtime.executable import BoundGemm
 from autotune.runtime.frameworks import GemmCall
 from autotune.runtime.native import native_calls
+from autotune.runtime.scales import Scales
 from autotune.runtime.state import Runtime, Tuner
 
 Array = TypeVar("Array")
-Operands = tuple[Operand, Operand, Operand | None]
-"""A, B and C, which may not be allocated yet."""
+Operands = tuple[Operand, Operand, Operand | None, Scales | None]
+"""A, B, C, which may not be allocated yet, and the scales of A and B, if there are any."""
 
-Arrays = tuple[Any, Any, Any, Any]
-"""A, B, C and a bias or None."""
-
-Options = tuple[str | None, str | None, bool]
-"""The activation, the compute, and whether the operands are cold."""
+Arrays = tuple[Any, Any, Any, Any, Any, Any]
+"""A, B, C, a bias, and the scales of A and B; None for an absent bias or scale."""
 
 VECTOR = 16
 """Bytes in the widest vector that a kernel loads. A plan depends on addresses modulo this only."""
@@ -39,22 +40,20 @@ VECTOR = 16
 KEPT_CALLS = 4096
 """Bound gemms that are kept, at about a kilobyte each. When there are more, all are dropped."""
 
-_NO_BIAS = MatrixMemory(1, 0, 0)
-
 
 class Matmul:
-    """`C = act(alpha op(A) op(B) + beta C + bias)` for arrays of any shape and layout.
+    """`C = act(alpha scale_a op(A) scale_b op(B) + beta C + bias)` for arrays of any shape.
 
     Operands with the signature of an earlier call are not checked again. If their addresses are
     those of that call too, its bound gemm is launched again.
     """
 
-    # Whether the outputs that it allocates are fp32 even for A and B of 16 bits.
-    _wide = False
+    # The `output` of the results that it allocates; None is the default of the precision.
+    _output: str | None = None
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self._shapes: dict[Any, tuple[int, ...]] = {}
+        self._results: dict[Any, tuple[tuple[int, ...], str | None]] = {}
         self._checked: dict[Any, CheckedOperands] = {}
         self._bound: dict[Any, BoundGemm] = {}
         self._native = native_calls(runtime.driver)
@@ -73,25 +72,38 @@ class Matmul:
         verify: bool = False,
         dependent: bool = False,
         cold: bool = False,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        scale: str | None = None,
+        accumulate: str | None = None,
+        out_dtype: Any = None,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
         if out is None:
             if beta:
                 raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
-            shape = self._shape(a, b)
-            out = self.runtime.framework(a, "A").empty(a, shape, self._wide)
-        rest = alpha, beta, activation, compute, dependent, cold, vendor, bias is None
+            shape, dtype = self._result(a, b, out_dtype)
+            out = self.runtime.framework(a, "A").empty(a, shape, dtype)
+        elif out_dtype is not None:
+            problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
+        absent = bias is None, scale_a is None and scale_b is None
+        rest = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor, *absent
+        operands = a, b, out, bias, scale_a, scale_b
         if verify:
-            self._verify((a, b, out, bias), rest)
+            self._verify(operands, rest)
         native = self._native.by_type.get(type(a))
         gemm: BoundGemm | None = None
-        if native is not None and not native.records_gradient(a, b, out, bias):
-            repeated = native.repeat(a, b, out, bias, rest)
+        if (
+            native is not None
+            and not native.records_gradient(a, b, out, bias)
+            and (scale_a is None or not native.records_gradient(scale_a, scale_b, None, None))
+        ):
+            repeated = native.repeat(operands, rest)
             if repeated is True:
                 return out
             gemm = repeated or None
         if gemm is None:
-            gemm = self._find((a, b, out, bias), rest)
+            gemm = self._find(operands, rest)
         if gemm is not None:
             stream = self.runtime.framework(a, "A").stream((a, b, out), gemm.ordinal)
             gemm.enqueue(stream)
@@ -106,12 +118,19 @@ class Matmul:
         activation: str | None = None,
         compute: str | None = None,
         out: Any = None,
+        scale_a: Any = None,
+        scale_b: Any = None,
+        scale: str | None = None,
+        accumulate: str | None = None,
+        out_dtype: Any = None,
     ) -> None:
         """Tunes the problem that two arrays pose, unless it is tuned to the end already."""
         describe = self.runtime.describe
         output = None if out is None else describe(out, "out")
-        operands = describe(a, "A"), describe(b, "B"), output
-        problem = self._problem(operands, self._epilogue(bias is not None, activation), compute)
+        operands = describe(a, "A"), describe(b, "B"), output, self._scales(scale_a, scale_b)
+        epilogue = self._epilogue(bias is not None, activation)
+        result = None if out_dtype is None else problems.output_of(out_dtype)
+        problem = self._problem(operands, epilogue, compute, scale, accumulate, result)
         ordinal = arrays.check(operands[0])
         if not self.runtime.resolve(problem, ordinal).final:
             tuner(problem, self.runtime.gpu(ordinal).device)
@@ -127,35 +146,62 @@ class Matmul:
     def _epilogue(self, has_bias: bool, activation: str | None) -> str:
         return epilogue_of(has_bias, activation)
 
-    def _problem(self, operands: Operands, epilogue: str, compute: str | None) -> Problem:
-        return arrays.problem_of(*operands, compute=compute, epilogue=epilogue)
+    def _problem(
+        self,
+        operands: Operands,
+        epilogue: str,
+        compute: str | None,
+        scale: str | None,
+        accumulate: str | None,
+        output: str | None = None,
+    ) -> Problem:
+        return problems.problem_of(
+            *operands,
+            compute=compute,
+            epilogue=epilogue,
+            output=output,
+            scale=scale,
+            accumulate=accumulate or "exact",
+        )
+
+    def _scales(self, scale_a: Any, scale_b: Any) -> Scales | None:
+        """The scales of a call described; None without any."""
+        if scale_a is None and scale_b is None:
+            return None
+        if scale_a is None or scale_b is None:
+            raise ArrayError("scale_a and scale_b belong together; give both or none")
+        describe = self.runtime.describe
+        return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
 
     def _choice(self, problem: Problem, ordinal: int, cold: bool) -> tuple[Config, bool]:
         """The configuration, and whether the vendor's library was measured to be faster."""
         answer = self.runtime.answer(problem, ordinal, "cold" if cold else "hot")
         return answer.config, answer.vendor
 
-    def _shape(self, a: Any, b: Any) -> tuple[int, ...]:
-        """The shape of the result of two arrays."""
+    def _result(self, a: Any, b: Any, out_dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        """The shape of the result of two arrays, and its dtype if that is not the one of A."""
         library_a, library_b = self.runtime.framework(a, "A"), self.runtime.framework(b, "B")
-        signatures = library_a.read(a)[1], library_b.read(b)[1]
-        shape = self._shapes.get(signatures)
-        if shape is None:
+        key = library_a.read(a)[1], library_b.read(b)[1], out_dtype
+        result = self._results.get(key)
+        if result is None:
             described = library_a.describe(a, "A"), library_b.describe(b, "B")
-            problem = arrays.problem_of(*described)
-            shape = self._shapes[signatures] = arrays.result_shape(*described, problem)
-        return shape
+            output = self._output if out_dtype is None else problems.output_of(out_dtype)
+            problem = problems.problem_of(*described, output=output)
+            own, dtype = described[0].dtype, problem.output_element.dtype
+            shape = problems.result_shape(*described, problem)
+            result = self._results[key] = shape, None if dtype == own else dtype
+        return result
 
     def _find(self, operands: Arrays, rest: tuple[Any, ...]) -> BoundGemm | None:
         """The bound gemm of a call; None if the vendor's library has already run it."""
         key = self._key(operands, rest)
         gemm = self._bound.get(key)
         if gemm is None:
-            *_, vendor, _ = rest
-            checked = self._check_call(key, operands)
-            if vendor and checked.vendor:
+            options = Options(*rest)
+            checked = self._check_call(key, operands, options)
+            if options.vendor and checked.vendor:
                 # Not kept: the settings of the framework decide at each call.
-                done = self._run_vendor(checked.problem, operands, *rest[:2])
+                done = self._run_vendor(checked.problem, operands, options)
                 return None if done else self._bind_call(key, checked)
             gemm = self._bind_call(key, checked)
             if len(self._bound) >= KEPT_CALLS:
@@ -171,13 +217,13 @@ class Matmul:
             None if array is None else self.runtime.framework(array, name).read(array)
             for array, name in zip(operands, OPERANDS, strict=True)
         ]
-        return *reads, *rest
+        return tuple(reads), rest
 
     def _verify(self, operands: Arrays, rest: tuple[Any, ...]) -> None:
         """Checks the kernel of a call once, unless the vendor's library multiplies."""
-        *_, vendor, _ = rest
-        checked = self._check_call(self._key(operands, rest), operands)
-        if vendor and checked.vendor:
+        options = Options(*rest)
+        checked = self._check_call(self._key(operands, rest), operands, options)
+        if options.vendor and checked.vendor:
             return
         stream = self.runtime.framework(operands[0], "A").stream(operands[:3], checked.ordinal)
         if self.runtime.driver.capture(stream):
@@ -192,39 +238,44 @@ class Matmul:
                 self._native.serve(self.runtime.framework(array, "A"), type(array))
         native = by_type[type(operands[0])]
         if native is not None:
-            native.keep(*operands, rest, gemm)
+            native.keep(operands, rest, gemm)
 
-    def _check_call(self, key: tuple[Any, ...], operands: Arrays) -> CheckedOperands:
+    def _check_call(
+        self, key: tuple[Any, ...], operands: Arrays, options: Options
+    ) -> CheckedOperands:
         """The operands of a new call, checked."""
-        *reads, _, _, activation, compute, _, cold, _, _ = key
+        reads = key[0]
         addresses = addresses_of(reads)
         signatures = tuple(read and read[1] for read in reads)
-        offsets = tuple(address % VECTOR for address in addresses[:3])
-        signature = *signatures, activation, compute, cold, *offsets
+        offsets = tuple(address % VECTOR for address in addresses)
+        signature = *signatures, *options[2:6], options.cold, *offsets
         checked = self._checked.get(signature)
         if checked is None:
-            checked = self._check(operands, (activation, compute, cold), addresses)
+            checked = self._check(operands, options, addresses)
             self._checked[signature] = checked
+        check_factors(checked.problem, options.alpha, options.beta)
         refuse_overlap(checked, addresses)
         return checked
 
     def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        *reads, alpha, beta, _, _, dependent, _, _, _ = key
-        problem, ordinal = checked.problem, checked.ordinal
-        executable = self.runtime.executable(checked.config, problem, ordinal, checked.alignment)
+        reads, options = key[0], Options(*key[1])
+        shape = checked.config, checked.problem, checked.ordinal, checked.alignment
         steps = checked.leading, checked.strides
-        return executable.bind(addresses_of(reads), *steps, alpha, beta, dependent)
+        executable = self.runtime.executable(*shape)
+        factors = options.alpha, options.beta
+        return executable.bind(addresses_of(reads), *steps, *factors, options.dependent)
 
-    def _run_vendor(self, problem: Problem, operands: Arrays, alpha: float, beta: float) -> bool:
+    def _run_vendor(self, problem: Problem, operands: Arrays, options: Options) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
         offers it; whether it did."""
-        a, b, out, bias = operands
+        a, b, out, bias, scale_a, scale_b = operands
         framework = self.runtime.framework(a, "A")
         rest = (self.runtime.framework(array, "B") for array in operands[1:] if array is not None)
         if any(type(owner) is not type(framework) for owner in rest):
             return False
-        return framework.vendor_gemm(GemmCall(problem, a, b, out, alpha, beta, bias))
+        factors = options.alpha, options.beta
+        return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, bias, scale_a, scale_b))
 
     def _check(self, operands: Arrays, options: Options, addresses: Addresses) -> CheckedOperands:
         """The operands of a new signature, checked.
@@ -232,25 +283,18 @@ class Matmul:
         Raises:
             ArrayError: if no kernel can take them.
         """
-        activation, compute, cold = options
-        *matrices, bias = operands
+        *matrices, bias, scale_a, scale_b = operands
         a, b, out = map(self.runtime.describe, matrices, ("A", "B", "out"))
-        epilogue = self._epilogue(bias is not None, activation)
-        problem = self._problem((a, b, out), epilogue, compute)
+        scales = self._scales(scale_a, scale_b)
+        epilogue = self._epilogue(bias is not None, options.activation)
+        words = options.compute, options.scale, options.accumulate
+        problem = self._problem((a, b, out, scales), epilogue, *words)
         ordinal = arrays.check(a)
-        memory_a, memory_b = (
-            arrays.memory_of(matrix, letter)[1]
-            for matrix, letter in zip((a, b), problem.layout, strict=True)
-        )
-        memory_c = arrays.check_out(out, arrays.result_shape(a, b, problem), ordinal)
-        memory_bias = _NO_BIAS
-        if bias is not None:
-            described = self.runtime.describe(bias, "bias")
-            memory_bias = arrays.check_bias(described, problem.n, ordinal, out.dtype)
-        leading = memory_a.leading, memory_b.leading, memory_c.leading
-        strides = memory_a.stride, memory_b.stride, memory_c.stride
-        memory = memory_a, memory_b, memory_c, memory_bias
+        added = None if bias is None else self.runtime.describe(bias, "bias")
+        memory = operand_memory(problem, (a, b, out), added, scales)
         check_addresses(addresses, memory)
-        alignment = Alignment.of(leading, addresses[:3], arrays.sizes(problem), strides)
-        choice = self._choice(problem, ordinal, cold)
+        leading = memory[0].leading, memory[1].leading, memory[2].leading
+        strides = memory[0].stride, memory[1].stride, memory[2].stride
+        alignment = Alignment.of(leading, addresses[:3], problems.sizes(problem), strides)
+        choice = self._choice(problem, ordinal, options.cold)
         return CheckedOperands(problem, ordinal, memory, leading, strides, alignment, *choice)

@@ -92,7 +92,7 @@ class Runtime:
                 device = self.gpu(ordinal).device
                 answer = self._find(problem, device, objective)
                 if answer is None:
-                    raise NotFoundError(f"no kernel can run {problem} on {device.name}")
+                    raise NotFoundError(_unserved(problem, device))
                 self._answers[problem, ordinal, objective] = answer
             return answer
 
@@ -224,6 +224,17 @@ class Runtime:
             if key not in self._executables:  # `warm` may have loaded it meanwhile
                 self._executables[key] = Executable(gpu, plan, programs)
             return self._executables[key]
+
+
+def _unserved(problem: Problem, device: Device) -> str:
+    """Why no kernel can run a problem on a device."""
+    wanted, present = problem.precision.compute_capability, device.compute_capability
+    if present >= wanted:
+        return f"no kernel can run {problem} on {device.name}"
+    return (
+        f"{problem.compute} needs a GPU of compute capability {wanted[0]}.{wanted[1]} or more; "
+        f"{device.name} has {present[0]}.{present[1]}"
+    )
 
 
 def _stack_level() -> int:

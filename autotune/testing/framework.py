@@ -98,16 +98,16 @@ class FrameworkContract:
         assert framework.exports(type(make((5, 3), "float32"))) in (True, False)
         assert framework.exports(object) is False
 
-    @pytest.mark.parametrize("wide", [False, True])
+    @pytest.mark.parametrize("named", [None, "float32", "int32"])
     def test_empty_is_a_row_major_array_of_the_right_type(
-        self, framework: Framework, make: MakeArray, wide: bool
+        self, framework: Framework, make: MakeArray, named: str | None
     ) -> None:
         for dtype in self.dtypes:
             model = make((5, 3), dtype)
             if not self.allocates:
                 with pytest.raises(ArrayError, match="out="):
-                    framework.empty(model, (5, 7), wide)
+                    framework.empty(model, (5, 7), named)
                 continue
-            operand = framework.describe(framework.empty(model, (5, 7), wide), "out")
+            operand = framework.describe(framework.empty(model, (5, 7), named), "out")
             assert (operand.shape, operand.strides) == ((5, 7), (7, 1))
-            assert operand.dtype == ("float32" if wide else dtype)
+            assert operand.dtype == (named or dtype)

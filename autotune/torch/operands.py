@@ -7,11 +7,16 @@ from typing import Any
 import torch
 
 from autotune.errors import ArrayError
-from autotune.problem import Problem, epilogue_of
+from autotune.problem import ELEMENT_TYPES, Problem, epilogue_of
 from autotune.runtime import arrays
 
-DTYPES = {getattr(torch, name): own for name, own in arrays.TYPES.items() if hasattr(torch, name)}
-"""The element types of the kernels by PyTorch's dtypes."""
+DTYPES = {
+    getattr(torch, name): own
+    for name, own in arrays.TYPES.items()
+    if ELEMENT_TYPES[own].bytes > 1 and hasattr(torch, name)
+}
+"""The element types that the operator multiplies, by PyTorch's dtypes. Those of 8 bits, which need
+scales, are for `scaled_mm`."""
 
 
 def result_shape(
@@ -65,7 +70,7 @@ def _check_type(a: Any, compute: str | None) -> None:
     type = DTYPES.get(a.dtype)
     if type is None and (a.is_cuda or not a.is_floating_point()):
         raise ArrayError(
-            f"A is {_name(a.dtype)}; the kernels take {', '.join(arrays.TYPES)}: convert it"
+            f"A is {_name(a.dtype)}; the kernels take {', '.join(map(_name, DTYPES))}: convert it"
         )
     if compute is None:
         return

@@ -7,7 +7,16 @@ from typing import Any
 
 from support.numpy_types import name_of
 
-CODES = {"float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16)}
+# DLDataTypeCode of dlpack.h 1.1.
+CODES = {
+    "float32": (2, 32),
+    "float16": (2, 16),
+    "bfloat16": (4, 16),
+    "float8_e4m3fn": (10, 8),
+    "float8_e5m2": (12, 8),
+    "int8": (0, 8),
+    "int32": (0, 32),
+}
 CUDA = 2
 
 

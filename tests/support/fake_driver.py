@@ -379,6 +379,45 @@ def _naive(
     memory[:] = encoded(activated(result, activation), name_of(memory))
 
 
+def _scaled(
+    z: int, a: int, lda: int, b: int, ldb: int, c: int, ldc: int, m: int, n: int, k: int,
+    alpha: float, beta: float, bias: int | None, scale_a: int | None, scale_b: int | None,
+    stride_a: int, stride_b: int, stride_c: int, trans_a: int, trans_b: int, epilogue: int,
+    kind_a: int, kind_b: int, output: int, scale: int,
+) -> None:  # fmt: skip
+    """The naive kernel on operands of 8 bits."""
+    assert (scale_a is not None) == (scale_b is not None) == (scale > 0)
+    size_c = np.dtype(_STORED[output]).itemsize
+    left = decoded(_matrix(a + z * stride_a, m, k, lda, trans_a, kind_a)).astype(np.float64)
+    right = decoded(_matrix(b + z * stride_b, k, n, ldb, trans_b, kind_b)).astype(np.float64)
+    blocks, columns = -(-k // 128), -(-n // 128)
+    if scale == 1:
+        left *= _floats(scale_a, 1)
+        right *= _floats(scale_b, 1)
+    elif scale == 2:
+        left *= _floats(scale_a, m, z)[:, None]
+        right *= _floats(scale_b, n, z)
+    elif scale == 3:
+        of_rows = _floats(scale_a, blocks * m, z).reshape(blocks, m)
+        of_columns = _floats(scale_b, columns * blocks, z).reshape(columns, blocks)
+        left *= np.repeat(of_rows, 128, axis=0)[:k].T
+        right *= np.repeat(np.repeat(of_columns, 128, axis=0)[:n], 128, axis=1)[:, :k].T
+    memory = _matrix(c + size_c * z * stride_c, m, n, ldc, kind=output)
+    result = _finish(decoded(memory), (left @ right).astype(np.float32), alpha, beta)
+    if epilogue % 2:
+        assert bias is not None
+        result += decoded(_matrix(bias, 1, n, n, kind=output))[0]
+    activation = (None, *ACTIVATIONS)[epilogue // 2]
+    memory[:] = encoded(activated(result, activation), name_of(memory))
+
+
+def _floats(address: int | None, count: int, z: int = 0) -> npt.NDArray[np.float32]:
+    """The z-th `count` numbers at an address."""
+    assert address is not None
+    start = address + 4 * z * count
+    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(start))
+
+
 def _partial(
     _z: int, a: int, lda: int, b: int, ldb: int, workspace: int, m: int, n: int, k: int,
     split: int, counters: int, _: int,
@@ -406,6 +445,7 @@ def _reduce(
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
     "naive": (_naive, "PqPqPqiiiffPqqq"),
     "typed": (_naive, "PqPqPqiiiffPqqq"),
+    "scaled": (_scaled, "PqPqPqiiiffPPPqqq"),
     "partial": (_partial, "PqPqPiiiiP"),
     "reduce": (_reduce, "PPqiiffP"),
 }

@@ -58,6 +58,12 @@ class Tensor:
         whole = sizes[0], *self.shape
         return Tensor(np.broadcast_to(self.host, whole), self.device, self.requires_grad)
 
+    def reshape(self, *shape: int) -> Tensor:
+        return Tensor(self.host.reshape(shape), self.device)
+
+    def t(self) -> Tensor:
+        return Tensor(self.host.T, self.device)
+
     def stride(self) -> tuple[int, ...]:
         return tuple(stride // self.host.itemsize for stride in self.host.strides)
 
@@ -69,7 +75,8 @@ class Parameter(Tensor):
 class FakeTorch(ModuleType):
     """The module, with its current stream and grad mode as attributes."""
 
-    float32 = "torch.float32"
+    float32, bfloat16 = "torch.float32", "torch.bfloat16"
+    float16, int32 = "torch.float16", "torch.int32"
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("torch")
@@ -81,7 +88,8 @@ class FakeTorch(ModuleType):
             cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=False))
         )
         self.products: list[tuple[str, dict[str, Any]]] = []
-        self.fuses = False
+        self.fuses, self.capturing, self.made = False, False, 0
+        self.cuda = SimpleNamespace(is_current_stream_capturing=lambda: self.capturing)
 
     def __getattr__(self, name: str) -> Any:
         """`_addmm_activation`, if this PyTorch has it."""
@@ -108,6 +116,27 @@ class FakeTorch(ModuleType):
     def addmm(self, added: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **scale: Any) -> None:
         self._multiplied("addmm", a, b, out, added, **scale)
 
+    def _scaled_mm(
+        self, a: Tensor, b: Tensor, *scales: Tensor, bias: Any, out: Tensor, **options: Any
+    ) -> None:
+        scale_a, scale_b = scales
+        shapes = scale_a.shape, scale_b.shape
+        assert bias is None
+        self.products.append(("_scaled_mm", {"scales": shapes, **options}))
+        left, right = (
+            decoded(matrix.host) * _expanded(scale.host, matrix.shape)
+            for matrix, scale in ((a, scale_a), (b, scale_b))
+        )
+        out.host[...] = encoded(left @ right, name_of(out.host))
+
+    def _int_mm(self, a: Tensor, b: Tensor, *, out: Tensor) -> None:
+        self._multiplied("_int_mm", a, b, out)
+
+    def ones(self, shape: tuple[int, ...], dtype: str, device: _Device) -> Tensor:
+        assert dtype == self.float32
+        self.made += 1
+        return Tensor(np.ones(shape, np.float32), device)
+
     def relu_(self, tensor: Tensor) -> None:
         self.products.append(("relu_", {}))
         np.maximum(tensor.host, 0, out=tensor.host)
@@ -125,6 +154,14 @@ class FakeTorch(ModuleType):
         """A tensor on `cpu`, `cuda:0` or `cuda:1` over the memory of a NumPy array."""
         kind, _, index = device.partition(":")
         return Tensor(host, _Device(kind, int(index) if index else None))
+
+
+def _expanded(scales: Any, shape: tuple[int, ...]) -> Any:
+    """Scales of a tensor, of rows, of columns or of blocks of 128 for each element of a matrix."""
+    for axis, size in enumerate(shape):
+        if scales.ndim == 2 and scales.shape[axis] not in (1, size):
+            scales = np.repeat(scales, 128, axis=axis).take(range(size), axis=axis)
+    return np.broadcast_to(scales, shape)
 
 
 def _unwritten(shape: tuple[int, ...], name: str) -> Any:
@@ -153,7 +190,7 @@ class FakeCuPy(ModuleType):
     """The module, with the current stream of each device."""
 
     ndarray = CuPyArray
-    float32 = DType("float32", 4)
+    float32, float16, int32 = DType("float32", 4), DType("float16", 2), DType("int32", 4)
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("cupy")

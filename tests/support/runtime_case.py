@@ -13,7 +13,14 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.arguments import type_arguments
+from autotune.families.shared.arguments import (
+    each_type,
+    epilogue,
+    operands,
+    scale,
+    transposes,
+    type_arguments,
+)
 from autotune.lookup.answer import Answer, How
 from autotune.problem import Problem
 from autotune.runners.base import Objective
@@ -49,10 +56,12 @@ class Case:
         self.runtime = Runtime(Driver(self.cuda), self._find, self._plan, self._build)
         self.matmul = Matmul(self.runtime)
 
-    def matrix(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Matrix:
+    def matrix(
+        self, *shape: int, ordinal: int = 0, dtype: str = "float32", factor: float = 1
+    ) -> Matrix:
         """A random matrix in the memory of a device."""
         self.seed += 1
-        values = np.random.default_rng(self.seed).standard_normal(shape, np.float32)
+        values = factor * np.random.default_rng(self.seed).standard_normal(shape, np.float32)
         return self.cuda.hold(encoded(values, dtype), ordinal)
 
     def array(self, *shape: int, ordinal: int = 0, dtype: str = "float32") -> Interface:
@@ -106,11 +115,22 @@ def symbol_of(template: Template) -> str:
 
 def typed_plan(problem: Problem, alignment: Alignment) -> LaunchPlan:
     """The plan of the naive kernel, for a fake kernel that takes all types."""
+    if problem.precision.eight_bit:
+        return scaled_plan(problem)
     plan = registry.find("naive").plan(NAIVE, problem, alignment)
     (launch,) = plan.launches
     arguments = *launch.template.arguments, *type_arguments(problem)
     template = Template("typed.cu", "typed", arguments)
     return replace(plan, config=TYPED, launches=(replace(launch, template=template),))
+
+
+def scaled_plan(problem: Problem) -> LaunchPlan:
+    """The plan of a fake kernel for operands of 8 bits."""
+    arguments = *transposes(problem), epilogue(problem), *each_type(problem), scale(problem)
+    template = Template("typed.cu", "scaled", arguments)
+    grid = 1, 1, problem.batch
+    launch = Launch(template, grid, (32, 1, 1), 0, operands(problem, scaled=True))
+    return LaunchPlan(TYPED, (launch,))
 
 
 def split_plan(problem: Problem) -> LaunchPlan:

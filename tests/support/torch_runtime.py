@@ -11,7 +11,7 @@ import torch
 
 from autotune import runtime
 from autotune.problem import Problem, epilogue_of
-from autotune.runtime import arrays
+from autotune.runtime import arrays, problems
 from autotune.torch import operator
 
 
@@ -42,7 +42,7 @@ class StandIn:
         first, second = described(a, "A"), described(b, "B")
         epilogue = epilogue_of(bias is not None, activation)
         self.refused += 1
-        problem = arrays.problem_of(first, second, compute=compute, epilogue=epilogue)
+        problem = problems.problem_of(first, second, compute=compute, epilogue=epilogue)
         if bias is not None:
             arrays.check_bias(described(bias, "bias"), problem.n, 0, first.dtype)
         self.refused -= 1

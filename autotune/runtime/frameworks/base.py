@@ -36,8 +36,9 @@ class Framework(Protocol):
         """The handle of the caller's current stream on a device (0: the default stream)."""
         ...
 
-    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
-        """A new row-major array on the device of `like`, in its type, or in fp32 if `wide`."""
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+        """A new row-major array on the device of `like`, of its type or of the named one, such as
+        `float32`."""
         ...
 
     def vendor_gemm(self, call: GemmCall) -> bool:
@@ -48,7 +49,7 @@ class Framework(Protocol):
 
 @dataclass(frozen=True)
 class GemmCall:
-    """A gemm of arrays of one framework: `out = act(alpha a b + beta out + bias)`.
+    """A gemm of arrays of one framework: `out = act(alpha scale_a a scale_b b + beta out + bias)`.
 
     Attributes:
         problem: its sizes and precision; the layout says how a and b are stored.
@@ -58,6 +59,8 @@ class GemmCall:
         alpha: factor of a b.
         beta: factor of the previous contents of `out`.
         bias: (n,) or None.
+        scale_a: the scales of a (see `Problem.scale`), or None.
+        scale_b: the scales of b, or None.
     """
 
     problem: Problem
@@ -67,6 +70,8 @@ class GemmCall:
     alpha: float
     beta: float
     bias: Any
+    scale_a: Any = None
+    scale_b: Any = None
 
     @property
     def plain(self) -> bool:

@@ -9,8 +9,8 @@ from autotune.errors import ArrayError
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.base import GemmCall, dense, in_elements
 
-# NumPy's array interface has no letter for bfloat16, so it cannot describe such an array.
-_KINDS = {"<f4": "float32", "<f2": "float16"}
+# NumPy's array interface has no letter for bfloat16 and fp8, so it cannot describe such arrays.
+_KINDS = {"<f4": "float32", "<f2": "float16", "|i1": "int8", "<i4": "int32"}
 # dlpack.h: the device types kDLCUDA and kDLCUDAManaged, and the number of the legacy stream.
 _DLPACK_CUDA = (2, 13)
 _LEGACY_STREAM = 1
@@ -61,7 +61,7 @@ class CudaArrayInterface:
             )
         return int(handles.pop()) if handles else 0
 
-    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:  # noqa: ARG002
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:  # noqa: ARG002
         raise ArrayError(f"{type(like).__qualname__} cannot be allocated here; give out={shape}")
 
     def vendor_gemm(self, call: GemmCall) -> bool:  # noqa: ARG002
@@ -75,9 +75,10 @@ class PyCuda(CudaArrayInterface):
         super().__init__(ordinal)
         self._gpuarray = gpuarray
 
-    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
-        dtype = "float32" if wide else like.dtype
-        return self._gpuarray.empty(shape, dtype=dtype, allocator=like.allocator)
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+        if dtype is not None and dtype not in _KINDS.values():
+            raise ArrayError(f"PyCUDA has no {dtype}; give out= or another out_dtype=")
+        return self._gpuarray.empty(shape, dtype=dtype or like.dtype, allocator=like.allocator)
 
 
 class DLPack(CudaArrayInterface):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
 from typing import Any
 
 from autotune import settings
+from autotune.errors import ArrayError
 from autotune.problem.activation import fused, in_place
+from autotune.problem.scaled_product import scaled_product
 from autotune.runtime.arrays import Operand
 from autotune.runtime.frameworks.base import GemmCall, in_elements
 
@@ -17,6 +20,7 @@ class Torch:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._grad_enabled = torch.is_grad_enabled
+        self._ones: dict[Any, Any] = {}
         # The documented function makes a Stream object, which takes longer than a launch.
         raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         self._stream: Callable[[int], int] = raw or (
@@ -54,12 +58,15 @@ class Torch:
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return self._stream(ordinal)
 
-    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
-        # Passing the type by name would cost another microsecond.
-        return like.new_empty(shape, dtype=self._torch.float32) if wide else like.new_empty(shape)
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+        if dtype is None:
+            return like.new_empty(shape)
+        return like.new_empty(shape, dtype=getattr(self._torch, dtype))
 
     def vendor_gemm(self, call: GemmCall) -> bool:
         torch, problem, bias = self._torch, call.problem, call.bias
+        if problem.precision.eight_bit:
+            return self._scaled_gemm(call)
         if problem.output != "same" or (call.beta and bias is not None):
             return False
         # TF32 is a setting of the process, which other threads may rely on: never change it here.
@@ -87,6 +94,31 @@ class Torch:
         if problem.activation is not None:
             in_place(torch, problem.activation)(out)
         return True
+
+    def _scaled_gemm(self, call: GemmCall) -> bool:
+        """`vendor_gemm` of operands of 8 bits."""
+        problem, out = call.problem, call.out
+        multiply = scaled_product(self._torch, problem)
+        if multiply is None or call.alpha != 1 or call.beta != 0:
+            return False
+        scale_a, scale_b = call.scale_a, call.scale_b
+        if scale_a is None and problem.compute != "i8":
+            scale_a = scale_b = self._one(out.device)
+            if scale_a is None:
+                return False
+        multiply(call.a, call.b, scale_a, scale_b, call.bias, out)
+        if problem.activation is not None:
+            in_place(self._torch, problem.activation)(out)
+        return True
+
+    def _one(self, device: Any) -> Any:
+        """The number 1 on a device; None if it would have to be made while a graph is captured,
+        whose memory later replays reuse."""
+        number = self._ones.get(device)
+        if number is None and not self._torch.cuda.is_current_stream_capturing():
+            number = self._torch.ones((), dtype=self._torch.float32, device=device)
+            self._ones[device] = number
+        return number
 
 
 def tf32_allowed(torch: Any) -> bool:
@@ -123,9 +155,22 @@ class CuPy:
     def stream(self, arrays: Sequence[Any], ordinal: int) -> int:  # noqa: ARG002
         return int(self._stream(ordinal).ptr)
 
-    def empty(self, like: Any, shape: tuple[int, ...], wide: bool) -> Any:
+    def empty(self, like: Any, shape: tuple[int, ...], dtype: str | None = None) -> Any:
         with like.device:
-            return self._cupy.empty(shape, dtype=self._cupy.float32 if wide else like.dtype)
+            return self._cupy.empty(shape, dtype=self._dtype(dtype) if dtype else like.dtype)
+
+    def _dtype(self, name: str) -> Any:
+        """A dtype by its name."""
+        dtype = getattr(self._cupy, name, None)
+        if dtype is not None:
+            return dtype
+        try:
+            ml_dtypes: Any = import_module("ml_dtypes")
+        except ImportError as error:
+            raise ArrayError(
+                f"CuPy has no {name} without ml_dtypes; install it, or give out= or out_dtype="
+            ) from error
+        return getattr(ml_dtypes, name)
 
     def vendor_gemm(self, call: GemmCall) -> bool:
         problem = call.problem

@@ -62,17 +62,13 @@ class CallCache:
         self._kinds.append(kind)
         self._library.functions.autotune_kind(self._table.address, kind)
 
-    def repeat(
-        self, a: Any, b: Any, out: Any, bias: Any, rest: tuple[Any, ...]
-    ) -> BoundGemm | bool:
+    def repeat(self, operands: tuple[Any, ...], rest: tuple[Any, ...]) -> BoundGemm | bool:
         """Enqueues a call again if it is in the table.
 
         Args:
-            a: array.
-            b: array.
-            out: array.
-            bias: array or None.
-            rest: all other arguments that tell one call from another, and whether there is a bias.
+            operands: A, B, C, the bias and the scales of A and B; None for those that are absent.
+            rest: all other arguments that tell one call from another, and which operands are
+                absent.
 
         Returns:
             True if the call was enqueued, False if it is unknown; its bound gemm if it is known
@@ -85,7 +81,7 @@ class CallCache:
         tag = tags.get(rest)
         if tag is None:
             return False
-        result = call(a, b, out, bias, tag)
+        result = call(*operands, tag)
         if result is True:
             return True
         if result is None:
@@ -94,13 +90,11 @@ class CallCache:
             raise self._driver.failed("cuLaunchKernelEx", -result)
         return bound[result]
 
-    def keep(
-        self, a: Any, b: Any, out: Any, bias: Any, rest: tuple[Any, ...], bound: BoundGemm
-    ) -> None:
+    def keep(self, operands: tuple[Any, ...], rest: tuple[Any, ...], bound: BoundGemm) -> None:
         """Recognises a call from now on."""
-        if self._try_keep(a, b, out, bias, rest, bound) == _TABLE_FULL:
+        if self._try_keep(operands, rest, bound) == _TABLE_FULL:
             self.forget()
-            self._try_keep(a, b, out, bias, rest, bound)
+            self._try_keep(operands, rest, bound)
 
     def forget(self) -> None:
         """Forgets all calls."""
@@ -110,19 +104,19 @@ class CallCache:
         # A table that is not freed has a launch in flight, which still reads its arguments.
         self._retired = [table for table in self._retired if not free(table.address)]
 
-    def _try_keep(
-        self, a: Any, b: Any, out: Any, bias: Any, rest: tuple[Any, ...], bound: BoundGemm
-    ) -> int:
+    def _try_keep(self, operands: tuple[Any, ...], rest: tuple[Any, ...], bound: BoundGemm) -> int:
         """The number of the call's entry, or a negative reason why it has none."""
         table, functions = self._table, self._library.functions
-        # The lowest bit says whether there is a bias.
-        tag = table.tags.setdefault(rest, 2 * len(table.tags) + (bias is not None))
+        # The two lowest bits say whether there is a bias, and whether there are scales.
+        *_, bias, scale_a, _ = operands
+        present = (bias is not None) + 2 * (scale_a is not None)
+        tag = table.tags.setdefault(rest, 4 * len(table.tags) + present)
         context = self._driver.context_on(bound.ordinal)
         if context is not None:
             functions.autotune_home(table.address, context, bound.ordinal)
         launch = bound.single or _BY_PYTHON
         number: int = functions.autotune_keep(
-            *(table.address, a, b, out, bias, tag, bound.ordinal),
+            *(table.address, *operands, tag, bound.ordinal),
             *(launch.configuration, launch.kernel, launch.parameters),
         )
         if number >= 0:

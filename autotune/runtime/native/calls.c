@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERANDS = 4, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
+enum { OPERANDS = 6, AXES = 3, KINDS = 8, HOMES = 16, SLOTS = 8192, KEPT = 4096 };
+
+/* The place of the bias among the operands; scales follow it. */
+enum { BIAS = 3 };
 
 /* Returned by autotune_keep in place of the number of an entry. */
 enum { UNKNOWN = -1, UNREADABLE = -2 };
@@ -69,9 +72,10 @@ typedef struct {
     int64_t shape[AXES], strides[AXES];
 } Array;
 
+/* The tag comes first, as calls without scales use only a part of the key: see key_bytes. */
 typedef struct {
-    Array arrays[OPERANDS];
     uint64_t tag;
+    Array arrays[OPERANDS];
 } Key;
 
 typedef struct {
@@ -160,7 +164,7 @@ static int read_array(const Table *table, void *object, Array *array, DLTensor *
         python.clear_error(); /* reading it in Python reports what is wrong */
         return UNREADABLE;
     }
-    if (tensor->ndim < 1 || tensor->ndim > AXES || !tensor->strides)
+    if (tensor->ndim < 0 || tensor->ndim > AXES || (tensor->ndim && !tensor->strides))
         return UNKNOWN;
     array->address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
     array->type = (uint64_t)tensor->ndim << 32 | (uint64_t)tensor->code << 24
@@ -173,17 +177,25 @@ static int read_array(const Table *table, void *object, Array *array, DLTensor *
     return 0;
 }
 
-/* Reads all arrays of a call into a key, and A into `first`. The lowest bit of the tag says whether
- * there is a bias. */
+/* The part of a key that calls of a tag use. */
+static size_t key_bytes(uint64_t tag)
+{
+    return sizeof(uint64_t) + (tag & 2 ? OPERANDS : BIAS + 1) * sizeof(Array);
+}
+
+/* Reads all arrays of a call into a key, and A into `first`: A, B, C, a bias and the scales of A and
+ * B. The two lowest bits of the tag say whether there is a bias, and whether there are scales. */
 static int read_key(const Table *table, void *const *objects, uint64_t tag, Key *key,
                     DLTensor *first)
 {
     DLTensor other;
-    int failed, count = tag & 1 ? OPERANDS : OPERANDS - 1;
-    memset(key, 0, sizeof *key);
+    int failed;
+    memset(key, 0, key_bytes(tag));
     key->tag = tag;
-    for (int i = count - 1; i >= 0; i--) {
+    for (int i = OPERANDS - 1; i >= 0; i--) {
         DLTensor *to = i ? &other : first;
+        if ((i == BIAS && !(tag & 1)) || (i > BIAS && !(tag & 2)))
+            continue;
         if ((failed = read_array(table, objects[i], &key->arrays[i], to)))
             return failed;
     }
@@ -194,24 +206,26 @@ static int read_key(const Table *table, void *const *objects, uint64_t tag, Key 
 static unsigned slot_of(const Table *table, const Key *key)
 {
     uint64_t words[sizeof *key / 8], hash = 0;
-    memcpy(words, key, sizeof *key);
-    for (unsigned i = 0; i < sizeof *key / 8; i++) {
+    size_t bytes = key_bytes(key->tag);
+    memcpy(words, key, bytes);
+    for (unsigned i = 0; i < bytes / 8; i++) {
         hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15u;
         hash ^= hash >> 29;
     }
     unsigned slot = hash % SLOTS;
     while (table->slots[slot]
-           && memcmp(&table->entries[table->slots[slot] - 1].key, key, sizeof *key))
+           && memcmp(&table->entries[table->slots[slot] - 1].key, key, bytes))
         slot = (slot + 1) % SLOTS;
     return slot;
 }
 
 /* Keeps a call: a launch whose parameters have to outlive the table, or, with a NULL kernel, a call
  * that Python enqueues. Returns the number of its entry, UNKNOWN or UNREADABLE. */
-int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, uint64_t tag, int32_t ordinal,
-                  const Configuration *configuration, void *kernel, void **parameters)
+int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, void *scale_a, void *scale_b,
+                  uint64_t tag, int32_t ordinal, const Configuration *configuration, void *kernel,
+                  void **parameters)
 {
-    void *objects[OPERANDS] = {a, b, c, bias};
+    void *objects[OPERANDS] = {a, b, c, bias, scale_a, scale_b};
     DLTensor first;
     Key key;
     int failed = read_key(table, objects, tag, &key, &first);
@@ -225,7 +239,7 @@ int autotune_keep(Table *table, void *a, void *b, void *c, void *bias, uint64_t 
     }
     int number = table->slots[slot] - 1;
     Entry *entry = &table->entries[number];
-    entry->key = key;
+    memcpy(&entry->key, &key, key_bytes(tag));
     entry->ordinal = ordinal;
     entry->configuration = *configuration;
     entry->kernel = kernel;
@@ -239,8 +253,8 @@ static void *answer(void *object)
     return object;
 }
 
-/* A METH_FASTCALL function for Python. Its arguments are A, B, C, a bias or None, and a tag; `self` is
- * the address of the table. Returns True if the call was launched, None if it is unknown, the number
+/* A METH_FASTCALL function for Python. Its arguments are A, B, C, a bias and the scales of A and B, or
+ * None, and a tag; `self` is the address of the table. Returns True if the call was launched, None if it is unknown, the number
  * of an entry that Python has to enqueue, or the negated status with which the driver refused it. */
 void *autotune_call(void *self, void *const *objects, intptr_t count)
 {

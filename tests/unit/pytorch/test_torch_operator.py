@@ -15,7 +15,7 @@ from support.torch_runtime import StandIn, described, standing_in  # noqa: E402
 
 import autotune.torch  # noqa: E402
 from autotune.errors import ArrayError, AutotuneError, ProblemError  # noqa: E402
-from autotune.runtime import arrays  # noqa: E402
+from autotune.runtime import problems  # noqa: E402
 
 mm = torch.ops.autotune.mm
 SHAPES = {
@@ -329,7 +329,9 @@ def test_messages_equal_those_of_the_runtime(case: str) -> None:
     with pytest.raises(ArrayError) as by_operator:
         mm(a, b, *rest)
     with pytest.raises(ArrayError) as by_runtime:
-        arrays.problem_of(described(a, "A"), described(b, "B"), compute=rest[-1] if rest else None)
+        problems.problem_of(
+            described(a, "A"), described(b, "B"), compute=rest[-1] if rest else None
+        )
     assert str(by_operator.value) == str(by_runtime.value)
 
 

@@ -13,7 +13,7 @@ from support.runtime_case import SPLIT, TYPED, Case
 from autotune import runtime
 from autotune.errors import UsageError, VerificationError
 from autotune.families.plan import Alignment
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
 from autotune.runtime import first_use
 
 PROBLEM = Problem(13, 11, 40)
@@ -49,7 +49,20 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         *(Problem(13, 11, 40, epilogue=name) for name in EPILOGUES),
         *(Problem(13, 11, 40, kind, "nt", epilogue="bias") for kind in ("f16", "bf16")),
         Problem(13, 11, 40, "bf16", output="f32"),
+        *(Problem(13, 11, 40, "bf16", epilogue=name) for name in ("gelu_tanh", "bias_silu")),
         *(Problem(5, 3, k) for k in (1, 2, 5)),
+        *(
+            Problem(13, 140, 300, compute, layout, batch, scale=scale)
+            for compute in ("f8", "f8e5", "i8")
+            for scale in PRECISIONS[compute].scales
+            for layout, batch in (("nt", 1), ("tn", 3))
+        ),
+        *(
+            Problem(13, 11, 40, "f8e5", e5m2=operand, epilogue="bias_gelu")
+            for operand in ("b", "ab")
+        ),
+        Problem(13, 11, 40, "f8", accumulate="fast", scale="row", output="f16"),
+        Problem(13, 11, 40, "i8", "nt", output="i32"),
     ],
     ids=str,
 )
@@ -74,6 +87,24 @@ def test_wrong_kernel_is_refused_with_numbers() -> None:
         VerificationError, match=r"computes 1 of 143 elements of 13x11x40:f32:nn wrong"
     ):
         verify(Case(config=TYPED), PROBLEM)
+
+
+@pytest.mark.parametrize("place", [12, 13])
+@pytest.mark.parametrize("scale", ["tensor", "row", "block"])
+def test_kernel_that_ignores_scales_is_refused(
+    monkeypatch: pytest.MonkeyPatch, scale: str, place: int
+) -> None:
+    right, formats = fake_driver._KERNELS["scaled"]
+    ones = np.ones(1000, np.float32)
+
+    def wrong(z: int, *arguments: Any) -> None:
+        changed = list(arguments)
+        changed[place] = ones.ctypes.data
+        right(z, *changed)
+
+    monkeypatch.setitem(fake_driver._KERNELS, "scaled", (wrong, formats))
+    with pytest.raises(VerificationError):
+        verify(Case(config=TYPED), Problem(13, 140, 300, "f8", scale=scale))
 
 
 @pytest.mark.usefixtures("broken")

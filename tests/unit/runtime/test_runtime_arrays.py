@@ -39,7 +39,9 @@ def test_unsupported_type_is_refused(case: Case, name: str) -> None:
     operands: dict[str, Any] = dict(zip(("A", "B", "out"), case.operands(5, 7, 3), strict=True))
     double = operands[name].host.astype(np.float64)
     operands[name] = Interface(case.cuda.hold(double))
-    expected = f"{name} is <f8; the kernels take float32, float16 and bfloat16: convert it"
+    others = "int32" if name == "out" else "float8_e4m3fn, float8_e5m2 and int8"
+    types = f"float32, float16, bfloat16{' and' if name == 'out' else ','} {others}"
+    expected = f"{name} is <f8; the kernels take {types}: convert it"
     assert refused(case, *operands.values()) == expected
 
 

@@ -14,6 +14,7 @@ import pytest
 from support.fake_dlpack import Exchange
 from support.fake_driver import Matrix, Status
 from support.fake_frameworks import FakeTorch, Interface, Parameter, Tensor
+from support.numpy_types import decoded
 from support.runtime_case import SPLIT, TYPED, Case
 
 from autotune import settings
@@ -110,6 +111,56 @@ def test_machine_code_uses_the_current_stream_of_the_library(
     exchange.stream = 33
     case.matmul(*arrays)
     assert [launch.stream for launch in case.cuda.launches] == [0, 33]
+
+
+def scaled(case: Case, torch: FakeTorch) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
+    """A, B and C of an fp8 product, and scales of its rows and columns."""
+    shapes = ((5, 3), "float8_e4m3fn"), ((3, 7), "float8_e4m3fn"), ((5, 7), "bfloat16")
+    matrices = [case.matrix(*shape, dtype=dtype) for shape, dtype in shapes]
+    scales = [case.cuda.hold(np.full(count, 2.0, np.float32)) for count in (5, 7)]
+    a, b, out, scale_a, scale_b = (torch.on("cuda:0", host) for host in (*matrices, *scales))
+    return (a, b, out), {"scale_a": scale_a, "scale_b": scale_b}
+
+
+def test_machine_code_launches_calls_with_scales(case: Case, torch: FakeTorch) -> None:
+    arrays, scales = scaled(case, torch)
+    case.matmul(*arrays, **scales)
+    before = decoded(arrays[2].host)
+    case.matmul._bound.clear()
+    scales["scale_a"].host[:] = 4
+    calls = case.calls(lambda: case.matmul(*arrays, **scales))
+    assert calls == ["cuCtxGetId", "cuLaunchKernelEx"]
+    assert close(decoded(arrays[2].host), 2 * before)
+    assert prepared(case) == []
+
+
+def test_machine_code_tells_scales_apart(case: Case, torch: FakeTorch) -> None:
+    arrays, scales = scaled(case, torch)
+    _, others = scaled(case, torch)
+    others["scale_b"].host[:] = 8
+    case.matmul(*arrays)
+    plain = decoded(arrays[2].host)
+    for keywords, factor in ((scales, 4), ({}, 1), (others, 16), (scales, 4), ({}, 1)):
+        case.matmul(*arrays, **keywords)
+        assert close(decoded(arrays[2].host), factor * plain)
+    assert len(prepared(case)) == 3
+
+
+def test_machine_code_reads_scales_without_axes(case: Case, torch: FakeTorch) -> None:
+    arrays, _ = scaled(case, torch)
+    numbers = [torch.on("cuda:0", case.cuda.hold(np.asarray(2.0, np.float32))) for _ in "ab"]
+    case.matmul(*arrays, scale_a=numbers[0], scale_b=numbers[1])
+    case.matmul._bound.clear()
+    case.matmul(*arrays, scale_a=numbers[0], scale_b=numbers[1])
+    assert prepared(case) == []
+
+
+def test_machine_code_does_not_drop_a_single_scale(case: Case, torch: FakeTorch) -> None:
+    arrays, scales = scaled(case, torch)
+    case.matmul(*arrays)
+    for name, array in scales.items():
+        with pytest.raises(ArrayError, match="scale_a and scale_b belong together"):
+            case.matmul(*arrays, **{name: array})
 
 
 @pytest.mark.parametrize(
@@ -343,9 +394,10 @@ def test_real_pytorch_tensors_are_recognised(case: Case, library: Any) -> None:
     enqueued: list[int] = []
     bound = BoundGemm(0, enqueued.append, None)
     calls.serve(torch.Tensor)
-    calls.keep(a, b, out, None, (1.0,), bound)
-    assert calls.repeat(a, b, out, None, (1.0,)) is bound
-    assert calls.repeat(a, b.contiguous(), out, None, (1.0,)) is False
+    absent = None, None, None
+    calls.keep((a, b, out, *absent), (1.0,), bound)
+    assert calls.repeat((a, b, out, *absent), (1.0,)) is bound
+    assert calls.repeat((a, b.contiguous(), out, *absent), (1.0,)) is False
 
 
 def test_python_serves_arrays_of_two_libraries(case: Case, torch: FakeTorch) -> None:

@@ -16,7 +16,7 @@ from support.fake_frameworks import (
     Interface,
     Tensor,
 )
-from support.numpy_types import STORED, decoded, name_of
+from support.numpy_types import decoded, name_of
 from support.runtime_case import TYPED, Case
 
 import autotune
@@ -74,7 +74,7 @@ def _refused(case: Case, *operands: Any, **keywords: Any) -> str:
 # Results.
 
 
-@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("dtype", COMPUTES)
 def test_operand_type_decides_the_precision(case: Case, torch: FakeTorch, dtype: str) -> None:
     a, b, out = _tensors(case, torch, dtype, dtype, dtype)
     case.matmul(a, b, out)
@@ -82,7 +82,7 @@ def test_operand_type_decides_the_precision(case: Case, torch: FakeTorch, dtype:
     assert _close(out.host, _product(a, b))
 
 
-@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("dtype", COMPUTES)
 def test_allocated_output_has_the_type_of_the_operands(
     case: Case, torch: FakeTorch, dtype: str
 ) -> None:
@@ -267,8 +267,8 @@ def test_pycuda_allocates_fp16(case: Case) -> None:
 def test_array_interface_cannot_express_bfloat16(case: Case) -> None:
     # The typestr of ml_dtypes' bfloat16, which only says that elements have two bytes.
     a = Interface(case.matrix(3, 3, dtype="bfloat16"), typestr="<V2")
-    message = "A is <V2; the kernels take float32, float16 and bfloat16: convert it"
-    assert _refused(case, a, case.array(3, 3), case.array(3, 3)) == message
+    message = _refused(case, a, case.array(3, 3), case.array(3, 3))
+    assert message.startswith("A is <V2; the kernels take float32, float16, bfloat16, float8_")
 
 
 # Kernels of one problem.

@@ -1,0 +1,137 @@
+"""The problem that the operands of a call pose."""
+
+from __future__ import annotations
+
+from autotune.errors import ArrayError
+from autotune.problem import COMPUTES, ELEMENT_TYPES, OUTPUTS, PRECISIONS, Problem
+from autotune.problem.aliases import canonical
+from autotune.runtime.arrays import OUTPUT_TYPES, TYPES, Operand, check, listed, memory_of
+from autotune.runtime.scales import Scales, scaled
+
+
+def problem_of(
+    a: Operand,
+    b: Operand,
+    out: Operand | None = None,
+    scales: Scales | None = None,
+    *,
+    compute: str | None = None,
+    layout: str | None = None,
+    epilogue: str = "none",
+    output: str | None = None,
+    scale: str | None = None,
+    accumulate: str = "exact",
+) -> Problem:
+    """The problem that operands pose. With a `layout` they have to be stored that way.
+
+    A single matrix is multiplied with each of a batch. Without a `compute` the types of A and B
+    decide it: e4m3 with e4m3 is `f8`, with an e5m2 on either side `f8e5`. Without `out` the result
+    is of type `output`, by default the precision's first.
+
+    Raises:
+        ArrayError: if A and B do not fit each other, differ in device, or if their types, that of
+            `out` or the scales are not supported.
+        ProblemError: for an unknown compute, epilogue, output or scale, or too large a batch.
+    """
+    batch = _common_batch(a, b)
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    letters = layout or (None, None)
+    stored = "".join(
+        memory_of(matrix, letter)[0] for matrix, letter in zip((a, b), letters, strict=True)
+    )
+    compute, e5m2 = _precision(a, b, compute)
+    problem = Problem(
+        *(m, n, k, compute, stored, batch, epilogue),
+        output=_output(compute, a, out) if out is not None else output or "same",
+        accumulate=accumulate,
+        e5m2=e5m2,
+    )
+    return scaled(problem, scales, scale)
+
+
+def sizes(problem: Problem) -> tuple[int, int, int]:
+    """Bytes of an element of A, B and C."""
+    return problem.element_bytes, problem.element_bytes, problem.output_bytes
+
+
+def result_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
+    """The shape of the result of two operands: with a batch axis if one of them has one."""
+    batch = (problem.batch,) if 3 in (len(a.shape), len(b.shape)) else ()
+    return *batch, problem.m, problem.n
+
+
+def output_of(dtype: object) -> str:
+    """The `output` of a problem that an `out_dtype` means: a word such as `f16` or `float16`, or a
+    dtype of PyTorch, NumPy or CuPy.
+
+    Raises:
+        ProblemError: for any other dtype.
+    """
+    name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
+    return canonical("output", name.removeprefix("torch."), OUTPUTS)
+
+
+def check_dtype(out: Operand, dtype: object) -> None:
+    """Refuses an `out_dtype` that contradicts `out`."""
+    output = output_of(dtype)
+    if output != "same" and ELEMENT_TYPES[output].dtype != out.dtype:
+        raise ArrayError(f"out is {out.dtype}, out_dtype {output}; leave one of them out")
+
+
+def _dtype_name(dtype: object) -> str:
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(name)
+
+
+def _precision(a: Operand, b: Operand, compute: str | None) -> tuple[str, str]:
+    """The compute of two operands, and which of them is e5m2 if that is a choice.
+
+    Raises:
+        ArrayError: for types that no precision multiplies with each other, or not this one.
+        ProblemError: for an unknown compute.
+    """
+    types = TYPES[a.dtype], TYPES[b.dtype]
+    e5m2 = "".join(name for name, type in zip("ab", types, strict=True) if type == "e5m2")
+    wide = ELEMENT_TYPES["e5m2" if e5m2 else types[0]]
+    if types[0] != types[1] and set(types) != {"e4m3", "e5m2"}:
+        raise ArrayError(f"A is {a.dtype}, B {b.dtype}; convert one of them")
+    own = wide.compute
+    assert own is not None  # as for all TYPES
+    if compute is None:
+        return own, e5m2 or "a"
+    compute = canonical("compute", compute, COMPUTES)
+    row = PRECISIONS[compute]
+    if row.operand is not wide:
+        pair = f"A and B are {a.dtype}" if a.dtype == b.dtype else f"A is {a.dtype}, B {b.dtype}"
+        raise ArrayError(
+            f"{pair}; {compute} multiplies {row.operand.dtype}: convert them or give "
+            f"compute={own!r}"
+        )
+    return compute, e5m2 or "a"
+
+
+def _common_batch(a: Operand, b: Operand) -> int:
+    """The batch of two operands, which have to fit each other."""
+    devices = check(a), check(b)
+    if devices[0] != devices[1]:
+        raise ArrayError(f"A is on CUDA device {devices[0]}, B on {devices[1]}; move one of them")
+    k, inner = a.shape[-1], b.shape[-2]
+    if k != inner:
+        raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
+    counts = [matrix.shape[0] if len(matrix.shape) == 3 else 1 for matrix in (a, b)]
+    if counts[0] != counts[1] and 1 not in counts:
+        raise ArrayError(
+            f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
+        )
+    return max(counts)
+
+
+def _output(compute: str, a: Operand, out: Operand) -> str:
+    """The `output` of a problem whose result goes to `out`."""
+    check(out, types=OUTPUT_TYPES)
+    outputs = PRECISIONS[compute].outputs
+    for element in outputs:
+        if element.dtype == out.dtype:
+            return element.name
+    legal = listed((element.dtype for element in outputs), "or")
+    raise ArrayError(f"out is {out.dtype}; a product of {a.dtype} is {legal}")
