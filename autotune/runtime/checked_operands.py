@@ -23,7 +23,7 @@ ABSENT = MatrixMemory(1, 0, 0)
 """The memory of an absent operand."""
 
 
-class CallOptions(NamedTuple):
+class Keywords(NamedTuple):
     """The arguments of a call that are no arrays, in the order of its key.
 
     Attributes:

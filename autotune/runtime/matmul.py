@@ -13,8 +13,8 @@ from autotune.runtime.arrays import Operand
 from autotune.runtime.checked_operands import (
     OPERANDS,
     Addresses,
-    CallOptions,
     CheckedOperands,
+    Keywords,
     addresses_of,
     check_addresses,
     check_factors,
@@ -197,7 +197,7 @@ class Matmul:
         key = self._key(operands, rest)
         gemm = self._bound.get(key)
         if gemm is None:
-            options = CallOptions(*rest)
+            options = Keywords(*rest)
             checked = self._check_call(key, operands, options)
             if options.vendor and checked.vendor:
                 # Not kept: the settings of the framework decide at each call.
@@ -221,7 +221,7 @@ class Matmul:
 
     def _verify(self, operands: Arrays, rest: tuple[Any, ...]) -> None:
         """Checks the kernel of a call once, unless the vendor's library multiplies."""
-        options = CallOptions(*rest)
+        options = Keywords(*rest)
         checked = self._check_call(self._key(operands, rest), operands, options)
         if options.vendor and checked.vendor:
             return
@@ -241,14 +241,14 @@ class Matmul:
             native.keep(operands, rest, gemm)
 
     def _check_call(
-        self, key: tuple[Any, ...], operands: Arrays, options: CallOptions
+        self, key: tuple[Any, ...], operands: Arrays, options: Keywords
     ) -> CheckedOperands:
         """The operands of a new call, checked."""
         reads = key[0]
         addresses = addresses_of(reads)
         signatures = tuple(read and read[1] for read in reads)
         offsets = tuple(address % VECTOR for address in addresses)
-        signature = *signatures, *options[2:6], options.cold, *offsets
+        signature = *signatures, *options[2:6], options.cold, *offsets  # without factors
         checked = self._checked.get(signature)
         if checked is None:
             checked = self._check(operands, options, addresses)
@@ -259,14 +259,14 @@ class Matmul:
 
     def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
-        reads, options = key[0], CallOptions(*key[1])
+        reads, options = key[0], Keywords(*key[1])
         shape = checked.config, checked.problem, checked.ordinal, checked.alignment
         steps = checked.leading, checked.strides
         executable = self.runtime.executable(*shape)
         factors = options.alpha, options.beta
         return executable.bind(addresses_of(reads), *steps, *factors, options.dependent)
 
-    def _run_vendor(self, problem: Problem, operands: Arrays, options: CallOptions) -> bool:
+    def _run_vendor(self, problem: Problem, operands: Arrays, options: Keywords) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
         offers it; whether it did."""
         a, b, out, bias, scale_a, scale_b = operands
@@ -277,9 +277,7 @@ class Matmul:
         factors = options.alpha, options.beta
         return framework.vendor_gemm(GemmCall(problem, a, b, out, *factors, bias, scale_a, scale_b))
 
-    def _check(
-        self, operands: Arrays, options: CallOptions, addresses: Addresses
-    ) -> CheckedOperands:
+    def _check(self, operands: Arrays, options: Keywords, addresses: Addresses) -> CheckedOperands:
         """The operands of a new signature, checked.
 
         Raises:
