@@ -79,31 +79,18 @@ class Matmul:
         out_dtype: Any = None,
     ) -> Array:
         """Enqueues the gemm on the caller's current stream; see `autotune.matmul`."""
-        if out is None:
-            if beta:
-                raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
-            shape, dtype = self._result(a, b, out_dtype)
-            out = self.runtime.framework(a, "A").empty(a, shape, dtype)
-        elif out_dtype is not None:
-            problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
+        if out is None or out_dtype is not None:
+            out = self._out(a, b, out, beta, out_dtype)
         absent = bias is None, scale_a is None and scale_b is None
         rest = alpha, beta, activation, compute, accumulate, scale, dependent, cold, vendor, *absent
         operands = a, b, out, bias, scale_a, scale_b
         if verify:
             self._verify(operands, rest)
         native = self._native.by_type.get(type(a))
-        gemm: BoundGemm | None = None
-        if (
-            native is not None
-            and not native.records_gradient(a, b, out, bias)
-            and (scale_a is None or not native.records_gradient(scale_a, scale_b, None, None))
-        ):
-            repeated = native.repeat(operands, rest)
-            if repeated is True:
-                return out
-            gemm = repeated or None
-        if gemm is None:
-            gemm = self._find(operands, rest)
+        repeated = native is not None and native.repeat(operands, rest)
+        if repeated is True:
+            return out
+        gemm = repeated or self._find(operands, rest)
         if gemm is not None:
             stream = self.runtime.framework(a, "A").stream((a, b, out), gemm.ordinal)
             gemm.enqueue(stream)
@@ -177,6 +164,16 @@ class Matmul:
         """The configuration, and whether the vendor's library was measured to be faster."""
         answer = self.runtime.answer(problem, ordinal, "cold" if cold else "hot")
         return answer.config, answer.vendor
+
+    def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any) -> Any:
+        """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
+        if out is not None:
+            problems.check_dtype(self.runtime.describe(out, "out"), out_dtype)
+            return out
+        if beta:
+            raise ArrayError(f"beta is {beta} but there is no out to scale; give out=")
+        shape, dtype = self._result(a, b, out_dtype)
+        return self.runtime.framework(a, "A").empty(a, shape, dtype)
 
     def _result(self, a: Any, b: Any, out_dtype: Any) -> tuple[tuple[int, ...], str | None]:
         """The shape of the result of two arrays, and its dtype if that is not the one of A."""

@@ -42,16 +42,13 @@ class CallCache:
         api: the exchange API of the arrays.
         framework: the library of the arrays.
         driver: launches the calls.
-
-    Attributes:
-        records_gradient: the framework's function of that name.
     """
 
     def __init__(
         self, library: NativeLibrary, api: ExchangeApi, framework: Framework, driver: Driver
     ) -> None:
         self._library, self._driver = library, driver
-        self.records_gradient = framework.records_gradient
+        self._records_gradient = framework.records_gradient
         self._functions = _TableFunctions(api.read, api.work_stream, *driver.entry_points)
         self._kinds: list[type] = []
         self._retired: list[_CallTable] = []
@@ -71,12 +68,17 @@ class CallCache:
                 absent.
 
         Returns:
-            True if the call was enqueued, False if it is unknown; its bound gemm if it is known
-            but the caller has to enqueue it.
+            True if the call was enqueued, False if it is unknown or records a gradient; its bound
+            gemm if it is known but the caller has to enqueue it.
 
         Raises:
             RunnerError: if the driver refuses the launch.
         """
+        a, b, out, bias, scale_a, scale_b = operands
+        if self._records_gradient(a, b, out, bias) or (
+            scale_a is not None and self._records_gradient(scale_a, scale_b, None, None)
+        ):
+            return False
         _, call, bound, tags = self._table
         tag = tags.get(rest)
         if tag is None:
