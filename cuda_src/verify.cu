@@ -27,9 +27,14 @@
 // `compare_exact` works out C from the positions alone. autotune/verification/exact.py is the same
 // in NumPy.
 //
+// The operands of 8 bits have scales. Those of normal numbers differ by up to 1.25 from `size`, which
+// makes up for the factor that brought the numbers into the type's range. Those of an exact product
+// are 1 or 1/2, and the same all along K, so that partners cancel.
+//
 // Constraints: 256 threads a block; reductions take 2048 bytes of dynamic shared memory, the
 // reference 16640. `check`, `compare` and `compare_exact` add to results that start as zeros.
 #include "common/number.cuh"
+#include "common/scale.cuh"
 
 constexpr int THREADS = 256;
 constexpr int TILE = 64, DEPTH = 16, STRIDE = TILE + 1;  // odd, against bank conflicts
@@ -61,6 +66,31 @@ struct Stored {
     }
 };
 
+template <typename T>
+struct StoredByte {
+    using Bits = unsigned char;
+    static constexpr Bits POISON = 0x7f;  // a NaN of fp8, and the largest of int8, which has none
+
+    static __device__ Bits bits(float x) { return static_cast<Bits>(byte_of(from_float<T>(x))); }
+};
+
+template <>
+struct Stored<3> : StoredByte<E4M3> {};
+
+template <>
+struct Stored<4> : StoredByte<E5M2> {};
+
+template <>
+struct Stored<5> : StoredByte<signed char> {};
+
+template <>
+struct Stored<6> {
+    using Bits = unsigned;
+    static constexpr Bits POISON = 0x7fffdead;
+
+    static __device__ Bits bits(float x) { return static_cast<unsigned>(from_float<int>(x)); }
+};
+
 template <>
 struct Stored<0> {
     using Bits = unsigned;
@@ -89,8 +119,9 @@ __device__ inline long long first_index() {
 __device__ inline long long index_step() { return static_cast<long long>(gridDim.x) * THREADS; }
 
 // Values that elements are filled with and checked for; POISONED accepts any value. RAISED
-// and LOWERED are the integers that C holds before an exact product, EVEN those of its bias.
-constexpr int POISONED = 0, NORMAL = 1, ZERO = 2, RAISED = 3, LOWERED = 4, EVEN = 5;
+// and LOWERED are the integers that C holds before an exact product, EVEN those of its bias, SCALES
+// the scales of normal numbers.
+constexpr int POISONED = 0, NORMAL = 1, ZERO = 2, RAISED = 3, LOWERED = 4, EVEN = 5, SCALES = 6;
 
 // Number `index` of the stream `seed` among the integers of C: 44, 48 or 52. The exact product adds
 // at most 2 * 13 + 4 with either sign, so that C stays positive and no ReLU hides it.
@@ -104,19 +135,27 @@ __device__ inline float even(long long seed, long long index) {
     return (bits & 1 ? -2.0f : 2.0f) * (1.0f + (bits >> 1 & 1));
 }
 
-// The number that an element holds, for any content that is one.
-__device__ inline float number(int content, long long seed, long long index) {
+// Number `index` of the stream `seed` among the scales of normal numbers: 0.8 to 1.25.
+__device__ inline float uneven(long long seed, long long index) {
+    const float share = (mixed(seed + index * 0x9e3779b97f4a7c15) >> 40) * 0x1p-24f;
+    return fmaf(share, 0.45f, 0.8f);
+}
+
+// The number that an element holds, for any content that is one; those drawn from a continuous law
+// are `size` times as large.
+__device__ inline float number(int content, long long seed, long long index, float size) {
+    if (content == SCALES) return size * uneven(seed, index);
     if (content == RAISED) return raised(seed, index);
     if (content == LOWERED) return -raised(seed, index);
     if (content == EVEN) return even(seed, index);
-    return content == NORMAL ? normal(seed, index) : 0.0f;
+    return content == NORMAL ? size * normal(seed, index) : 0.0f;
 }
 
 // Guards and gaps are filled if `guards`; else only rows are.
 template <int TYPE>
 __global__ void __launch_bounds__(THREADS)
     fill(typename Stored<TYPE>::Bits* memory, long long guard, long long length, long long columns,
-         long long pitch, long long count, long long outer, int content, long long seed,
+         long long pitch, long long count, long long outer, int content, long long seed, float size,
          int guards) {
     const Buffer buffer = {guard, length, columns, pitch, count, outer};
     for (long long at = first_index(); at < buffer.end(); at += index_step()) {
@@ -126,18 +165,31 @@ __global__ void __launch_bounds__(THREADS)
         if (content == POISONED || !held)
             memory[at] = Stored<TYPE>::POISON;
         else
-            memory[at] = Stored<TYPE>::bits(number(content, seed, i));
+            memory[at] = Stored<TYPE>::bits(number(content, seed, i, size));
+    }
+}
+
+// Fills the scales of A (B = 0) or B for an exact product: 1 or 1/2. There are `count` for each
+// matrix, and `blocks` of each of them along K: in rows of the others for A, side by side for B.
+template <int B>
+__global__ void __launch_bounds__(THREADS)
+    fill_scales(float* scales, long long count, long long blocks, long long batch, long long seed) {
+    for (long long i = first_index(); i < batch * count * blocks; i += index_step()) {
+        const long long matrix = i / (count * blocks), within = i % (count * blocks);
+        const long long outer = matrix * count + (B ? within / blocks : within % count);
+        scales[i] = mixed(seed + outer * 0x9e3779b97f4a7c15) & 1 ? 0.5f : 1.0f;
     }
 }
 
 // Which places of K have a partner in an exact product: all but `terms` from `first` on. The others,
 // `paired` of them, are put in another order by an affine map, and neighbours there are partners.
 struct Pairing {
-    long long first, terms, paired, factor, shift;
+    long long first, terms, paired, factor, shift, sizes;
 };
 
 // Factor of A (B = 0) or of B at place `p` of K, for row or column `outer`, counted on from matrix
-// to matrix: 1 to 8 with either sign. Unpaired, one product is 1 or -1, the others are 2 or 4.
+// to matrix: 1 to `sizes`, a power of 2 up to 8, with either sign. Unpaired, one product is 1 or -1,
+// the others are 2 or 4.
 template <int B>
 __device__ float exact_factor(long long seed, long long outer, long long p, Pairing pairing) {
     const long long term = p - pairing.first;
@@ -150,7 +202,7 @@ __device__ float exact_factor(long long seed, long long outer, long long p, Pair
         place = pairing.terms + place / 2;
     }
     const unsigned long long bits = mixed(seed + ((outer << 32) + place) * 0x9e3779b97f4a7c15);
-    int size = 1 + (bits >> 1 & 7);
+    int size = 1 + (bits >> 1 & (pairing.sizes - 1));
     if (unpaired) size = place == 0 ? 1 : B ? 1 + (bits >> 1 & 1) : 2;
     return (bits & 1) != side ? -size : size;
 }
@@ -162,9 +214,10 @@ __global__ void __launch_bounds__(THREADS)
     fill_exact(typename Stored<TYPE>::Bits* memory, long long guard, long long length,
                long long columns, long long pitch, long long count, long long outer,
                int beside, int k_down, long long rows, long long first, long long terms,
-               long long paired, long long factor, long long shift, long long seed) {
+               long long paired, long long factor, long long shift, long long sizes,
+               long long seed) {
     const Buffer buffer = {guard, length, columns, pitch, count, outer};
-    const Pairing pairing = {first, terms, paired, factor, shift};
+    const Pairing pairing = {first, terms, paired, factor, shift, sizes};
     for (long long i = first_index(); i < length; i += index_step()) {
         if (!buffer.holds(i)) continue;
         const long long group = i / outer, within = i % outer / pitch, column = i % outer % pitch;
@@ -200,7 +253,7 @@ template <int TYPE>
 __global__ void __launch_bounds__(THREADS)
     check(const typename Stored<TYPE>::Bits* memory, long long guard, long long length,
           long long columns, long long pitch, long long count, long long outer, int content,
-          long long seed, double* changed) {
+          long long seed, float size, double* changed) {
     const Buffer buffer = {guard, length, columns, pitch, count, outer};
     double mine = 0;
     for (long long at = first_index(); at < buffer.end(); at += index_step()) {
@@ -208,32 +261,54 @@ __global__ void __launch_bounds__(THREADS)
         if (!buffer.holds(i))
             mine += memory[at] != Stored<TYPE>::POISON;
         else if (content != POISONED)
-            mine += memory[at] != Stored<TYPE>::bits(number(content, seed, i));
+            mine += memory[at] != Stored<TYPE>::bits(number(content, seed, i, size));
     }
     mine = reduced<0>(mine);
     if (threadIdx.x == 0 && mine != 0) atomicAdd(changed, mine);
 }
 
-// A tile of op(X) into shared memory, k-major, zeros outside. Element (o, p) is at o * ld + p for
-// ALONG_K = 1 and at p * ld + o for 0.
-template <int ALONG_K, typename T>
+// The scales of one operand: A (B = 0) or B, of `count` rows or columns and `k` places of K.
+template <int SCALE, int B>
+struct Scales {
+    const float* scales;
+    long long count, k;
+
+    // The scale of the element in row or column `outer` of a matrix at place `p` of K.
+    __device__ double of(long long matrix, long long outer, long long p) const {
+        constexpr Scale MODE = static_cast<Scale>(SCALE);
+        const long long blocks = (k + SCALE_BLOCK - 1) / SCALE_BLOCK, block = p / SCALE_BLOCK;
+        if (MODE == Scale::TENSOR) return scales[0];
+        if (MODE == Scale::ROW) return scales[matrix * count + outer];
+        if (MODE == Scale::BLOCK && !B) return scales[(matrix * blocks + block) * count + outer];
+        if (MODE == Scale::BLOCK) {
+            const long long down = (count + SCALE_BLOCK - 1) / SCALE_BLOCK;
+            return scales[(matrix * down + outer / SCALE_BLOCK) * blocks + block];
+        }
+        return 1.0;
+    }
+};
+
+// A tile of op(X) times its scales into shared memory, k-major, zeros outside. Element (o, p) is at
+// o * ld + p for ALONG_K = 1 and at p * ld + o for 0.
+template <int ALONG_K, typename T, typename S>
 __device__ void stage(double* tile, const T* x, long long ld, long long first, int count,
-                      long long k_first, long long k_end) {
+                      long long k_first, long long k_end, const S& scales) {
     for (int i = threadIdx.x; i < TILE * DEPTH; i += THREADS) {
         const int o = ALONG_K ? i / DEPTH : i % TILE, p = ALONG_K ? i % DEPTH : i / TILE;
         const long long outer = first + o, inner = k_first + p;
         const bool inside = outer < count && inner < k_end;
         const long long at = ALONG_K ? outer * ld + inner : inner * ld + outer;
-        tile[p * STRIDE + o] = inside ? to_float(x[at]) : 0.0f;
+        tile[p * STRIDE + o] = inside ? to_float(x[at]) * scales.of(blockIdx.z, outer, inner) : 0;
     }
 }
 
 // product (m x n for each matrix, no gaps) += op(A) op(B) over `chunk` of K for each blockIdx.y.
-template <int TYPE, int TRANS_A, int TRANS_B>
+template <int TYPE_A, int TYPE_B, int SCALE, int TRANS_A, int TRANS_B>
 __global__ void __launch_bounds__(THREADS)
-    reference(const typename Number<TYPE>::Type* a, long long lda,
-              const typename Number<TYPE>::Type* b, long long ldb, double* product, int m, int n,
-              int k, long long chunk, long long stride_a, long long stride_b) {
+    reference(const typename Number<TYPE_A>::Type* a, long long lda,
+              const typename Number<TYPE_B>::Type* b, long long ldb, const float* scale_a,
+              const float* scale_b, double* product, int m, int n, int k, long long chunk,
+              long long stride_a, long long stride_b) {
     a += blockIdx.z * stride_a;
     b += blockIdx.z * stride_b;
     product += blockIdx.z * (static_cast<long long>(m) * n);
@@ -246,10 +321,12 @@ __global__ void __launch_bounds__(THREADS)
     const long long k_end = k_first + chunk < k ? k_first + chunk : k;
     const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
 
+    const Scales<SCALE, 0> scales_a = {scale_a, m, k};
+    const Scales<SCALE, 1> scales_b = {scale_b, n, k};
     double sums[PER_THREAD][PER_THREAD] = {};
     for (long long p = k_first; p < k_end; p += DEPTH) {
-        stage<!TRANS_A>(tile_a, a, lda, row, m, p, k_end);
-        stage<TRANS_B>(tile_b, b, ldb, column, n, p, k_end);
+        stage<!TRANS_A>(tile_a, a, lda, row, m, p, k_end, scales_a);
+        stage<TRANS_B>(tile_b, b, ldb, column, n, p, k_end, scales_b);
         __syncthreads();
 #pragma unroll
         for (int step = 0; step < DEPTH; ++step) {
@@ -284,6 +361,13 @@ __device__ double finished(double value, const T* bias, long long column) {
     return value;
 }
 
+// An element in float64; fp32 does not hold every int32.
+template <typename T>
+__device__ double wide(T x) {
+    return to_float(x);
+}
+__device__ inline double wide(int x) { return x; }
+
 // The larger of the largest errors, and the sum of the wrong elements, of all threads.
 __device__ inline void report(double* verdict, double largest, double wrong) {
     largest = reduced<1>(largest);
@@ -314,7 +398,7 @@ __global__ void __launch_bounds__(THREADS)
         const float old = beta == 0 ? 0.0f : to_float(from_float<Type>(normal(seed, at)));
         const double before = static_cast<double>(beta) * old;
         const double expected = finished<EPILOGUE>(alpha * product[i] + before, bias, column);
-        const double difference = fabs(to_float(c[at]) - expected);
+        const double difference = fabs(wide(c[at]) - expected);
         const double error = difference - roundoff * fabs(expected);
         largest = larger(largest, error);
         wrong += !(error <= tolerance);
@@ -331,21 +415,25 @@ __global__ void __launch_bounds__(THREADS)
 
 // The first two of these figures for C = epilogue(alpha A B + beta C0 + bias) for the integers of
 // `fill_exact`, where C0 is RAISED for a positive beta and LOWERED for a negative one, and the bias
-// EVEN. Expected are the exact bits, up to `tolerance`: 0 unless the epilogue rounds.
+// EVEN. Expected are the exact bits, up to `tolerance` and `roundoff` of their size: both 0 unless
+// the epilogue rounds or a scale is very small or large.
 //
 // Row `special_row` of the first A, if not -1, has `special` at the first unpaired place of K, and
 // so has column `special_column` of the first B: an infinity or NaN has to reach just that row or
 // column. If `any_special`, NaN may stand for an infinity, also before an activation.
-template <int OUTPUT, int EPILOGUE>
+template <int OUTPUT, int EPILOGUE, int SCALE>
 __global__ void __launch_bounds__(THREADS)
     compare_exact(const typename Number<OUTPUT>::Type* c, long long ldc, long long stride_c, int m,
                   int n, int batch, int batch_a, int batch_b, float alpha, float beta,
                   long long seed_a, long long seed_b, long long seed_c, long long seed_bias,
                   long long first, long long terms, long long special_row,
                   long long special_column, float special, int any_special, float tolerance,
+                  float roundoff, const float* scale_a, const float* scale_b, int k,
                   double* verdict) {
     using Type = typename Number<OUTPUT>::Type;
-    const Pairing pairing = {first, terms, 0, 0, 0};
+    const Pairing pairing = {first, terms, 0, 0, 0, 8};
+    const Scales<SCALE, 0> scales_a = {scale_a, m, k};
+    const Scales<SCALE, 1> scales_b = {scale_b, n, k};
     double largest = 0, wrong = 0;
     const long long rows = static_cast<long long>(m) * batch;
     for (long long i = first_index(); i < rows * n; i += index_step()) {
@@ -361,15 +449,17 @@ __global__ void __launch_bounds__(THREADS)
             if (term == 0 && o_b == special_column) right = special;
             sum += left * right;
         }
+        sum *= scales_a.of(matrix, row, 0) * scales_b.of(matrix, column, 0);
         const double before = fabs(beta) * static_cast<double>(beta == 0 ? 0 : raised(seed_c, at));
         const float bias = EPILOGUE & 1 ? even(seed_bias, column) : 0.0f;
         const double value = alpha * sum + before;
         const double expected = finished<EPILOGUE>(value, &bias, 0);
-        const double got = to_float(c[at]);
+        const double got = wide(c[at]);
         const bool finite = value - value == 0;
         if (got == expected || (got != got && (any_special ? !finite : expected != expected)))
             continue;
-        const double difference = fabs(got - expected);
+        if (roundoff != 0 && got == wide(from_float<Type>(static_cast<float>(expected)))) continue;
+        const double difference = fabs(got - expected) - roundoff * fabs(expected);
         largest = larger(largest, difference);
         wrong += !(difference <= tolerance);
     }

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
-from autotune.gpu.operands import GUARD
+from autotune.gpu.guarded import GUARD
 from autotune.gpu.session import Session
 from autotune.runners.base import Failure
 from autotune.user_kernels.comparison import Comparison, compare

@@ -10,7 +10,10 @@ from autotune.runners.base import Failure
 from autotune.verification.exact import Special
 
 WRITTEN = ("around C", "around the workspace", "in or around the counters, which stay zero")
-READ = ("in or around A", "in or around B", "in or around the bias")
+READ = (
+    *("in or around A", "in or around B", "in or around the bias"),
+    *("in or around the scales of A", "in or around the scales of B"),
+)
 ERRORS = 4
 """Figures of `compare`: largest error, wrong elements, sums of squares of errors and of values."""
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from autotune.gpu.operands import GuardedMatrix, Operands
+from autotune.gpu.guarded import GuardedMatrix
+from autotune.gpu.operands import Operands
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.problem.activation import fused, in_place

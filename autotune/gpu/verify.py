@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.driver.arguments import Values
+from autotune.gpu.drawn import DrawnBuffer, drawn_buffers
 from autotune.gpu.findings import Findings
 from autotune.gpu.judgement import (
     ERRORS,
@@ -21,7 +21,8 @@ from autotune.gpu.judgement import (
     first_failure,
     stray_writes,
 )
-from autotune.gpu.operands import GuardedMatrix, Operands
+from autotune.gpu.operands import Operands
+from autotune.gpu.requirements import KERNEL, PLAIN, Requirements
 from autotune.gpu.session import Run, Session
 from autotune.gpu.verify_kernels import (
     EVEN,
@@ -32,9 +33,8 @@ from autotune.gpu.verify_kernels import (
     ZERO,
     VerifyKernels,
 )
-from autotune.problem import Problem
 from autotune.runners.base import Failure
-from autotune.verification import exact, oracle
+from autotune.verification import exact, oracle, quantised
 from autotune.verification.exact import Draw, Special
 
 COMPARED = 50
@@ -42,33 +42,6 @@ COMPARED = 50
 
 Bind = Callable[[Values], Run]
 """Makes a run with the given argument values."""
-
-
-@dataclass(frozen=True)
-class Requirements:
-    """Requirements that a kernel has to fulfil.
-
-    Attributes:
-        exact: alpha and beta of products of small integers, which have to be right bit for bit.
-        scalings: alpha and beta of products of normal numbers; the verdict is that of the last.
-        tolerance: the largest error allowed there in an element, for a problem, alpha and beta.
-        specials: whether infinities, NaN and denormal numbers have to stay where they belong.
-    """
-
-    exact: tuple[tuple[float, float], ...]
-    scalings: tuple[tuple[float, float], ...]
-    tolerance: Callable[[Problem, float, float], float]
-    specials: bool = False
-
-
-KERNEL = Requirements(((exact.ALPHA, -1.0),), ((1.0, 0.0),), oracle.tolerance)
-"""For a kernel: it has to read C in the first run and must not read it in the second."""
-THOROUGH = Requirements(
-    ((exact.ALPHA, 1.0),), ((0.75, -0.5), (0.0, 1.0), (1.0, 0.0)), oracle.tolerance, specials=True
-)
-"""For a kernel that is about to be recorded."""
-LIBRARY = Requirements((), ((1.0, 0.0),) * 2, oracle.library_tolerance)
-"""For a library, which computes the product and the epilogue one after the other."""
 
 
 class Verifier:
@@ -91,13 +64,12 @@ class Verifier:
         self._operands = operands
         self._kernels = VerifyKernels(session, operands, cache)
         self._findings = Findings(session)
-        self._read = operands.a, operands.b, operands.bias
-        self._seeds = (0, 0, 0)  # of the normal numbers in `_read`
+        self._drawn: list[DrawnBuffer] = []
         self._stale = True
 
     def refresh(self) -> None:
         """Draws new operands and enqueues their reference."""
-        self._seeds = secrets.randbits(62), secrets.randbits(62), secrets.randbits(62)
+        self._drawn = drawn_buffers(self._operands)
         self._restore(guards=True)
         self._kernels.multiply()
         self._stale = False
@@ -113,18 +85,24 @@ class Verifier:
         self._begin()
         problem = self._operands.problem
         marks: list[tuple[Any, Any]] = []
-        checks = [self._exact(bind, scaling, None, marks) for scaling in requirements.exact]
+        integers = requirements.of_integers(problem)
+        checks = [self._exact(bind, scaling, None, marks) for scaling in integers]
         if requirements.specials:
+            with_c = (exact.ALPHA, 1.0) if problem.has_factors else PLAIN[0]
             checks += [
-                self._exact(bind, (exact.ALPHA, 1.0), special, marks)
-                for special in exact.specials(problem)
+                self._exact(bind, with_c, special, marks) for special in exact.specials(problem)
+            ]
+            checks += [
+                self._extreme(bind, factors, marks) for factors in quantised.extremes(problem)
             ]
         if checks:
             self._restore()
-        for scaling in requirements.scalings:
+        if requirements.specials and quantised.extremes(problem):
+            self._kernels.multiply()
+        for scaling in requirements.of_normals(problem):
             tolerance = requirements.tolerance(problem, *scaling)
             checks.append(self._rounded(bind, scaling, tolerance, marks))
-        read = self._check_read()
+        read = self._check(*self._drawn)
         findings = self._findings.read()
         failure = stray_writes(findings[read:], READ) or first_failure(problem, checks, findings)
         self._stale = failure is not None
@@ -148,6 +126,8 @@ class Verifier:
         Raises:
             pycuda.driver.Error: if a launch fails.
         """
+        if not self._operands.problem.has_factors:
+            return self._repeat_plainly(bind, launches)
         self._begin()
         operands, kernels, draw = self._operands, self._kernels, self._draw()
         kernels.fill(operands.bias, ZERO, guards=False)
@@ -160,17 +140,35 @@ class Verifier:
             subtract()
             if pair % (COMPARED // 2) == 0 or pair == launches // 2:
                 kernels.check(operands.c, RAISED, draw.c, self._findings.address(differing))
+        return self._repeated(differing, f"{launches} launches that cancel out")
+
+    def _repeat_plainly(self, bind: Bind, launches: int) -> Failure | None:
+        """Runs a kernel that only overwrites C many times; each result has to be exact."""
+        self._begin()
+        operands, kernels, draw = self._operands, self._kernels, self._draw()
+        errors = self._findings.reserve(2)
+        run = bind(operands.values(*PLAIN[0]))
+        for _ in range(launches):
+            kernels.poison(operands.c)
+            self._clear_scratch()
+            run()
+            place = self._findings.address(errors)
+            kernels.compare_exact(*PLAIN[0], draw, special=None, tolerance=0.0, place=place)
+        return self._repeated(errors + 1, f"{launches} launches")
+
+    def _repeated(self, differing: int, launches: str) -> Failure | None:
+        """The failure of many launches; the finding at `differing` counts wrong elements."""
         written = self._check_written()
         self._restore()
         findings = self._findings.read()
         self._stale = any(findings)
-        if findings[differing]:
+        if count := findings[differing]:
             return Failure(
                 "verify",
-                f"{findings[differing]:.0f} elements in or around C differ in {launches} launches "
-                "that cancel out: the result is not always the same",
+                f"{count:.0f} elements in or around C differ in {launches}: the result is not "
+                "always the same",
             )
-        return stray_writes(findings[written:], WRITTEN, f" in {launches} launches")
+        return stray_writes(findings[written:], WRITTEN, f" in {launches}")
 
     def recheck(self) -> Failure | None:
         """Checks C once more after timed runs with alpha = 1 and beta = 0 on the normal numbers."""
@@ -190,13 +188,14 @@ class Verifier:
         self._findings.clear()
 
     def _restore(self, *, guards: bool = False) -> None:
-        """Fills A, B and the bias with their normal numbers."""
-        for matrix, seed in zip(self._read, self._seeds, strict=True):
-            self._kernels.fill(matrix, NORMAL, seed, guards=guards)
+        """Fills A, B, the bias and the scales with what was drawn."""
+        for buffer in self._drawn:
+            content, seed, size = buffer.content, buffer.seed, buffer.size
+            self._kernels.fill(buffer.matrix, content, seed, size=size, guards=guards)
 
     def _draw(self) -> Draw:
         """Draws the integers of an exact product and puts them into A and B."""
-        draw = Draw.of(self._operands.problem.k)
+        draw = Draw.of(self._operands.problem)
         self._kernels.fill_factors(draw)
         return draw
 
@@ -214,12 +213,28 @@ class Verifier:
             kernels.place_special(special, draw.pairing.first)
         if operands.problem.has_bias:
             kernels.fill(operands.bias, EVEN, draw.bias, guards=False)
-        kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
+        if beta:
+            kernels.fill(operands.c, RAISED if beta > 0 else LOWERED, draw.c)
+        else:
+            kernels.poison(operands.c)
         self._run(bind, scaling, marks)
         place, tolerance = self._check_written(), exact.tolerance(operands.problem, special)
         errors = self._findings.address(self._findings.reserve(ERRORS))
         kernels.compare_exact(alpha, beta, draw, special=special, tolerance=tolerance, place=errors)
         return VerifiedRun(described(scaling, special), place, tolerance, exact=True)
+
+    def _extreme(
+        self, bind: Bind, factors: tuple[float, float], marks: list[tuple[Any, Any]]
+    ) -> VerifiedRun:
+        """Enqueues a product of normal numbers times these factors, and its checks."""
+        operands, kernels, problem = self._operands, self._kernels, self._operands.problem
+        self._restore()
+        for matrix, size in zip((operands.a, operands.b), factors, strict=True):
+            kernels.fill(matrix, NORMAL, secrets.randbits(62), size=size, guards=False)
+        kernels.multiply()
+        size = quantised.magnitude(problem, factors)
+        tolerance = oracle.tolerance(problem, magnitude=size)
+        return self._rounded(bind, PLAIN[0], tolerance, marks)
 
     def _rounded(
         self,
@@ -256,20 +271,17 @@ class Verifier:
         """Enqueues the checks of what a kernel writes; returns the place of their counts."""
         operands = self._operands
         return self._check(
-            (operands.c, POISONED, 0),
-            (operands.workspace, POISONED, 0),
-            (operands.counters, ZERO, 0),
+            DrawnBuffer(operands.c, POISONED),
+            DrawnBuffer(operands.workspace, POISONED),
+            DrawnBuffer(operands.counters, ZERO),
         )
 
-    def _check_read(self) -> int:
-        """Enqueues the checks of what a kernel only reads; returns the place of their counts."""
-        a, b, bias = zip(self._read, (NORMAL,) * len(READ), self._seeds, strict=True)
-        return self._check(a, b, bias)
-
-    def _check(self, *contents: tuple[GuardedMatrix, int, int]) -> int:
-        first = self._findings.reserve(len(contents))
-        for i, (matrix, content, seed) in enumerate(contents):
-            self._kernels.check(matrix, content, seed, self._findings.address(first + i))
+    def _check(self, *buffers: DrawnBuffer) -> int:
+        """Enqueues the checks of buffers; returns the place of their counts."""
+        first = self._findings.reserve(len(buffers))
+        for place, buffer in enumerate(buffers, first):
+            address = self._findings.address(place)
+            self._kernels.check(buffer.matrix, buffer.content, buffer.seed, address, buffer.size)
         return first
 
     def _compared(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from pathlib import Path
@@ -13,34 +13,41 @@ import numpy as np
 from autotune.compiler import CompileFailure, Program, compile
 from autotune.errors import RunnerError
 from autotune.families.plan import ArgumentType, Template
-from autotune.families.shared.arguments import epilogue, transposes, type_arguments
-from autotune.gpu.operands import GuardedMatrix, Operands
+from autotune.gpu.guarded import GuardedMatrix
+from autotune.gpu.operands import Operands
 from autotune.gpu.session import LoadedKernel, Session
-from autotune.problem import ELEMENT_TYPES
+from autotune.gpu.verify_templates import templates_of
+from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK
 from autotune.problem.integers import ceil_div
+from autotune.verification import exact
 from autotune.verification.exact import Draw, Special
 
 # As in verify.cu.
 THREADS, TILE, DEPTH = 256, 64, 16
 REDUCTION_SHARED = 8 * THREADS
 REFERENCE_SHARED = 8 * 2 * DEPTH * (TILE + 1)
-POISONED, NORMAL, ZERO, RAISED, LOWERED, EVEN = range(6)
-POISON: Mapping[int, int] = {4: 0x7FFFDEAD, 2: 0x7FED}
-"""Bits of the NaN in guards, gaps and what has to be overwritten, by the bytes of an element."""
+POISONED, NORMAL, ZERO, RAISED, LOWERED, EVEN, SCALES = range(7)
+POISON: Mapping[int, int] = {4: 0x7FFFDEAD, 2: 0x7FED, 1: 0x7F}
+"""Bits of the NaN in guards, gaps and what has to be overwritten, by the bytes of an element; of
+integers an unlikely number."""
+
+E4M3_BITS = {"nan": 0x7F, str(exact.DENORMAL["e4m3"]): 0x01, str(-exact.DENORMAL["e4m3"]): 0x81}
+"""Bits of the special values of e4m3."""
 
 MOST_BLOCKS = 1024  # fills any GPU; smaller buffers take fewer
 MEMSET_LIMIT = 2**31  # elements; PyCUDA takes 32-bit counts
 
 REGION: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i64"),
-    *("i64", "i64", "i64", "i32", "i64"),
+    *("i64", "i64", "i64", "i32", "i64", "f32"),
 )
 FACTORS: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i64", "i64", "i64", "i64"),
-    *("i32", "i32", "i64", "i64", "i64", "i64", "i64", "i64", "i64"),
+    *("i32", "i32", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64"),
 )
+SCALE_FACTORS: tuple[ArgumentType, ...] = ("pointer", "i64", "i64", "i64", "i64")
 REFERENCE: tuple[ArgumentType, ...] = (
-    *("pointer", "i64", "pointer", "i64", "pointer"),
+    *("pointer", "i64", "pointer", "i64", "pointer", "pointer", "pointer"),
     *("i32", "i32", "i32", "i64", "i64", "i64"),
 )
 COMPARE: tuple[ArgumentType, ...] = (
@@ -49,7 +56,8 @@ COMPARE: tuple[ArgumentType, ...] = (
 )
 EXACT: tuple[ArgumentType, ...] = (
     *("pointer", "i64", "i64", "i32", "i32", "i32", "i32", "i32", "f32", "f32"),
-    *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "pointer"),
+    *("i64", "i64", "i64", "i64", "i64", "i64", "i64", "i64", "f32", "i32", "f32", "f32"),
+    *("pointer", "pointer", "i32", "pointer"),
 )
 
 
@@ -64,46 +72,45 @@ class VerifyKernels:
             RunnerError: if a kernel does not compile.
         """
         self._session, self._operands = session, operands
-        problem = operands.problem
-        operand, output = type_arguments(problem)
-        types = dict.fromkeys(("f32", *problem.operand_types, problem.output_type))
-        fills, checks = (
-            {
-                type: Template("verify.cu", name, (("TYPE", ELEMENT_TYPES[type].number),))
-                for type in types
-            }
-            for name in ("fill", "check")
-        )
-        reference = Template("verify.cu", "reference", (operand, *transposes(problem)))
-        compare = Template("verify.cu", "compare", (output, epilogue(problem)))
-        exact = Template("verify.cu", "compare_exact", (output, epilogue(problem)))
-        factors = [Template("verify.cu", "fill_exact", (operand, ("B", b))) for b in (0, 1)]
-        templates = (*fills.values(), *checks.values(), reference, compare, exact, *factors)
-        programs = _compiled(templates, session.device.arch, cache)
+        templates = templates_of(operands.problem)
+        programs = _compiled(templates.all, session.device.arch, cache)
 
         def load(
             template: Template, arguments: tuple[ArgumentType, ...], shared: int = REDUCTION_SHARED
         ) -> LoadedKernel:
             return session.load(programs[template], arguments, shared)
 
-        self._fills = {type: load(template, (*REGION, "i32")) for type, template in fills.items()}
-        self._checks = {
-            type: load(template, (*REGION, "pointer")) for type, template in checks.items()
+        self._fills = {
+            type: load(template, (*REGION, "i32")) for type, template in templates.fills.items()
         }
-        self._reference = load(reference, REFERENCE, REFERENCE_SHARED)
-        self._compare = load(compare, COMPARE)
-        self._compare_exact = load(exact, EXACT)
-        self._factors = [load(template, FACTORS) for template in factors]
+        self._checks = {
+            type: load(template, (*REGION, "pointer"))
+            for type, template in templates.checks.items()
+        }
+        self._reference = load(templates.reference, REFERENCE, REFERENCE_SHARED)
+        self._compare = load(templates.compare, COMPARE)
+        self._compare_exact = load(templates.compare_exact, EXACT)
+        self._factors = [load(template, FACTORS) for template in templates.factors]
+        self._scale_factors = [load(template, SCALE_FACTORS) for template in templates.scales]
 
     def fill(
-        self, matrix: GuardedMatrix, content: int, seed: int = 0, *, guards: bool = True
+        self,
+        matrix: GuardedMatrix,
+        content: int,
+        seed: int = 0,
+        *,
+        size: float = 1.0,
+        guards: bool = True,
     ) -> None:
-        """Fills rows with `content`, drawn from `seed`, and, if `guards`, all else with poison."""
-        blocks = _blocks(matrix.guarded_length)
-        self._launch(self._fills[matrix.type], blocks, *matrix.region, content, seed, int(guards))
+        """Fills rows with `content`, drawn from `seed`, and, if `guards`, all else with poison.
+
+        Normal numbers and scales are `size` times as large as they are drawn.
+        """
+        fill, blocks = self._fills[matrix.type], _blocks(matrix.guarded_length)
+        self._launch(fill, blocks, *matrix.region, content, seed, size, int(guards))
 
     def fill_factors(self, draw: Draw) -> None:
-        """Fills the rows of A and B with the integers of an exact product."""
+        """Fills the rows of A and B with the integers of an exact product, and their scales."""
         operands = self._operands
         k_down = (operands.problem.layout[0] == "t", operands.problem.layout[1] == "n")
         sides = ((operands.a, draw.a), (operands.b, draw.b))
@@ -113,10 +120,19 @@ class VerifyKernels:
                 *(int(matrix.side_by_side), int(down), matrix.rows),
                 *(*astuple(draw.pairing), seed),
             )
+        scales = (operands.scale_a, draw.scale_a), (operands.scale_b, draw.scale_b)
+        for kernel, (scale, seed) in zip(self._scale_factors, scales, strict=False):
+            self._launch(
+                *(kernel, _blocks(scale.vector.length), scale.vector.address),
+                *(scale.count, scale.blocks, scale.batch, seed),
+            )
 
     def place_special(self, special: Special, place: int) -> None:
-        """Stores the value in the first matrix of A or B, at `place` of K."""
+        """Stores the value in the first matrix of A or B, at `place` of K, or as a scale."""
         operands, layout = self._operands, self._operands.problem.layout
+        if special.scale:
+            self._place_scale(special)
+            return
         if special.row is not None:
             matrix, row, column = operands.a, special.row, place
         else:
@@ -125,9 +141,23 @@ class VerifyKernels:
             row, column = column, row
         size = ELEMENT_TYPES[matrix.type].bytes
         address = matrix.address + size * (row * matrix.leading_dimension + column)
-        cuda = self._session.cuda
-        memset = cuda.memset_d32_async if size == 4 else cuda.memset_d16_async
-        memset(address, _stored_bits(special.value, matrix.type), 1, self._session.stream)
+        self._memset(size)(
+            address, stored_bits(special.value, matrix.type), 1, self._session.stream
+        )
+
+    def _place_scale(self, special: Special) -> None:
+        """Gives a row of the first A, or a column of the first B, another scale all along K."""
+        operands, problem = self._operands, self._operands.problem
+        scale_of = operands.scale_a if special.row is not None else operands.scale_b
+        place = special.column or 0 if special.row is None else special.row
+        if problem.scale == "tensor":
+            place = 0
+        elif problem.scale == "block" and special.row is None:
+            place = place // SCALE_BLOCK * scale_of.blocks
+        step = scale_of.count if special.row is not None else 1
+        for block in range(scale_of.blocks):
+            address = scale_of.vector.address + 4 * (place + block * step)
+            self._memset(4)(address, stored_bits(special.value, "f32"), 1, self._session.stream)
 
     def poison(self, matrix: GuardedMatrix) -> None:
         """Fills a whole buffer, guards included, with poison; the bits that `fill` writes."""
@@ -136,21 +166,22 @@ class VerifyKernels:
             self.fill(matrix, POISONED)
             return
         # A memset costs the host a fraction of a kernel launch.
-        cuda = self._session.cuda
-        memset = cuda.memset_d32_async if size == 4 else cuda.memset_d16_async
-        memset(int(matrix.allocation), POISON[size], matrix.guarded_length, self._session.stream)
+        start, length = int(matrix.allocation), matrix.guarded_length
+        self._memset(size)(start, POISON[size], length, self._session.stream)
 
     def clear(self, words: GuardedMatrix) -> None:
         """Zeroes a vector of 4-byte words and leaves its guards."""
         self._session.cuda.memset_d32_async(words.address, 0, words.length, self._session.stream)
 
-    def check(self, matrix: GuardedMatrix, content: int, seed: int, place: int) -> None:
+    def check(
+        self, matrix: GuardedMatrix, content: int, seed: int, place: int, size: float = 1.0
+    ) -> None:
         """Adds to the double at `place` how many elements are not what was filled in.
 
         Guards and gaps have to hold poison; rows have to hold `content`, for POISONED anything.
         """
-        blocks = _blocks(matrix.guarded_length)
-        self._launch(self._checks[matrix.type], blocks, *matrix.region, content, seed, place)
+        check, blocks = self._checks[matrix.type], _blocks(matrix.guarded_length)
+        self._launch(check, blocks, *matrix.region, content, seed, size, place)
 
     def compare(
         self,
@@ -184,7 +215,8 @@ class VerifyKernels:
     ) -> None:
         """Adds to the two doubles from `place` on how far C is from the exact product."""
         operands, problem = self._operands, self._operands.problem
-        special = special or Special(0.0)
+        slack = exact.slack(problem, special)
+        special = Special(0.0) if special is None or special.scale else special
         row, column = (-1 if at is None else at for at in (special.row, special.column))
         self._launch(
             *(self._compare_exact, _blocks(problem.batch * problem.m * problem.n)),
@@ -192,7 +224,8 @@ class VerifyKernels:
             *(problem.m, problem.n, problem.batch, operands.a.batch, operands.b.batch),
             *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
             *(draw.pairing.first, draw.pairing.terms, row, column, special.value),
-            *(int(problem.precision.products > 1), tolerance, place),
+            *(int(problem.precision.products > 1), tolerance, slack, *operands.scale_addresses),
+            *(problem.k, place),
         )
 
     def multiply(self) -> None:
@@ -209,18 +242,31 @@ class VerifyKernels:
             (THREADS, 1, 1),
             *(operands.a.address, operands.a.leading_dimension),
             *(operands.b.address, operands.b.leading_dimension),
+            *operands.scale_addresses,
             *(reference, problem.m, problem.n, problem.k, chunk),
             *(operands.strides[0], operands.strides[1]),
         )
+
+    def _memset(self, size: int) -> Callable[..., None]:
+        """The driver's asynchronous memset of elements of 1, 2 or 4 bytes."""
+        cuda = self._session.cuda
+        memsets = {1: cuda.memset_d8_async, 2: cuda.memset_d16_async, 4: cuda.memset_d32_async}
+        function: Callable[..., None] = memsets[size]
+        return function
 
     def _launch(self, kernel: LoadedKernel, blocks: int, *arguments: int | float) -> None:
         kernel.enqueue((blocks, 1, 1), (THREADS, 1, 1), *arguments)
 
 
-def _stored_bits(value: float, type: str) -> int:
-    """The bits of a number in an element type; a denormal fp32 number is one of bfloat16 too."""
-    if type == "f16":
-        return int(np.float16(value).view(np.uint16))
+def stored_bits(value: float, type: str) -> int:
+    """The bits of a number that an element type holds."""
+    if type in ("f16", "e5m2"):
+        half = int(np.float16(value).view(np.uint16))
+        return half if type == "f16" else half >> 8
+    if type == "e4m3":
+        return E4M3_BITS[str(value)]
+    if type == "i8":
+        return int(value) & 0xFF
     bits = int(np.float32(value).view(np.uint32))
     return bits if type == "f32" else bits >> 16
 

@@ -16,13 +16,12 @@ from autotune.problem.fields import (
     ACTIVATIONS,
     LARGEST_BATCH,
     LARGEST_DIMENSION,
-    SCALE_BLOCK,
     USUAL,
     VALUES,
     ProblemFields,
 )
-from autotune.problem.integers import ceil_div
-from autotune.problem.precision import PRECISIONS, Precision
+from autotune.problem.precision import PRECISIONS, Precision, SumError
+from autotune.problem.scales import scale_shapes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -197,14 +196,7 @@ class Problem:
     @property
     def scale_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Shapes of the scales of A and B, fp32 without gaps; None without scales."""
-        if self.scale == "none":
-            return None
-        if self.scale == "tensor":
-            return (1,), (1,)
-        if self.scale == "row":
-            return (self.batch, self.m), (self.batch, self.n)
-        blocks = ceil_div(self.k, SCALE_BLOCK)
-        return (self.batch, blocks, self.m), (self.batch, ceil_div(self.n, SCALE_BLOCK), blocks)
+        return scale_shapes(self)
 
     @property
     def scale_counts(self) -> tuple[int, int]:
@@ -222,6 +214,17 @@ class Problem:
     def element_bytes(self) -> int:
         """Bytes of one element of A or B."""
         return self.precision.operand.bytes
+
+    @property
+    def sum_error(self) -> SumError:
+        """The error bound of its sums."""
+        fast = self.precision.fast_sum_error if self.accumulate == "fast" else None
+        return fast or self.precision.sum_error
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether calls may give alpha and beta; exact sums are given as they are."""
+        return self.output != "i32"
 
     @property
     def output_bytes(self) -> int:

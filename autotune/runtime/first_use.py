@@ -43,7 +43,7 @@ def check(gpu: Gpu, executable: Executable, problem: Problem, alignment: Alignme
         VerificationError: if an element is not exactly right.
         RunnerError: if memory is short, or the driver refuses a launch.
     """
-    draw = Draw.of(problem.k)
+    draw = Draw.of(problem)
     widths = (alignment.a, alignment.b, alignment.c)
     lda, ldb, ldc = map(round_up, problem.leading_dimensions, widths)
     a, b = _operand(problem, 0, draw, lda), _operand(problem, 1, draw, ldb)

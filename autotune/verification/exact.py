@@ -43,6 +43,13 @@ DENORMAL: Mapping[str, float] = {
 }
 """A denormal number of each operand type."""
 
+INFINITE = ("f32", "f16", "bf16", "e5m2")
+"""Operand types with infinities."""
+
+EXTREME_SCALES = (0.0, 2.0**-100, 2.0**100)
+"""Scales that a kernel has to apply as they are: 8e-31 and 1e30 as powers of 2, which round
+nothing."""
+
 _UNPAIRED = 3
 # By the lowest four bits of a random number: a sign, and sizes up to 8, of 1, of 2, and of 1 or 2.
 _SIGN = np.where(np.arange(16) & 1, -1, 1).astype(np.float32)
@@ -62,6 +69,7 @@ class Pairing:
         paired: number of the other places, even.
         factor: factor of the affine map that orders them, coprime to `paired`.
         shift: its shift.
+        sizes: the largest factor of a paired place, a power of 2 up to 8.
     """
 
     first: int
@@ -69,50 +77,59 @@ class Pairing:
     paired: int
     factor: int
     shift: int
+    sizes: int = 8
 
     @classmethod
-    def draw(cls, k: int, random: Random) -> Pairing:
-        """A pairing of `k` places."""
+    def draw(cls, k: int, random: Random, sizes: int = 8) -> Pairing:
+        """A pairing of `k` places, with paired factors of up to `sizes`."""
         terms = min(k, _UNPAIRED + (k - _UNPAIRED) % 2)
         paired = k - terms
         if not paired:
-            return cls(0, terms, 0, 1, 0)
+            return cls(0, terms, 0, 1, 0, sizes)
         factor = random.randrange(1, paired + 1, 2)
         while math.gcd(factor, paired) > 1:
             factor = random.randrange(1, paired + 1, 2)
-        return cls(random.randrange(paired + 1), terms, paired, factor, random.randrange(paired))
+        first, shift = random.randrange(paired + 1), random.randrange(paired)
+        return cls(first, terms, paired, factor, shift, sizes)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One exact product: the seeds of A, B, C and the bias, and the pairing of K."""
+    """One exact product: the seeds of A, B, C, the bias and the scales, and the pairing of K."""
 
     a: int
     b: int
     c: int
     bias: int
     pairing: Pairing
+    scale_a: int = 0
+    scale_b: int = 0
 
     @classmethod
-    def of(cls, k: int) -> Draw:
-        """A draw that nobody can foresee, for `k` places."""
-        a, b, c, bias = (secrets.randbits(62) for _ in range(4))
-        return cls(a, b, c, bias, Pairing.draw(k, secrets.SystemRandom()))
+    def of(cls, problem: Problem) -> Draw:
+        """A draw that nobody can foresee, for a problem."""
+        a, b, c, bias, scale_a, scale_b = (secrets.randbits(62) for _ in range(6))
+        # 14 bits hold the sums of 10^6 products of factors up to 2, not those of up to 8.
+        sizes = 2 if problem.accumulate == "fast" else 8
+        pairing = Pairing.draw(problem.k, secrets.SystemRandom(), sizes)
+        return cls(a, b, c, bias, pairing, scale_a, scale_b)
 
 
 @dataclass(frozen=True)
 class Special:
-    """A value that one row of op(A), or one column of op(B), holds at one place of K.
+    """A value that one row of op(A), or one column of op(B), holds at one place of K, or its scale.
 
     Attributes:
-        value: an infinity, NaN or a denormal number.
+        value: an infinity, NaN, a denormal or an extreme number.
         row: the row of the first op(A), or None.
         column: the column of the first op(B), or None.
+        scale: whether it is the scale that belongs to the row or column.
     """
 
     value: float
     row: int | None = None
     column: int | None = None
+    scale: bool = False
 
 
 def factors(
@@ -130,7 +147,7 @@ def factors(
     numbers = np.where(unpaired, terms, pairing.terms + order // 2)
     # The lowest four bits give the sign and the size.
     bits = _mixed(_stream(seed, (rows[:, None] << 32) + numbers)).astype(np.uint8) & 15
-    values: NDArray[np.float32] = _PAIRED[bits]
+    values: NDArray[np.float32] = _PAIRED[bits & (2 * pairing.sizes - 1)]
     values[:, side * (order & 1) == 1] *= -1
     few = np.where(terms[unpaired] == 0, _ONE[bits[:, unpaired]], _EVEN[side][bits[:, unpaired]])
     values[:, unpaired] = few
@@ -162,24 +179,47 @@ def even(seed: int, indices: NDArray[np.int64]) -> NDArray[np.float32]:
 def specials(problem: Problem) -> tuple[Special, ...]:
     """Values that must reach one row or column and leave all other elements exact."""
     row, column = secrets.randbelow(problem.m), secrets.randbelow(problem.n)
-    denormal_a, denormal_b = (DENORMAL[name] for name in problem.operand_types)
-    return (
-        Special(math.inf, row=row),
-        Special(math.nan, column=column),
-        Special(denormal_a, row=row),
-        Special(-denormal_b, column=column),
-    )
+    a, b = problem.operand_types
+    if problem.operand_elements[0].integer:
+        values = [Special(127.0, row=row), Special(-128.0, column=column)]
+    else:
+        values = [
+            Special(math.nan, column=column),
+            Special(DENORMAL[a], row=row),
+            Special(-DENORMAL[b], column=column),
+        ]
+    if a in INFINITE:
+        values.insert(0, Special(math.inf, row=row))
+    elif b in INFINITE:
+        values.insert(0, Special(math.inf, column=column))
+    if problem.scale != "none":
+        values += [Special(value, row=row, scale=True) for value in EXTREME_SCALES]
+        values += [Special(value, column=column, scale=True) for value in EXTREME_SCALES]
+    return tuple(values)
 
 
 def tolerance(problem: Problem, special: Special | None = None) -> float:
     """The largest error of an element: 0, unless the epilogue rounds or an operand is denormal.
 
     A denormal number replaces a 1 or -1 and may count as 0: less than the 2 by which a missing term
-    changes C.
+    changes C. `slack` adds to it beside an extreme number or scale.
     """
-    if special is not None:
+    if special is not None and abs(special.value) in DENORMAL.values():
+        return NEARLY
+    if special is not None and not math.isfinite(special.value):
         return NEARLY
     return ROUNDED.get(problem.activation, 0.0)
+
+
+def slack(problem: Problem, special: Special | None) -> float:
+    """The error allowed beside a special value, as a share of the exact value.
+
+    With extreme numbers and scales C does not hold every result exactly: it is rounded, and an
+    activation errs by a share of its argument.
+    """
+    if special is None or not (special.scale or problem.operand_elements[0].integer):
+        return 0.0
+    return problem.output_element.roundoff + 2.0**-20
 
 
 def _stream(seed: int, indices: NDArray[np.int64]) -> NDArray[np.uint64]:

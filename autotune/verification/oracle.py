@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.problem import Problem
+from autotune.verification import quantised
 
 UNIT_ROUNDOFF = 2.0**-24
 
@@ -41,7 +42,9 @@ scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n): 8 % at 512.
 accurate as the baseline exceeds `Precision.accuracy` when that is 6.5 standard deviations off."""
 
 
-def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
+def tolerance(
+    problem: Problem, alpha: float = 1.0, beta: float = 0.0, *, magnitude: float | None = None
+) -> float:
     """The largest error allowed in an element of C, for operands drawn from N(0, 1).
 
         u (|alpha| s + 16 |beta|),  u = 2^-24, without an epilogue, where
@@ -50,6 +53,12 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
         s = 24 K + 2 K^1.5 + 64                                    f16, bf16
         s = 24 K + 2 K^1.5 + 64 + 2^13 (13 sqrt(K) + 128)          tf32
         s = 16 K + 64 sqrt(K) + 1664                               tf32x3
+        s = p (8 K + 2^15 sqrt(K) + 2^20) + 4 p x                  f8, exact accumulation
+        s = p (2^14 K + 2^8 K^1.5 + 2^18) + 4 p x                  f8, fast accumulation
+        s = 4 p x                                                  i8; 0 if C is int32
+
+    p is the `magnitude` of a product in units of that of two normal numbers, by default that of
+    `quantised.magnitude`; x = 8 sqrt(K) + 32 bounds their sum, as below.
 
     Errors are those of `largest_error`: the rounding to a 16-bit C does not count, up to half a
     unit in the last place of the exact value.
@@ -85,6 +94,21 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
     truncated all along K would not be near fp32; those promoted out of the tensor cores in time may
     err twice as far as f32.
 
+    f8. Products are exact. Tensor cores align 16 or 32 of them and the sum to the largest and keep
+    13 bits behind its first (DeepSeek-V3, 2024, section 3.5.2: about 14 bits), so u becomes
+    2^10 u. In a simulation of 2e4 sums with that rule the error of a sum of K, all of it at 14
+    bits, has a root mean square of 410 u K at most, up to K = 16384. The f32 sums' law allows
+    27 times as much once in 1e13: 11,100 u K, below 2^14 u K. Truncating the sum itself loses
+    0.36 2^10 u |W| in 16 products: 2^8 u K^1.5 for an area of 5 K^1.5. With sums promoted after
+    128 products the errors of K / 128 sums add up, each with a root mean square of 27,000 u and
+    independent signs. By Bernstein's inequality their sum exceeds 8 * 27,000 u sqrt(K / 128), which
+    is 19,100 u sqrt(K), plus 32 times the scale of a sum's tail, 32,000 u, once in 1e13. Adding
+    them is as in f32.
+
+    i8. Sums are exact.
+
+    The scales of f8 and i8 and the conversion of int32 round a few times: 4 u of the sum.
+
     An epilogue adds to this. No element is larger than
 
         x = |alpha| (8 sqrt(K) + 32) + 8 |beta| + 8 (with a bias):
@@ -100,8 +124,13 @@ def tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -> float:
     Finally the value with its error is rounded to a 16-bit C, which changes the error by as large a
     fraction as the exact value.
     """
-    allowed = abs(alpha) * _sum_error(problem) + 16 * abs(beta)
-    largest = _largest(problem, alpha, beta)
+    size = quantised.magnitude(problem) if magnitude is None else magnitude
+    if problem.output_element.integer:
+        return 0.0
+    allowed = abs(alpha) * size * _sum_error(problem) + 16 * abs(beta)
+    largest = _largest(problem, alpha, beta, size)
+    if problem.precision.eight_bit:
+        allowed += 4 * abs(alpha) * size * quantised.largest_sum(problem.k)
     if problem.has_bias:
         allowed += largest
     if problem.activation in CURVES:
@@ -116,7 +145,8 @@ def library_tolerance(problem: Problem, alpha: float = 1.0, beta: float = 0.0) -
 
     That of a kernel, and `LIBRARY_ROUNDINGS` roundings of the largest element.
     """
-    rounded = LIBRARY_ROUNDINGS * roundoff(problem) * _largest(problem, alpha, beta)
+    size = quantised.magnitude(problem)
+    rounded = LIBRARY_ROUNDINGS * roundoff(problem) * _largest(problem, alpha, beta, size)
     return tolerance(problem, alpha, beta) + rounded
 
 
@@ -156,16 +186,24 @@ def product(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
+    scales: tuple[NDArray[Any], NDArray[Any]] | None = None,
 ) -> NDArray[np.float64]:
     """act(alpha op(A) op(B) + beta C + bias) in float64, of shape (m, n) or (batch, m, n).
 
     `a` and `b` have their stored shapes: (k, m) and (n, k) where the layout says `t`, preceded by
     the batch if there is one. `c` is ignored for beta = 0. Arrays are float32 or float16; bfloat16
-    values are passed as float32, because NumPy has no such type.
+    and fp8 values are passed as float32, because NumPy has no such types. `scales` are those of A
+    and B, in the problem's shapes.
     """
-    left = a if problem.layout[0] == "n" else a.swapaxes(-1, -2)
-    right = b if problem.layout[1] == "n" else b.swapaxes(-1, -2)
-    result: NDArray[np.float64] = alpha * (left.astype(np.float64) @ right.astype(np.float64))
+    left = (a if problem.layout[0] == "n" else a.swapaxes(-1, -2)).astype(np.float64)
+    right = (b if problem.layout[1] == "n" else b.swapaxes(-1, -2)).astype(np.float64)
+    if scales is not None:
+        factors = (quantised.spread(problem, side, each) for side, each in enumerate(scales))
+        left, right = (
+            matrix * (factor if matrix.ndim == 3 else factor[0])
+            for matrix, factor in zip((left, right), factors, strict=True)
+        )
+    result: NDArray[np.float64] = alpha * (left @ right)
     if beta != 0 and c is not None:
         result += beta * c.astype(np.float64)
     if problem.has_bias and bias is not None:
@@ -211,15 +249,15 @@ CURVES: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 
 def _sum_error(problem: Problem) -> float:
     """The largest error of a sum of products, in units of 2^-24; `tolerance` derives it."""
-    k, root, error = problem.k, math.sqrt(problem.k), problem.precision.sum_error
+    k, root, error = problem.k, math.sqrt(problem.k), problem.sum_error
     sums = error.linear * k + error.drift * k * root + error.root * root + error.constant
     return sums + problem.precision.operand_roundoff / UNIT_ROUNDOFF * (13 * root + 128)
 
 
-def _largest(problem: Problem, alpha: float, beta: float) -> float:
+def _largest(problem: Problem, alpha: float, beta: float, magnitude: float) -> float:
     """A bound on the size of an element; `tolerance` derives it."""
     bias = 8 if problem.has_bias else 0
-    return abs(alpha) * (8 * math.sqrt(problem.k) + 32) + 8 * abs(beta) + bias
+    return abs(alpha) * magnitude * quantised.largest_sum(problem.k) + 8 * abs(beta) + bias
 
 
 def _always_accepted(problem: Problem) -> float:
@@ -228,6 +266,10 @@ def _always_accepted(problem: Problem) -> float:
     Rounding both operands to tf32 causes 0.6 h, h = 2^-11, while the library may multiply in fp32;
     rounding C to 16 bits causes 0.42 of its roundoff. Splitting operands in two parts causes up to
     6.4 u, which is not accepted where K is so short that the library's sums err by less than half
-    of that: there the kernel has to be as accurate as fp32.
+    of that: there the kernel has to be as accurate as fp32. The 14 bits of fp8 sums cause
+    1.3e-4 with exact accumulation and 2.1e-5 sqrt(K) with fast accumulation in the simulation of
+    `tolerance`; 1.5 times that is accepted.
     """
-    return problem.precision.operand_roundoff or EXACT + roundoff(problem) / 2
+    error = problem.sum_error
+    fp8 = error.accepted + error.accepted_drift * math.sqrt(problem.k)
+    return problem.precision.operand_roundoff or EXACT + fp8 + roundoff(problem) / 2

@@ -11,15 +11,15 @@ from random import Random
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.host_cases import Case, Matrix, numbers, stored
+from support.host_cases import Case, Matrix, numbers, random_scales, stored
 from support.host_cuda import CUDA_SRC, Program, build, run
 
 from autotune import compiler
 from autotune.errors import RunnerError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template
-from autotune.families.shared.arguments import epilogue, transposes, type_arguments
-from autotune.gpu import operands, verify_kernels
+from autotune.gpu import guarded, verify_kernels
+from autotune.gpu.guarded import OperandScales
 from autotune.gpu.verify_kernels import (
     EVEN,
     LOWERED,
@@ -31,20 +31,30 @@ from autotune.gpu.verify_kernels import (
     THREADS,
     ZERO,
 )
-from autotune.problem import EPILOGUES, LAYOUTS, Problem
+from autotune.gpu.verify_templates import templates_of
+from autotune.problem import (
+    E5M2_OPERANDS,
+    ELEMENT_TYPES,
+    EPILOGUES,
+    LAYOUTS,
+    SCALES,
+    Problem,
+)
 from autotune.problem.integers import ceil_div
 from autotune.verification import exact
 from autotune.verification.oracle import largest_error, product, roundoff
 
 GUARD = 16
 ROWS, COLUMNS, LD = 40, 50, 64
-TYPES = ("f32", "f16", "bf16")  # in the order of the kernels' TYPE
-BITS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
+TYPES = ("f32", "f16", "bf16")
+EIGHT_BIT = ("e4m3", "e5m2", "i8")
+ALL = (*TYPES, *EIGHT_BIT, "i32")
+BITS = {name: np.dtype(f"u{element.bytes}").type for name, element in ELEMENT_TYPES.items()}
 POISON = {name: verify_kernels.POISON[np.dtype(kind).itemsize] for name, kind in BITS.items()}
 BLOCKS = 3
 NOTHING = np.zeros((1, 4), np.float32)
 
-Shape = operands.GuardedMatrix
+Shape = guarded.GuardedMatrix
 ONE = Shape(ROWS, COLUMNS, LD)
 # Memory layouts of a batch: matrices in sequence, with gaps, with rows side by side.
 SHAPES = {
@@ -64,27 +74,36 @@ def template(name: str, **values: int) -> Template:
 
 
 def reference(problem: Problem) -> Template:
-    return Template("verify.cu", "reference", (type_arguments(problem)[0], *transposes(problem)))
+    return templates_of(problem).reference
 
 
 def comparison(problem: Problem) -> Template:
-    return Template("verify.cu", "compare", (type_arguments(problem)[1], epilogue(problem)))
+    return templates_of(problem).compare
 
 
 def exact_comparison(problem: Problem) -> Template:
-    return Template("verify.cu", "compare_exact", (type_arguments(problem)[1], epilogue(problem)))
+    return templates_of(problem).compare_exact
 
 
 FILL, CHECK = (
-    {kind: template(name, TYPE=number) for number, kind in enumerate(TYPES)}
+    {kind: template(name, TYPE=ELEMENT_TYPES[kind].number) for kind in ALL}
     for name in ("fill", "check")
 )
 FACTORS = {
-    (kind, side): template("fill_exact", TYPE=number, B=side)
-    for number, kind in enumerate(TYPES)
+    (kind, side): template("fill_exact", TYPE=ELEMENT_TYPES[kind].number, B=side)
+    for kind in ALL[:-1]
     for side in (0, 1)
 }
-TEMPLATES = (
+FILL_SCALES = [template("fill_scales", B=side) for side in (0, 1)]
+SCALED = (
+    *(Problem(65, 200, 300, "f8", "nt", scale=scale) for scale in SCALES),
+    Problem(65, 200, 300, "f8", "tn", 2, scale="block"),
+    *(Problem(13, 11, 40, "f8e5", e5m2=operand) for operand in E5M2_OPERANDS),
+    *(Problem(13, 11, 140, "f8", "nn", 2, scale=scale) for scale in ("row", "block")),
+    Problem(13, 11, 40, "i8", "nt", 2, scale="row", output="f16"),
+    Problem(13, 11, 40, "i8", output="i32"),
+)
+EVERY = (
     *FACTORS.values(),
     *(exact_comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
     *(exact_comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
@@ -96,7 +115,12 @@ TEMPLATES = (
     *(comparison(Problem(1, 1, 1, epilogue=name)) for name in EPILOGUES),
     *(comparison(Problem(1, 1, 1, kind, epilogue="bias_relu")) for kind in TYPES[1:]),
     *(comparison(Problem(1, 1, 1, kind)) for kind in TYPES[1:]),
+    *FILL_SCALES,
+    *(reference(problem) for problem in SCALED),
+    *(comparison(problem) for problem in SCALED),
+    *(exact_comparison(problem) for problem in SCALED),
 )
+TEMPLATES = tuple(dict.fromkeys(EVERY))
 
 # Functions missing from the host's CUDA headers; blocks and threads run one at a time there.
 ON_THE_HOST = """#include <cmath>
@@ -151,6 +175,7 @@ def execute(
     b: Matrix,
     c: Matrix,
     bias: Matrix | None = None,
+    scales: tuple[Matrix, Matrix] | None = None,
 ) -> Matrix:
     plan = LaunchPlan(Config("verify"), tuple(launches))
     lds = (a.shape[-1], b.shape[-1], c.shape[-1])
@@ -165,6 +190,7 @@ def execute(
         lds,
         strides=(strides[0], strides[1], strides[2]),
         bias=bias,
+        scales=scales,
     )
     return run(program, [case])[0].reshape(-1)
 
@@ -177,13 +203,17 @@ def memory(shape: Shape) -> Matrix:
     return np.zeros((1, shape.length + 2 * GUARD), BITS[shape.type])
 
 
-def region(where: str, shape: Shape, content: int, seed: int = 7) -> tuple[str | int, ...]:
-    return where, GUARD, shape.length, shape.columns, *shape.groups, str(content), seed
+def region(
+    where: str, shape: Shape, content: int, seed: int = 7, size: float = 1.0
+) -> tuple[str | int | float, ...]:
+    return where, GUARD, shape.length, shape.columns, *shape.groups, str(content), seed, size
 
 
-def filled(program: Program, content: int, seed: int = 7, shape: Shape = ONE) -> Matrix:
+def filled(
+    program: Program, content: int, seed: int = 7, shape: Shape = ONE, size: float = 1.0
+) -> Matrix:
     """The bits of a buffer after `fill`."""
-    step = launch(FILL[shape.type], 0, *region("c", shape, content, seed), "1")
+    step = launch(FILL[shape.type], 0, *region("c", shape, content, seed, size), "1")
     return execute(program, [step], NOTHING, NOTHING, memory(shape))
 
 
@@ -211,14 +241,16 @@ def elements(shape: Shape) -> NDArray[np.bool_]:
     return result
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_fill_poisons_guards_and_gaps(program: Program, shape: Shape, kind: str) -> None:
-    bits = filled(program, NORMAL, shape=replace(shape, type=kind))
+    # Numbers up to 64 are none of the poisons.
+    size = 8.0 if kind in ("i8", "e4m3") else 1.0
+    bits = filled(program, NORMAL, shape=replace(shape, type=kind), size=size)
     assert ((bits == POISON[kind]) == ~elements(shape)).all()
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", ALL)
 def test_fill_poisons_everything_without_input(program: Program, kind: str) -> None:
     assert (filled(program, POISONED, shape=replace(ONE, type=kind)) == POISON[kind]).all()
 
@@ -244,11 +276,22 @@ def test_random_elements_are_normal(program: Program) -> None:
     assert distance < 1.95 / len(values) ** 0.5
 
 
-@pytest.mark.parametrize("kind", TYPES[1:])
-def test_random_16_bit_elements_are_the_fp32_ones_rounded(program: Program, kind: str) -> None:
-    exact = filled(program, NORMAL).view(np.float32)[elements(ONE)]
-    short = filled(program, NORMAL, shape=replace(ONE, type=kind))[elements(ONE)]
-    np.testing.assert_array_equal(short, stored(exact, kind).view(np.uint16))
+@pytest.mark.parametrize("kind", ALL[1:])
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e6])
+def test_random_elements_are_the_fp32_ones_rounded(
+    program: Program, kind: str, size: float
+) -> None:
+    exact = filled(program, NORMAL, size=size).view(np.float32)[elements(ONE)]
+    short = filled(program, NORMAL, shape=replace(ONE, type=kind), size=size)[elements(ONE)]
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(short, stored(exact, kind).view(BITS[kind]))
+
+
+def test_scales_of_normal_numbers_differ_by_a_quarter(program: Program) -> None:
+    scales = filled(program, verify_kernels.SCALES, size=0.01).view(np.float32)[elements(ONE)]
+    assert (scales.min() < 0.0081, scales.max() > 0.0124) == (True, True)
+    assert (scales.min() >= 0.008 * 0.9999, scales.max() <= 0.0125) == (True, True)
+    assert len(set(scales)) > 0.99 * len(scales)
 
 
 def test_seeds_give_different_numbers(program: Program) -> None:
@@ -256,7 +299,7 @@ def test_seeds_give_different_numbers(program: Program) -> None:
     assert (first != second).all()
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("content", [POISONED, NORMAL, ZERO])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_check_counts_nothing_after_fill(
@@ -274,7 +317,7 @@ def test_check_ignores_elements_of_an_output(program: Program, content: int) -> 
 def test_check_counts_words_changed_in_gaps(program: Program) -> None:
     groups = Shape(ROWS, COLUMNS + 1, LD).groups
     wider = launch(
-        FILL["f32"], 0, "a", GUARD, ONE.length, COLUMNS + 1, *groups, str(NORMAL), 7, "1"
+        FILL["f32"], 0, "a", GUARD, ONE.length, COLUMNS + 1, *groups, str(NORMAL), 7, 1.0, "1"
     )
     # No gap follows the last row.
     assert counted(program, wider, check(POISONED)) == ROWS - 1
@@ -298,7 +341,7 @@ def test_check_sees_the_sign_of_a_zero(program: Program, kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES[1:])
 def test_check_sees_the_element_past_an_odd_end(program: Program, kind: str) -> None:
     odd = Shape(1, 7, 7, type=kind)
-    longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7, "1")
+    longer = launch(FILL[kind], 0, "a", GUARD, 8, 8, 8, 1, 8, str(NORMAL), 7, 1.0, "1")
     # The longer fill puts an element where the guard of the shorter one begins.
     assert (
         counted(
@@ -338,22 +381,54 @@ def test_reference_reads_16_bit_operands(program: Program, kind: str) -> None:
 def check_reference(program: Program, problem: Problem) -> None:
     m, n, k, batch, layout = problem.m, problem.n, problem.k, problem.batch, problem.layout
     rng = np.random.default_rng(1)
+    sizes = (m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k)
     a, b = (
-        stored(rng.standard_normal((batch, *size), dtype=np.float32), problem.operand_types[0])
-        for size in ((m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k))
+        stored(4 * rng.standard_normal((batch, *size), dtype=np.float32), kind)
+        for size, kind in zip(sizes, problem.operand_types, strict=True)
     )
+    scales = random_scales(problem)
     tiles, chunk = ceil_div(m, 64) * ceil_div(n, 64), 16
     step = launch(
         reference(problem),
         REFERENCE_SHARED,
-        *("a", a.shape[-1], "b", b.shape[-1], "c", str(m), str(n), str(k), chunk, m * k, k * n),
+        *("a", a.shape[-1], "b", b.shape[-1], "scale_a", "scale_b", "c"),
+        *(str(m), str(n), str(k), chunk, m * k, k * n),
         grid=tiles,
         splits=ceil_div(k, chunk),
         batch=batch,
     )
-    result = execute(program, [step], a, b, doubles(batch * m * n)).view(np.float64)
-    expected = product(problem, numbers(a), numbers(b))
-    np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=1e-13, atol=1e-13)
+    c = doubles(batch * m * n)
+    result = execute(program, [step], a, b, c, scales=scales).view(np.float64)
+    left, right = (
+        numbers(matrix, kind) for matrix, kind in zip((a, b), problem.operand_types, strict=True)
+    )
+    expected = product(problem, left, right, scales=scales)
+    np.testing.assert_allclose(result.reshape(expected.shape), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("problem", SCALED, ids=str)
+def test_reference_scales_operands_of_8_bits(program: Program, problem: Problem) -> None:
+    check_reference(program, problem)
+
+
+@pytest.mark.parametrize(
+    "problem", [problem for problem in SCALED if problem.scale_shapes], ids=str
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_scales_of_an_exact_product_are_the_same_along_k(
+    program: Program, problem: Problem, side: int
+) -> None:
+    scales = OperandScales.of(problem, side)
+    step = launch(FILL_SCALES[side], 0, "c", scales.count, scales.blocks, scales.batch, 5)
+    filled = execute(program, [step], NOTHING, NOTHING, np.zeros((1, scales.vector.length), "f4"))
+    assert problem.scale_shapes is not None
+    along_k = filled.reshape(problem.scale_shapes[side])
+    if problem.scale == "block":
+        along_k = along_k.swapaxes(1, 2) if side == 0 else along_k
+        assert (along_k == along_k[..., :1]).all()
+    assert {*along_k.reshape(-1)} <= {0.5, 1.0}
+    if along_k.size > 20:
+        assert {*along_k.reshape(-1)} == {0.5, 1.0}
 
 
 def test_reference_reads_a_shared_operand(program: Program) -> None:
@@ -363,7 +438,7 @@ def test_reference_reads_a_shared_operand(program: Program) -> None:
     step = launch(
         reference(Problem(5, 7, 20)),
         REFERENCE_SHARED,
-        *("a", 20, "b", 7, "c", "5", "7", "20", 32, 0, 140),
+        *("a", 20, "b", 7, "scale_a", "scale_b", "c", "5", "7", "20", 32, 0, 140),
         grid=1,
         batch=3,
     )
@@ -478,7 +553,7 @@ def test_compare_reproduces_the_old_c(program: Program, kind: str) -> None:
     shape = Shape(m, n, n, batch, m * n, kind)
     sizes = n, m * n, str(m), str(n), str(batch)
     steps = [
-        launch(FILL[kind], 0, "b", 0, shape.length, n, *shape.groups, str(NORMAL), 9, "1"),
+        launch(FILL[kind], 0, "b", 0, shape.length, n, *shape.groups, str(NORMAL), 9, 1.0, "1"),
         launch(
             comparison(Problem(m, n, 1, kind)),
             REDUCTION_SHARED,
@@ -513,7 +588,7 @@ SIDES = {
 }
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", ALL[:-1])
 @pytest.mark.parametrize("down", [False, True])
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("shape", SIDES.values(), ids=SIDES)
@@ -522,7 +597,7 @@ def test_factors_equal_those_of_numpy(
 ) -> None:
     typed = replace(shape, type=kind)
     k, outer = (shape.rows, shape.columns) if down else (shape.columns, shape.rows)
-    pairing = exact.Pairing.draw(k, Random(k))
+    pairing = exact.Pairing.draw(k, Random(k), 2 if kind == "e4m3" else 8)
     sizes = (typed.length, typed.columns, *typed.groups)
     flags = (str(int(typed.side_by_side)), str(int(down)))
     step = launch(
@@ -554,46 +629,71 @@ def exact_verdict(
     """The findings of `compare_exact` in a C that NumPy computed and `damage` changed."""
     m, n, batch = problem.m, problem.n, problem.batch
     draw = exact.Draw(1, 2, 3, 4, exact.Pairing.draw(problem.k, Random(5)))
+    scales = exact_scales(problem, special)
+    alpha = 2.0 if problem.has_factors else 1.0
+    beta = beta if problem.has_factors else 0.0
     left, right = (
         exact.factors(side, np.arange(batch * size), problem.k, seed, draw.pairing)
         .astype(np.float64)
         .reshape(batch, size, -1)
         for side, (size, seed) in enumerate(((m, draw.a), (n, draw.b)))
     )
-    if special and special.row is not None:
+    if special and special.row is not None and not special.scale:
         left[0, special.row, draw.pairing.first] = special.value
-    if special and special.column is not None:
+    if special and special.column is not None and not special.scale:
         right[0, special.column, draw.pairing.first] = special.value
     before = exact.raised(draw.c, np.arange(batch * m * n)).astype(np.float64)
     bias = exact.even(draw.bias, np.arange(n))
     with np.errstate(invalid="ignore"):
         c = product(
-            problem,
+            replace(problem, layout="nn"),
             left,
             right.swapaxes(1, 2),
             np.sign(beta) * before.reshape(batch, m, n),
             bias,
-            alpha=2.0,
+            alpha=alpha,
             beta=beta,
+            scales=scales,
         )
     damage(c)
-    spot = special or exact.Special(0.0)
+    spot = exact.Special(0.0) if special is None or special.scale else special
     row, column = (-1 if at is None else at for at in (spot.row, spot.column))
     step = launch(
         exact_comparison(problem),
         REDUCTION_SHARED,
         *("a", n, m * n, str(m), str(n), str(batch), str(batch), str(batch)),
-        *(2.0, beta, draw.a, draw.b, draw.c, draw.bias),
+        *(alpha, beta, draw.a, draw.b, draw.c, draw.bias),
         *(draw.pairing.first, draw.pairing.terms, row, column),
-        *(spot.value, str(int(any_special)), exact.tolerance(problem, special), "c"),
+        *(spot.value, str(int(any_special)), exact.tolerance(problem, special)),
+        *(exact.slack(problem, special), "scale_a", "scale_b", str(problem.k), "c"),
     )
     with np.errstate(over="ignore"):
         short = stored(c.astype(np.float32), problem.output_type)
-    result: Matrix = execute(program, [step], short, NOTHING, doubles(4)).view(np.float64)
+    outcome = execute(program, [step], short, NOTHING, doubles(4), scales=scales)
+    result: Matrix = outcome.view(np.float64)
     return result
 
 
+def exact_scales(problem: Problem, special: exact.Special | None) -> tuple[Matrix, Matrix] | None:
+    """Scales of an exact product, 1 or 1/2 and the same all along K, and the special one."""
+    if problem.scale_shapes is None:
+        return None
+    random = np.random.default_rng(3)
+    scales = [random.choice([0.5, 1.0], shape).astype("f4") for shape in problem.scale_shapes]
+    if problem.scale == "block":
+        scales = [scales[0][:, :1] + 0 * scales[0], scales[1][..., :1] + 0 * scales[1]]
+    if special and special.scale:
+        if special.row is not None:
+            scales[0][0, ..., special.row] = special.value
+        elif problem.scale == "block":
+            scales[1][0, (special.column or 0) // 128] = special.value
+        else:
+            scales[1][0, special.column or 0] = special.value
+    return scales[0], scales[1]
+
+
 EXACT = (
+    *(problem for problem in SCALED if problem.layout == "nt" or problem.precision.eight_bit),
     *(Problem(13, 11, 40, epilogue=name) for name in EPILOGUES),
     *(Problem(13, 11, 40, kind, epilogue="bias_relu") for kind in TYPES[1:]),
     Problem(7, 5, 33, batch=3),
@@ -612,8 +712,11 @@ def test_exact_product_is_right_bit_for_bit(
 @pytest.mark.parametrize("problem", EXACT, ids=str)
 def test_one_missing_term_is_seen(program: Program, problem: Problem) -> None:
     def drop(c: NDArray[np.float64]) -> None:
-        c.reshape(-1)[-1] -= 2  # alpha times the smallest product
+        # Alpha times the smallest product, with the smallest scales.
+        c.reshape(-1)[-1] -= 2 if problem.scale == "none" and problem.has_factors else 0.5
 
+    if problem.output == "i32":
+        return  # half a term is no integer
     assert exact_verdict(program, problem, damage=drop)[1] == 1
 
 
@@ -624,6 +727,36 @@ def test_zeros_are_wrong_everywhere(program: Program, problem: Problem) -> None:
 
     wrong = exact_verdict(program, problem, damage=clear)[1]
     assert wrong == problem.batch * problem.m * problem.n
+
+
+SCALE_CASES = [
+    (problem, exact.Special(value, **{where: 4}, scale=True))
+    for problem in SCALED
+    if problem.scale in ("row", "block")
+    for value in exact.EXTREME_SCALES
+    for where in ("row", "column")
+]
+
+
+@pytest.mark.parametrize(("problem", "special"), SCALE_CASES, ids=str)
+def test_extreme_scale_reaches_its_row_or_column(
+    program: Program, problem: Problem, special: exact.Special
+) -> None:
+    assert exact_verdict(program, problem, special=special)[1] == 0
+    assert exact_verdict(program, problem)[1] == 0
+
+    def forget(c: NDArray[np.float64]) -> None:
+        rows = slice(4, 5) if special.row is not None else slice(None)
+        c[0, rows, 4] = 3.0
+
+    assert exact_verdict(program, problem, special=special, damage=forget)[1] > 0
+
+
+@pytest.mark.parametrize("value", [127.0, -128.0])
+def test_extreme_integer_reaches_its_row(program: Program, value: float) -> None:
+    for problem in SCALED[-2:]:
+        special = exact.Special(value, row=4)
+        assert exact_verdict(program, problem, special=special)[1] == 0
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 2.0**-130])
@@ -657,13 +790,21 @@ def test_nan_for_an_infinity_is_wrong_unless_allowed(program: Program, epilogue:
     assert wrong == [11, 0]
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+ARCHS = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_verification_kernels_compile(arch: str, kind: str) -> None:
-    problem = Problem(1, 1, 1, kind, epilogue="bias_gelu")
-    kernels = (
-        *(FILL[kind], CHECK[kind], reference(problem), comparison(problem)),
-        *(FACTORS[kind, 0], FACTORS[kind, 1], exact_comparison(problem)),
-    )
-    programs = [compiler.compile(kernel, arch, cache=None) for kernel in kernels]
+    check_compiled(Problem(1, 1, 1, kind, epilogue="bias_gelu"), arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("text", ["f8:scale=block", "f8e5:scale=row:out=f16", "i8:out=i32"])
+def test_verification_of_8_bits_compiles(arch: str, text: str) -> None:
+    check_compiled(Problem.parse(f"1x1x1:{text}"), arch)
+
+
+def check_compiled(problem: Problem, arch: str) -> None:
+    programs = [compiler.compile(kernel, arch, cache=None) for kernel in templates_of(problem).all]
     assert {type(program) for program in programs} == {compiler.Program}

@@ -87,6 +87,7 @@ class FakeSession:
 
     def __post_init__(self) -> None:
         self.cuda = SimpleNamespace(
+            memset_d8_async=partial(self._memset, "memset 8"),
             memset_d16_async=partial(self._memset, "memset 16"),
             memset_d32_async=partial(self._memset, "memset 32"),
             memcpy_dtoh_async=self._copy,

@@ -14,12 +14,14 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, Template, TensorMap
 from autotune.problem import Problem
-from autotune.verification import oracle
+from autotune.verification import oracle, quantised
+from support import eight_bits
 
 Matrix = NDArray[Any]
-"""Elements as they are stored: float32, float16, or uint16 for the bits of bfloat16."""
+"""Elements as they are stored: float32, float16, int8, int32, or their bits: uint16 for bfloat16,
+uint8 for fp8."""
 
-BUFFERS = ("a", "b", "c", "bias", "workspace", "counters")
+BUFFERS = ("a", "b", "c", "bias", "scale_a", "scale_b", "workspace", "counters")
 NULL_POINTER = 0xFFFFFFFF
 
 
@@ -34,7 +36,8 @@ class Case:
     `a` and `b` have their stored shapes, (k, m) for a transposed A. A batch has a third axis in
     front, of length 1 if all its problems share the operand. Elements have the problem's types, as
     `stored` gives them. Each operand has exactly the alignment that the plan requires; its rows are
-    `leading_dimensions` apart and its matrices `strides`.
+    `leading_dimensions` apart and its matrices `strides`. `scales` are those of A and B, in the
+    problem's shapes.
     """
 
     problem: Problem
@@ -48,6 +51,7 @@ class Case:
     beta: float = 0.0
     strides: tuple[int, int, int] = (0, 0, 0)
     bias: Matrix | None = None
+    scales: tuple[Matrix, Matrix] | None = None
 
 
 def case_of(
@@ -100,12 +104,14 @@ def random_case(
     """
     random = np.random.default_rng(0)
 
-    def matrices(stride: int, rows: int, columns: int, element: str) -> Matrix:
+    def matrices(stride: int, rows: int, columns: int, element: str, factor: float = 1.0) -> Matrix:
         batch = (problem.batch if stride else 1,) if problem.batch > 1 else ()
-        return stored(random.standard_normal((*batch, rows, columns), np.float32), element)
+        values = random.standard_normal((*batch, rows, columns), np.float32)
+        return stored(values * np.float32(factor), element)
 
-    a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0])
-    b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1])
+    factors = quantised.factor(problem, 0), quantised.factor(problem, 1)
+    a = matrices(strides[0], problem.m, problem.k, problem.operand_types[0], factors[0])
+    b = matrices(strides[1], problem.k, problem.n, problem.operand_types[1], factors[1])
     c = matrices(strides[2], problem.m, problem.n, problem.output_type)
     bias = stored(random.standard_normal(problem.n, np.float32), problem.output_type)
     return Case(
@@ -120,7 +126,20 @@ def random_case(
         beta,
         strides,
         bias if problem.has_bias else None,
+        random_scales(problem),
     )
+
+
+def random_scales(problem: Problem) -> tuple[Matrix, Matrix] | None:
+    """Scales that differ from each other, for operands as `random_case` draws them."""
+    if problem.scale_shapes is None:
+        return None
+    random = np.random.default_rng(1)
+    scale_a, scale_b = (
+        (quantised.scale_size(problem, side) * random.uniform(0.8, 1.25, shape)).astype(np.float32)
+        for side, shape in enumerate(problem.scale_shapes)
+    )
+    return scale_a, scale_b
 
 
 def sizes_of(problem: Problem) -> tuple[int, int, int]:
@@ -130,6 +149,12 @@ def sizes_of(problem: Problem) -> tuple[int, int, int]:
 
 def stored(values: NDArray[np.float32], element: str) -> Matrix:
     """The values rounded to the type `element`, ties to even; NaN stays NaN."""
+    if element in eight_bits.VALUES:
+        codes = eight_bits.encoded(values, element)
+        return codes.view(np.int8) if element == "i8" else codes
+    if element == "i32":
+        rounded_off: Matrix = np.rint(np.nan_to_num(values)).astype(np.int32)
+        return rounded_off
     if element != "bf16":
         return values.astype(np.float16 if element == "f16" else np.float32)
     bits = values.view(np.uint32)
@@ -138,8 +163,10 @@ def stored(values: NDArray[np.float32], element: str) -> Matrix:
     return result
 
 
-def numbers(matrix: Matrix) -> NDArray[np.float64]:
-    """The elements of a matrix in float64."""
+def numbers(matrix: Matrix, element: str = "e4m3") -> NDArray[np.float64]:
+    """The elements of a matrix in float64; `element` tells one type of fp8 from the other."""
+    if matrix.dtype == np.uint8:
+        return eight_bits.decoded(matrix, element).astype(np.float64)
     if matrix.dtype == np.uint16:
         matrix = (matrix.astype(np.uint32) << 16).view(np.float32)
     values: NDArray[np.float64] = matrix.astype(np.float64)
@@ -150,15 +177,12 @@ def expected(case: Case) -> NDArray[np.float64]:
     """The expected C in float64."""
     problem = case.problem
     a, b = (
-        numbers(matrix) if letter == "n" else numbers(matrix).swapaxes(-1, -2)
-        for matrix, letter in zip((case.a, case.b), problem.layout, strict=True)
+        numbers(matrix, element)
+        for matrix, element in zip((case.a, case.b), problem.operand_types, strict=True)
     )
-    value: NDArray[np.float64] = case.alpha * (a @ b)
-    if case.beta:
-        value = value + case.beta * numbers(case.c)
-    if case.bias is not None:
-        value = value + numbers(case.bias)
-    return oracle.activated(value, problem.activation)
+    bias = None if case.bias is None else numbers(case.bias)
+    factors = {"alpha": case.alpha, "beta": case.beta}
+    return oracle.product(problem, a, b, numbers(case.c), bias, scales=case.scales, **factors)
 
 
 def tolerance(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -221,11 +245,12 @@ def job(case: Case) -> bytes:
     contents = [
         *(_stored(*operand).tobytes() for operand in operands),
         b"" if case.bias is None else case.bias.tobytes(),
+        *(scales.tobytes() for scales in case.scales or (np.empty(0), np.empty(0))),
         b"\xff" * case.plan.workspace,
         bytes(4 * case.plan.counters),
     ]
     widths = zip((alignment.a, alignment.b, alignment.c, 1), (*sizes, sizes[2]), strict=True)
-    starts = [*(width * size for width, size in widths), 16, 4]
+    starts = [*(width * size for width, size in widths), 4, 4, 16, 4]
     return b"".join(
         [
             struct.pack("<I", len(case.plan.launches)),
@@ -248,7 +273,10 @@ def _launch(launch: Launch, case: Case) -> bytes:
 
 def _argument(argument: Argument, case: Case) -> bytes:
     if argument.type == "pointer":
-        null = argument.value == "bias" and case.bias is None
+        absent = {"bias"} if case.bias is None else set()
+        if case.scales is None:
+            absent |= {"scale_a", "scale_b"}
+        null = argument.value in absent
         index = NULL_POINTER if null else BUFFERS.index(str(argument.value))
         return struct.pack("<cI", b"p", index)
     if isinstance(argument.value, TensorMap):

@@ -15,9 +15,10 @@ from autotune.families.plan import Alignment
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.operands import Operands
+from autotune.gpu.requirements import LIBRARY, THOROUGH
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_baseline import open_baseline
-from autotune.gpu.verify import LIBRARY, THOROUGH, Verifier
+from autotune.gpu.verify import Verifier
 from autotune.gpu.worker import PendingBench
 from autotune.problem import Problem
 from autotune.runners.base import BestTimes, Candidate, Failure, Measurement, Objective

@@ -15,9 +15,9 @@ from autotune.gpu.benches import base
 from autotune.gpu.benches import gemm as module
 from autotune.gpu.benches.gemm import BASELINE, LEADER, WINNER, GemmBench
 from autotune.gpu.judgement import Verdict
+from autotune.gpu.requirements import KERNEL, THOROUGH, Requirements
 from autotune.gpu.session import Run
 from autotune.gpu.timing import Samples, WarmRun
-from autotune.gpu.verify import KERNEL, THOROUGH, Requirements
 from autotune.problem import Problem
 from autotune.runners.base import Candidate, Failure, Measurement, Objective
 

@@ -15,7 +15,8 @@ from support.fake_session import FakeSession
 from support.host_cases import numbers, stored
 from support.served_precisions import SERVED
 
-from autotune.gpu.operands import GUARD, GuardedMatrix, Operands
+from autotune.gpu.guarded import GUARD, GuardedMatrix
+from autotune.gpu.operands import Operands
 from autotune.gpu.vendor_baseline import open_baseline
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
 from autotune.verification.oracle import (

@@ -14,10 +14,12 @@ from autotune import settings
 from autotune.driver.arguments import Values
 from autotune.errors import RunnerError
 from autotune.gpu import verify_kernels
+from autotune.gpu.guarded import GUARD
 from autotune.gpu.judgement import ERRORS, READ, WRITTEN, Verdict
-from autotune.gpu.operands import GUARD, Operands
+from autotune.gpu.operands import Operands
+from autotune.gpu.requirements import KERNEL, LIBRARY, THOROUGH
 from autotune.gpu.session import Run
-from autotune.gpu.verify import KERNEL, LIBRARY, THOROUGH, Verifier
+from autotune.gpu.verify import Verifier
 from autotune.gpu.verify_kernels import (
     LOWERED,
     MEMSET_LIMIT,
@@ -32,6 +34,8 @@ from autotune.runners.base import Failure
 PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
 EXACT = [0.0] * (len(WRITTEN) + ERRORS)
 FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]
+UNSCALED = len(READ) - 2
+"""Buffers that a kernel only reads, without those of scales."""
 SECOND = len(EXACT)
 """Where the findings of the second run of a kernel begin."""
 
@@ -47,7 +51,7 @@ class Bench:
         self.session = session
         self.operands = Operands(session, problem)
         self.verifier = Verifier(session, self.operands, cache=None)
-        self.results = np.array([*EXACT, *FINE, *[0.0] * len(READ)])
+        self.results = np.array([*EXACT, *FINE, *[0.0] * UNSCALED])
         self.seen: list[tuple[int | float, int | float]] = []
 
     def _fill(self, array: NDArray[np.float64]) -> None:
@@ -248,7 +252,7 @@ def test_c_of_either_size_is_poisoned(output: str) -> None:
 
 def test_poison_matches_the_verify_kernels() -> None:
     source = (settings.source_dir() / "verify.cu").read_text()
-    assert [f"POISON = {bits:#x};" in source for bits in POISON.values()] == [True, True]
+    assert all(f"POISON = {bits:#x};" in source for bits in POISON.values())
 
 
 def test_buffers_beyond_a_memset_are_poisoned_by_a_kernel(
