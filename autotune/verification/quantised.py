@@ -83,8 +83,10 @@ def spread(problem: Problem, side: int, scales: NDArray[Any]) -> NDArray[np.floa
         return wide.reshape(problem.batch, *((1, problem.n) if side else (problem.m, 1)))
     if side:
         columns = wide.repeat(SCALE_BLOCK, axis=1)[:, : problem.n].swapaxes(1, 2)
-        return columns.repeat(SCALE_BLOCK, axis=1)[:, : problem.k]
-    return wide.swapaxes(1, 2).repeat(SCALE_BLOCK, axis=2)[..., : problem.k]
+        scale_b: NDArray[np.float64] = columns.repeat(SCALE_BLOCK, axis=1)[:, : problem.k]
+        return scale_b
+    scale_a: NDArray[np.float64] = wide.swapaxes(1, 2).repeat(SCALE_BLOCK, axis=2)
+    return scale_a[..., : problem.k]
 
 
 def extremes(problem: Problem) -> tuple[tuple[float, float], ...]:

@@ -729,8 +729,14 @@ def test_zeros_are_wrong_everywhere(program: Program, problem: Problem) -> None:
     assert wrong == problem.batch * problem.m * problem.n
 
 
+def placed(value: float, where: str, number: int) -> exact.Special:
+    """A special value in a row of A or a column of B."""
+    row, column = (number, None) if where == "row" else (None, number)
+    return exact.Special(value, row, column)
+
+
 SCALE_CASES = [
-    (problem, exact.Special(value, **{where: 4}, scale=True))
+    (problem, replace(placed(value, where, 4), scale=True))
     for problem in SCALED
     if problem.scale in ("row", "block")
     for value in exact.EXTREME_SCALES
@@ -764,11 +770,11 @@ def test_extreme_integer_reaches_its_row(program: Program, value: float) -> None
 def test_special_value_reaches_its_row_or_column(
     program: Program, value: float, where: str
 ) -> None:
-    special = exact.Special(value, **{where: 4})
+    special = placed(value, where, 4)
     problem = Problem(13, 11, 40, batch=2)
     assert exact_verdict(program, problem, special=special)[1] == 0
     if value != value:
-        elsewhere = exact.Special(value, **{where: 5})
+        elsewhere = placed(value, where, 5)
 
         def spread(c: NDArray[np.float64]) -> None:
             c[1, 0, 0] = np.nan
