@@ -182,13 +182,13 @@ _HEAD = (
 )
 
 _RESULTS = (
-    '<dl class="facts" role="status">'
+    '<div role="status"><dl class="facts">'
     '<div><dt>Blocks an SM</dt><dd id="blocks"></dd></div>'
     '<div><dt>Warps an SM</dt><dd id="warps"></dd></div>'
     '<div><dt>Occupancy</dt><dd id="occupancy"></dd></div>'
     '<div><dt>Limited by</dt><dd id="limiters"></dd></div>'
     '<div><dt>Clusters on the card</dt><dd id="clusters"></dd></div>'
-    '<div><dt>SMs left idle</dt><dd id="idle"></dd></div></dl>'
+    '<div><dt>SMs left idle</dt><dd id="idle"></dd></div></dl></div>'
     '<div class="scroll" role="region" tabindex="0" aria-label="Limits"><table>'
     "<caption>Blocks that each limit allows, and the most that a block may take to keep them or to "
     'make room for one more</caption><thead><tr><th scope="col">limit</th>'
@@ -199,18 +199,26 @@ _RESULTS = (
 
 _CURVES = (
     "<p>Resident warps of an SM as one resource changes and the others stay. The mark is the block "
-    "above.</p>"
-    '<div class="columns thirds">'
-    '<figure><div class="plot short" id="curve-threads"></div></figure>'
-    '<figure><div class="plot short" id="curve-registers"></div></figure>'
-    '<figure><div class="plot short" id="curve-shared"></div></figure></div>'
+    'above.</p><div class="columns thirds">'
+    + "".join(
+        f'<figure><div class="plot short" id="curve-{name}" role="img" '
+        f'aria-label="Resident warps of an SM by {words}"></div></figure>'
+        for name, words in (
+            ("threads", "threads a block"),
+            ("registers", "registers a thread"),
+            ("shared", "shared memory a block"),
+        )
+    )
+    + "</div>"
 )
 
 _ROOFLINE = (
     '<dl class="facts"><div><dt>FLOP per byte of device memory</dt><dd id="intensity"></dd></div>'
     '<div><dt>Attainable</dt><dd id="attainable"></dd></div>'
     '<div><dt>Of the peak</dt><dd id="share"></dd></div></dl>'
-    '<figure><div class="plot" id="roof"></div><figcaption>For each step along K a block loads a '
+    '<figure><div class="plot" id="roof" role="img" '
+    'aria-label="FLOP/s by FLOP per byte of device memory, with the tile marked"></div>'
+    "<figcaption>For each step along K a block loads a "
     "column of A and a row of B as long as its tile and computes 2 x rows x columns operations. "
     "L2 serves what several blocks read, so a kernel may pass this bound; none passes the "
     "peak.</figcaption></figure>"
