@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autotune import settings
@@ -92,6 +93,7 @@ def choose(
 
 def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "hot") -> Answer:
     """`choose` with its arguments decoded."""
+    from autotune.lookup.answer import tune_command
     from autotune.lookup.lookup import lookup
 
     decides = objective_named(objective)
@@ -100,7 +102,8 @@ def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "h
     answer = lookup(problem, resolved, Store(settings.cache_dir()), decides)
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {resolved.name}; give another device")
-    return answer
+    commands = tune_command(problem), tune_command(problem, option(device))
+    return replace(answer, note=answer.note.replace(*commands))
 
 
 def warnings_of(result: Record | Answer, device: DeviceLike) -> Iterator[str]:
@@ -110,8 +113,8 @@ def warnings_of(result: Record | Answer, device: DeviceLike) -> Iterator[str]:
         return
     command = f"`autotune tune {record.title}{option(device)}`"
     if (changed := outdated(result)) is not None:
-        again = f"`autotune cache verify --retime` or {command} measures again"
-        yield f"it was measured with {changed}; {again}"
+        again = f"; `autotune cache verify --retime` or {command} measures again"
+        yield f"it was measured with {changed}{again if targets.measures(device) else ''}"
     if record.provenance.interrupted:
         yield f"its search was interrupted; {command} continues it"
 

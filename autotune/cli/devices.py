@@ -10,9 +10,6 @@ import typer
 from autotune.cli.options import DeviceSpec, Json
 from autotune.cli.output import show, show_json
 
-# Checks that may fail on a machine without a GPU.
-HARDWARE = {"driver", "GPU", "PyCUDA"}
-
 
 def doctor(json: Json = False) -> None:
     """Check what autotune depends on, and print what to install.
@@ -23,8 +20,7 @@ def doctor(json: Json = False) -> None:
     from autotune.report import doctor
 
     checks = doctor.checks()
-    gpu = any(check.name == "GPU" and check.ok for check in checks)
-    broken = any(check.ok is False and (gpu or check.name not in HARDWARE) for check in checks)
+    broken = doctor.broken(checks)
     if json:
         show_json({"ok": not broken, "checks": [asdict(check) for check in checks]})
     else:

@@ -44,7 +44,7 @@ def ladder(
     if json:
         show_json(ladder.to_json(climbed))
     else:
-        show(ladder.render(climbed), WIDTH)
+        show(ladder.render(climbed), WIDTH, least=WIDTH)
 
 
 def _local_or_recorded() -> str:

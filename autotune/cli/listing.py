@@ -12,6 +12,8 @@ from autotune.cli.options import Json
 from autotune.cli.output import show, show_json
 from autotune.cli.stores import OnDevice, opened_store, slug_of
 
+LEAST_WIDTH = 80
+
 if TYPE_CHECKING:
     from autotune.maintenance.inventory import Item
 
@@ -44,7 +46,7 @@ def list_(
 def _list_problems(items: Sequence[Item], slug: str | None, json: bool) -> None:
     from autotune.maintenance.inventory import recorded
     from autotune.report import listing
-    from autotune.targets import targets
+    from autotune.targets import local, targets
 
     for item in items:
         if item.fault is not None:
@@ -54,6 +56,6 @@ def _list_problems(items: Sequence[Item], slug: str | None, json: bool) -> None:
     if json:
         show_json({"records": listing.to_json(rows)})
     elif rows:
-        show(listing.render(rows))
+        show(listing.render(rows), least=LEAST_WIDTH)
     else:
-        print("no records; `autotune tune MxNxK` makes one")
+        print(f"no records; `autotune tune 1024x1024x1024{local.option_here()}` makes one")

@@ -21,13 +21,28 @@ class Interrupted(Exception):
     """A signal ended the verb; the text, if any, says what became of its work."""
 
 
-def show(renderable: RenderableType, width: int = PIPE_WIDTH) -> None:
-    """Prints a table; `width` applies where the output is not a terminal."""
+def show(renderable: RenderableType, width: int = PIPE_WIDTH, *, least: int = 0) -> None:
+    """Prints a table.
+
+    Args:
+        renderable: the table.
+        width: columns where the output is not a terminal.
+        least: columns on a narrower terminal, which then wraps the lines: no figure is cut off.
+    """
     from rich.console import Console
 
     # A closed standard output is None.
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    Console(width=None if terminal else width).print(renderable)
+    console = Console(width=None if terminal else width)
+    if console.width < least:
+        console = Console(width=least)
+    if not console.options.ascii_only:
+        console.print(renderable)
+        return
+    with console.capture() as captured:
+        console.print(renderable)
+    # An escape in its place would be six characters wide.
+    print(captured.get().replace("…", "~"), end="")
 
 
 def show_csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -67,6 +67,11 @@ class Answer:
         )
 
 
+def tune_command(problem: Problem, option: str = "") -> str:
+    """The command that a note names; `option` is its `--device`."""
+    return f"`autotune tune {problem}{option}`"
+
+
 def recorded_answer(
     problem: Problem,
     device: Device,

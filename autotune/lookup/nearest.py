@@ -11,7 +11,7 @@ from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device, same_model, with_listed_clusters
 from autotune.families.config import Config
-from autotune.lookup.answer import Answer, recorded_objective
+from autotune.lookup.answer import Answer, recorded_objective, tune_command
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
 from autotune.lookup.predicted import model_choice
@@ -149,7 +149,7 @@ def _answer(
         time_us=choice.time_us,
         note=(
             f"{problem} is not tuned on {device.name}: using a configuration of "
-            f"{_name_beside(record.problem, problem)}{where}; `autotune tune {problem}` finds "
+            f"{_name_beside(record.problem, problem)}{where}; {tune_command(problem)} finds "
             "its own"
         ),
         # A related device's record is better than the model alone; by how much is not measured, as

@@ -9,7 +9,7 @@ from autotune.candidates import cost
 from autotune.candidates.survey import survey
 from autotune.device import Device, with_listed_clusters
 from autotune.families.config import Config
-from autotune.lookup.answer import Answer, recorded_answer
+from autotune.lookup.answer import Answer, recorded_answer, tune_command
 from autotune.lookup.expected_loss import expected_loss
 from autotune.problem import Problem
 from autotune.records import Records
@@ -60,7 +60,7 @@ def model_choice(
         time_us=time_us,
         note=(
             f"{problem} is not tuned on {device.name}: using the model's choice{correction}; "
-            f"`autotune tune {problem}` measures"
+            f"{tune_command(problem)} finds a better one"
         ),
         expected_loss=loss,
         objective=objective,

@@ -13,22 +13,29 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autotune import compiler, settings
 from autotune.compiler import CompileFailure, nvcc, nvrtc
 from autotune.errors import AutotuneError
 from autotune.families.plan import Template
+from autotune.report.driver_state import driver_version, gpus
 from autotune.runners import recording
+from autotune.runtime.native.compiled import library as native_library
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
 _INSTALL_NVRTC = "pip install 'cuda-core[cu13]'"
 _INSTALL_DRIVER = "install NVIDIA's driver, 580 or newer (nvidia.com/drivers)"
-_WITHOUT_GPU = "tune against the recording: --device replay:h100"
+_EXAMPLE = "autotune tune 1024x1024x1024 --device replay:h100"
+_WITHOUT_GPU = f"`{_EXAMPLE}` searches recorded times"
 _INSTALL_PYCUDA = "pip install 'tile-autotune[gpu]' (PyCUDA; it builds against a CUDA toolkit)"
+_INSTALL_CC = "install a C compiler, such as gcc, or set CC"
 _REINSTALL = "pip install --force-reinstall tile-autotune"
+
+HARDWARE = {"driver", "GPU", "PyCUDA"}
+"""Checks that count only on a machine with a GPU."""
 
 _OLDEST_DRIVER = 13_000
 _PROBE = "template <int N> __global__ void probe(float* x) { x[threadIdx.x] *= N; }\n"
@@ -56,19 +63,47 @@ def checks() -> tuple[Check, ...]:
     return tuple(_checked(name, check) for name, check in _CHECKS)
 
 
-def render(checks: Sequence[Check]) -> Table:
-    """A row for each check, with its remedy below."""
+def broken(checks: Sequence[Check]) -> list[Check]:
+    """The checks that fail and that this machine needs."""
+    gpu = _has_gpu(checks)
+    return [check for check in checks if check.ok is False and (gpu or check.name not in HARDWARE)]
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """What works on this machine, in one line that ends with a command to try."""
+    if failed := broken(checks):
+        names = ", ".join(check.name for check in failed)
+        return f"{len(failed)} of {len(checks)} checks fail: {names}"
+    if _has_gpu(checks):
+        return "ready: `autotune tune 4096x4096x4096` measures here"
+    return f"ready, without a GPU: {_WITHOUT_GPU}"
+
+
+def render(checks: Sequence[Check]) -> RenderableType:
+    """A row for each check, with its remedy below, then the verdict; grey what is not needed."""
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-", "dim")}
+    failed = broken(checks)
+    marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
     table = Table(box=None, show_header=False)
     for check in checks:
+        needed = check.ok or check in failed
         detail = Text(check.detail)
         if check.remedy:
-            detail.append(f"\n{check.remedy}", "dim" if check.ok is None else "yellow")
-        table.add_row(marks[check.ok], Text(check.name), detail)
-    return table
+            detail.append(f"\n{check.remedy}", "yellow" if needed else "")
+        table.add_row(
+            marks[check.ok if needed else None],
+            Text(check.name),
+            detail,
+            style=None if needed else "dim",
+        )
+    return Group(table, Text(verdict(checks), "red" if failed else "green"))
+
+
+def _has_gpu(checks: Sequence[Check]) -> bool:
+    return any(check.name == "GPU" and check.ok for check in checks)
 
 
 _Result = tuple[bool | None, str, str]
@@ -110,7 +145,7 @@ def _compilation() -> _Result:
     with tempfile.TemporaryDirectory(prefix="autotune-") as scratch:
         Path(scratch, "probe.cu").write_text(_PROBE)
         try:
-            arch = _gpus()[0][1]
+            arch = gpus()[0][1]
         except (ImportError, RuntimeError):
             arch = "sm_80"
         start = time.perf_counter()
@@ -127,7 +162,7 @@ def _compilation() -> _Result:
 
 def _driver() -> _Result:
     try:
-        version = _driver_version()
+        version = driver_version()
     except ImportError as error:
         return False, f"cannot be asked: {error}", _INSTALL_NVRTC
     except RuntimeError as error:
@@ -140,10 +175,10 @@ def _driver() -> _Result:
 
 def _gpu() -> _Result:
     try:
-        gpus = _gpus()
+        present = gpus()
     except (ImportError, RuntimeError):
         return False, "none that the driver can start", _WITHOUT_GPU
-    return True, ", ".join(f"{name} ({arch})" for name, arch in gpus), ""
+    return True, ", ".join(f"{name} ({arch})" for name, arch in present), ""
 
 
 def _pycuda() -> _Result:
@@ -174,6 +209,29 @@ def _optuna() -> _Result:
         return False, "not installed", "pip install optuna"
 
 
+def _compiled_calls() -> _Result:
+    if settings.c_compiler() is None:
+        return None, "no C compiler; warm calls of PyTorch run in Python", _INSTALL_CC
+    if native_library() is None:
+        return None, "the C compiler does not work; warm calls run in Python", _INSTALL_CC
+    return True, f"compiled by {settings.c_compiler()}", ""
+
+
+def _report() -> _Result:
+    return _extra("plotly", "report", "`autotune report` writes no pages")
+
+
+def _dashboard() -> _Result:
+    return _extra("optuna-dashboard", "dashboard", "`autotune dashboard` does not start")
+
+
+def _extra(package: str, extra: str, without: str) -> _Result:
+    try:
+        return True, f"{package} {metadata.version(package)}", ""
+    except metadata.PackageNotFoundError:
+        return None, f"no {package}; {without}", f"pip install 'tile-autotune[{extra}]'"
+
+
 def _cache() -> _Result:
     try:
         directory = settings.ensure(settings.cache_dir())
@@ -200,52 +258,6 @@ def _recordings() -> _Result:
     return True, ", ".join(f"{name} ({count} configurations)" for name, count in rows.items()), ""
 
 
-def _driver_version() -> int:
-    """The CUDA version that the driver supports, as 1000 major + 10 minor.
-
-    Raises:
-        ImportError: without `cuda.bindings`.
-        RuntimeError: without a driver.
-    """
-    from cuda.bindings import driver
-
-    return int(_call(driver.cuDriverGetVersion()))
-
-
-def _gpus() -> list[tuple[str, str]]:
-    """Name and architecture of each GPU, at least one.
-
-    Raises:
-        ImportError: without `cuda.bindings`.
-        RuntimeError: without a driver, or one that finds no GPU.
-    """
-    from cuda.bindings import driver
-
-    _call(driver.cuInit(0))
-    attribute = driver.CUdevice_attribute
-    major = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-    minor = attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
-    gpus = []
-    for index in range(_call(driver.cuDeviceGetCount())):
-        device = _call(driver.cuDeviceGet(index))
-        name = _call(driver.cuDeviceGetName(256, device)).split(b"\0")[0].decode()
-        version = [_call(driver.cuDeviceGetAttribute(part, device)) for part in (major, minor)]
-        gpus.append((name, f"sm_{version[0]}{version[1]}"))
-    return gpus
-
-
-def _call(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call, which comes after its status.
-
-    Raises:
-        RuntimeError: for any status but success.
-    """
-    status, *values = result
-    if int(status) != 0:
-        raise RuntimeError(f"the driver says {status.name}")
-    return values[0] if values else None
-
-
 _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("Python", _python),
     ("CUDA sources", _sources),
@@ -257,6 +269,9 @@ _CHECKS: tuple[tuple[str, Callable[[], _Result]], ...] = (
     ("PyCUDA", _pycuda),
     ("cuBLAS baseline", _baseline),
     ("Optuna", _optuna),
+    ("report extra", _report),
+    ("dashboard extra", _dashboard),
+    ("compiled calls", _compiled_calls),
     ("cache", _cache),
     ("recordings", _recordings),
 )

@@ -95,6 +95,15 @@ def probe(index: int) -> Device:
             ) from error
 
 
+def option_here() -> str:
+    """The `--device` that an example needs on this machine: that of a recording without a GPU."""
+    try:
+        probe(0)
+    except MissingError:
+        return " --device replay:h100"
+    return ""
+
+
 def driver_version() -> str:
     """The CUDA version that the driver supports, such as `13.0`; empty without a driver."""
     try:

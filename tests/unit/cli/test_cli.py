@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -17,13 +18,16 @@ from support.sample_records import H100, SQUARE, entry, record
 
 from autotune import __version__, device, gpu, runtime, settings
 from autotune.candidates import space
+from autotune.cli.output import show
 from autotune.cli.tuning import parse_seconds
 from autotune.errors import UsageError
 from autotune.families import registry
 from autotune.families.config import Config
+from autotune.problem import Problem
 from autotune.records import Store
 from autotune.report import doctor
 from autotune.report.doctor import Check
+from autotune.report.record import render
 from autotune.runners.replay import ReplayRunner
 from autotune.targets import targets
 
@@ -466,3 +470,37 @@ def test_doctor_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
         "ok": True,
         "checks": [{"name": "Python", "ok": True, "detail": "3.12", "remedy": ""}],
     }
+
+
+@pytest.mark.parametrize("shape", ["64x64x64", "64x64x96"])
+def test_hint_of_an_untuned_problem_works_without_a_gpu(
+    shape: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = replace(entry(16, 900.0), config=tiled(16))
+    Store(settings.cache_dir()).save(record(tuned, problem=Problem(64, 64, 128)))
+    note = str(answer(capsys, "best", shape, "--device", "h100")["note"])
+    assert f"`autotune tune {shape}:f32:nn --device h100`" in note
+
+
+def test_ascii_terminal_shows_no_escapes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(*TUNE)
+    capsys.readouterr()
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    show(render(Store(settings.cache_dir()).records(H100)[0]), 40)
+    sys.stdout.flush()
+    text = written.getvalue().decode()
+    assert "~" in text
+    assert max(map(len, text.splitlines())) <= 40
+
+
+def test_narrow_terminal_wraps_a_ladder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = printed(capsys, "ladder", "256", "--device", DEVICE)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "dumb")
+    assert printed(capsys, "ladder", "256", "--device", DEVICE) == wide

@@ -551,7 +551,8 @@ def test_list_of_records_is_of_a_device(store: Store, capsys: pytest.CaptureFixt
 
 def test_empty_cache_has_no_records(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "cache", "list", "--problems")
-    assert text == "no records; `autotune tune MxNxK` makes one\n"
+    hint = "`autotune tune 1024x1024x1024 --device replay:h100`"
+    assert text == f"no records; {hint} makes one\n"
 
 
 def test_list_of_records_warns_of_broken_files(

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,71 @@ def test_table_shows_the_remedy_with_its_brackets() -> None:
     with console.capture() as shown:
         console.print(table)
     assert "pip install 'cuda-core[cu13]'" in shown.get()
+
+
+def painted(*checks: doctor.Check) -> str:
+    console = Console(width=100, force_terminal=True, _environ={})
+    with console.capture() as shown:
+        console.print(doctor.render(checks))
+    return shown.get()
+
+
+GPU = doctor.Check("GPU", True, "NVIDIA H100 (sm_90)")
+NO_GPU = doctor.Check("GPU", False, "none", "use a recording")
+NO_PYCUDA = doctor.Check("PyCUDA", False, "not installed", "install it")
+RED = "\x1b[31m"
+
+
+def test_what_is_not_needed_is_grey() -> None:
+    assert RED not in painted(NO_GPU, NO_PYCUDA)
+    assert RED in painted(GPU, NO_PYCUDA)
+    assert "\x1b[2m" in painted(NO_GPU)
+
+
+@pytest.mark.parametrize(
+    ("checks", "line"),
+    [
+        ((GPU,), "ready: `autotune tune 4096x4096x4096` measures here"),
+        (
+            (NO_GPU, NO_PYCUDA),
+            "ready, without a GPU: `autotune tune 1024x1024x1024 --device replay:h100` searches "
+            "recorded times",
+        ),
+        ((GPU, NO_PYCUDA), "1 of 2 checks fail: PyCUDA"),
+    ],
+)
+def test_last_line_says_what_works(checks: tuple[doctor.Check, ...], line: str) -> None:
+    assert doctor.verdict(checks) == line
+    assert line in " ".join(painted(*checks).split("\n")[-2:])
+
+
+def test_example_of_the_verdict_works_here() -> None:
+    example = doctor.verdict([NO_GPU]).split("`")[1].split()
+    name = example[-1].removeprefix("replay:")
+    assert example[:2] == ["autotune", "tune"]
+    assert Problem.parse(example[2]) in recording.names()[name]
+
+
+def test_compiled_calls_need_a_c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "c_compiler", lambda: None)
+    assert (
+        check("compiled calls").ok,
+        "install a C compiler" in check("compiled calls").remedy,
+    ) == (
+        None,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("report", "plotly"), ("dashboard", "optuna-dashboard")]
+)
+def test_missing_extra_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(wanted: str) -> str:
+        if wanted == package:
+            raise metadata.PackageNotFoundError
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    result = check(f"{name} extra")
+    assert (result.ok, result.remedy) == (None, f"pip install 'tile-autotune[{name}]'")
