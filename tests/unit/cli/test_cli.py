@@ -332,14 +332,24 @@ def test_best_prints_the_expected_loss(capsys: pytest.CaptureFixture[str]) -> No
     assert re.search(r"^expected loss +\d+% against full tuning", text, re.MULTILINE)
 
 
-def test_best_warns_of_a_stale_record(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("here", [True, False])
+def test_best_warns_of_a_stale_record(
+    here: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     recorded = replace(entry(16, 900.0), config=tiled(16))
     Store(tmp_path / "cache").save(record(recorded, source="5e1f"))
+    if here:
+        monkeypatch.setattr(gpu, "probe", lambda _=0: device.find("h100"))
     assert run("best", str(SQUARE), "--device", "h100") == 0
     warning = capsys.readouterr().err
     assert warning.startswith("warning: it was measured with ")
     assert "kernel sources 5e1f, now " in warning
-    assert "`autotune cache verify --retime`" in warning
+    # Only the GPU can measure again.
+    assert ("`autotune cache verify --retime`" in warning) == here
+    assert (f"`autotune tune {SQUARE} --device h100` measures again" in warning) == here
 
 
 def test_best_exact_finds_tuned_problems_only(
