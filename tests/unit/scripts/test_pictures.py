@@ -22,7 +22,9 @@ def test_picture_is_drawn_from_its_values(picture: Picture) -> None:
 
 
 def test_every_file_is_a_picture() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == {picture.path.name for picture in PICTURES}
+    assert {path.name for path in FOLDER.glob("*.svg")} == {
+        picture.path.name for picture in PICTURES
+    }
 
 
 def test_same_values_give_the_same_file() -> None:
