@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,6 +81,8 @@ def report(
 
 
 def _analysis(selection: Selection, store: Store) -> Analysis:
+    from datetime import datetime, timezone
+
     from autotune.maintenance.inventory import change
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.whole import analysed
@@ -99,6 +99,8 @@ def _analysis(selection: Selection, store: Store) -> Analysis:
 
 
 def _overview(selection: Selection, store: Store) -> Overview:
+    from datetime import datetime, timezone
+
     from autotune.maintenance.inventory import change
     from autotune.report.analysis import overview
     from autotune.report.overview_page import Overview
@@ -155,6 +157,8 @@ def _write_page(data: Analysis | Overview, path: Path, *, quiet: bool, open_page
 
 
 def _print_csv(selection: Selection, store: Store) -> None:
+    import csv
+
     from autotune.report.analysis.subject import subject_of
     from autotune.report.analysis.trials import trial_table
 

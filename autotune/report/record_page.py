@@ -128,10 +128,10 @@ def _sections(analysis: Analysis) -> Iterator[Section]:
 
 def _search(analysis: Analysis) -> Section:
     failed = sum(analysis.failures.values())
-    stages = ", ".join(f"{number} {stage}" for stage, number in analysis.failures.items())
-    caption = f"{count(len(analysis.steps))} trials" + (
-        f", of them {count(failed)} failed ({escape(stages)})." if failed else ", none failed."
-    )
+    stages = ", ".join(f"{stage} {count(n)}" for stage, n in analysis.failures.items())
+    number = len(analysis.steps)
+    trials = "1 trial" if number == 1 else f"{count(number)} trials"
+    caption = f"{trials}; {count(failed)} failed" + (f" ({escape(stages)})." if failed else ".")
     description = (
         f"Time of each of {len(analysis.steps)} trials in the order of the search, and the best "
         "so far. The table of all trials has the numbers."

@@ -44,7 +44,7 @@ class Selection:
     Attributes:
         records: at least one, unless there are answers.
         answers: look-ups of the problems that were asked for and are not tuned.
-        single: whether one problem or kernel was asked for.
+        single: whether it is one problem or kernel: the one asked for, or the only one recorded.
         device_option: the `--device` that was given.
     """
 
@@ -88,7 +88,7 @@ def selected(
                 f"nothing is recorded for {where}; run `autotune tune 4096x4096x4096`, without a "
                 "GPU with `--device replay:h100`"
             )
-        return Selection(recorded, (), False, device)
+        return Selection(recorded, (), len(recorded) == 1, device)
     records: dict[TuningRecord, None] = {}
     answers: list[Answer] = []
     for shape in shapes:

@@ -8,8 +8,8 @@ from typing import Any
 from autotune.report.analysis.parameters import HeatMap, ParameterCost
 from autotune.report.figures.base import COLOURS, SCALE, Figure, axis, figure, text, texts
 
-NEAR = 0.04
-"""Share of the picture's width below which labels would overlap."""
+LETTER = 0.02
+"""Share of the width that a letter of a label takes in a narrow picture."""
 
 SHOWN = 14
 """Parameters that the picture has room for; the others matter less."""
@@ -19,14 +19,14 @@ def cost_figure(costs: Sequence[ParameterCost]) -> Figure:
     """The loss with each value of each parameter, the parameter with the largest range on top."""
     shown = costs[:SHOWN][::-1]
     points = [(cost, value) for cost in shown for value in cost.values]
-    reach = NEAR * max((cost.range for cost in costs), default=0.0)
+    letter = LETTER * max((cost.range for cost in costs), default=0.0)
     values = {
         "type": "scatter",
         "mode": "markers+text",
         "showlegend": False,
         "x": [100 * value.loss for _, value in points],
         "y": [text(cost.name) for cost, _ in points],
-        "text": [label for cost in shown for label in _labels(cost, reach)],
+        "text": [label for cost in shown for label in _labels(cost, letter)],
         "textposition": "top right",
         "cliponaxis": False,
         "textfont": {"size": 10},
@@ -85,11 +85,17 @@ def _ranges(costs: Sequence[ParameterCost]) -> dict[str, Any]:
     }
 
 
-def _labels(cost: ParameterCost, reach: float) -> list[str]:
-    """The values as labels; of those nearer than `reach` the fastest has the labels of all."""
+def _labels(cost: ParameterCost, letter: float) -> list[str]:
+    """The values as labels; where they would overlap the fastest value has the labels of both.
+
+    Args:
+        cost: the values.
+        letter: the loss that is as wide as a letter.
+    """
     ranked = sorted(range(len(cost.values)), key=lambda index: cost.values[index].loss)
     labels, first = [""] * len(ranked), ranked[0]
     for index in ranked:
+        reach = letter * (len(labels[first]) + 1)
         if cost.values[index].loss - cost.values[first].loss > reach:
             first = index
         value = text(cost.values[index].value)

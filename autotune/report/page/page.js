@@ -82,14 +82,15 @@ const page = (() => {
     const observer = new IntersectionObserver((entries) => {
       for (const entry of entries)
         if (entry.isIntersecting) { observer.unobserve(entry.target); show(entry.target); }
-    }, {rootMargin: "800px"});
+    }, {rootMargin: "300px"});
     for (const element of waiting.keys()) observer.observe(element);
     addEventListener("beforeprint", () => [...waiting.keys()].forEach(show));
   };
 
   // Tables: {columns: [{name, kind}], rows: [[...]]}; kinds are text, time, percent, number, ratio.
+  const NUMBERS = new Intl.NumberFormat("en-US", {maximumFractionDigits: 3});
   const FORMATS = {time: timeUs, percent: (v) => percent(v), ratio,
-    number: (v) => finite(v) ? v.toLocaleString("en-US", {maximumFractionDigits: 3}) : DASH};
+    number: (v) => finite(v) ? NUMBERS.format(v) : DASH};
   const cell = (kind, value) => FORMATS[kind] ? FORMATS[kind](value) : String(value ?? "");
   const compare = (a, b) => {
     const missing = (value) => value === null || value === undefined || value === "";
@@ -117,7 +118,7 @@ const page = (() => {
     element.append(...children);
     return element;
   };
-  const SHOWN = 200;
+  const SHOWN = 100;
   // Fills the element with a table that sorts by a click on a heading, filters by words, and
   // exports the rows that the filter leaves. Without `controls` it has neither filter nor export.
   const table = (element, {columns, rows, caption, file = "table.csv", controls = true}) => {
@@ -126,8 +127,9 @@ const page = (() => {
     const state = made("span", {className: "muted"});
     state.setAttribute("role", "status");
     const more = made("button", {type: "button"});
-    const texts = rows.map((row) => row.join(" ").toLowerCase());
+    let texts = null;  // made for the first filter, as it takes a while
     const chosen = () => {
+      if (words.length && texts === null) texts = rows.map((row) => row.join(" ").toLowerCase());
       const left = rows.map((_, index) => index)
         .filter((index) => words.every((word) => texts[index].includes(word)));
       if (order !== null) left.sort((a, b) => {

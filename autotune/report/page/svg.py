@@ -33,6 +33,8 @@ def write_svgs(figures: Mapping[str, dict[str, Any]], folder: Path) -> list[Path
     from plotly import io
 
     paths = [folder / f"{name}.svg" for name in figures]
+    if not paths:
+        return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         io.write_images(

@@ -100,9 +100,17 @@ def test_json_and_csv_need_no_plotly(
     monkeypatch.setitem(sys.modules, "plotly", None)
     capsys.readouterr()
     assert data_of(capsys, SHAPE)["headline"]
+    measured(cache, Problem(64, 64, 64))
     assert printed(capsys, "report", "--csv").startswith("title,device,how,")
     assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE)
     assert "pip install 'tile-autotune[report]'" in refused(capsys, 1, SHAPE, "--svg", "pictures")
+
+
+def test_only_record_of_the_cache_needs_no_name(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(cache, PROBLEM)
+    assert data_of(capsys)["headline"]["title"] == str(PROBLEM)
 
 
 def test_everything_in_the_cache_is_an_overview(
@@ -142,8 +150,10 @@ def test_untuned_among_several_is_looked_up(
 
 def test_losing_problem_is_worth_tuning(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measured(cache, PROBLEM, hot_us=18.0)
+    measured(cache, Problem(64, 64, 64), hot_us=8.0)
     data = data_of(capsys)
-    (suggestion,) = data["suggestions"]
+    suggestion, stale = data["suggestions"]
+    assert stale["why"].startswith("measured with another setup: ")
     assert suggestion["why"] == "the vendor's library is faster"
     assert suggestion["loss"] == pytest.approx(0.5)
 
@@ -200,13 +210,13 @@ def test_unwritable_folder_of_pictures_is_one_line(
 def test_broken_record_is_passed_over_with_a_warning(
     cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measured(cache, PROBLEM)
-    measured(cache, Problem(64, 64, 64))
+    for side in (64, 128, 256):
+        measured(cache, Problem(side, side, side))
     path = Store(cache).path(H100, Problem(64, 64, 64))
     path.write_bytes(path.read_bytes().replace(b'"sms"', b'"tensor_memory"'))
     assert run("report", "--csv") == 0
     output = capsys.readouterr()
-    assert len(rows(output.out)) == 1
+    assert len(rows(output.out)) == 2
     assert output.err.startswith(f"warning: {path}: passed over: ")
 
 
@@ -298,7 +308,7 @@ def test_family_that_was_tuned_alone_stands_apart(
     overall = data_of(capsys, SHAPE)
     assert overall["headline"]["title"] == str(PROBLEM)
     assert {step["family"] for step in overall["steps"]} == {"simt"}
-    assert len(data_of(capsys)["rows"]) == 1
+    assert data_of(capsys)["headline"]["title"] == str(PROBLEM)
     assert "the naive family was not tuned alone" in refused(capsys, 3, SHAPE, "--family", "naive")
 
 
@@ -307,4 +317,5 @@ def test_interrupted_search_is_marked(cache: Path, capsys: pytest.CaptureFixture
     Store(cache).save(replace(record, provenance=replace(record.provenance, interrupted=True)))
     printed(capsys, "report", SHAPE)
     assert "The search was interrupted" in Path("report.html").read_text("utf-8")
+    measured(cache, Problem(64, 64, 64), hot_us=8.0)
     assert data_of(capsys)["suggestions"][0]["why"] == "its search was interrupted"

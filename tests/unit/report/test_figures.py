@@ -6,10 +6,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+import plotly.graph_objects
+import plotly.io
 import pytest
 from support.chromium import MISSING, program
 from support.sample_subject import by_hand, user_kernel
 
+from autotune.errors import AutotuneError, MissingError
 from autotune.report.analysis.overview import OverviewRow, SizeCurve
 from autotune.report.analysis.parameters import HeatMap
 from autotune.report.analysis.subject import subject_of
@@ -18,6 +21,7 @@ from autotune.report.figures import base
 from autotune.report.figures.overview import ratio_figure, size_figure
 from autotune.report.figures.parameters import cost_figure, heat_figure
 from autotune.report.figures.search import search_figure
+from autotune.report.page import svg
 from autotune.report.page.svg import write_svgs
 from autotune.report.record_page import record_figures
 
@@ -38,7 +42,7 @@ def row(title: str, hot: float | None) -> OverviewRow:
 
 def accepted(figure: base.Figure) -> None:
     """Fails if plotly does not know a property or refuses its value."""
-    pytest.importorskip("plotly").graph_objects.Figure(figure)
+    plotly.graph_objects.Figure(figure)
 
 
 def test_plotly_accepts_the_pictures_of_a_record() -> None:
@@ -100,3 +104,35 @@ def test_svg_files_are_written_for_each_picture(tmp_path: Path) -> None:
     text = paths[0].read_text("utf-8")
     assert text.startswith("<svg")
     assert "FLOP per byte that blocks load" in text
+
+
+def test_missing_kaleido_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svg, "find_spec", lambda _name: None)
+    with pytest.raises(MissingError, match="kaleido, which is not installed: pip install"):
+        write_svgs(record_figures(analysis()), tmp_path)
+
+
+def test_missing_browser_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_browser(*_arguments: object, **_options: object) -> None:
+        raise RuntimeError("Kaleido requires Google Chrome\nto be installed.")
+
+    monkeypatch.setattr(plotly.io, "write_images", no_browser)
+    message = r"--svg draws with Chrome .* Google Chrome to be installed\); install one \(`apt-get"
+    with pytest.raises(MissingError, match=message):
+        write_svgs(record_figures(analysis()), tmp_path)
+
+
+def test_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(plotly.io, "write_images", full)
+    with pytest.raises(AutotuneError, match=r"No space left on device; give another folder"):
+        write_svgs(record_figures(analysis()), tmp_path)
+
+
+def test_nothing_to_draw_writes_nothing(tmp_path: Path) -> None:
+    assert write_svgs({}, tmp_path / "new") == []
+    assert not (tmp_path / "new").exists()
