@@ -9,16 +9,16 @@
 // batch. A block goes over tiles that lie `blocks` apart. As it is, a tile is of 2^lane_bits
 // vectors of 16 bytes, one for each thread of a line, times STEPS rows for each line of threads; a
 // vector is cut out of the two aligned ones of the source that it lies in, so that odd rows cost no
-// more than even ones. Transposed, a tile is SIDE x SIDE and goes through shared memory in rows of
-// SIDE + 1 words.
+// more than even ones. Transposed, a tile is SIDE x SIDE elements of 4 bytes, or 4 SIDE x 4 SIDE of 1,
+// and goes through shared memory in rows of SIDE + 1 words.
 //
 // The bytes between the last column and the pitch are undefined.
 //
 // Params: BYTES of an element; COPY, TRANSPOSED and LOW of A and of B (COPY_A, ...).
 //
-// Constraints: elements of 4 bytes where TRANSPOSED or LOW; THREADS threads; the workspace, and
-// where copies start in it, at multiples of 16 bytes; SIDE (SIDE + 1) words of dynamic shared
-// memory where anything is transposed.
+// Constraints: elements of 1 or 4 bytes where TRANSPOSED, of 4 where LOW; THREADS threads; the
+// workspace, and where copies start in it, at multiples of 16 bytes; SIDE + 1 words of dynamic
+// shared memory for each column of a tile where anything is transposed.
 #include "common/dependent_launch.cuh"
 #include "common/tf32.cuh"
 #include "common/unaligned.cuh"
@@ -115,26 +115,74 @@ __device__ __forceinline__ void copy_rows(const Copied& copy, int block) {
     }
 }
 
-template <bool LOW>
+// Four words of four bytes each, transposed.
+__device__ __forceinline__ void transpose_bytes(unsigned (&word)[4]) {
+    const unsigned low01 = __byte_perm(word[0], word[1], 0x5140);
+    const unsigned high01 = __byte_perm(word[0], word[1], 0x7362);
+    const unsigned low23 = __byte_perm(word[2], word[3], 0x5140);
+    const unsigned high23 = __byte_perm(word[2], word[3], 0x7362);
+    word[0] = __byte_perm(low01, low23, 0x5410);
+    word[1] = __byte_perm(low01, low23, 0x7632);
+    word[2] = __byte_perm(high01, high23, 0x5410);
+    word[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// The word of the elements from `column` on of a row, as far as there are columns.
+template <int BYTES>
+__device__ __forceinline__ unsigned word_at(const char* row, long long column, int columns) {
+    const char* at = row + column * BYTES;
+    if constexpr (BYTES == 4) {
+        return *reinterpret_cast<const unsigned*>(at);
+    } else {
+        if (reinterpret_cast<unsigned long long>(at) % 4 == 0 && column + 4 <= columns)
+            return *reinterpret_cast<const unsigned*>(at);
+        unsigned word = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            if (column + i < columns)
+                word |= static_cast<unsigned>(static_cast<unsigned char>(at[i])) << 8 * i;
+        return word;
+    }
+}
+
+// A word of the tile has EACH elements of a column of the source; a thread loads EACH words of
+// neighbouring rows and transposes them.
+template <int BYTES, bool LOW>
 __device__ __forceinline__ void transpose(const Copied& copy, int block) {
+    constexpr int EACH = 4 / BYTES, TILE = SIDE * EACH;
     constexpr int ROW = SIDE + 1, LINES = THREADS / SIDE, VECTORS = SIDE / 4;
     const int lane = threadIdx.x % SIDE, line = threadIdx.x / SIDE;
-    const int quad = threadIdx.x % VECTORS * 4, copy_row = threadIdx.x / VECTORS;
-    const auto* from = reinterpret_cast<const unsigned*>(copy.from);
-    for (Path at(block, (copy.columns - 1) / SIDE + 1);; at.next(copy.blocks)) {
-        const long long row = static_cast<long long>(at.row) * SIDE;
-        const long long column = static_cast<long long>(at.column) * SIDE;
+    const int quad = threadIdx.x % VECTORS * 4;
+    for (Path at(block, (copy.columns - 1) / TILE + 1);; at.next(copy.blocks)) {
+        const long long row = static_cast<long long>(at.row) * TILE;
+        const long long column = static_cast<long long>(at.column) * TILE;
         if (row >= copy.rows) break;
+        const long long from_column = column + lane * EACH;
 #pragma unroll
-        for (int i = line; i < SIDE; i += LINES)
-            if (row + i < copy.rows && column + lane < copy.columns)
-                pack_tile[i * ROW + lane] = from[(row + i) * copy.ld + column + lane];
+        for (int i = line; i < SIDE; i += LINES) {
+            unsigned word[EACH];
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) {
+                const long long from_row = row + i * EACH + e;
+                word[e] = from_row < copy.rows && from_column < copy.columns
+                              ? word_at<BYTES>(copy.from + from_row * copy.ld * BYTES, from_column,
+                                               copy.columns)
+                              : 0;
+            }
+            if constexpr (EACH == 4) transpose_bytes(word);
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) pack_tile[(EACH * lane + e) * ROW + i] = word[e];
+        }
         __syncthreads();
-        if (row + quad < copy.rows && column + copy_row < copy.columns) {
-            Vector<4> vector;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) vector.word[i] = pack_tile[(quad + i) * ROW + copy_row];
-            put<LOW>(copy, ((column + copy_row) * copy.pitch + row + quad) * 4, vector);
+        for (int copy_row = threadIdx.x / VECTORS; copy_row < TILE; copy_row += SIDE) {
+            if (row + quad * EACH < copy.rows && column + copy_row < copy.columns) {
+                Vector<4> vector;
+#pragma unroll
+                for (int i = 0; i < 4; ++i) vector.word[i] = pack_tile[copy_row * ROW + quad + i];
+                put<LOW>(copy, ((column + copy_row) * copy.pitch + row + quad * EACH) * BYTES,
+                         vector);
+            }
         }
         __syncthreads();
     }
@@ -144,8 +192,9 @@ template <int BYTES, bool TRANSPOSED, bool LOW>
 __device__ __forceinline__ void copy(const void* from, long long ld, long long stride, int rows,
                                      int columns, long long pitch, long long start, long long low,
                                      int lane_bits, int blocks, void* workspace, int block) {
-    static_assert(BYTES == 2 || BYTES == 4, "elements of 2 or 4 bytes");
-    static_assert(BYTES == 4 || !(TRANSPOSED || LOW), "2 bytes are neither transposed nor split");
+    static_assert(BYTES == 1 || BYTES == 2 || BYTES == 4, "elements of 1, 2 or 4 bytes");
+    static_assert(BYTES == 4 || !LOW, "only 4 bytes are split");
+    static_assert(BYTES != 2 || !TRANSPOSED, "2 bytes are not transposed");
     const long long matrix = blockIdx.z, bytes = pitch * (TRANSPOSED ? columns : rows) * BYTES;
     char* to = static_cast<char*>(workspace) + matrix * bytes;
     const Copied copied = {static_cast<const char*>(from) + matrix * stride * BYTES,
@@ -158,7 +207,9 @@ __device__ __forceinline__ void copy(const void* from, long long ld, long long s
                         lane_bits,
                         blocks};
     if constexpr (TRANSPOSED)
-        transpose<LOW>(copied, block);
+        transpose<BYTES, LOW>(copied, block);
+    else if constexpr (BYTES == 1)
+        copy_rows<BYTES, unsigned char, LOW>(copied, block);
     else if constexpr (BYTES == 2)
         copy_rows<BYTES, unsigned short, LOW>(copied, block);
     else

@@ -21,6 +21,7 @@ PACKS: tuple[Pack, ...] = get_args(Pack)
 """Operands that a configuration packs."""
 
 THREADS, STEPS, SIDE = 256, 2, 32  # as in pack.cu
+FLOAT_BYTES = 4
 LARGEST_GRID = LARGEST_GRID_X // 2
 """Blocks of one copy, so that two copies fit along x of a grid; each block loops over the rest."""
 
@@ -49,8 +50,8 @@ class Copy:
         rows: rows of a matrix as the caller stores it.
         columns: elements of such a row.
         batch: matrices.
-        element_bytes: 2 or 4.
-        transposed: whether rows become columns; for elements of 4 bytes only.
+        element_bytes: 1, 2 or 4.
+        transposed: whether rows become columns; for elements of 1 or 4 bytes only.
         low: whether a second plane follows the first, with the remainder of each element after
             tf32, itself rounded to tf32; for elements of 4 bytes only.
         start: where the copy starts in the workspace, a multiple of 16 bytes.
@@ -72,8 +73,10 @@ class Copy:
     line: int = VECTOR_BYTES
 
     def __post_init__(self) -> None:
-        if self.element_bytes != 4 and (self.transposed or self.low):
-            raise ValueError("only elements of 4 bytes are transposed or split")
+        if self.element_bytes == 2 and self.transposed:
+            raise ValueError("elements of 2 bytes are not transposed")
+        if self.element_bytes != 4 and self.low:
+            raise ValueError(f"only elements of 4 bytes are split, not of {self.element_bytes}")
         if self.start % VECTOR_BYTES:
             raise ValueError(f"a copy starts at a multiple of {VECTOR_BYTES}, not at {self.start}")
 
@@ -163,7 +166,7 @@ def launch(copies: Sequence[Copy]) -> Launch:
         ),
         grid=(sum(_blocks(copy) for copy in copies), 1, first.batch),
         block=(THREADS, 1, 1),
-        shared=SIDE * (SIDE + 1) * 4 if any(copy.transposed for copy in copies) else 0,
+        shared=max(_tile(copy) * (SIDE + 1) * FLOAT_BYTES if copy.transposed else 0 for copy in copies),
         arguments=(*_source("a", a), *_source("b", b), Argument("pointer", "workspace")),
     )
 
@@ -193,6 +196,11 @@ def _source(name: str, copy: Copy | None) -> tuple[Argument, ...]:
     )
 
 
+def _tile(copy: Copy) -> int:
+    """Rows and columns of a tile that a block transposes: `SIDE` words along each."""
+    return SIDE * FLOAT_BYTES // copy.element_bytes
+
+
 def _lane_bits(copy: Copy) -> int:
     """Log2 of the threads along a row of the copy; the other threads take further rows."""
     return (min(_vectors(copy), SIDE) - 1).bit_length()
@@ -206,7 +214,7 @@ def _vectors(copy: Copy) -> int:
 def _blocks(copy: Copy) -> int:
     """Blocks that copy one matrix."""
     if copy.transposed:
-        tiles = ceil_div(copy.rows, SIDE) * ceil_div(copy.columns, SIDE)
+        tiles = ceil_div(copy.rows, _tile(copy)) * ceil_div(copy.columns, _tile(copy))
     else:
         lanes = 1 << _lane_bits(copy)
         tiles = ceil_div(copy.rows, STEPS * THREADS // lanes) * ceil_div(_vectors(copy), lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.families.base import Family
 from autotune.families.plan import Resources
-from autotune.families.shared.precisions import TENSOR_CORES
+from autotune.families.shared.precisions import EIGHT_BITS, TENSOR_CORES
 from autotune.families.wgmma.launches import plan
 from autotune.families.wgmma.operands import LINE_BYTES
 from autotune.families.wgmma.parameters import WgmmaParams
@@ -36,7 +36,7 @@ WGMMA = Family(
     name="wgmma",
     params=WgmmaParams,
     sources=("wgmma.cu", "pack.cu"),
-    precisions=TENSOR_CORES,
+    precisions=(*TENSOR_CORES, *EIGHT_BITS),
     order=50,
     rules=RULES,
     resources=_resources,

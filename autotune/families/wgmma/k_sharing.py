@@ -88,7 +88,7 @@ def _parts_fault(tile: ClusterTile, problem: Problem) -> str | None:
         (operand_a, tile.tile_m, tile.shape.n),
         (operand_b, tile.tile_n, tile.shape.m),
     ):
-        lines_of_rows = problem.element_bytes == 4 or along_k(problem, operand)
+        lines_of_rows = problem.element_bytes != 2 or along_k(problem, operand)
         if lines_of_rows and side % (8 * sharers):
             return f"{side} rows of {operand} have no {sharers} parts of whole swizzled spans"
     return None

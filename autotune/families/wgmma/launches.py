@@ -11,13 +11,14 @@ from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
     Argument,
+    Constant,
     Launch,
     LaunchPlan,
     Template,
     TensorMap,
 )
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import epilogue, operands, type_arguments
+from autotune.families.shared.arguments import epilogue, operands, scale
 from autotune.families.shared.cuda_enums import Store, enumerator
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
 from autotune.families.wgmma.parameters import WgmmaParams
@@ -104,7 +105,7 @@ def _gemm(
             b.tensor_map(problem, low=True) if p.low == "pass" else map_b,
             _map_c(p, problem) if store == "tma" else map_b,
             # C and its epilogue; tensor maps stand for the pointers and pitches of A and B.
-            *operands(problem)[4:-3],
+            *operands(problem, scaled=True)[4:-3],
             a.stride,
             b.stride,
             Argument("i64", "stride_c"),
@@ -172,6 +173,18 @@ def _element_type(problem: Problem) -> str:
     return problem.precision.tensor_map.name
 
 
+def _types(p: WgmmaParams, problem: Problem) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments of the types: those of the kernel's A and B, and of C."""
+    a, b = problem.operand_elements
+    of_kernel = (b, a) if p.swap else (a, b)
+    elements = (*of_kernel, problem.output_element)
+    names = ("TYPE_A", "TYPE_B", "OUTPUT")
+    return tuple(
+        (name, enumerator("ElementType", element.enumerator))
+        for name, element in zip(names, elements, strict=True)
+    )
+
+
 def _template(
     p: WgmmaParams,
     problem: Problem,
@@ -185,8 +198,9 @@ def _template(
         "wgmma.cu",
         "wgmma",
         (
-            *type_arguments(problem),
+            *_types(p, problem),
             ("PRODUCTS", problem.products),
+            scale(problem),
             ("TILE_M", p.tile_m),
             ("TILE_N", p.tile_n),
             ("TILE_K", p.bk),

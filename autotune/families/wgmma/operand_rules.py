@@ -15,7 +15,7 @@ from autotune.families.wgmma.operands import (
     unaligned_rows,
 )
 from autotune.families.wgmma.tiles import ClusterTile
-from autotune.problem import Problem
+from autotune.problem import SCALE_BLOCK, Problem
 
 TRANSPOSED_USES, SPLIT_USES = 2048, 1024
 """How often a packed copy must be read to pay: a transposed copy of A, and one with a low part."""
@@ -38,8 +38,9 @@ def _uses(problem: Problem, operand: str) -> int:
 def _source_fault(swap: int, source: Source, problem: Problem) -> str | None:
     """A passes through registers to be split, or if it is not K-contiguous."""
     operand, _ = kernel_operands(swap)
-    if problem.element_bytes == 2:
-        return None if source != "registers" else "16-bit operands are read from shared memory"
+    if problem.element_bytes != 4:
+        bits = 8 * problem.element_bytes
+        return None if source != "registers" else f"{bits}-bit operands are read from shared memory"
     if problem.products > 1:
         return None if source == "registers" else "operands are split in registers"
     transposed = across_k(problem, operand)
@@ -101,6 +102,8 @@ def _pack_fault(path: OperandPath, problem: Problem) -> str | None:
 
 
 def _promote_fault(bk: int, promote: int, problem: Problem) -> str | None:
+    if problem.element_bytes == 1:
+        return _block_promotion_fault(promote, problem)
     terms = promote * bk
     if problem.products == 1:
         return f"sums of {problem.compute} need no promotion" if terms else None
@@ -111,6 +114,17 @@ def _promote_fault(bk: int, promote: int, problem: Problem) -> str | None:
     if terms <= PROMOTED and terms < problem.k:
         return None
     return f"sums of K={problem.k} terms are promoted after {terms}; {PROMOTED} at most, below K"
+
+
+def _block_promotion_fault(promote: int, problem: Problem) -> str | None:
+    """Exact sums of fp8, and sums of blocks of K with scales of their own, are promoted."""
+    blocks = problem.scale == "block"
+    exact = problem.accumulate == "exact" and not problem.precision.operand.integer
+    wanted = int(blocks or (exact and problem.k > SCALE_BLOCK))
+    if promote == wanted:
+        return None
+    sums = f"{problem.accumulate} sums of {problem.compute} over K={problem.k}"
+    return f"{sums}, scale={problem.scale}, take promote={wanted}"
 
 
 RULES = (

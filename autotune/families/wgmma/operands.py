@@ -33,11 +33,11 @@ def kernel_operands(swap: int) -> tuple[str, str]:
 
 
 def across_k(problem: Problem, operand: str) -> bool:
-    """Whether an operand has 32-bit elements and is not K-contiguous.
+    """Whether an operand has elements of 8 or 32 bits and is not K-contiguous.
 
-    The tensor cores read 32-bit elements from shared memory only if they are K-contiguous.
+    The tensor cores read such elements from shared memory only if they are K-contiguous.
     """
-    return problem.element_bytes == 4 and not along_k(problem, operand)
+    return problem.element_bytes != 2 and not along_k(problem, operand)
 
 
 def unaligned_rows(problem: Problem, operand: str) -> bool:
@@ -53,8 +53,8 @@ def readable(problem: Problem, alignment: Alignment, operand: str) -> bool:
 
 
 def b_is_k_contiguous(problem: Problem, swap: int) -> bool:
-    """Whether the kernel's B is K-contiguous as the kernel reads it: 32-bit operands always are."""
-    return problem.element_bytes == 4 or along_k(problem, kernel_operands(swap)[1])
+    """Whether the kernel's B is K-contiguous as the kernel reads it: only 16-bit operands may not be."""
+    return problem.element_bytes != 2 or along_k(problem, kernel_operands(swap)[1])
 
 
 @dataclass(frozen=True)

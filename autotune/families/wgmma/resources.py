@@ -26,16 +26,11 @@ SM_REGISTERS = 65536
 MOST_STAGES = 16
 """Stages of the ring; more of small tiles wait for nothing."""
 
-CONSUMER_REGISTERS = {
-    (1, 1): 255,
-    (1, 2): 200,
-    (1, 3): 112,
-    (2, 1): 224,
-    (2, 2): 96,
-    (3, 1): 152,
-}
-"""Registers of a consumer's thread by consumers and resident blocks, after the producer has given
-its own away. There are kernels for these pairs only."""
+RESIDENT = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
+"""Consumers and resident blocks for which there are kernels."""
+PRODUCER_REGISTERS, LEAN_PRODUCER_REGISTERS, FEW_ENTRY_REGISTERS = 56, 40, 80
+"""Registers that a producer's thread keeps: 8 fewer if it has at most 80 at the entry, and fewer for
+8-bit operands, whose sums take the most."""
 OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
 """Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
 them."""
@@ -100,8 +95,12 @@ class Accumulation(Warpgroups):
 
     @cached_property
     def promoted_accumulators(self) -> int:
-        """Accumulators of a consumer's thread, counting the fp32 sums that promotion keeps."""
-        return self.accumulators * (2 if self.promote else 1)
+        """Accumulators of a consumer's thread, counting those that promotion adds to others: of all
+        instructions for split operands, else of one."""
+        if not self.promote:
+            return self.accumulators
+        promoted = self.tile_n // 2 if self.low == "none" else self.accumulators
+        return self.accumulators + promoted
 
     @cached_property
     def register_estimate(self) -> int:
@@ -110,6 +109,16 @@ class Accumulation(Warpgroups):
         halves = 1 if self.promote else self.instructions
         split = SPLIT_REGISTERS * halves if self.low != "none" else 0
         return sums + OTHER_REGISTERS + _store_registers(sums) + split
+
+
+    def scale_registers(self, problem: Problem) -> int:
+        """Registers of a consumer's thread for scales of blocks: where they are, those of a block
+        and those of the next."""
+        if problem.scale != "block":
+            return 0
+        if self.swap:
+            return 3 * (self.instructions + self.tile_n // 4)
+        return 3 * (2 * self.instructions + 2)
 
 
 def activation_registers(problem: Problem, accumulators: int) -> int:
@@ -133,6 +142,17 @@ def entry_registers(consumers: int, min_blocks: int) -> int:
     """Registers of a thread at the kernel's entry: the SM's, shared evenly in steps of 8."""
     even = SM_REGISTERS // min_blocks // thread_count(consumers) // 8 * 8
     return min(LARGEST_THREAD_REGISTERS, even)
+
+
+def consumer_registers(consumers: int, min_blocks: int, problem: Problem) -> int:
+    """Registers of a consumer's thread, after the producer has given its own away."""
+    entry = entry_registers(consumers, min_blocks)
+    if (consumers, min_blocks) == (1, 1):
+        return entry
+    kept = PRODUCER_REGISTERS - (8 if entry <= FEW_ENTRY_REGISTERS else 0)
+    if problem.element_bytes == 1:
+        kept = LEAN_PRODUCER_REGISTERS
+    return (entry * (consumers + 1) - kept) // consumers // 8 * 8
 
 
 def launch_registers(consumers: int, min_blocks: int, needed: int) -> int:

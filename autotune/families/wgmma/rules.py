@@ -8,9 +8,9 @@ from autotune.families.shared.launch_limits import grid_fault
 from autotune.families.wgmma import k_sharing, operand_rules, tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, Source
 from autotune.families.wgmma.resources import (
-    CONSUMER_REGISTERS,
     INSTRUCTION_ROWS,
     MOST_STAGES,
+    RESIDENT,
     Accumulation,
     ClusterWarpgroups,
     Ring,
@@ -18,6 +18,7 @@ from autotune.families.wgmma.resources import (
     Staging,
     Warpgroups,
     activation_registers,
+    consumer_registers,
     entry_registers,
     instruction_registers,
 )
@@ -44,9 +45,9 @@ def _architecture_fault(device: Device) -> str | None:
     return f"wgmma is of compute capability 9.0 alone; {device.name} has {major}.{minor}"
 
 
-def _tile_fault(tile: WgmmaTile) -> str | None:
+def _tile_fault(tile: WgmmaTile, problem: Problem) -> str | None:
     tile_m, tile_n = tile.tile_m, tile.tile_n
-    if tile_m in tile_choice.TILE_ROWS and tile_n in tile_choice.COLUMNS:
+    if tile_m in tile_choice.TILE_ROWS and tile_choice.has_columns(problem, tile.swap, tile_n):
         return None
     return f"no kernel has tile_m={tile_m} with tile_n={tile_n}; swap={tile.swap}"
 
@@ -86,7 +87,7 @@ def _consumers_fault(groups: Warpgroups) -> str | None:
 
 def _residency_fault(groups: Warpgroups, min_blocks: int) -> str | None:
     consumers = groups.consumers
-    if (consumers, min_blocks) not in CONSUMER_REGISTERS:
+    if (consumers, min_blocks) not in RESIDENT:
         return f"there is no kernel of {consumers} consumers for {min_blocks} blocks an SM"
     if min_blocks > 1 and groups.schedule == "pingpong":
         return f"{min_blocks} blocks an SM overlap without pingpong"
@@ -109,7 +110,8 @@ def _hiding_fault(
 def _registers_fault(
     loop: Accumulation, min_blocks: int, source: Source, problem: Problem
 ) -> str | None:
-    available, needed = CONSUMER_REGISTERS[loop.consumers, min_blocks], loop.register_estimate
+    available = consumer_registers(loop.consumers, min_blocks, problem)
+    needed = loop.register_estimate + loop.scale_registers(problem)
     needed += activation_registers(problem, loop.promoted_accumulators)
     if needed > available:
         sums = loop.promoted_accumulators
@@ -121,8 +123,10 @@ def _registers_fault(
     return None
 
 
-def _gathering_registers_fault(groups: ClusterWarpgroups, min_blocks: int) -> str | None:
-    available = CONSUMER_REGISTERS[groups.consumers, min_blocks]
+def _gathering_registers_fault(
+    groups: ClusterWarpgroups, min_blocks: int, problem: Problem
+) -> str | None:
+    available = consumer_registers(groups.consumers, min_blocks, problem)
     needed = groups.gathering_registers
     if needed <= available:
         return None

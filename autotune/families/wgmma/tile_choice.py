@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from math import gcd
 
 from autotune.device import Device
 from autotune.families.shared.k_sharing import LAST_BLOCK_BYTES
 from autotune.families.shared.layout import along_k
 from autotune.families.wgmma.operands import LINE_BYTES, kernel_operands
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS
-from autotune.problem import Problem
+from autotune.problem import SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
 TILE_ROWS = (64, 128, 192, 256)
@@ -25,6 +26,8 @@ L2_BYTES_A_CYCLE = 55
 LARGEST_COLUMNS, COLUMN_STEP = 256, 8
 COLUMNS = range(COLUMN_STEP, LARGEST_COLUMNS + 1, COLUMN_STEP)
 """An instruction computes 8 to 256 columns, in steps of 8."""
+INTEGER_COLUMNS = 32
+"""Columns of an instruction of int8 up to which it has every multiple of 8."""
 PARTS = (1, 2, 3, 4, 8)
 """Numbers of tiles that a short side is cut into."""
 SPLIT_ITERATIONS, FEW_ITERATIONS = 4, 16
@@ -41,7 +44,7 @@ def swaps(problem: Problem) -> tuple[int, ...]:
     """
     short = _short(problem)
     a, b = along_k(problem, "a"), along_k(problem, "b")
-    if problem.element_bytes == 2:
+    if problem.element_bytes < 4:
         return (0, 1) if min(problem.m, problem.n) > FEW_ROWS else short
     if a and b:
         return short
@@ -82,8 +85,9 @@ def tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]
         # Whole spans are loaded: the columns between them save no loads.
         return COARSE[::2]
     most_parts = n // LEAST_COLUMNS
-    even = {round_up(ceil_div(n, parts), COLUMN_STEP) for parts in range(1, most_parts + 1)}
-    sizes = {size for size in even if LEAST_COLUMNS <= size <= LARGEST_COLUMNS} | set(COARSE)
+    even = {legal_columns(problem, swap, ceil_div(n, parts)) for parts in range(1, most_parts + 1)}
+    coarse = {legal_columns(problem, swap, size) for size in COARSE}
+    sizes = {size for size in even if LEAST_COLUMNS <= size <= LARGEST_COLUMNS} | coarse
     return tuple(
         sorted(
             {
@@ -97,6 +101,27 @@ def tile_columns(problem: Problem, device: Device, swap: int) -> tuple[int, ...]
     )
 
 
+def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
+    """Whether there is a kernel for `tile_n`.
+
+    An instruction of int8 has up to 32 columns or a multiple of 16. Where blocks of 128 columns of
+    B have scales of their own, a tile has parts of one or two blocks.
+    """
+    if tile_n not in COLUMNS:
+        return False
+    if problem.precision.operand.integer and tile_n > INTEGER_COLUMNS and tile_n % 16:
+        return False
+    return bool(swap) or problem.scale != "block" or tile_n - gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
+
+
+def legal_columns(problem: Problem, swap: int, least: int) -> int:
+    """The smallest tile_n of at least so many columns; beyond the largest, rounded up alone."""
+    size = round_up(least, COLUMN_STEP)
+    while size < LARGEST_COLUMNS and not has_columns(problem, swap, size):
+        size += COLUMN_STEP
+    return size
+
+
 def _parts(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     """Values of tile_n that cut a side of at most 256 into equal parts."""
     m, n = (problem.n, problem.m) if swap else (problem.m, problem.n)
@@ -106,7 +131,7 @@ def _parts(problem: Problem, device: Device, swap: int) -> tuple[int, ...]:
     # If split-K can keep the SMs busy, small tiles only read more.
     busy = rows * max(1, min(longest, alone)) >= device.sms
     parts = PARTS[:2] if busy else PARTS
-    return tuple(sorted({round_up(ceil_div(n, part), COLUMN_STEP) for part in parts}))
+    return tuple(sorted({legal_columns(problem, swap, ceil_div(n, part)) for part in parts}))
 
 
 def wave_cycles(problem: Problem, device: Device, swap: int, tile_m: int, tile_n: int) -> float:

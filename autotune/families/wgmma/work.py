@@ -12,7 +12,7 @@ from autotune.families.wgmma.resources import (
     WARPGROUP,
     thread_count,
 )
-from autotune.problem import Problem
+from autotune.problem import SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
 
 LANES = 32
@@ -84,7 +84,8 @@ def _instructions(p: WgmmaParams, problem: Problem) -> float:
     if p.low == "kernel":
         issued += p.tile_n * p.bk / LANES * (1 + split)
     if p.promote:
-        issued += p.elements / LANES / p.promote
+        terms = p.promote * p.bk if problem.element_bytes > 1 else SCALE_BLOCK
+        issued += p.elements / LANES * p.bk / terms
     return issued
 
 

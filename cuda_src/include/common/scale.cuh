@@ -1,9 +1,10 @@
-// Scales of 8-bit operands: fp32 factors of their elements.
+// Scales of 8-bit operands: fp32 numbers that turn what is stored into what is meant.
 #pragma once
 
-// One for each operand; one for each row of A and column of B; one for each 1 x 128 block of A and
-// each 128 x 128 block of B.
+// One for each operand; one for each row of op(A) and each column of op(B); or one for each 1 x 128
+// of op(A), stored with neighbouring rows side by side, and for each 128 x 128 of op(B), stored with
+// neighbouring blocks of K side by side. As `SCALES` in autotune/problem/fields.py. A test compares
+// them.
 enum class Scale { NONE, TENSOR, ROW, BLOCK };
 
-// Sides of a block with a scale of its own, along K and along N.
 constexpr int SCALE_BLOCK = 128;

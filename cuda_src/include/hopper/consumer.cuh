@@ -9,6 +9,18 @@
 // and one for the order of the warpgroups.
 constexpr int START_BARRIER = 0, TEAM_BARRIER = 1, GROUP_BARRIER = 2, ORDER_BARRIER = 5;
 
+// The sums of int8 products travel as the bits of floats.
+__device__ __forceinline__ float4 vector_of(const int* sums) {
+    return make_float4(float_of(sums[0]), float_of(sums[1]), float_of(sums[2]), float_of(sums[3]));
+}
+
+__device__ __forceinline__ void add_vector(int* sums, float4 values) {
+    sums[0] += bits_of(values.x);
+    sums[1] += bits_of(values.y);
+    sums[2] += bits_of(values.z);
+    sums[3] += bits_of(values.w);
+}
+
 template <class S>
 struct Consumer {
     int group, thread, warp, lane;  // warpgroup among the consumers, and within it
@@ -47,8 +59,9 @@ struct Consumer {
 // Adds up, in order, the sums that the blocks of a cluster have of a tile. The block of share q
 // gets columns q of the tile, in `part`; false if there are none for this block.
 template <class S>
-__device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
-                               const float (&d)[S::MMAS][S::SUMS], const Stages<S>& stages,
+__device__ bool reduce_cluster(typename S::Sum (&part)[S::MMAS][S::Part::SUMS],
+                               const typename S::Sum (&d)[S::MMAS][S::SUMS],
+                               const Stages<S>& stages,
                                const ClusterPlace<S>& cluster, const Consumer<S>& consumer) {
     constexpr int SUMS = S::Part::SUMS;
     const auto place = [&](int share, int mma, int i) {
@@ -68,8 +81,8 @@ __device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
     if (cluster.k >= S::REDUCERS) return false;
 #pragma unroll
     for (int i = 0; i < S::MMAS * SUMS; i += 4) {
-        float* sums = &part[i / SUMS][i % SUMS];
-        sums[0] = sums[1] = sums[2] = sums[3] = 0.0f;
+        typename S::Sum* sums = &part[i / SUMS][i % SUMS];
+        sums[0] = sums[1] = sums[2] = sums[3] = 0;
 #pragma unroll
         for (int share = 0; share < S::CLUSTER_K; ++share)
             add_vector(sums, *place(share, i / SUMS, i % SUMS));
@@ -81,8 +94,8 @@ __device__ bool reduce_cluster(float (&part)[S::MMAS][S::Part::SUMS],
 // has; true for the last block of the part, whose sums then are those of all shares, added in
 // order.
 template <class S, class Result>
-__device__ bool reduce_shares(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part,
-                              int parts, const typename S::Scheduler& scheduler,
+__device__ bool reduce_shares(typename S::Sum (&d)[S::MMAS][S::SUMS], const WorkUnit& unit,
+                              int part, int parts, const typename S::Scheduler& scheduler,
                               const Arguments<Result>& args, const Consumer<S>& consumer,
                               int* flag) {
     // Sums i to i + 3 of an instruction, those of neighbouring threads side by side. L1 does not
@@ -110,7 +123,7 @@ __device__ bool reduce_shares(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit
     consumer.sync_team();
     if (!*flag) return false;
 #pragma unroll
-    for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0.0f;
+    for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0;
     for (int share = 0; share < unit.shares; ++share) {
 #pragma unroll
         for (int i = 0; i < S::MMAS * S::SUMS; i += 4) {

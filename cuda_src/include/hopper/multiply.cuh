@@ -36,7 +36,7 @@ __device__ __forceinline__ bool reloaded(int step, int steps) {
 // d = A B^T over `steps` stages of a unit, both from shared memory. A stage is released when the
 // multiplications of the next one are in flight.
 template <class S>
-__device__ __forceinline__ void multiply_shared(float (&d)[S::MMAS][S::SUMS],
+__device__ __forceinline__ void multiply_shared(typename S::Sum (&d)[S::MMAS][S::SUMS],
                                                 const Stages<S>& stages,
                                                 PipelineState<S::STAGES>& at, int steps, int row) {
     const Descriptor a = S::A::start(stages.a(0)), b = S::B::start(stages.b(0));
@@ -49,7 +49,7 @@ __device__ __forceinline__ void multiply_shared(float (&d)[S::MMAS][S::SUMS],
         for (int step = 0; step < S::STEPS; ++step) {
 #pragma unroll
             for (int mma = 0; mma < S::MMAS; ++mma)
-                wgmma_shared<S::TILE_N, S::TYPE, !S::A_ALONG_K, !S::B_ALONG_K>(
+                wgmma_shared<S::TILE_N, S::TYPE_A, S::TYPE_B, !S::A_ALONG_K, !S::B_ALONG_K>(
                     d[mma], S::A::at(a, stage, row + 64 * mma, step), S::B::at(b, stage, 0, step),
                     step > 0 || i > 0);
         }

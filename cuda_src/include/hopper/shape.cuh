@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/epilogue.cuh"
+#include "common/scale.cuh"
 #include "hopper/tma_tile.cuh"
 #include "k_sharing/reduction.cuh"
 #include "k_sharing/tile_scheduler.cuh"
@@ -15,11 +16,11 @@ enum class Store { DIRECT, STAGED, TMA };
 
 // A thread's registers in each role. A kernel starts with equal shares, and without `MOVED` keeps
 // them.
-template <int CONSUMERS, int MIN_BLOCKS>
+template <int CONSUMERS, int MIN_BLOCKS, bool EIGHT_BITS>
 struct Budget {
     static constexpr bool MOVED = CONSUMERS > 1 || MIN_BLOCKS > 1;
     static constexpr int ENTRY = 512 / MIN_BLOCKS / (CONSUMERS + 1) / 8 * 8;
-    static constexpr int PRODUCER = ENTRY > 80 ? 56 : 48;
+    static constexpr int PRODUCER = EIGHT_BITS ? 40 : ENTRY > 80 ? 56 : 48;
     static constexpr int CONSUMER = (ENTRY * (CONSUMERS + 1) - PRODUCER) / CONSUMERS / 8 * 8;
 };
 
@@ -45,14 +46,18 @@ struct Shape : Params {
         Params::CLUSTER_M, Params::CLUSTER_N, Params::CONSUMERS, Params::LOW_PACKED,
         Params::MIN_BLOCKS, Params::OUTPUT, Params::PERSISTENT, Params::PINGPONG,
         Params::PRODUCTS, Params::STAGES,
-        Params::TILE_K, Params::TILE_M, Params::TILE_N, Params::TRANSPOSED, Params::TYPE;
+        Params::TILE_K, Params::TILE_M, Params::TILE_N, Params::TRANSPOSED, Params::TYPE_A,
+        Params::TYPE_B;
 
     using Result = typename Element<OUTPUT>::Type;
-    using Registers = Budget<CONSUMERS, MIN_BLOCKS>;
     static constexpr int THREADS = WARPGROUP * (CONSUMERS + 1);
-    static constexpr bool FP32 = TYPE == ElementType::F32;
-    using A = TmaTile<FP32 ? 4 : 2, TILE_K, TILE_M, A_ALONG_K>;
-    using B = TmaTile<FP32 ? 4 : 2, TILE_K, TILE_N, B_ALONG_K>;
+    // The tensor cores add int8 products up in int32.
+    using Sum = typename If<TYPE_A == ElementType::S8, int, float>::Type;
+    static constexpr bool FP32 = TYPE_A == ElementType::F32;
+    static constexpr int ELEMENT = sizeof(typename Element<TYPE_A>::Type);
+    using Registers = Budget<CONSUMERS, MIN_BLOCKS, ELEMENT == 1>;
+    using A = TmaTile<ELEMENT, TILE_K, TILE_M, A_ALONG_K>;
+    using B = TmaTile<ELEMENT, TILE_K, TILE_N, B_ALONG_K>;
 
     // A cluster computes CLUSTER_TILES tiles, which have operands in common.
     static constexpr int CLUSTER_TILES = CLUSTER_M * CLUSTER_N;
@@ -93,6 +98,11 @@ struct Shape : Params {
     static constexpr int NEIGHBOURHOOD = CLUSTER_M + CLUSTER_N - 1;  // blocks with a common operand
     static constexpr int READERS = A_IN_REGISTERS ? 4 : 1;
     static constexpr int ARRIVALS = READERS * TEAM * NEIGHBOURHOOD;
+    // Blocks of columns of B with scales of their own that a tile, which starts at a multiple of its
+    // columns, has a part of.
+    static constexpr int SCALE_BLOCKS_N =
+        (TILE_N - common_divisor(TILE_N, SCALE_BLOCK)) / SCALE_BLOCK + 1 +
+        ((TILE_N - common_divisor(TILE_N, SCALE_BLOCK)) % SCALE_BLOCK != 0);
     static constexpr int SPLITTERS = WARPGROUP - 32;
     static constexpr bool SPLITS = PRODUCTS == 3 && !LOW_PACKED;
 
@@ -105,8 +115,15 @@ struct Shape : Params {
 
     static_assert(ROWS % 64 == 0 && MMAS <= 2 && TILE_N % 8 == 0 && TILE_N <= 256,
                   "tile of a warpgroup");
-    static_assert(FP32 || !A_IN_REGISTERS, "16-bit operands come from shared memory");
-    static_assert(!FP32 || B_ALONG_K, "32-bit operands in shared memory run along K");
+    static_assert(FP32 || !A_IN_REGISTERS, "8- and 16-bit operands come from shared memory");
+    static_assert(ELEMENT == 2 || B_ALONG_K, "only 16-bit operands in shared memory run across K");
+    static_assert(ELEMENT != 1 || A_ALONG_K, "8-bit operands run along K");
+    static_assert(sizeof(typename Element<TYPE_B>::Type) == ELEMENT, "operands of one size");
+    static_assert(Params::SCALE != Scale::BLOCK ||
+                      (Params::PROMOTE > 0 && (TRANSPOSED || SCALE_BLOCKS_N <= 2)),
+                  "sums of blocks of K, of one or two blocks of columns");
+    static_assert(ELEMENT != 1 || Params::PROMOTE == 0 || TILE_K % SCALE_BLOCK == 0,
+                  "stages of whole blocks of K");
     static_assert(PRODUCTS == 1 || (FP32 && A_IN_REGISTERS), "three products are of fp32 operands");
     static_assert(!STAGED || sizeof(Result) == 2, "fp32 results are stored directly");
     static_assert(!STREAM || CLUSTER_K == 1, "stream-K splits K on its own");
@@ -128,6 +145,7 @@ struct Arguments {
     int m, n, k;
     float alpha, beta;
     const Result* bias;
+    const float *scale_a, *scale_b;
     bool batch_a, batch_b;  // whether each matrix of the batch has its own
     long long stride_c;
     Schedule schedule;  // of the tiles of a cluster

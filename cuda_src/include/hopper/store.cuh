@@ -182,20 +182,111 @@ __device__ void store_through(const float (&d)[S::MMAS][S::SUMS], char* buffers,
 }
 
 template <class S, bool READS, class Result>
-__device__ void store(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n, int matrix,
-                      const Arguments<Result>& args, const TensorMap* map,
-                      const Consumer<S>& consumer) {
+__device__ void store_tile(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n,
+                           int matrix, const Arguments<Result>& args, const TensorMap* map,
+                           const Consumer<S>& consumer) {
     if constexpr (S::STAGED)
         store_through<S, READS>(d, buffers, m, n, matrix, args, map, consumer);
     else
         store_directly<S, READS>(d, m, n, matrix, args, consumer);
 }
 
+template <class S, class Result>
+__device__ void store(const float (&d)[S::MMAS][S::SUMS], char* buffers, int m, int n, int matrix,
+                      const Arguments<Result>& args, const TensorMap* map,
+                      const Consumer<S>& consumer) {
+    if (args.beta == 0.0f)
+        store_tile<S, false>(d, buffers, m, n, matrix, args, map, consumer);
+    else
+        store_tile<S, true>(d, buffers, m, n, matrix, args, map, consumer);
+}
+
+// int32 sums as they are.
+template <class S>
+__device__ void store_sums(const int (&d)[S::MMAS][S::SUMS], int m, int n, int matrix,
+                           const Arguments<int>& args, const Consumer<S>& consumer) {
+    int* c = args.c + matrix * args.stride_c;
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i += 2) {
+#pragma unroll
+        for (int mma = 0; mma < S::MMAS; ++mma) {
+            const int at_m = m + consumer.m(mma, i / 2 % 2), at_n = n + consumer.n(i);
+            const int row = S::TRANSPOSED ? at_n : at_m, column = S::TRANSPOSED ? at_m : at_n;
+            int* to = c + row * args.ldc + column;
+            if constexpr (S::TRANSPOSED) {
+                if (column >= args.n) continue;
+                if (row < args.m) to[0] = d[mma][i];
+                if (row + 1 < args.m) to[args.ldc] = d[mma][i + 1];
+            } else {
+                if (row >= args.m) continue;
+                if constexpr (S::VC >= 2) {
+                    if (column < args.n)
+                        *reinterpret_cast<int2*>(to) = make_int2(d[mma][i], d[mma][i + 1]);
+                } else {
+                    if (column < args.n) to[0] = d[mma][i];
+                    if (column + 1 < args.n) to[1] = d[mma][i + 1];
+                }
+            }
+        }
+    }
+}
+
+// What a sum becomes in place: fp32, or its bits where the sums are int32.
+__device__ __forceinline__ void put_float(float& sum, float value) { sum = value; }
+__device__ __forceinline__ void put_float(int& sum, float value) { sum = bits_of(value); }
+
+// A warpgroup's sums in fp32, times the scales of the operands. (m, n) is where its tile starts.
+template <class S, class Result>
+__device__ __forceinline__ void scale_sums(typename S::Sum (&d)[S::MMAS][S::SUMS], int m, int n,
+                                           int matrix, const Arguments<Result>& args,
+                                           const Consumer<S>& consumer) {
+    constexpr bool ROWS = S::SCALE == Scale::ROW, SCALED = ROWS || S::SCALE == Scale::TENSOR;
+    // Of each row and each column of the kernel's product.
+    const float* a = args.scale_a + (ROWS ? static_cast<long long>(matrix) * args.m : 0);
+    const float* b = args.scale_b + (ROWS ? static_cast<long long>(matrix) * args.n : 0);
+    const float* along_m = S::TRANSPOSED ? b : a;
+    const float* along_n = S::TRANSPOSED ? a : b;
+    const int last_m = (S::TRANSPOSED ? args.n : args.m) - 1;
+    const int last_n = (S::TRANSPOSED ? args.m : args.n) - 1;
+    float rows[2 * S::MMAS], columns[2] = {1.0f, 1.0f};
+#pragma unroll
+    for (int i = 0; i < 2 * S::MMAS; ++i)
+        rows[i] = SCALED ? __ldg(along_m + (ROWS ? min(m + consumer.m(i / 2, i % 2), last_m) : 0))
+                         : 1.0f;
+    if constexpr (S::SCALE == Scale::TENSOR) columns[0] = columns[1] = __ldg(along_n);
+    // Each lane loads two of every 64 columns, and the lanes exchange them.
+    constexpr int PAIRS = ROWS ? (S::SUMS + 31) / 32 : 0;
+    float pairs[PAIRS + 1][2];
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; ++i)
+        pairs[i / 2][i % 2] =
+            __ldg(along_n + min(n + 64 * (i / 2) + 2 * consumer.lane + i % 2, last_n));
+#pragma unroll
+    for (int i = 0; i < S::SUMS; i += 4) {
+        if constexpr (ROWS) {
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                columns[e] =
+                    __shfl_sync(0xffffffff, pairs[i / 32][e], i % 32 + consumer.lane % 4);
+        }
+#pragma unroll
+        for (int j = 0; j < 4 * S::MMAS; ++j) {
+            auto& sum = d[j / 4][i + j % 4];
+            const float factor = rows[j / 2] * columns[j % 2];
+            put_float(sum, static_cast<float>(sum) * factor);
+        }
+        // Else the compiler loads and multiplies for the whole tile at once and runs out of registers.
+#pragma unroll
+        for (int mma = 0; mma < S::MMAS; ++mma)
+            wgmma_hold(reinterpret_cast<typename S::Sum (&)[4]>(d[mma][i]));
+    }
+}
+
 // Adds up the shares of a unit, if there are several, and stores its tile or its part of a tile,
 // part `part` of the `parts` that a cluster has. (m, n) is where it starts.
 template <class S, class Result>
-__device__ void finish_part(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part, int parts,
-                            const typename S::Scheduler& scheduler, int m, int n,
+__device__ void finish_part(typename S::Sum (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, int part,
+                            int parts, const typename S::Scheduler& scheduler, int m, int n,
                             char* buffers, int* flags, const Arguments<Result>& args,
                             const TensorMap* map) {
     const Consumer<S> consumer;
@@ -207,8 +298,13 @@ __device__ void finish_part(float (&d)[S::MMAS][S::SUMS], const WorkUnit& unit, 
     }
     buffers += consumer.group * S::STAGED_BYTES;
     m += consumer.row();
-    if (args.beta == 0.0f)
-        store<S, false>(d, buffers, m, n, unit.matrix, args, map, consumer);
-    else
-        store<S, true>(d, buffers, m, n, unit.matrix, args, map, consumer);
+    if constexpr (S::OUTPUT == ElementType::S32) {
+        store_sums<S>(d, m, n, unit.matrix, args, consumer);
+    } else {
+        constexpr bool INTEGERS = S::TYPE_A == ElementType::S8;
+        if constexpr (INTEGERS || S::SCALE == Scale::TENSOR || S::SCALE == Scale::ROW)
+            scale_sums<S>(d, m, n, unit.matrix, args, consumer);
+        store<S>(reinterpret_cast<const float (&)[S::MMAS][S::SUMS]>(d), buffers, m, n,
+                 unit.matrix, args, map, consumer);
+    }
 }

@@ -37,6 +37,12 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+template <int COUNT>
+__device__ __forceinline__ void wgmma_hold(int (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+
 // An instruction names all its registers one by one: R<N> are the names of the sums, D<N> the sums,
 // and SIZES lists N with the numbers of the operands that follow them.
 #define D(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -139,32 +145,43 @@ __device__ __forceinline__ void wgmma_hold(float (&d)[COUNT]) {
     X(256, 128, 129, 130, 131, 132, 133)
 
 #define ADDING(add) "{\n.reg .pred add;\nsetp.ne.b32 add, %" #add ", 0;\n"
-#define WGMMA(n, k, type) \
-    "wgmma.mma_async.sync.aligned.m64n" #n "k" #k ".f32." type "." type " {" R##n "}, "
+#define WGMMA(n, k, sum, a, b) \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k" #k "." sum "." a "." b " {" R##n "}, "
 
 // d += A B^T, or d = A B^T if `add` is 0, of operands in shared memory. TRANSPOSED: the operand's
 // lines do not run along K, which 16-bit types allow.
-template <int N, ElementType TYPE, bool TRANSPOSED_A, bool TRANSPOSED_B>
+template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
 __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor a, Descriptor b,
                                              int add) {
-    static_assert(TYPE != ElementType::F32 || (!TRANSPOSED_A && !TRANSPOSED_B),
-                  "tf32 operands run along K");
-#define SIXTEEN(n, type, a_, b_, add_, ta_, tb_)                                         \
-    asm volatile(ADDING(add_) WGMMA(n, 16, type) "%" #a_ ", %" #b_ ", add, 1, 1, %" #ta_ \
-                                                 ", %" #tb_ ";\n}"                       \
-                 : D##n                                                                  \
+    constexpr bool F32 = TYPE_A == ElementType::F32, F16 = TYPE_A == ElementType::F16,
+                   BF16 = TYPE_A == ElementType::BF16, FP8 = !F32 && !F16 && !BF16;
+    constexpr bool A_E5M2 = TYPE_A == ElementType::E5M2, B_E5M2 = TYPE_B == ElementType::E5M2;
+    static_assert(F16 || BF16 || (!TRANSPOSED_A && !TRANSPOSED_B),
+                  "operands that are not of 16 bits run along K");
+#define SIXTEEN(n, type, a_, b_, add_, ta_, tb_)                                          \
+    asm volatile(ADDING(add_) WGMMA(n, 16, "f32", type, type) "%" #a_ ", %" #b_           \
+                                                              ", add, 1, 1, %" #ta_       \
+                                                              ", %" #tb_ ";\n}"           \
+                 : D##n                                                                   \
                  : "l"(a), "l"(b), "r"(add), "n"(int{TRANSPOSED_A}), "n"(int{TRANSPOSED_B}))
-#define STEP(n, r0, r1, r2, r3, r4, r5)                                                     \
-    if constexpr (N == n) {                                                                 \
-        if constexpr (TYPE == ElementType::F32)                                             \
-            asm volatile(ADDING(r2) WGMMA(n, 8, "tf32") "%" #r0 ", %" #r1 ", add, 1, 1;\n}" \
-                         : D##n                                                             \
-                         : "l"(a), "l"(b), "r"(add));                                       \
-        if constexpr (TYPE == ElementType::F16) SIXTEEN(n, "f16", r0, r1, r2, r3, r4);      \
-        if constexpr (TYPE == ElementType::BF16) SIXTEEN(n, "bf16", r0, r1, r2, r3, r4);    \
+#define ALONG_K(n, k, type_a, type_b, a_, b_, add_)                                           \
+    asm volatile(ADDING(add_) WGMMA(n, k, "f32", type_a, type_b) "%" #a_ ", %" #b_            \
+                                                                 ", add, 1, 1;\n}"            \
+                 : D##n                                                                       \
+                 : "l"(a), "l"(b), "r"(add))
+#define STEP(n, r0, r1, r2, r3, r4, r5)                                                           \
+    if constexpr (N == n) {                                                                       \
+        if constexpr (F32) ALONG_K(n, 8, "tf32", "tf32", r0, r1, r2);                             \
+        if constexpr (F16) SIXTEEN(n, "f16", r0, r1, r2, r3, r4);                                 \
+        if constexpr (BF16) SIXTEEN(n, "bf16", r0, r1, r2, r3, r4);                               \
+        if constexpr (FP8 && !A_E5M2 && !B_E5M2) ALONG_K(n, 32, "e4m3", "e4m3", r0, r1, r2);      \
+        if constexpr (FP8 && !A_E5M2 && B_E5M2) ALONG_K(n, 32, "e4m3", "e5m2", r0, r1, r2);       \
+        if constexpr (FP8 && A_E5M2 && !B_E5M2) ALONG_K(n, 32, "e5m2", "e4m3", r0, r1, r2);       \
+        if constexpr (FP8 && A_E5M2 && B_E5M2) ALONG_K(n, 32, "e5m2", "e5m2", r0, r1, r2);        \
     }
     SIZES(STEP)
 #undef STEP
+#undef ALONG_K
 #undef SIXTEEN
 }
 
@@ -175,10 +192,27 @@ __device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigne
                                                 Descriptor b, int add) {
 #define STEP(n, r0, r1, r2, r3, r4, r5)                                                    \
     if constexpr (N == n)                                                                  \
-        asm volatile(ADDING(r5) WGMMA(n, 8, "tf32") "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3 \
+        asm volatile(ADDING(r5) WGMMA(n, 8, "f32", "tf32", "tf32") "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3 \
                                                     "}, %" #r4 ", add, 1, 1;\n}"           \
                      : D##n                                                                \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+    SIZES(STEP)
+#undef STEP
+}
+
+// The exact sums of int8. N is 8, 16, 24, 32 or a multiple of 16.
+#undef D
+#define D(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
+template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
+__device__ __forceinline__ void wgmma_shared(int (&d)[N / 2], Descriptor a, Descriptor b, int add) {
+    static_assert(TYPE_A == ElementType::S8 && TYPE_B == ElementType::S8, "int8 alone");
+    static_assert(!TRANSPOSED_A && !TRANSPOSED_B, "int8 operands run along K");
+#define STEP(n, r0, r1, r2, r3, r4, r5)                                                   \
+    if constexpr (N == n)                                                                 \
+        asm volatile(ADDING(r2) WGMMA(n, 32, "s32", "s8", "s8") "%" #r0 ", %" #r1         \
+                                                                ", add;\n}"               \
+                     : D##n                                                               \
+                     : "l"(a), "l"(b), "r"(add));
     SIZES(STEP)
 #undef STEP
 }
