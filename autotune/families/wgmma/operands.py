@@ -53,7 +53,7 @@ def readable(problem: Problem, alignment: Alignment, operand: str) -> bool:
 
 
 def b_is_k_contiguous(problem: Problem, swap: int) -> bool:
-    """Whether the kernel's B is K-contiguous as the kernel reads it: only 16-bit operands may not be."""
+    """Whether the kernel's B is K-contiguous as the kernel reads it: 16-bit operands may not be."""
     return problem.element_bytes != 2 or along_k(problem, kernel_operands(swap)[1])
 
 

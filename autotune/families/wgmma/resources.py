@@ -29,8 +29,8 @@ MOST_STAGES = 16
 RESIDENT = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
 """Consumers and resident blocks for which there are kernels."""
 PRODUCER_REGISTERS, LEAN_PRODUCER_REGISTERS, FEW_ENTRY_REGISTERS = 56, 40, 80
-"""Registers that a producer's thread keeps: 8 fewer if it has at most 80 at the entry, and fewer for
-8-bit operands, whose sums take the most."""
+"""Registers that a producer's thread keeps: 8 fewer if it has at most 80 at the entry; those that
+it keeps for 8-bit operands, whose sums take the most; and that 80."""
 OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
 """Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
 them."""
@@ -109,7 +109,6 @@ class Accumulation(Warpgroups):
         halves = 1 if self.promote else self.instructions
         split = SPLIT_REGISTERS * halves if self.low != "none" else 0
         return sums + OTHER_REGISTERS + _store_registers(sums) + split
-
 
     def scale_registers(self, problem: Problem) -> int:
         """Registers of a consumer's thread for scales of blocks: where they are, those of a block

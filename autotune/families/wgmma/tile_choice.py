@@ -111,7 +111,9 @@ def has_columns(problem: Problem, swap: int, tile_n: int) -> bool:
         return False
     if problem.precision.operand.integer and tile_n > INTEGER_COLUMNS and tile_n % 16:
         return False
-    return bool(swap) or problem.scale != "block" or tile_n - gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
+    return (
+        bool(swap) or problem.scale != "block" or tile_n - gcd(tile_n, SCALE_BLOCK) <= SCALE_BLOCK
+    )
 
 
 def legal_columns(problem: Problem, swap: int, least: int) -> int:
