@@ -14,7 +14,7 @@ from autotune.families.wgmma.operands import (
     readable,
     unaligned_rows,
 )
-from autotune.families.wgmma.tiles import ClusterTile
+from autotune.families.wgmma.tiles import ClusterTile, WgmmaTile
 from autotune.problem import SCALE_BLOCK, Problem
 
 TRANSPOSED_USES, SPLIT_USES = 2048, 1024
@@ -25,6 +25,8 @@ copies cost 20 % of its time (bf16, H100)."""
 STREAMED_READS, STREAMED_BYTES = 2, 2**22
 """How often an A that L2 drops first may be read, and the least bytes of one: at 16x4096x4096 in
 bf16 it took 15.1 us cold instead of 16.9, and 6.9 hot instead of 6.8 (H200)."""
+LEAST_PART = 8
+"""Columns of which a part of a tile that is promoted on its own has a multiple."""
 PROMOTED, UNPROMOTED = 128, 256
 """Terms of K after which the tensor cores' sums, which truncate, must be added up in fp32 to come
 near it; and the longest K that needs no promotion."""
@@ -103,7 +105,7 @@ def _pack_fault(path: OperandPath, problem: Problem) -> str | None:
 
 def _promote_fault(bk: int, promote: int, problem: Problem) -> str | None:
     if problem.element_bytes == 1:
-        return _block_promotion_fault(promote, problem)
+        return None
     terms = promote * bk
     if problem.products == 1:
         return f"sums of {problem.compute} need no promotion" if terms else None
@@ -116,15 +118,19 @@ def _promote_fault(bk: int, promote: int, problem: Problem) -> str | None:
     return f"sums of K={problem.k} terms are promoted after {terms}; {PROMOTED} at most, below K"
 
 
-def _block_promotion_fault(promote: int, problem: Problem) -> str | None:
+def _block_promotion_fault(tile: WgmmaTile, promote: int, problem: Problem) -> str | None:
     """Exact sums of fp8, and sums of blocks of K with scales of their own, are promoted."""
+    if problem.element_bytes != 1:
+        return None
     blocks = problem.scale == "block"
     exact = problem.accumulate == "exact" and not problem.precision.operand.integer
-    wanted = int(blocks or (exact and problem.k > SCALE_BLOCK))
-    if promote == wanted:
-        return None
-    sums = f"{problem.accumulate} sums of {problem.compute} over K={problem.k}"
-    return f"{sums}, scale={problem.scale}, take promote={wanted}"
+    promoted = blocks or (exact and problem.k > SCALE_BLOCK)
+    if promoted != (promote > 0):
+        sums = f"{problem.accumulate} sums of {problem.compute} over K={problem.k}"
+        return f"{sums}, scale={problem.scale}, with promote={promote}"
+    if promote > 1 and tile.tile_n % (LEAST_PART * promote):
+        return f"{tile.tile_n} columns have no {promote} parts of multiples of {LEAST_PART}"
+    return None
 
 
 RULES = (
@@ -132,5 +138,6 @@ RULES = (
     Rule("low part", _low_fault),
     Rule("packing", _pack_fault),
     Rule("promotion", _promote_fault),
+    Rule("promotion", _block_promotion_fault),
     Rule("source", _streamed_fault, for_speed=True),
 )

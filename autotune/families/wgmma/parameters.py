@@ -56,9 +56,8 @@ def _bk(problem: Problem, device: Device) -> tuple[int, ...]:
 
 def _promote(problem: Problem, device: Device) -> tuple[int, ...]:
     del device
-    if problem.element_bytes == 1:
-        return 0, 1
-    return (0, 1, 2, 4) if problem.products > 1 else (0,)
+    promoted = problem.products > 1 or problem.element_bytes == 1
+    return (0, 1, 2, 4) if promoted else (0,)
 
 
 def _workers(problem: Problem, device: Device) -> tuple[int, ...]:
@@ -85,8 +84,8 @@ class WgmmaParams(Accumulation, Ring, ClusterWarpgroups, WgmmaKSharing, OperandP
         pack: which operands are packed first: those TMA cannot read (`needed`), or also those whose
             rows start within cache lines (`lines`).
         bk: K elements of a stage.
-        promote: stages after which accumulators are added up in fp32 registers, or 1 for each 128
-            of K of fp8; 0 is never.
+        promote: stages after which accumulators are added up in fp32 registers; 0 is never. Of fp8
+            they are after each 128 of K, in so many parts of a tile's columns.
         cluster: blocks of a cluster along M x N, or along M x N x K.
         split_k: splits of the K of a tile.
         reduction: how partial sums of different blocks become C: `none` has no such sums, `fused`

@@ -95,12 +95,12 @@ class Accumulation(Warpgroups):
 
     @cached_property
     def promoted_accumulators(self) -> int:
-        """Accumulators of a consumer's thread, counting those that promotion adds to others: of all
-        instructions for split operands, else of one."""
+        """Accumulators of a consumer's thread, counting those whose sums are promoted: as many again
+        for split operands, else two sets for parts of an instruction's columns."""
         if not self.promote:
             return self.accumulators
-        promoted = self.tile_n // 2 if self.low == "none" else self.accumulators
-        return self.accumulators + promoted
+        promoted = 2 * (self.tile_n // 2 // self.promote)
+        return self.accumulators + (promoted if self.low == "none" else self.accumulators)
 
     @cached_property
     def register_estimate(self) -> int:
@@ -108,7 +108,8 @@ class Accumulation(Warpgroups):
         sums = self.promoted_accumulators
         halves = 1 if self.promote else self.instructions
         split = SPLIT_REGISTERS * halves if self.low != "none" else 0
-        return sums + OTHER_REGISTERS + _store_registers(sums) + split
+        stored = self.accumulators if self.low == "none" else sums
+        return sums + OTHER_REGISTERS + _store_registers(stored) + split
 
     def scale_registers(self, problem: Problem) -> int:
         """Registers of a consumer's thread for scales of blocks: where they are, those of a block

@@ -61,19 +61,21 @@ public:
         return factors;
     }
 
-    // d += the sums of a block of instruction `mma`, times their scales.
-    __device__ void add(float (&d)[S::SUMS], const float (&sums)[S::SUMS],
-                        const BlockFactors<S>& factors, int mma) const {
+    // d, from sum `first` on, += COUNT sums of a block of instruction `mma`, times their scales.
+    template <int COUNT>
+    __device__ __forceinline__ void add(float (&d)[S::SUMS], const float (&sums)[COUNT],
+                                        const BlockFactors<S>& factors, int mma, int first) const {
 #pragma unroll
-        for (int i = 0; i < S::SUMS; ++i) {
+        for (int j = 0; j < COUNT; ++j) {
+            const int i = first + j;
             if constexpr (S::TRANSPOSED) {
                 const float factor = factors.rows[mma] * factors.columns[i / 4 * 2 + i % 2];
-                d[i] = fmaf(factor, sums[i], d[i]);
+                d[i] = fmaf(factor, sums[j], d[i]);
             } else {
                 const bool second = S::SCALE_BLOCKS_N > 1 && i / 4 * 8 >= first_columns_;
                 const float column =
                     second ? factors.columns[Factors::COLUMNS - 1] : factors.columns[0];
-                d[i] = fmaf(factors.rows[2 * mma + i / 2 % 2] * column, sums[i], d[i]);
+                d[i] = fmaf(factors.rows[2 * mma + i / 2 % 2] * column, sums[j], d[i]);
             }
         }
     }
@@ -92,9 +94,11 @@ struct NoBlockScales {
     template <class... Args>
     __device__ explicit NoBlockScales(const Args&...) {}
     __device__ Factors load(int) const { return {}; }
-    __device__ void add(float (&d)[S::SUMS], const float (&sums)[S::SUMS], Factors, int) const {
+    template <int COUNT>
+    __device__ __forceinline__ void add(float (&d)[S::SUMS], const float (&sums)[COUNT], Factors,
+                                        int, int first) const {
 #pragma unroll
-        for (int i = 0; i < S::SUMS; ++i) d[i] += sums[i];
+        for (int i = 0; i < COUNT; ++i) d[first + i] += sums[i];
     }
 };
 
@@ -102,42 +106,70 @@ template <class S>
 using ScalesOfBlocks =
     typename If<S::SCALE == Scale::BLOCK, BlockScales<S>, NoBlockScales<S>>::Type;
 
-// d = A B^T over the stages of a unit, both from shared memory. While a consumer promotes, others
-// keep the tensor cores busy.
+// The sums of one instruction and one part of the tile's columns over a block of K: a consumer's ITEMS
+// of a stage. It alternates between two sets of registers, so that the tensor cores multiply one item
+// while the one before is promoted.
+template <class S>
+struct Items {
+    static constexpr int BLOCKS = S::TILE_K / SCALE_BLOCK, PARTS = S::PROMOTE;
+    static constexpr int COLUMNS = S::TILE_N / PARTS, SUMS = COLUMNS / 2;
+    static constexpr int COUNT = BLOCKS * S::MMAS * PARTS;
+    static_assert(COLUMNS % 8 == 0 && COLUMNS * PARTS == S::TILE_N, "parts of whole instructions");
+};
+
+// Multiplies item `item` of a stage that starts `stage` pieces after A and B.
+template <class S>
+__device__ __forceinline__ void multiply_item(float (&sums)[Items<S>::SUMS], Descriptor a,
+                                              Descriptor b, unsigned stage, int row, int item) {
+    using I = Items<S>;
+    constexpr int STEPS = SCALE_BLOCK / S::A::STEP;
+    const int part = item % I::PARTS, mma = item / I::PARTS % S::MMAS;
+    const int block = item / (I::PARTS * S::MMAS);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i)
+        wgmma_shared<I::COLUMNS, S::TYPE_A, S::TYPE_B, false, false>(
+            sums, S::A::at(a, stage, row + 64 * mma, block * STEPS + i),
+            S::B::at(b, stage, part * I::COLUMNS, block * STEPS + i), i > 0);
+    wgmma_commit();
+}
+
+// d = A B^T over the stages of a unit, both from shared memory.
 template <class S, class Scales>
 __device__ __forceinline__ void multiply_blocks(float (&d)[S::MMAS][S::SUMS],
                                                 const Stages<S>& stages,
                                                 PipelineState<S::STAGES>& at, const WorkUnit& unit,
                                                 const Scales& scales, int row) {
-    constexpr int BLOCKS = S::TILE_K / SCALE_BLOCK, STEPS = SCALE_BLOCK / S::A::STEP;
+    using I = Items<S>;
+    constexpr int OF_BLOCK = S::MMAS * I::PARTS;
     const Descriptor a = S::A::start(stages.a(0)), b = S::B::start(stages.b(0));
-    float sums[S::SUMS];
+    float sums[2][I::SUMS];
 #pragma unroll
     for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0.0f;
-    auto factors = scales.load(unit.begin * BLOCKS);
+    auto next = scales.load(unit.begin * I::BLOCKS), factors = next;
+    const auto promote = [&](int item) {
+        float(&part)[I::SUMS] = sums[item % 2];
+        wgmma_hold(part);
+        scales.template add<I::SUMS>(d[item / I::PARTS % S::MMAS], part, factors,
+                                     item / I::PARTS % S::MMAS, item % I::PARTS * I::SUMS);
+    };
     for (int step = unit.begin; step < unit.end; ++step, at.next()) {
         barrier_wait(stages.full(at.stage), at.phase);
         const unsigned stage = at.stage * S::STAGE_PIECES;
 #pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
-            auto next = factors;
-#pragma unroll
-            for (int mma = 0; mma < S::MMAS; ++mma) {
-                wgmma_fence();
-#pragma unroll
-                for (int i = 0; i < STEPS; ++i)
-                    wgmma_shared<S::TILE_N, S::TYPE_A, S::TYPE_B, false, false>(
-                        sums, S::A::at(a, stage, row + 64 * mma, block * STEPS + i),
-                        S::B::at(b, stage, 0, block * STEPS + i), i > 0);
-                wgmma_commit();
-                if (mma == 0) next = scales.load(step * BLOCKS + block + 1);
-                wgmma_wait<0>();
-                wgmma_hold(sums);
-                if (block == BLOCKS - 1 && mma == S::MMAS - 1)
-                    release(stages, at.stage, reloaded<S>(step - unit.begin, unit.end - unit.begin));
-                scales.add(d[mma], sums, factors, mma);
+        for (int item = 0; item < I::COUNT; ++item) {
+            multiply_item<S>(sums[item % 2], a, b, stage, row, item);
+            if (item > 0) {
+                wgmma_wait<1>();
+                promote(item - 1);
             }
-            factors = next;
+            if (item % OF_BLOCK == 0) {
+                factors = next;
+                next = scales.load(step * I::BLOCKS + item / OF_BLOCK + 1);
+            }
         }
+        wgmma_wait<0>();
+        release(stages, at.stage, reloaded<S>(step - unit.begin, unit.end - unit.begin));
+        promote(I::COUNT - 1);
     }
 }
