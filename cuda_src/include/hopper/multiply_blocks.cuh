@@ -19,6 +19,8 @@ struct BlockFactors {
 template <class S>
 class BlockScales {
 public:
+    using Factors = BlockFactors<S>;
+
     // (m, n) is where the team's tile starts.
     template <class Result>
     __device__ BlockScales(const Arguments<Result>& args, const WorkUnit& unit, int m, int n,
@@ -81,7 +83,6 @@ public:
     }
 
 private:
-    using Factors = BlockFactors<S>;
     const float *a_, *b_;
     int blocks_, height_, first_columns_ = 0;
     int rows_[Factors::ROWS], columns_[Factors::COLUMNS];
@@ -114,6 +115,7 @@ struct Items {
     static constexpr int BLOCKS = S::TILE_K / SCALE_BLOCK, PARTS = S::PROMOTE;
     static constexpr int COLUMNS = S::TILE_N / PARTS, SUMS = COLUMNS / 2;
     static constexpr int COUNT = BLOCKS * S::MMAS * PARTS;
+    static_assert(BLOCKS <= 2, "stages of one or two blocks of K");
     static_assert(COLUMNS % 8 == 0 && COLUMNS * PARTS == S::TILE_N, "parts of whole instructions");
 };
 
@@ -134,7 +136,8 @@ __device__ __forceinline__ void multiply_item(float (&sums)[Items<S>::SUMS], Des
     wgmma_commit();
 }
 
-// d = A B^T over the stages of a unit, both from shared memory.
+// d = A B^T over the stages of a unit, both from shared memory. The scales of two blocks of K are on
+// their way: each set is loaded when the one before it in its registers has been used.
 template <class S, class Scales>
 __device__ __forceinline__ void multiply_blocks(float (&d)[S::MMAS][S::SUMS],
                                                 const Stages<S>& stages,
@@ -142,34 +145,41 @@ __device__ __forceinline__ void multiply_blocks(float (&d)[S::MMAS][S::SUMS],
                                                 const Scales& scales, int row) {
     using I = Items<S>;
     constexpr int OF_BLOCK = S::MMAS * I::PARTS;
+    constexpr int SETS = S::SCALE == Scale::BLOCK ? 2 : I::BLOCKS, TURNS = SETS / I::BLOCKS;
     const Descriptor a = S::A::start(stages.a(0)), b = S::B::start(stages.b(0));
     float sums[2][I::SUMS];
 #pragma unroll
     for (int i = 0; i < S::MMAS * S::SUMS; ++i) d[i / S::SUMS][i % S::SUMS] = 0.0f;
-    auto next = scales.load(unit.begin * I::BLOCKS), factors = next;
-    const auto promote = [&](int item) {
-        float(&part)[I::SUMS] = sums[item % 2];
-        wgmma_hold(part);
-        scales.template add<I::SUMS>(d[item / I::PARTS % S::MMAS], part, factors,
-                                     item / I::PARTS % S::MMAS, item % I::PARTS * I::SUMS);
-    };
-    for (int step = unit.begin; step < unit.end; ++step, at.next()) {
-        barrier_wait(stages.full(at.stage), at.phase);
-        const unsigned stage = at.stage * S::STAGE_PIECES;
+    typename Scales::Factors factors[SETS];
 #pragma unroll
-        for (int item = 0; item < I::COUNT; ++item) {
-            multiply_item<S>(sums[item % 2], a, b, stage, row, item);
-            if (item > 0) {
-                wgmma_wait<1>();
-                promote(item - 1);
+    for (int set = 0; set < SETS; ++set) factors[set] = scales.load(unit.begin * I::BLOCKS + set);
+    for (int first = unit.begin; first < unit.end; first += TURNS) {
+#pragma unroll
+        for (int turn = 0; turn < TURNS; ++turn) {
+            const int step = first + turn;
+            if (step == unit.end) break;
+            const auto promote = [&](int item) {
+                const int set = turn * I::BLOCKS + item / OF_BLOCK, mma = item / I::PARTS % S::MMAS;
+                wgmma_hold(sums[item % 2]);
+                scales.template add<I::SUMS>(d[mma], sums[item % 2], factors[set], mma,
+                                             item % I::PARTS * I::SUMS);
+                if ((item + 1) % OF_BLOCK == 0)
+                    factors[set] = scales.load(step * I::BLOCKS + item / OF_BLOCK + SETS);
+            };
+            barrier_wait(stages.full(at.stage), at.phase);
+            const unsigned stage = at.stage * S::STAGE_PIECES;
+#pragma unroll
+            for (int item = 0; item < I::COUNT; ++item) {
+                multiply_item<S>(sums[item % 2], a, b, stage, row, item);
+                if (item > 0) {
+                    wgmma_wait<1>();
+                    promote(item - 1);
+                }
             }
-            if (item % OF_BLOCK == 0) {
-                factors = next;
-                next = scales.load(step * I::BLOCKS + item / OF_BLOCK + 1);
-            }
+            wgmma_wait<0>();
+            release(stages, at.stage, reloaded<S>(step - unit.begin, unit.end - unit.begin));
+            promote(I::COUNT - 1);
+            at.next();
         }
-        wgmma_wait<0>();
-        release(stages, at.stage, reloaded<S>(step - unit.begin, unit.end - unit.begin));
-        promote(I::COUNT - 1);
     }
 }
