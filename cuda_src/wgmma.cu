@@ -10,7 +10,7 @@
 //     64  |  w1  |
 //         +------+              full[stage]: loaded       empty[stage]: read by all consumers
 //
-// Roles: `produce` and `split` (producer.cuh), `consume` below with its main loop (multiply.cuh),
+// Roles: `produce` and `split` (producer.cuh), `load_scales`, `consume` below with its main loop (multiply.cuh),
 // the sums that blocks share (consumer.cuh) and the epilogue (store.cuh). shape.cuh holds what
 // follows from the parameters.
 //
@@ -47,6 +47,7 @@
 // describe start at multiples of 16 bytes; 1024 bytes of shared memory to align the stages and 1024
 // for barriers.
 #include "common/dependent_launch.cuh"
+#include "hopper/load_scales.cuh"
 #include "hopper/multiply.cuh"
 #include "hopper/multiply_blocks.cuh"
 #include "hopper/producer.cuh"
@@ -73,8 +74,8 @@ __device__ void consume(const Arguments<Result>& args, const Maps& maps, const S
         if constexpr (S::A_IN_REGISTERS)
             multiply_registers<S>(d, stages, at, steps, consumer.row());
         else if constexpr (S::PROMOTE > 0)
-            multiply_blocks<S>(d, stages, at, unit,
-                               ScalesOfBlocks<S>(args, unit, m, n, consumer), consumer.row());
+            multiply_blocks<S>(d, stages, at, unit, ScalesOfItems<S>(stages, n, consumer),
+                               consumer.row());
         else
             multiply_shared<S>(d, stages, at, steps, consumer.row());
 #pragma unroll
@@ -152,6 +153,9 @@ __global__ void __cluster_dims__(Params::CLUSTER_M * Params::CLUSTER_N * Params:
         }
         if constexpr (S::SPLITS) {
             if (warp > 0) split<S>(args, stages, threadIdx.x - 32);
+        }
+        if constexpr (S::BLOCK_SCALED) {
+            if (warp > 0) load_scales<S>(args, stages, warp - 1, threadIdx.x % 32);
         }
     } else {
         if constexpr (S::Registers::MOVED) registers_raise<S::Registers::CONSUMER>();

@@ -10,7 +10,7 @@ from autotune.device import Device
 from autotune.families.shared.launch_limits import LARGEST_THREAD_REGISTERS
 from autotune.families.wgmma.operands import LINE_BYTES, Low, Source, b_is_k_contiguous
 from autotune.families.wgmma.tiles import ClusterTile, WgmmaTile
-from autotune.problem import Problem
+from autotune.problem import SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div, round_up
 
 Schedule = Literal["cooperative", "pingpong"]
@@ -22,6 +22,7 @@ WARPGROUP, INSTRUCTION_ROWS = 128, 64
 """Threads of a warpgroup, and the rows of tile_m that one instruction of it computes."""
 FIXED_SHARED = 2048
 """Bytes besides the buffers: barriers, and the alignment of the buffers."""
+FLOAT_BYTES = 4
 SM_REGISTERS = 65536
 MOST_STAGES = 16
 """Stages of the ring; more of small tiles wait for nothing."""
@@ -30,10 +31,12 @@ RESIDENT = ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1))
 """Consumers and resident blocks for which there are kernels."""
 PRODUCER_REGISTERS, LEAN_PRODUCER_REGISTERS, FEW_ENTRY_REGISTERS = 56, 40, 80
 """Registers that a producer's thread keeps: 8 fewer if it has at most 80 at the entry; those that
-it keeps for 8-bit operands, whose sums take the most; and that 80."""
+it keeps for 8-bit operands, whose sums take the most, unless it loads scales; and that 80."""
 OTHER_REGISTERS, MANY_ACCUMULATORS, STORE_REGISTERS = 40, 128, 8
 """Besides the accumulators: addresses and counters; and above 128 accumulators, those that store
 them."""
+PROMOTING_REGISTERS = 32
+"""Besides the accumulators of fp8 while parts of them are promoted."""
 ACTIVATION_REGISTERS = 16, 24
 """For an activation other than ReLU: up to `MANY_ACCUMULATORS`, and above (NVRTC 13)."""
 GATHERING_REGISTERS = 32
@@ -109,16 +112,15 @@ class Accumulation(Warpgroups):
         halves = 1 if self.promote else self.instructions
         split = SPLIT_REGISTERS * halves if self.low != "none" else 0
         stored = self.accumulators if self.low == "none" else sums
-        return sums + OTHER_REGISTERS + _store_registers(stored) + split
+        other = PROMOTING_REGISTERS if self.promote and self.low == "none" else OTHER_REGISTERS
+        return sums + other + _store_registers(stored) + split
 
     def scale_registers(self, problem: Problem) -> int:
-        """Registers of a consumer's thread for scales of blocks: where they are, those of a block
-        and those of the next."""
-        if problem.scale != "block":
+        """Registers of a consumer's thread for the scales of the rows of A in two parts of a
+        transposed tile."""
+        if problem.scale != "block" or not self.swap:
             return 0
-        if self.swap:
-            return 3 * (self.instructions + self.tile_n // 4)
-        return 3 * (2 * self.instructions + 2)
+        return 2 * (self.tile_n // 4 // self.promote)
 
 
 def activation_registers(problem: Problem, accumulators: int) -> int:
@@ -150,7 +152,7 @@ def consumer_registers(consumers: int, min_blocks: int, problem: Problem) -> int
     if (consumers, min_blocks) == (1, 1):
         return entry
     kept = PRODUCER_REGISTERS - (8 if entry <= FEW_ENTRY_REGISTERS else 0)
-    if problem.element_bytes == 1:
+    if problem.element_bytes == 1 and problem.scale != "block":
         kept = LEAN_PRODUCER_REGISTERS
     return (entry * (consumers + 1) - kept) // consumers // 8 * 8
 
@@ -183,6 +185,14 @@ class Stage(WgmmaTile):
         """Shared memory of one stage."""
         return self.bytes_of_rows(problem.element_bytes, self.b_rows(problem))
 
+    def scale_bytes(self, problem: Problem) -> int:
+        """Shared memory, at most, of the scales of a stage's blocks of K: of the rows of A and of
+        the blocks of columns of B."""
+        if problem.scale != "block":
+            return 0
+        rows, columns = self.bm, self.bn // INSTRUCTION_ROWS + 1
+        return FLOAT_BYTES * self.bk // SCALE_BLOCK * round_up(rows + columns, 4)
+
     def bytes_of_rows(self, element_bytes: int, b_rows: int) -> int:
         """Shared memory of one stage with so many rows of B."""
         low_rows = self.tile_n if self.low != "none" else 0
@@ -212,10 +222,10 @@ class Ring(Stage, Warpgroups):
     def shared_bytes(self, stages: int, problem: Problem) -> int:
         """Shared memory of a block with so many stages."""
         fixed = FIXED_SHARED + self.store_bytes(problem.output_bytes)
-        return fixed + stages * self.stage_bytes(problem)
+        return fixed + stages * (self.stage_bytes(problem) + self.scale_bytes(problem))
 
     def fitting_stages(self, problem: Problem, device: Device) -> int:
         """Stages that fit if `min_blocks` blocks are resident on an SM."""
         resident = device.shared_per_sm // self.min_blocks - device.reserved_shared_per_block
         room = min(device.shared_per_block_optin, resident) - self.shared_bytes(0, problem)
-        return room // self.stage_bytes(problem)
+        return room // (self.stage_bytes(problem) + self.scale_bytes(problem))

@@ -23,11 +23,10 @@ struct Items {
     __device__ static constexpr int block(int item) { return item / (PARTS * S::MMAS); }
 };
 
-// The scales of a thread's sums of an item. In the tile of C they belong to two rows of A and to
-// neighbouring columns of B, which one or two blocks have in common; in a TRANSPOSED tile to a block
-// of columns of B and to one row of A for each pair of sums.
+// The scales of a thread's sums of an item: of two rows of A and one or two blocks of columns of B, or
+// in a TRANSPOSED tile of a block of columns of B and a row of A for each pair of sums.
 template <class S>
-class BlockScales {
+class ItemScales {
 public:
     struct Factors {
         static constexpr int ROWS = S::TRANSPOSED ? 1 : 2;
@@ -35,48 +34,28 @@ public:
         float rows[ROWS], columns[COLUMNS];
     };
 
-    // (m, n) is where the team's tile starts.
-    template <class Result>
-    __device__ BlockScales(const Arguments<Result>& args, const WorkUnit& unit, int m, int n,
-                           const Consumer<S>& consumer)
-        : blocks_((args.k + SCALE_BLOCK - 1) / SCALE_BLOCK), height_(args.m) {
-        const int last_n = (args.n - 1) / SCALE_BLOCK, last_m = height_ - 1;
-        a_ = args.scale_a + static_cast<long long>(unit.matrix) * blocks_ * height_;
-        b_ = args.scale_b + static_cast<long long>(unit.matrix) * (last_n + 1) * blocks_;
-        m += consumer.row();
+    // The tile starts at column `n`.
+    __device__ ItemScales(const Stages<S>& stages, int n, const Consumer<S>& consumer)
+        : stages_(stages), consumer_(consumer), first_columns_(SCALE_BLOCK - n % SCALE_BLOCK) {}
+
+    // Those of an item of a stage.
+    __device__ __forceinline__ Factors load(int stage, int item) const {
+        using I = Items<S>;
+        const float* scales = stages_.scales(stage) + I::block(item) * S::BLOCK_SCALES;
+        Factors factors;
         if constexpr (S::TRANSPOSED) {
+            factors.rows[0] = scales[S::TILE_N + consumer_.row() / 64 + I::mma(item)];
 #pragma unroll
-            for (int mma = 0; mma < S::MMAS; ++mma)
-                rows_[mma] = min((m + 64 * mma) / SCALE_BLOCK, last_n) * blocks_;
-#pragma unroll
-            for (int i = 0; i < S::SUMS / 2; ++i)
-                columns_[i] = min(n + consumer.n(i / 2 * 4 + i % 2), last_m);
+            for (int i = 0; i < Factors::COLUMNS; ++i) {
+                const int sum = I::part(item) * I::SUMS + i / 2 * 4 + i % 2;
+                factors.columns[i] = scales[consumer_.n(sum)];
+            }
         } else {
 #pragma unroll
-            for (int i = 0; i < 2 * S::MMAS; ++i)
-                rows_[i] = min(m + consumer.m(i / 2, i % 2), last_m);
+            for (int half = 0; half < 2; ++half)
+                factors.rows[half] = scales[consumer_.row() + consumer_.m(I::mma(item), half)];
 #pragma unroll
-            for (int i = 0; i < S::SCALE_BLOCKS_N; ++i)
-                columns_[i] = min(n / SCALE_BLOCK + i, last_n) * blocks_;
-            first_columns_ = SCALE_BLOCK - n % SCALE_BLOCK;
-        }
-    }
-
-    // Those of an item in a stage whose first block of K is `first`.
-    __device__ __forceinline__ Factors load(int first, int item) const {
-        const int block = min(first + Items<S>::block(item), blocks_ - 1);
-        const float* a = a_ + static_cast<long long>(block) * height_;
-        const float* b = b_ + block;
-        Factors factors;
-#pragma unroll
-        for (int i = 0; i < Factors::ROWS; ++i) {
-            const int place = rows_[Items<S>::mma(item) * Factors::ROWS + i];
-            factors.rows[i] = __ldg((S::TRANSPOSED ? b : a) + place);
-        }
-#pragma unroll
-        for (int i = 0; i < Factors::COLUMNS; ++i) {
-            const int start = S::TRANSPOSED ? Items<S>::part(item) * Factors::COLUMNS : 0;
-            factors.columns[i] = __ldg((S::TRANSPOSED ? a : b) + columns_[start + i]);
+            for (int i = 0; i < Factors::COLUMNS; ++i) factors.columns[i] = scales[S::TILE_M + i];
         }
         return factors;
     }
@@ -94,25 +73,22 @@ public:
     }
 
 private:
-    const float *a_, *b_;
-    int blocks_, height_, first_columns_ = 0;
-    int rows_[S::MMAS * Factors::ROWS];
-    int columns_[S::TRANSPOSED ? S::SUMS / 2 : S::SCALE_BLOCKS_N];
+    const Stages<S>& stages_;
+    const Consumer<S>& consumer_;
+    int first_columns_;
 };
 
 // Without scales for each block of K.
 template <class S>
-struct NoBlockScales {
+struct NoItemScales {
     struct Factors {};
-    template <class... Args>
-    __device__ explicit NoBlockScales(const Args&...) {}
+    __device__ NoItemScales(const Stages<S>&, int, const Consumer<S>&) {}
     __device__ Factors load(int, int) const { return {}; }
     __device__ float of(const Factors&, int, int) const { return 1.0f; }
 };
 
 template <class S>
-using ScalesOfBlocks =
-    typename If<S::SCALE == Scale::BLOCK, BlockScales<S>, NoBlockScales<S>>::Type;
+using ScalesOfItems = typename If<S::BLOCK_SCALED, ItemScales<S>, NoItemScales<S>>::Type;
 
 // Multiplies an item of a stage that starts `stage` pieces after A and B.
 template <class S>
@@ -146,17 +122,20 @@ __device__ __forceinline__ void multiply_stages(float (&d)[S::MMAS][S::SUMS],
     int previous = 0;
     const auto promote = [&](int i) {
         const int item = i % I::COUNT, start = I::part(item) * I::SUMS;
-        if (item == I::COUNT - 1) {
-            const int step = first + i / I::COUNT - unit.begin;
-            release(stages, i == COUNT - 1 ? at.stage : previous,
-                    reloaded<S>(step, unit.end - unit.begin));
-        }
+        const auto released = [&] {
+            if (item == I::COUNT - 1)
+                release(stages, i == COUNT - 1 ? at.stage : previous,
+                        reloaded<S>(first + i / I::COUNT - unit.begin, unit.end - unit.begin));
+        };
         wgmma_hold(sums[i % 2]);
+        if constexpr (!S::BLOCK_SCALED) released();
 #pragma unroll
         for (int j = 0; j < I::SUMS; ++j) {
             float& sum = d[I::mma(item)][start + j];
             sum = fmaf(scales.of(factors[i % 2], start + j, item), sums[i % 2][j], sum);
         }
+        // The scales of the stage have been read now, too.
+        if constexpr (S::BLOCK_SCALED) released();
     };
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -166,7 +145,7 @@ __device__ __forceinline__ void multiply_stages(float (&d)[S::MMAS][S::SUMS],
         }
         if (i % I::COUNT == 0) barrier_wait(stages.full(at.stage), at.phase);
         multiply_item<S>(sums[i % 2], a, b, at.stage * S::STAGE_PIECES, row, i % I::COUNT);
-        factors[i % 2] = scales.load((first + i / I::COUNT) * I::BLOCKS, i % I::COUNT);
+        factors[i % 2] = scales.load(at.stage, i % I::COUNT);
         if (i > 0) {
             wgmma_wait<1>();
             promote(i - 1);

@@ -15,12 +15,12 @@ constexpr int WARPGROUP = 128;
 enum class Store { DIRECT, STAGED, TMA };
 
 // A thread's registers in each role. A kernel starts with equal shares, and without `MOVED` keeps
-// them.
-template <int CONSUMERS, int MIN_BLOCKS, bool EIGHT_BITS>
+// them. LEAN: the producer only starts copies, and the consumers' sums take all they can get.
+template <int CONSUMERS, int MIN_BLOCKS, bool LEAN>
 struct Budget {
     static constexpr bool MOVED = CONSUMERS > 1 || MIN_BLOCKS > 1;
     static constexpr int ENTRY = 512 / MIN_BLOCKS / (CONSUMERS + 1) / 8 * 8;
-    static constexpr int PRODUCER = EIGHT_BITS ? 40 : ENTRY > 80 ? 56 : 48;
+    static constexpr int PRODUCER = LEAN ? 40 : ENTRY > 80 ? 56 : 48;
     static constexpr int CONSUMER = (ENTRY * (CONSUMERS + 1) - PRODUCER) / CONSUMERS / 8 * 8;
 };
 
@@ -51,11 +51,12 @@ struct Shape : Params {
 
     using Result = typename Element<OUTPUT>::Type;
     static constexpr int THREADS = WARPGROUP * (CONSUMERS + 1);
+    static constexpr bool BLOCK_SCALED = Params::SCALE == Scale::BLOCK;
     // The tensor cores add int8 products up in int32.
     using Sum = typename If<TYPE_A == ElementType::S8, int, float>::Type;
     static constexpr bool FP32 = TYPE_A == ElementType::F32;
     static constexpr int ELEMENT = sizeof(typename Element<TYPE_A>::Type);
-    using Registers = Budget<CONSUMERS, MIN_BLOCKS, ELEMENT == 1>;
+    using Registers = Budget<CONSUMERS, MIN_BLOCKS, ELEMENT == 1 && !BLOCK_SCALED>;
     using A = TmaTile<ELEMENT, TILE_K, TILE_M, A_ALONG_K>;
     using B = TmaTile<ELEMENT, TILE_K, TILE_N, B_ALONG_K>;
 
@@ -94,15 +95,20 @@ struct Shape : Params {
     static constexpr int STAGED_BYTES = STAGED ? BUFFERS * STRIP_BYTES : 0;
 
     // At `empty`: the warpgroups of all blocks that read what this block loads, or their warps, if
-    // each reads A on its own.
+    // each reads A or scales on its own.
     static constexpr int NEIGHBOURHOOD = CLUSTER_M + CLUSTER_N - 1;  // blocks with a common operand
-    static constexpr int READERS = A_IN_REGISTERS ? 4 : 1;
+    static constexpr int READERS = A_IN_REGISTERS || BLOCK_SCALED ? 4 : 1;
     static constexpr int ARRIVALS = READERS * TEAM * NEIGHBOURHOOD;
     // Blocks of columns of B with scales of their own that a tile, which starts at a multiple of its
     // columns, has a part of.
     static constexpr int SCALE_BLOCKS_N =
         (TILE_N - common_divisor(TILE_N, SCALE_BLOCK)) / SCALE_BLOCK + 1 +
         ((TILE_N - common_divisor(TILE_N, SCALE_BLOCK)) % SCALE_BLOCK != 0);
+    // The scales of a block of K: of the rows of A, and of the blocks of columns of B.
+    static constexpr int BLOCK_SCALES =
+        (TRANSPOSED ? TILE_N + TILE_M / 64 : TILE_M + SCALE_BLOCKS_N);
+    static constexpr int STAGE_SCALES = BLOCK_SCALED ? TILE_K / SCALE_BLOCK * BLOCK_SCALES : 0;
+    static constexpr int SCALES_BYTES = (STAGES * STAGE_SCALES * 4 + 15) / 16 * 16;
     static constexpr int SPLITTERS = WARPGROUP - 32;
     static constexpr bool SPLITS = PRODUCTS == 3 && !LOW_PACKED;
 
@@ -119,7 +125,7 @@ struct Shape : Params {
     static_assert(ELEMENT == 2 || B_ALONG_K, "only 16-bit operands in shared memory run across K");
     static_assert(ELEMENT != 1 || A_ALONG_K, "8-bit operands run along K");
     static_assert(sizeof(typename Element<TYPE_B>::Type) == ELEMENT, "operands of one size");
-    static_assert(Params::SCALE != Scale::BLOCK ||
+    static_assert(!BLOCK_SCALED ||
                       (Params::PROMOTE > 0 && (TRANSPOSED || SCALE_BLOCKS_N <= 2)),
                   "sums of blocks of K, of one or two blocks of columns");
     static_assert(ELEMENT != 1 || Params::PROMOTE == 0 || TILE_K % SCALE_BLOCK == 0,
@@ -167,7 +173,7 @@ struct Stages {
 
     __device__ void open() const {
         for (int i = 0; i < S::STAGES; ++i) {
-            barrier_init(full(i), 1);
+            barrier_init(full(i), S::BLOCK_SCALED ? 2 : 1);
             if constexpr (S::SPLITS) barrier_init(split(i), S::SPLITTERS / 32);
             barrier_init(empty(i), S::ARRIVALS);
         }
@@ -178,6 +184,10 @@ struct Stages {
     __device__ char* b(int stage) const { return a(stage) + S::A::BYTES; }
     __device__ char* low(int stage) const { return b(stage) + S::B::BYTES; }
     __device__ char* staged() const { return a(S::STAGES); }
+    __device__ float* scales(int stage) const {
+        return reinterpret_cast<float*>(staged() + S::CONSUMERS * S::STAGED_BYTES) +
+               stage * S::STAGE_SCALES;
+    }
     __device__ Barrier* full(int stage) const { return barriers() + stage; }
     __device__ Barrier* split(int stage) const { return barriers() + S::STAGES + stage; }
     __device__ Barrier* empty(int stage) const { return barriers() + 2 * S::STAGES + stage; }
@@ -185,7 +195,8 @@ struct Stages {
 
 private:
     __device__ Barrier* barriers() const {
-        return reinterpret_cast<Barrier*>(staged() + S::CONSUMERS * S::STAGED_BYTES);
+        return reinterpret_cast<Barrier*>(staged() + S::CONSUMERS * S::STAGED_BYTES +
+                                          S::SCALES_BYTES);
     }
 };
 
