@@ -100,10 +100,23 @@ def test_copy_ends_where_another_may_start() -> None:
     assert packing.copy(WIDE, "a", start=copy.bytes).start == copy.bytes
 
 
-@pytest.mark.parametrize("changed", [{"transposed": True}, {"low": True}])
-def test_16_bit_elements_are_not_transposed_or_split(changed: dict[str, bool]) -> None:
-    with pytest.raises(ValueError, match="only elements of 4 bytes"):
-        packing.copy(WIDE, "a", **changed)
+def test_16_bit_elements_are_not_transposed() -> None:
+    with pytest.raises(ValueError, match="elements of 2 bytes are not transposed"):
+        packing.copy(WIDE, "a", transposed=True)
+
+
+@pytest.mark.parametrize(("compute", "size"), [("bf16", 2), ("i8", 1)])
+def test_only_32_bit_elements_are_split(compute: str, size: int) -> None:
+    with pytest.raises(ValueError, match=f"only elements of 4 bytes are split, not of {size}"):
+        packing.copy(Problem(600, 1031, 600, compute), "a", low=True)
+
+
+def test_bytes_are_transposed_in_tiles_of_128() -> None:
+    copy = packing.copy(Problem(300, 200, 500, "i8", "tn"), "a", transposed=True)
+    assert (copy.stored_rows, copy.stored_columns, copy.pitch) == (300, 500, 512)
+    launch = packing.launch([copy])
+    assert launch.shared == 128 * 33 * 4
+    assert launch.grid == (4 * 3, 1, 1)
 
 
 def test_copy_starts_at_a_whole_vector() -> None:

@@ -41,7 +41,9 @@ def test_search_tries_the_families_of_the_precision(
 
 @pytest.mark.parametrize("compute", COMPUTES)
 def test_ladder_shows_tensor_core_families(compute: str) -> None:
-    shown = ("mma", "wgmma") if compute in ("tf32", "tf32x3", "f16", "bf16") else ()
+    shown = {"f32": (), "f8": ("wgmma",), "f8e5": ("wgmma",), "i8": ("wgmma",)}.get(
+        compute, ("mma", "wgmma")
+    )
     assert registry.on_ladder(Problem(512, 512, 512, compute)) == shown
 
 

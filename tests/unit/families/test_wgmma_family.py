@@ -17,7 +17,7 @@ from autotune.compiler import Program, compile
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, Argument, Launch, LaunchPlan, TensorMap
 from autotune.families.wgmma.family import WGMMA
-from autotune.families.wgmma.resources import CONSUMER_REGISTERS, entry_registers
+from autotune.families.wgmma.resources import RESIDENT, consumer_registers, entry_registers
 from autotune.families.wgmma.tiles import CLUSTERS
 from autotune.problem import Problem
 from autotune.problem.integers import ceil_div, round_up
@@ -32,6 +32,8 @@ BF16 = Problem(4096, 4096, 4096, "bf16")
 TF32 = Problem(4096, 4096, 4096, "tf32")
 NEAR = Problem(4096, 4096, 4096, "tf32x3")
 ODD = Problem(513, 1025, 601, "bf16")
+EIGHT_BITS = Problem(4096, 4096, 4096, "f8", "nt")
+BLOCKS = Problem(4096, 4096, 4096, "f8", "nt", scale="block")
 TILE_BYTES = 4 * 128 * 256
 SCHEDULE = (
     *("rows", "columns", "steps", "batch", "streamed", "part_steps", "longer_parts"),
@@ -85,7 +87,7 @@ def numbers(launched: LaunchPlan) -> list[Any]:
 
 def schedule(launched: LaunchPlan, *names: str) -> tuple[int, ...]:
     """Values of the named arguments with which blocks find their work."""
-    values = dict(zip(SCHEDULE, numbers(launched)[11:-3], strict=True))
+    values = dict(zip(SCHEDULE, numbers(launched)[13:-3], strict=True))
     return tuple(values[name] for name in names)
 
 
@@ -111,7 +113,7 @@ def test_kernel_arguments_are_maps_then_c_then_k_sharing() -> None:
     (launch,) = launched.launches
     assert [argument.type for argument in launch.arguments[:4]] == ["tensor_map"] * 4
     assert numbers(launched) == [
-        *("c", "ldc", 4096, 4096, 4096, "alpha", "beta", "bias"),
+        *("c", "ldc", 4096, 4096, 4096, "alpha", "beta", "bias", "scale_a", "scale_b"),
         *("stride_a", "stride_b", "stride_c"),
         # 32 x 16 tiles of 64 k-iterations, in groups of a row.
         *(32, 16, 64, 1, 0, 64, 0, power_of_two(9), 1, power_of_two(0)),
@@ -172,7 +174,7 @@ def test_transposed_gemm_reads_b_as_the_first_operand() -> None:
     first, second, _, of_c = maps(launched.main)
     assert (first.base, second.base, of_c) == ("b", "a", second)
     assert (first.box, second.box, first.type) == ((32, 32), (32, 256), "tf32")
-    assert numbers(launched)[8:10] == ["stride_b", "stride_a"]
+    assert numbers(launched)[10:12] == ["stride_b", "stride_a"]
     names = ("TILE_M", "TILE_N", "A_IN_REGISTERS", "A_ALONG_K", "B_ALONG_K", "TRANSPOSED", "STORE")
     assert compiled(launched, *names) == (128, 256, 1, 0, 1, 1, 0)
 
@@ -397,7 +399,7 @@ def test_operand_tma_can_read_is_not_packed() -> None:
     assert dict(packs.template.arguments)["COPY_A"] == 0
     of_a, of_b, *_ = maps(gemm)
     assert (of_a.base, of_b.base, of_b.offset) == ("a", "workspace", 0)
-    assert numbers(plan(CONFIG, BF16, Alignment(8, 4, 8)))[8:10] == ["stride_a", 4096 * 4096]
+    assert numbers(plan(CONFIG, BF16, Alignment(8, 4, 8)))[10:12] == ["stride_a", 4096 * 4096]
 
 
 def test_32_bit_operands_are_transposed_for_shared_memory() -> None:
@@ -532,7 +534,7 @@ def test_legal_split_k_clusters_meet_the_kernel_constraints(problem: Problem) ->
     assert configs
     for config in configs:
         launched = plan(config, problem)
-        names = ("TYPE", "TILE_M", "TILE_N", "TILE_K", "STAGES", "PRODUCTS", "B_ALONG_K")
+        names = ("TYPE_A", "TILE_M", "TILE_N", "TILE_K", "STAGES", "PRODUCTS", "B_ALONG_K")
         type_, tile_m, tile_n, bk, stages, products, along_k = compiled(launched, *names)
         cluster_m, cluster_n, cluster_k, pingpong = compiled(
             launched, "CLUSTER_M", "CLUSTER_N", "CLUSTER_K", "PINGPONG"
@@ -584,7 +586,7 @@ def test_line_packing_aligns_rows_to_cache_lines() -> None:
     assert [packs.arguments[i].value for i in (5, 15)] == [1024, 1024]
     assert (of_a.offset, of_b.offset) == (0, 1000 * 2048)
     assert (of_c.base, of_c.pitch) == ("c", "ldc")
-    assert numbers(packed)[8:10] == [1000 * 1024, 1000 * 1024]
+    assert numbers(packed)[10:12] == [1000 * 1024, 1000 * 1024]
     assert packed.workspace == 2 * 1000 * 2048
 
 
@@ -604,22 +606,27 @@ def test_work_includes_the_packing_pass(pack: str) -> None:
     assert (work.passes, work.moved) == (int(copied > 0), 2 * copied)
 
 
-@pytest.mark.parametrize(("consumers", "blocks"), CONSUMER_REGISTERS)
-def test_consumers_get_the_registers_the_producer_leaves(consumers: int, blocks: int) -> None:
-    share, entry = CONSUMER_REGISTERS[consumers, blocks], entry_registers(consumers, blocks)
+@pytest.mark.parametrize("problem", [NEAR, ODD, EIGHT_BITS, BLOCKS], ids=str)
+@pytest.mark.parametrize(("consumers", "blocks"), RESIDENT)
+def test_consumers_get_the_registers_the_producer_leaves(
+    consumers: int, blocks: int, problem: Problem
+) -> None:
+    share = consumer_registers(consumers, blocks, problem)
+    entry = entry_registers(consumers, blocks)
     pool = entry * (consumers + 1)
     if (consumers, blocks) == (1, 1):
         assert (share, pool) == (255, 2 * 255)  # no registers are moved
         return
-    # The kernel's producer keeps 48 if a thread starts with at most 80, else 56.
-    left = pool - (48 if entry <= 80 else 56)
+    # The kernel's producer keeps 48 if a thread starts with at most 80, else 56; one that only
+    # starts copies for 8-bit sums keeps 40.
+    kept = 40 if problem == EIGHT_BITS else 48 if entry <= 80 else 56
     assert share % 8 == 0
-    assert 0 <= left - consumers * share < 8 * consumers
+    assert 0 <= pool - kept - consumers * share < 8 * consumers
 
 
 def shared(launched: LaunchPlan) -> int:
     """Shared memory of a block in bytes, from the template arguments."""
-    names = ("TYPE", "OUTPUT", "TILE_M", "TILE_N", "TILE_K", "STAGES", "CONSUMERS")
+    names = ("TYPE_A", "OUTPUT", "TILE_M", "TILE_N", "TILE_K", "STAGES", "CONSUMERS")
     type_, output, tile_m, tile_n, bk, stages, consumers = compiled(launched, *names)
     pingpong, products = compiled(launched, "PINGPONG", "PRODUCTS")
     along_k, transposed, store = compiled(launched, "B_ALONG_K", "TRANSPOSED", "STORE")
@@ -722,7 +729,9 @@ def test_cluster_reduction_fits_the_registers(
 ) -> None:
     values = {"bm": bm, "bn": bn, "consumers": consumers, "min_blocks": min_blocks}
     config = changed(**values, stages=5, cluster=cluster, split_k=CLUSTERS[cluster].k)
-    assert WGMMA.decode(config).gathering_registers <= CONSUMER_REGISTERS[consumers, min_blocks]
+    assert WGMMA.decode(config).gathering_registers <= consumer_registers(
+        consumers, min_blocks, DEEP
+    )
     check_compiled(config, DEEP)
 
 
