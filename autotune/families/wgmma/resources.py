@@ -98,8 +98,8 @@ class Accumulation(Warpgroups):
 
     @cached_property
     def promoted_accumulators(self) -> int:
-        """Accumulators of a consumer's thread, with those whose sums are promoted: as many again for
-        split operands, else two sets for parts of an instruction's columns."""
+        """Accumulators of a consumer's thread, with those whose sums are promoted: as many again
+        for split operands, else two sets for parts of an instruction's columns."""
         if not self.promote:
             return self.accumulators
         promoted = 2 * (self.tile_n // 2 // self.promote)
