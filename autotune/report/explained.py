@@ -53,7 +53,7 @@ def to_json(
     answer: Answer, winner: Explanation, variant: Explanation | None = None
 ) -> dict[str, object]:
     """The explanations in full; `why` and `compared` are the sentences of `render`."""
-    least, by = least_us(answer.problem, answer.device)
+    least, by = least_us(answer.problem, answer.device, answer.objective)
     return {
         "problem": str(answer.problem),
         "device": answer.device.name,
@@ -72,11 +72,11 @@ def to_json(
 def why(answer: Answer, winner: Explanation) -> list[str]:
     """Sentences that say why the winner is the answer."""
     lines = [_margin(answer)]
-    least, by = least_us(answer.problem, answer.device)
+    least, by = least_us(answer.problem, answer.device, answer.objective)
     if answer.time_us:
         lines.append(
-            f"{_us(answer.time_us)} are {least / answer.time_us:.0%} of the roofline: "
-            f"{_us(least)} by {by} of {precision(answer.problem.compute)}"
+            f"{_us(answer.time_us)}, {least / answer.time_us:.1%} of the roofline: {by} of "
+            f"{precision(answer.problem.compute)} allows {_us(least)}"
         )
     own = answer.record if answer.how == "exact" else None
     baseline = own.baseline.estimate(answer.objective) if own and own.baseline else None

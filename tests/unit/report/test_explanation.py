@@ -135,7 +135,14 @@ def test_malformed_configurations_are_refused(text: str, message: str) -> None:
 
 def test_least_time_names_what_sets_it() -> None:
     assert least_us(Problem(4096, 4096, 4096), H100)[1] == "the peak"
-    assert least_us(Problem(1, 4096, 4096), H100)[1] == "the memory's bandwidth"
+    assert least_us(Problem(1, 8192, 8192), H100)[1] == "the memory's bandwidth"
+
+
+def test_least_hot_time_leaves_to_l2_what_it_holds() -> None:
+    row = Problem(1, 8192, 8192)
+    hot, cold = least_us(row, H100, "hot")[0], least_us(row, H100, "cold")[0]
+
+    assert hot == pytest.approx(cold - H100.l2_bytes / H100.memory_bandwidth * 1e6)
 
 
 def test_recorded_times_and_resources_are_used() -> None:
