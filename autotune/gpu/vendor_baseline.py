@@ -10,12 +10,11 @@ from typing import Any
 
 from autotune.gpu.guarded import GuardedMatrix
 from autotune.gpu.operands import Operands
+from autotune.gpu.padded_run import PaddedRun
+from autotune.gpu.scaled_baseline import View, Viewed, scaled_run
 from autotune.gpu.session import Run, Session
 from autotune.problem import ELEMENT_TYPES, Problem
 from autotune.problem.activation import fused, in_place
-
-View = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape and strides, in elements, of an operand as op() presents it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,8 @@ def open_baseline(session: Session, operands: Operands) -> Run | None:
     `addmm`, for a batch `bmm` and `baddbmm`; an activation follows in place, unless cuBLASLt fuses
     it (`_addmm_activation`). TF32 is allowed for `tf32` alone: `tf32x3` is compared with fp32. An
     fp32 output of 16-bit operands needs PyTorch 2.8. CuPy, which has no epilogues, stands in for
-    plain products in `f32`, `tf32x3` and `f16`. None if neither fits.
+    plain products in `f32`, `tf32x3` and `f16`. Operands of 8 bits go to `_scaled_mm` or `_int_mm`
+    (see `scaled_baseline`). None if neither fits.
     """
     return _torch(session, operands) or _cupy(session, operands)
 
@@ -69,12 +69,6 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         return None
     if not torch.cuda.is_available():
         return None
-    problem = operands.problem
-    torch.set_float32_matmul_precision("high" if problem.precision.vendor == "tf32" else "highest")
-    fused_product = fused(torch, problem)
-    multiply = fused_product or _torch_function(torch, problem)
-    if multiply is None:
-        return None
     device = torch.device("cuda", session.index)
 
     def viewed(matrix: GuardedMatrix, view: View) -> Any:
@@ -82,11 +76,39 @@ def _torch(session: Session, operands: Operands) -> Run | None:
         dtype = getattr(torch, ELEMENT_TYPES[matrix.type].dtype)
         return torch.as_strided(elements.view(dtype), *view)
 
+    stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
+    if operands.problem.precision.eight_bit:
+        with torch.cuda.stream(stream):
+            scaled = scaled_run(torch, device, operands, viewed)
+        return scaled and _on_stream(torch, stream, scaled)
+    return _plain(torch, stream, operands, viewed)
+
+
+def _on_stream(torch: Any, stream: Any, run: Run) -> Run:
+    """The run on a stream."""
+    if isinstance(run, PaddedRun):
+        steps = (_on_stream(torch, stream, step) for step in (run.run, run.before, run.after))
+        return PaddedRun(*steps)
+
+    def on_stream() -> None:
+        with torch.cuda.stream(stream):
+            run()
+
+    return on_stream
+
+
+def _plain(torch: Any, stream: Any, operands: Operands, viewed: Viewed) -> Run | None:
+    """A run on operands of 16 or 32 bits."""
+    problem = operands.problem
+    torch.set_float32_matmul_precision("high" if problem.precision.vendor == "tf32" else "highest")
+    fused_product = fused(torch, problem)
+    multiply = fused_product or _torch_function(torch, problem)
+    if multiply is None:
+        return None
     a, b, c = _operands(operands, viewed)
     bias = [viewed(operands.bias, ((problem.n,), (1,)))] if problem.has_bias else []
     activation = None if fused_product else problem.activation
     activate = None if activation is None else in_place(torch, activation)
-    stream = torch.cuda.ExternalStream(session.stream.handle, device=device)
 
     def run() -> None:
         with torch.cuda.stream(stream):

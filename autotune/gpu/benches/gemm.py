@@ -15,6 +15,7 @@ from autotune.families.plan import Alignment
 from autotune.gpu.benches.base import BaseBench, Ready, Rematch
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.operands import Operands
+from autotune.gpu.padded_run import PaddedRun
 from autotune.gpu.requirements import LIBRARY, THOROUGH
 from autotune.gpu.session import Run, Session
 from autotune.gpu.vendor_baseline import open_baseline
@@ -212,7 +213,17 @@ class GemmBench(BaseBench):
         return verdict if isinstance(verdict, Failure) else None
 
     def _verified(self, run: Run) -> Ready | Failure:
-        verdict = self._guarded(lambda: self._verifier.verify(lambda _: run, LIBRARY))
+        whole = run.whole if isinstance(run, PaddedRun) else run
+
+        def verified() -> Verdict | Failure:
+            try:
+                return self._verifier.verify(lambda _: whole, LIBRARY)
+            except RuntimeError as error:
+                if isinstance(error, self._session.cuda.Error):
+                    raise
+                return Failure("launch", str(error).partition("\n")[0])
+
+        verdict = self._guarded(verified)
         return verdict if isinstance(verdict, Failure) else (run, verdict)
 
     def _verified_baseline(self) -> Ready | None:

@@ -30,10 +30,12 @@ from autotune.gpu.verify_kernels import (
 )
 from autotune.problem import Problem
 from autotune.runners.base import Failure
+from autotune.verification import exact
 
 PROBLEM = Problem(30, 20, 10, batch=4, epilogue="bias_gelu")
 EXACT = [0.0] * (len(WRITTEN) + ERRORS)
 FINE = [0.0] * len(WRITTEN) + [1e-6, 0.0, 4e-12, 1.0]
+RIGHT = [0.0] * len(WRITTEN) + [0.0, 0.0, 0.0, 1.0]
 UNSCALED = len(READ) - 2
 """Buffers that a kernel only reads, without those of scales."""
 SECOND = len(EXACT)
@@ -481,3 +483,67 @@ def test_16_bit_types_take_half_the_memory() -> None:
         operands: Any = Operands(cast(Any, FakeSession()), problem)
         sizes.append([matrix.allocation.size - 2 * GUARD for matrix in (operands.a, operands.c)])
     assert sizes == [[4 * 512 * 128, 4 * 512 * 256], [2 * 512 * 128, 2 * 512 * 256]]
+
+
+def test_scales_are_drawn_filled_and_checked() -> None:
+    bench = Bench(Problem(30, 20, 300, "f8", "nt", scale="block"))
+    bench.results = np.array([*EXACT, *FINE, *[0.0] * len(READ)])
+    assert isinstance(bench.verify(), Verdict)
+    scales = [
+        int(each.vector.allocation) for each in (bench.operands.scale_a, bench.operands.scale_b)
+    ]
+    for name in ("fill", "check"):
+        seen = [run.arguments for run in bench.launched(name) if run.arguments[MEMORY] in scales]
+        assert {run[MEMORY] for run in seen} == {*scales}
+        assert {run[CONTENT] for run in seen} == {verify_kernels.SCALES}
+    sizes = [run.arguments[1:4] for run in bench.launched("fill_scales")]
+    assert sizes == [(30, 3, 1), (1, 3, 1)]
+
+
+def test_damaged_scales_are_named() -> None:
+    bench = Bench(Problem(30, 20, 300, "f8", "nt", scale="row"))
+    bench.results = np.array([*EXACT, *FINE, 0.0, 0.0, 0.0, 0.0, 2.0])
+    outcome = bench.verify()
+    assert isinstance(outcome, Failure)
+    assert outcome.reason == "stray writes: changed 2 elements in or around the scales of B"
+
+
+def test_int32_sums_are_verified_without_factors() -> None:
+    bench = Bench(Problem(30, 20, 40, "i8", "nt", output="i32"))
+    bench.results = np.array([*EXACT, *RIGHT, *[0.0] * UNSCALED])
+    verdict = bench.verify()
+    assert (bench.seen, verdict.tolerance) == ([(1.0, 0.0), (1.0, 0.0)], 0.0)
+    bench.seen.clear()
+    bench.session.log.clear()
+    bench.results = np.zeros(2 + len(WRITTEN))
+    assert bench.verifier.repeat(bench.bound, 6) is None
+    assert bench.seen == [(1.0, 0.0)] * 6
+    assert len(bench.launched("compare_exact")) == 6
+    bench.results[1] = 3
+    outcome = bench.verifier.repeat(bench.bound, 6)
+    assert isinstance(outcome, Failure)
+    assert "3 elements in or around C differ in 6 launches: " in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("f8:nt", ["nan", "0.00195312", "-0.00195312"]),
+        ("f8e5:nt:e5m2=b", ["inf", "nan", "0.00195312", "-1.52588e-05"]),
+        ("i8:nt", ["127", "-128"]),
+        ("i8:nt:scale=row", ["127", "-128", *["0", "7.88861e-31", "1.26765e+30"] * 2]),
+    ],
+)
+def test_special_values_are_those_of_the_type(text: str, values: list[str]) -> None:
+    problem = Problem.parse(f"30x20x40:{text}")
+    assert [f"{special.value:g}" for special in exact.specials(problem)] == values
+
+
+def test_extreme_operands_get_a_reference_of_their_own() -> None:
+    bench = Bench(Problem(30, 20, 40, "f8", "nt", scale="row"))
+    runs = 1 + len(exact.specials(bench.operands.problem))
+    extremes, rounded = 2, 3
+    bench.results = np.array([*EXACT * runs, *RIGHT * (extremes + rounded), *[0.0] * len(READ)])
+    outcome = bench.verifier.verify(bench.bound, THOROUGH)
+    assert isinstance(outcome, Verdict)
+    assert len(bench.launched("reference")) == 1 + extremes + 1
