@@ -54,9 +54,11 @@ class Selection:
     device_option: str | None
 
     def ranges(self, store: Store) -> tuple[Range, ...]:
-        """The tuned ranges in the store of the records' devices."""
-        devices = {record.device.slug: record.device for record in self.records}
-        return tuple(row for device in devices.values() for row in ranges.load(store.root, device))
+        """The tuned ranges of the records' devices; shipped ones too if a device was given."""
+        devices = {record.device.slug: record.device for record in self.records}.values()
+        if self.device_option is not None:
+            return tuple(row for device in devices for row in Records(store).ranges(device))
+        return tuple(row for device in devices for row in ranges.load(store.root, device))
 
 
 def selected(

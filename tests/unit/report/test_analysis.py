@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import own_machine
+from support.fake_runner import ORIGIN, compiled
 from support.sample_recording import recorded
 from support.sample_records import H100
 from support.sample_subject import (
@@ -22,17 +23,19 @@ from support.sample_subject import (
     timed,
     user_kernel,
 )
+from support.sample_user_kernels import LEGAL, KernelRunner, tunable
 
 from autotune.candidates.cost import fitted
 from autotune.errors import AutotuneError
 from autotune.occupancy import occupancy
-from autotune.records import Record
+from autotune.records import Record, Store
 from autotune.report.analysis import parameters, rejections, residency, roofline, search, trials
 from autotune.report.analysis.headline import age, headline, why_it_won
 from autotune.report.analysis.reasons import sentence
 from autotune.report.analysis.subject import subject_of, subject_of_recording
 from autotune.report.analysis.whole import analysed
 from autotune.runners.base import Failure
+from autotune.tuning.loop import Options, tune
 from autotune.tuning.outlook import Outlook
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -227,6 +230,17 @@ def test_journal_gives_the_trials_of_the_record(
     assert times == sorted(seconds for seconds in times if seconds is not None)
     assert record.best.config in {row.trial.config for row in subject.trials}
     assert before == {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+
+
+def test_user_kernel_has_its_trials_and_no_roofline(tmp_path: Path) -> None:
+    store, tuned = Store(tmp_path), tunable()
+    record = tune(tuned, KernelRunner(), store, Options(), compile=compiled, origin=ORIGIN)
+    data = analysed(subject_of(record, tmp_path), stale=None, now=NOW)
+    assert (data.source, len(data.steps)) == ("journal", LEGAL)
+    assert data.roofline is None
+    assert {cost.name for cost in data.costs} == {"EACH", "THREADS"}
+    assert data.headline.tflops is data.headline.roofline_share is data.headline.over_hot is None
+    assert data.headline.config == "saxpy:THREADS=256,EACH=1"
 
 
 def test_trials_of_other_sources_do_not_count(
