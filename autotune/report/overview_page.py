@@ -114,9 +114,9 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str, str]]:
         if values:
             worst = f"worst {ratio(min(values))}"
             yield f"over the vendor, {name}", ratio(geometric_mean(values)), worst
-    losing = sum(suggestion.loss is not None for suggestion in overview.suggestions)
-    stale = len(overview.suggestions) - losing
-    yield "worth tuning", count(losing), f"and {count(stale)} stale" if stale else ""
+    stale = sum(suggestion.stale for suggestion in overview.suggestions)
+    worth = len(overview.suggestions) - stale
+    yield "worth tuning", count(worth), f"and {count(stale)} stale" if stale else ""
 
 
 def _sections(overview: Overview) -> Iterator[Section]:
@@ -162,14 +162,26 @@ def _sizes(overview: Overview) -> str:
 
 
 def _next(suggestions: Sequence[Suggestion]) -> str:
-    if not suggestions:
-        return parts.paragraph("Nothing: every problem is tuned, as this machine is now.")
-    rows = [(row.title, row.device, row.why, percent(row.loss), row.command) for row in suggestions]
-    headings: list[tuple[str, parts.Kind]] = [
-        ("problem", "word"),
-        ("device", "word"),
-        ("why", "prose"),
-        ("expected loss", "number"),
-        ("command", "prose"),
+    stale = [suggestion for suggestion in suggestions if suggestion.stale]
+    rows = [
+        (row.title, row.device, row.why, percent(row.loss), row.command)
+        for row in suggestions
+        if not row.stale
     ]
-    return parts.table(headings, rows, "The largest expected loss first")
+    content = ""
+    if rows:
+        headings: list[tuple[str, parts.Kind]] = [
+            ("problem", "word"),
+            ("device", "word"),
+            ("why", "prose"),
+            ("expected loss", "number"),
+            ("command", "prose"),
+        ]
+        content = parts.table(headings, rows, "The largest expected loss first")
+    if stale:
+        number = "1 problem was" if len(stale) == 1 else f"{len(stale):,} problems were"
+        content += parts.paragraph(
+            f"{number} {stale[0].why}. `autotune cache verify --retime` measures records of the "
+            "cache again on their device."
+        )
+    return content or parts.paragraph("Nothing: every problem is tuned, as this machine is now.")

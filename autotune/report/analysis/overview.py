@@ -18,6 +18,8 @@ from autotune.runners.base import Evidence
 LEAST_POINTS = 3
 """Sizes that a curve over M needs."""
 
+STALE = "measured with another setup"
+
 WORTH = 0.01
 """Expected loss from which tuning a problem is suggested."""
 
@@ -73,13 +75,14 @@ class SizeCurve:
 @dataclass(frozen=True)
 class Suggestion:
     """A problem that is worth tuning: why, the time that it may save (0.05 for 5 %, None if
-    unknown), and the command."""
+    unknown), the command, and whether only the setup of this machine has changed."""
 
     title: str
     device: str
     why: str
     loss: float | None
     command: str
+    stale: bool
 
 
 def record_row(record: TuningRecord, *, stale: str | None, now: datetime) -> OverviewRow:
@@ -159,7 +162,10 @@ def suggestions(
     """The problems that are worth tuning next, the largest expected loss first."""
     option = "" if device_option is None else f" --device {quote(device_option)}"
     worth = [
-        Suggestion(row.title, row.device, why, loss, f"autotune tune {row.title}{option}")
+        Suggestion(
+            *(row.title, row.device, why, loss, f"autotune tune {row.title}{option}"),
+            stale=why.startswith(STALE),
+        )
         for row in rows
         if row.tflops is not None and (reason := _reason(row)) is not None
         for why, loss in [reason]
@@ -194,7 +200,7 @@ def _reason(row: OverviewRow) -> tuple[str, float | None] | None:
     if behind is not None:
         return "the vendor's library is faster", behind
     if row.stale is not None:
-        return f"measured with another setup: {row.stale}", None
+        return f"{STALE}: {row.stale}", None
     return None
 
 

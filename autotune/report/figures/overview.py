@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from autotune.report.analysis.overview import OverviewRow, SizeCurve
 from autotune.report.figures.base import COLOURS, VENDOR, Figure, axis, figure, text
 
-MOST = 120
-"""Problems that the picture has room for."""
+ROW, NARROW, MANY = 20, 13, 60
+"""Pixels of a problem, pixels where there are many, and how many are many."""
 
 
 def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
     """The vendor's time over ours, hot and cold, the largest ratio on top; at 1 both tie."""
     timed = sorted(
         (row for row in rows if row.over_hot is not None), key=lambda row: row.over_hot or 0.0
-    )[-MOST:]
+    )
     devices = {row.device for row in timed}
     labels = [
         text(row.title if len(devices) == 1 else f"{row.title} on {row.device}") for row in timed
@@ -46,7 +46,9 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
             "line": {"color": VENDOR, "dash": "dash"},
         }
     ]
-    result["layout"]["height"] = 130 + 20 * len(timed)
+    row = ROW if len(timed) <= MANY else NARROW
+    result["layout"]["height"] = 130 + row * len(timed)
+    result["layout"]["yaxis"]["tickfont"] = {"size": row * 3 // 5}
     return result
 
 

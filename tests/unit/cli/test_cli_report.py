@@ -154,6 +154,9 @@ def test_losing_problem_is_worth_tuning(cache: Path, capsys: pytest.CaptureFixtu
     data = data_of(capsys)
     suggestion, stale = data["suggestions"]
     assert stale["why"].startswith("measured with another setup: ")
+    assert (suggestion["stale"], stale["stale"]) == (False, True)
+    printed(capsys, "report")
+    assert "1 problem was measured with another setup" in Path("report.html").read_text("utf-8")
     assert suggestion["why"] == "the vendor's library is faster"
     assert suggestion["loss"] == pytest.approx(0.5)
 
