@@ -35,7 +35,7 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
     x = axis("the vendor's time over ours (right of 1: ours is faster)", log=True)
     y = {"type": "category", "categoryarray": labels, "dtick": 1, "range": [-1, len(labels)]}
     result = figure(data, x | {"side": "top"}, y)
-    result["layout"]["legend"] |= {"y": 1, "yanchor": "bottom", "yref": "container"}
+    result["layout"]["legend"] |= {"y": 1, "yanchor": "top", "yref": "container"}
     result["layout"]["margin"] |= {"t": 70, "b": 10}
     result["layout"]["shapes"] = [
         {
