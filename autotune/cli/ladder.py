@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import DeviceSpec, Json
-from autotune.cli.output import Interrupted, show, show_json
-
-WIDTH = 80
+from autotune.cli.output import LEAST_WIDTH, Interrupted, show, show_json
 
 
 def ladder(
@@ -44,7 +42,7 @@ def ladder(
     if json:
         show_json(ladder.to_json(climbed))
     else:
-        show(ladder.render(climbed), WIDTH, least=WIDTH)
+        show(ladder.render(climbed), LEAST_WIDTH, least=LEAST_WIDTH)
 
 
 def _local_or_recorded() -> str:

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import Json
-from autotune.cli.output import show, show_json
+from autotune.cli.output import LEAST_WIDTH, show, show_json
 from autotune.cli.stores import OnDevice, opened_store, slug_of
-
-LEAST_WIDTH = 80
 
 if TYPE_CHECKING:
     from autotune.maintenance.inventory import Item

@@ -16,6 +16,9 @@ SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 PIPE_WIDTH = 160
 """Columns of tables where the output is not a terminal: wide enough for all of them."""
 
+LEAST_WIDTH = 80
+"""Columns that tables of many columns take even on a narrower terminal."""
+
 
 class Interrupted(Exception):
     """A signal ended the verb; the text, if any, says what became of its work."""

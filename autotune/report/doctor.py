@@ -88,6 +88,8 @@ def render(checks: Sequence[Check]) -> RenderableType:
     failed = broken(checks)
     marks = {True: Text("ok", "green"), False: Text("fails", "red"), None: Text("-")}
     table = Table(box=None, show_header=False)
+    for _ in ("mark", "name", "detail"):
+        table.add_column(overflow="fold")
     for check in checks:
         needed = check.ok or check in failed
         detail = Text(check.detail)

@@ -184,6 +184,14 @@ NO_PYCUDA = doctor.Check("PyCUDA", False, "not installed", "install it")
 RED = "\x1b[31m"
 
 
+def test_narrow_terminal_cuts_nothing_off() -> None:
+    console = Console(width=40)
+    path = "/a/very/long/path/of/a/cache/that/does/not/fit"
+    with console.capture() as shown:
+        console.print(doctor.render([doctor.Check("cache", True, path)]))
+    assert path in shown.get().replace("\n", "").replace(" ", "").replace("okcache", "")
+
+
 def test_what_is_not_needed_is_grey() -> None:
     assert RED not in painted(NO_GPU, NO_PYCUDA)
     assert RED in painted(GPU, NO_PYCUDA)

@@ -12,6 +12,7 @@ from support.sample_records import H100, SQUARE, entry, record
 
 import autotune
 from autotune import settings
+from autotune.api.listing import RecordList
 from autotune.device import find
 from autotune.families.config import Config
 from autotune.problem import Problem
@@ -162,6 +163,13 @@ def test_printed_kernel_record_has_its_parameters() -> None:
     assert lines[0][1].split() == ["on", *H100.name.split(), "MEASURED"]
     assert ["config", "TILE=32"] in lines
     assert ["time", "10.00 us"] in lines
+
+
+def test_special_characters_of_html_are_escaped() -> None:
+    made = replace(record(), device=replace(H100, name="<b>H100</b> & <script>"))
+    assert "<script>" not in made._repr_html_()
+    assert "<b>H100</b> & <script>" in text_in(made._repr_html_())
+    assert "<script>" not in RecordList([made])._repr_html_()
 
 
 def test_notebooks_show_a_record_as_it_is_printed() -> None:
