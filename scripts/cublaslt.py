@@ -116,14 +116,14 @@ def open_baselines(session: Session, operands: Operands) -> list[tuple[str, Run]
 
     Returns:
         At most `REQUESTED` runs with their names, the library's first choice first; none for a
-        batch or an epilogue. All of them share one workspace.
+        batch, an epilogue or operands of 8 bits. All of them share one workspace.
 
     Raises:
         MissingError: if the library is missing.
         RunnerError: if the library refuses.
     """
     problem = operands.problem
-    if problem.batch > 1 or problem.epilogue != "none":
+    if problem.batch > 1 or problem.epilogue != "none" or problem.precision.eight_bit:
         return []
     library = CublasLt(library_path())
     handle, description = library.create(""), library.description(problem.compute, problem.layout)

@@ -16,11 +16,14 @@ from rich.table import Table
 from autotune.device import Device
 from autotune.files import write_whole
 from autotune.problem import LAYOUTS, PRECISIONS, Problem
+from autotune.problem.vendor import is_padded
 from autotune.records import Record
 from autotune.report import cell
 from autotune.runners.base import Measurement
 
 Row = dict[str, Any]
+TRITON = "triton"
+"""The name of the Triton kernel among further baselines."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,14 @@ class Finals:
         cublas: the vendor baseline; None if it was not timed.
         cublaslt: the results of cuBLASLt's heuristic by name, its first choice first.
         cold: the winner with L2 flushed; None if it is `ours`.
+        triton: a Triton kernel for scales of blocks; None if it was not timed.
     """
 
     ours: Measurement
     cublas: Measurement | None = None
     cublaslt: Mapping[str, Measurement] = field(default_factory=dict)
     cold: Measurement | None = None
+    triton: Measurement | None = None
 
     @property
     def cublaslt_us(self) -> float | None:
@@ -92,6 +97,7 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
         "compute": problem.compute,
         "layout": problem.layout,
         "output": problem.output,
+        **_eight_bit(problem, finals),
         "vendor": of_vendor(problem.compute),
         "ours_us": ours.time_us,
         "cublas_us": cublas_us,
@@ -128,11 +134,28 @@ def row(problem: Problem, record: Record, finals: Finals, seconds: float, most: 
     }
 
 
+def _eight_bit(problem: Problem, finals: Finals) -> Row:
+    """What only rows of 8-bit problems have."""
+    if not problem.precision.eight_bit:
+        return {}
+    triton_us = finals.triton.time_us if finals.triton else None
+    return {
+        "scale": problem.scale,
+        "accumulate": problem.accumulate,
+        "e5m2": problem.e5m2,
+        "padded": is_padded(problem),
+        "triton_us": triton_us,
+        "ratio_triton": _ratio(triton_us, finals.ours.time_us),
+    }
+
+
 def problem_of(row: Row) -> Problem:
     """The problem of a row."""
+    # Fields at their defaults are missing in early suites, which were in fp32 alone.
+    names = ("output", "scale", "accumulate", "e5m2")
+    fields = {name: row[name] for name in names if name in row}
     m, n, k = row["shape"]
-    # The first suites were in fp32 alone.
-    return Problem(m, n, k, row["compute"], row["layout"], output=row.get("output", "same"))
+    return Problem(m, n, k, row["compute"], row["layout"], **fields)
 
 
 def family_of(row: Row) -> str:
@@ -239,7 +262,7 @@ def table(rows: Sequence[Row]) -> Table:
     drawn.add_column("won by", no_wrap=True)
     for row in rows:
         drawn.add_row(
-            problem_of(row).shape + ("" if row["layout"] == "nn" else f" {row['layout']}"),
+            _label(row),
             f"{row['ours_us']:.2f}",
             cell(row["cublas_us"], "{:.2f}"),
             *(cell(ratio, "{:.2f}") for ratio in _ratios(row)),
@@ -255,6 +278,12 @@ def table(rows: Sequence[Row]) -> Table:
             columns = (_spanned(column)[name] for column in zip(*map(_ratios, rows), strict=True))
             drawn.add_row(name, "", "", *(cell(ratio, form) for ratio in columns))
     return drawn
+
+
+def _label(row: Row) -> str:
+    """The shape and what is unusual; a star says that cuBLAS was timed on padded operands."""
+    layout = "" if row["layout"] == "nn" else f" {row['layout']}"
+    return problem_of(row).shape + layout + (" *" if row.get("padded") else "")
 
 
 def layout_table(rows: Sequence[Row]) -> Table:

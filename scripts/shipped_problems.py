@@ -26,6 +26,9 @@ IN_FULL = ("GPT-2", "BERT large")
 FULL_ROWS = (128, 2048)
 PRECISIONS = ("f32", "bf16", "tf32", "f16")
 """Precisions of the suite; `tf32x3` comes last."""
+EIGHT_BIT = ("f8:scale=tensor", "f8:scale=row", "i8:scale=tensor", "f8:scale=block", "f8:fast")
+"""Precisions and scales of the 8-bit suite, in nt; layers of models have a scale a row."""
+LAYER_EIGHT_BIT = "f8:scale=row"
 
 
 def problems(computes: Sequence[str] | None = None) -> list[Problem]:
@@ -37,9 +40,17 @@ def problems(computes: Sequence[str] | None = None) -> list[Problem]:
         (*suites[turn : turn + 1], *(layers[turn] if turn < len(layers) else ()))
         for turn in range(turns)
     )
-    return [
-        problem for problem in dict.fromkeys(ordered) if not computes or problem.compute in computes
-    ]
+    every = dict.fromkeys((*ordered, *eight_bit()))
+    return [problem for problem in every if not computes or problem.compute in computes]
+
+
+def eight_bit() -> list[Problem]:
+    """The 8-bit suite, one kind after the other, and the models' layers between the kinds."""
+    suites = ([Problem.parse(f"{text}:nt:{kind}") for text in SUITE] for kind in EIGHT_BIT)
+    layers = [Problem.parse(f"{layer.shape}:nt:{LAYER_EIGHT_BIT}") for layer, *_ in models()]
+    first, *others = suites
+    unique = dict.fromkeys(layers)
+    return [*first, *unique, *chain.from_iterable(others)]
 
 
 def suite() -> list[Problem]:

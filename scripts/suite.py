@@ -2,8 +2,11 @@
 
     python scripts/suite.py docs/results/h100 --compute f32 --compute bf16 --trials trials/h100
     python scripts/suite.py docs/results/h100 --compute tf32 --layouts
+    python scripts/suite.py docs/results/h200 --compute f8 --layout nt --scale row
 
-write `suite-f32.json` and `suite-bf16.json`, and `layouts-tf32.json`, into the folder.
+write `suite-f32.json` and `suite-bf16.json`, `layouts-tf32.json`, and `suite-f8-row.json` into the
+folder. Rows of 8-bit problems whose operands cuBLAS refuses, so that it was timed on padded copies,
+are marked `padded`; a Triton kernel is timed beside scales of blocks.
 
 Each shape is tuned for `--budget` seconds; then its winner, cuBLAS (PyTorch, in the same precision;
 beside `tf32x3` in IEEE fp32) and all results of cuBLASLt's heuristic are timed once more,
@@ -42,6 +45,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu.benches.gemm import BASELINE
 from autotune.problem import LAYOUTS, Problem
+from autotune.problem.fields import ProblemFields
 from autotune.records import Record, Store
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement, Runner
@@ -63,6 +67,7 @@ SUITE = (
 )
 IN_EVERY_LAYOUT = ("1024x1024x1024", "4096x4096x4096", "64x4096x4096")
 CUBLASLT = "cublaslt:open_baselines"
+TRITON = "triton_blocks:open_baselines"
 
 SHOWN = Console(width=110, soft_wrap=True)
 
@@ -74,6 +79,9 @@ def main(
     ] = None,
     shapes: Annotated[list[str] | None, typer.Option(help="Shape instead of the suite's.")] = None,
     layouts: Annotated[bool, typer.Option("--layouts", help="Tune shapes in all layouts.")] = False,
+    layout: Annotated[str, typer.Option(help="Layout of shapes that state none.")] = "nn",
+    scale: Annotated[str, typer.Option(help="Scales of 8-bit operands.")] = "none",
+    accumulate: Annotated[str, typer.Option(help="Sums of fp8: exact or fast.")] = "exact",
     name: Annotated[str, typer.Option(help="Name of the files before the precision.")] = "",
     budget: Annotated[float, typer.Option(max=60, help="Tuning seconds for each shape.")] = 20.0,
     device: Annotated[str, typer.Option(help="Device, as for `autotune tune`.")] = sources.DEFAULT,
@@ -88,26 +96,28 @@ def main(
 
     Exit status 1 if a shape has no result.
     """
-    problems = chosen(shapes, layouts, computes or ["f32"])
-    kinds = dict.fromkeys(problem.compute for problem in problems)
+    fields: ProblemFields = {"layout": layout, "scale": scale, "accumulate": accumulate}
+    problems = chosen(shapes, layouts, computes or ["f32"], fields)
+    kinds = {kind_of(problem): problem.compute for problem in problems}
     if flops and len(kinds) > 1:
         raise typer.BadParameter("--flops is for one precision; give one --compute with it")
     where, kept = targets.resolve(device), name or ("layouts" if layouts else "suite")
     sheets = {
-        compute: sheet_of(out / f"{kept}-{compute}.json", where, commit, flops, copy, compute)
-        for compute in kinds
+        kind: sheet_of(out / f"{kept}-{kind}.json", where, commit, flops, copy, compute)
+        for kind, compute in kinds.items()
     }
-    wanted = [item for item in problems if again or item not in sheets[item.compute].rows]
+    wanted = [item for item in problems if again or item not in sheets[kind_of(item)].rows]
     SHOWN.print(f"{len(problems) - len(wanted)} of {len(problems)} shapes are there already")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
         run = SuiteRun(Path(empty), Options(budget_s=budget, seed=seed), trials)
         failed = [
             problem
             for problem, target in with_targets(wanted, device)
-            if not add_row(problem, target, run, sheets[problem.compute])
+            if not add_row(problem, target, run, sheets[kind_of(problem)])
         ]
-    for compute, sheet in sheets.items():
-        show(compute, [row for problem, row in sheet.rows.items() if problem in problems], layouts)
+    for kind, sheet in sheets.items():
+        rows = [row for problem, row in sheet.rows.items() if problem in problems]
+        show(kind, kinds[kind], rows, layouts)
     if failed:
         SHOWN.print("no result:", ", ".join(map(str, failed)), style="red")
         raise typer.Exit(1)
@@ -124,9 +134,17 @@ def sheet_of(
     return sheet
 
 
-def show(compute: str, rows: Sequence[Row], layouts: bool) -> None:
-    """Prints the rows of one precision as tables."""
-    SHOWN.print(f"{compute} beside cuBLAS in {results.of_vendor(compute)}", style="bold")
+def kind_of(problem: Problem) -> str:
+    """The precision in the name of a file, such as `f8-row` and `f8-fast`; one scale a tensor, or
+    none, goes without saying."""
+    scale = () if problem.scale in ("none", "tensor") else (problem.scale,)
+    fast = () if problem.accumulate == "exact" else (problem.accumulate,)
+    return "-".join((problem.compute, *scale, *fast))
+
+
+def show(kind: str, compute: str, rows: Sequence[Row], layouts: bool) -> None:
+    """Prints the rows of one file as tables."""
+    SHOWN.print(f"{kind} beside cuBLAS in {results.of_vendor(compute)}", style="bold")
     SHOWN.print(results.table(rows))
     if layouts:
         SHOWN.print(results.layout_table(rows))
@@ -166,14 +184,19 @@ def add_row(problem: Problem, target: Future[OpenTarget], run: SuiteRun, sheet: 
 
 
 def chosen(
-    shapes: Sequence[str] | None, layouts: bool, computes: Sequence[str] = ("f32",)
+    shapes: Sequence[str] | None,
+    layouts: bool,
+    computes: Sequence[str] = ("f32",),
+    fields: ProblemFields | None = None,
 ) -> list[Problem]:
-    """The problems in tuning order, precision by precision."""
-    texts = shapes or (IN_EVERY_LAYOUT if layouts else SUITE)
-    kinds = product(computes, texts, LAYOUTS if layouts else LAYOUTS[:1])
-    problems = (
-        Problem.parse(text, compute=compute, layout=layout) for compute, text, layout in kinds
-    )
+    """The problems in tuning order, precision by precision, with these fields unless they state
+    them themselves."""
+    texts, usual = shapes or (IN_EVERY_LAYOUT if layouts else SUITE), fields or {}
+    kinds = product(computes, texts, LAYOUTS if layouts else (usual.get("layout", "nn"),))
+    problems = []
+    for compute, text, layout in kinds:
+        stated: ProblemFields = {**usual, "compute": compute, "layout": layout}
+        problems.append(Problem.parse(text, **stated))
     return [*dict.fromkeys(problems)]
 
 
@@ -282,7 +305,7 @@ def finals(
         if isinstance(candidate, Failure):
             raise AutotuneError(f"{config}: {candidate.stage}: {candidate.reason}")
         candidates.append(candidate)
-    outcomes = compared(candidates, runner)
+    outcomes = compared(candidates, runner, TRITON if problem.scale == "block" else CUBLASLT)
     ours: dict[Config, Measurement] = {}
     for config in (candidate.config for candidate in candidates):
         outcome = outcomes.pop(str(config))
@@ -290,20 +313,23 @@ def finals(
             raise AutotuneError(f"{config}: {outcome.stage}: {outcome.reason}")
         ours[config] = outcome
     timed = {name: item for name, item in outcomes.items() if isinstance(item, Measurement)}
-    return Finals(ours[hot], timed.pop(BASELINE, None), timed, ours[cold])
+    cublas, triton = timed.pop(BASELINE, None), timed.pop(results.TRITON, None)
+    return Finals(ours[hot], cublas, timed, ours[cold], triton)
 
 
-def compared(candidates: Sequence[Candidate], runner: Runner) -> dict[str, Measurement | Failure]:
-    """The outcomes of the final round, by name as in `Comparing`."""
+def compared(
+    candidates: Sequence[Candidate], runner: Runner, further: str
+) -> dict[str, Measurement | Failure]:
+    """The outcomes of the final round, by name as in `Comparing`, with a further baseline."""
     if not isinstance(runner, Comparing):
         names = [str(candidate.config) for candidate in candidates]
         ours, baseline = runner.rematch(candidates), runner.baseline()
         outcomes = dict(zip(names, ours, strict=True))
         return outcomes | ({BASELINE: baseline} if baseline else {})
     try:
-        return {**runner.compare(candidates, [CUBLASLT])}
+        return {**runner.compare(candidates, [further])}
     except RunnerError as error:  # a missing or crashing library only costs its own times
-        SHOWN.print(f"without cuBLASLt: {error}", style="red", markup=False)
+        SHOWN.print(f"without {further}: {error}", style="red", markup=False)
         return {**runner.compare(candidates, [])}
 
 

@@ -99,6 +99,15 @@ def test_row_names_the_type_of_c() -> None:
     assert results.problem_of(row(problem)) == problem
 
 
+def test_row_of_8_bits_names_scales_and_padding() -> None:
+    problem = Problem.parse("37x53x71:f8e5:nt:scale=row:fast:e5m2=b:out=f16")
+    made = row(problem, Finals(OURS, triton=Measurement(3 * OURS.time_us)))
+    assert results.problem_of(json.loads(json.dumps(made))) == problem
+    assert (made["padded"], made["ratio_triton"]) == (True, 3.0)
+    assert row(Problem(64, 64, 64, "f8", "nt"))["padded"] is False
+    assert "padded" not in row()
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -64,6 +64,17 @@ def test_first_problems_span_precisions_and_sizes() -> None:
     assert len({problem.m for problem in first if problem.layout == "nt"}) >= 2
 
 
+def test_8_bit_problems_follow_all_others() -> None:
+    problems = shipped_problems.problems()
+    eight_bit = [problem for problem in problems if problem.precision.eight_bit]
+    assert problems[-len(eight_bit) :] == eight_bit
+    kinds = Counter((problem.compute, problem.scale, problem.accumulate) for problem in eight_bit)
+    assert kinds["f8", "tensor", "exact"] == kinds["i8", "tensor", "exact"] == 27
+    assert kinds["f8", "block", "exact"] == kinds["f8", "none", "fast"] == 27
+    assert kinds["f8", "row", "exact"] >= 100
+    assert {problem.layout for problem in eight_bit} == {"nt"}
+
+
 def test_f16_twin_follows_its_problem() -> None:
     layers = [layer for layer in shipped_problems.problems() if layer.layout == "nt"]
     assert layers[1] == replace(layers[0], compute="f16")

@@ -27,6 +27,7 @@ from autotune.families import registry
 from autotune.families.config import Config
 from autotune.gpu.benches.gemm import BASELINE
 from autotune.problem import LAYOUTS, Problem
+from autotune.problem.fields import ProblemFields
 from autotune.runners import recording
 from autotune.runners.base import Candidate, Failure, Measurement
 from autotune.runners.recording import Recording
@@ -75,6 +76,18 @@ def test_layouts_are_three_shapes_in_four_layouts() -> None:
 def test_each_precision_has_all_shapes() -> None:
     problems = suite.chosen(None, False, ["bf16", "tf32x3"])
     assert [problem.compute for problem in problems] == ["bf16"] * 27 + ["tf32x3"] * 27
+
+
+def test_8_bit_kinds_have_files_of_their_own() -> None:
+    fields: ProblemFields = {"layout": "nt", "scale": "row", "accumulate": "fast"}
+    problems = suite.chosen(None, False, ["f8"], fields)
+    assert len(problems) == 27
+    assert {(item.layout, item.scale, item.accumulate) for item in problems} == {
+        ("nt", "row", "fast")
+    }
+    texts = ("f8", "f8:scale=tensor", "f8:scale=row", "f8:scale=block", "f8:fast", "i8")
+    kinds = [suite.kind_of(Problem.parse(f"8x8x8:nt:{text}")) for text in texts]
+    assert kinds == ["f8", "f8", "f8-row", "f8-block", "f8-fast", "i8"]
 
 
 def test_shape_that_names_its_precision_appears_once() -> None:
