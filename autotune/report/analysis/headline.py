@@ -156,7 +156,7 @@ def _advantage(best: Entry, rivals: Sequence[Entry]) -> str:
             f"takes the least shared memory ({best.resources.shared:,} bytes a block, the next "
             f"{min(shared):,}) with as few registers"
         )
-    return "takes as little as they do, and is the first by its text"
+    return "takes no more than any of them, and comes first in the order of their texts"
 
 
 def _block_registers(entry: Entry) -> int:

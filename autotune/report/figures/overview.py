@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from autotune.report.analysis.overview import OverviewRow, SizeCurve
 from autotune.report.figures.base import COLOURS, VENDOR, Figure, axis, figure, text
 
-ROW, NARROW, MANY = 20, 13, 60
-"""Pixels of a problem, pixels where there are many, and how many are many."""
+ROW, NARROW, MANY = (20, 12), (15, 10), 60
+"""Pixels of a problem and of its letters; those where there are many; how many are many."""
 
 
 def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
@@ -46,9 +46,9 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
             "line": {"color": VENDOR, "dash": "dash"},
         }
     ]
-    row = ROW if len(timed) <= MANY else NARROW
+    row, letters = ROW if len(timed) <= MANY else NARROW
     result["layout"]["height"] = 130 + row * len(timed)
-    result["layout"]["yaxis"]["tickfont"] = {"size": row * 3 // 5}
+    result["layout"]["yaxis"]["tickfont"] = {"size": letters}
     return result
 
 

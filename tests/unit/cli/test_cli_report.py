@@ -322,3 +322,17 @@ def test_interrupted_search_is_marked(cache: Path, capsys: pytest.CaptureFixture
     assert "The search was interrupted" in Path("report.html").read_text("utf-8")
     measured(cache, Problem(64, 64, 64), hot_us=8.0)
     assert data_of(capsys)["suggestions"][0]["why"] == "its search was interrupted"
+
+
+def test_help_imports_no_pictures(cache: Path) -> None:
+    script = (
+        "import sys\nfrom autotune import cli\n"
+        "try: cli.main(['report', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = ('plotly', 'kaleido', 'numpy', 'optuna', 'autotune.report')\n"
+        "print([name for name in sys.modules if name.startswith(heavy)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(cache), capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -103,6 +103,22 @@ def test_tied_winner_is_said_to_take_the_fewest_registers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("shared", "reason"),
+    [
+        (1024, "it takes the least shared memory (1,024 bytes a block, the next 2,048)"),
+        (2048, "it takes no more than any of them, and comes first in the order of their texts."),
+    ],
+)
+def test_ties_in_registers_go_by_shared_memory(shared: int, reason: str) -> None:
+    first, second = entry(timed(16, 0, 10.0)), entry(timed(16, 1, 10.01))
+    block = replace(first.resources, shared=shared)
+    entries = (replace(first, resources=block), replace(second, resources=first.resources))
+    record = replace(by_hand().record, entries=entries)
+    assert record.best == entries[0]
+    assert reason in why_it_won(entries, record.best)
+
+
 def test_only_entry_needs_no_comparison() -> None:
     entries = by_hand().record.entries[:1]
     assert why_it_won(entries, entries[0]) == "It is the only configuration of the record."
