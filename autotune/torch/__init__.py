@@ -1,6 +1,7 @@
 """The tuned matmul in PyTorch: as an operator, as a linear layer, and in existing models.
 
     torch.ops.autotune.mm(a, b, bias, activation, compute)    differentiable, compiled, autocast
+    autotune.torch.scaled_mm(a, b, scale_a, scale_b)          fp8 and int8, as torch._scaled_mm
     autotune.torch.Linear(in_features, out_features)          a `torch.nn.Linear` that uses it
     autotune.torch.patch(model, rows)                         replaces the layers that get faster
 
@@ -14,14 +15,15 @@ from typing import Any
 import torch
 
 from autotune.lookup.layers import Report, Row
-from autotune.torch import autocast, gradients, operator
+from autotune.torch import autocast, gradients, operator, scaled
 from autotune.torch.linear import Linear
 from autotune.torch.operator import mm
 from autotune.torch.patching import patch, unpatch
+from autotune.torch.scaled import scaled_mm
 
-__all__ = ["Linear", "Report", "Row", "mm", "patch", "unpatch"]
+__all__ = ["Linear", "Report", "Row", "mm", "patch", "scaled_mm", "unpatch"]
 
 # The operator stays registered as long as this object lives.
 _LIBRARY: Any = torch.library.Library("autotune", "FRAGMENT")
-for _part in (operator, gradients, autocast):
+for _part in (operator, gradients, autocast, scaled):
     _part.register(_LIBRARY)
