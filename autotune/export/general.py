@@ -75,8 +75,10 @@ def generals(problem: Problem, device: Device) -> tuple[General, ...]:
     """The general kernels for the problem's kind on a device, that for whole vectors first.
 
     Tensor cores serve `f16`, `bf16` and, where the device has them for it, `tf32`; IEEE products
-    serve the other precisions.
+    serve the other precisions of 16 and 32 bits. Those of 8 bits have none.
     """
+    if problem.precision.eight_bit:
+        return ()
     m, n, k = _SAMPLE
     sample = replace(problem, m=m, n=n, k=k, batch=1)
     return tuple(

@@ -41,7 +41,8 @@ A call runs the kernel exported for its shape, if there is one for the current G
 for a GPU of the same compute capability. The operands have to allow the vectors that this kernel
 loads; operands without gaps at multiples of 16 bytes do. Every other call of the kinds below
 (compute, layout, epilogue and output) runs a general kernel, which takes any size, leading
-dimension and element-aligned address. `{name}_choose` tells which kernel runs.
+dimension and element-aligned address. Those of 8 bits have none: their operands must not have gaps
+that the exported kernel's vectors do not allow. `{name}_choose` tells which kernel runs.
 
 Each kernel is checked against its SHA-256 before it is loaded.
 

@@ -9,7 +9,8 @@ from autotune.compiler import Program
 from autotune.driver import tensor_maps
 from autotune.export.library import ExportedGemm, ExportedLibrary, FallbackKernel
 from autotune.families.plan import Argument, Launch, TensorMap
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, TENSOR_MAP_TYPES, Problem
+from autotune.problem import TENSOR_MAP_TYPES, Problem
+from autotune.problem.fields import VALUES
 
 # In the order of the enumerations of templates/gemm.c.
 _TYPES = ("tensor_map", "pointer", "i32", "i64", "f32")
@@ -17,16 +18,26 @@ _WORDS = (
     *("", "a", "b", "c", "bias", "workspace", "counters", "lda", "ldb", "ldc"),
     *("stride_a", "stride_b", "stride_c", "alpha", "beta", "m", "n", "k", "scale_a", "scale_b"),
 )
-_OUTPUTS = OUTPUTS[:2]
+# The words that distinguish kinds of gemm, in the order of gemm.c; values in the order of gemm.h.
+_KIND = {
+    name: VALUES[name]
+    for name in ("compute", "layout", "epilogue", "output", "scale", "accumulate", "e5m2")
+}
 _WORD_BYTES = 8
 _WORDS_A_LINE = 5
 
 
 def kind(problem: Problem) -> int:
-    """Compute, layout, epilogue and output as one number, in the encoding of gemm.c."""
-    number = COMPUTES.index(problem.compute) * len(LAYOUTS) + LAYOUTS.index(problem.layout)
-    number = number * len(EPILOGUES) + EPILOGUES.index(problem.epilogue)
-    return number * len(_OUTPUTS) + _OUTPUTS.index(problem.output)
+    """The words of a problem as one number, in the encoding of gemm.c."""
+    number = 0
+    for legal, code in zip(_KIND.values(), codes(problem), strict=True):
+        number = number * len(legal) + code
+    return number
+
+
+def codes(problem: Problem) -> tuple[int, ...]:
+    """The words of a problem as the enumerations of gemm.h number them."""
+    return tuple(legal.index(getattr(problem, name)) for name, legal in _KIND.items())
 
 
 def tables(library: ExportedLibrary) -> str:
@@ -178,10 +189,7 @@ def _map_count(launch: Launch) -> int:
 
 
 def _shape(problem: Problem) -> str:
-    words = problem.compute, problem.layout, problem.epilogue, problem.output
-    enumerations = COMPUTES, LAYOUTS, EPILOGUES, _OUTPUTS
-    values = (names.index(word) for word, names in zip(words, enumerations, strict=True))
-    return f"{{{_numbers(problem.m, problem.n, problem.k, problem.batch, *values)}}}"
+    return f"{{{_numbers(problem.m, problem.n, problem.k, problem.batch, *codes(problem))}}}"
 
 
 def _cubin(number: int, program: Program) -> str:

@@ -2,8 +2,8 @@
  *
  *     bad_calls COUNT SEED < problems
  *
- * A line of `problems` has m, n, k, batch, compute, layout, epilogue and output of a problem that
- * the library has a kernel for. Each call starts from one of them, in memory far apart, and gets up
+ * A line of `problems` has m, n, k, batch, compute, layout, epilogue, output, scale, accumulate and
+ * e5m2 of a problem that the library has a kernel for. Each call starts from one of them, in memory far apart, and gets up
  * to three hostile fields. The rules of lib.h are written here once more, with 128-bit integers and
  * element by element where the matrices are small. A call is unsafe if it breaks a rule and is
  * accepted, or is refused after a launch. A call that keeps all rules must be accepted.
@@ -22,7 +22,10 @@ __extension__ typedef __int128 Wide;
 enum { PROBLEMS = 64, SMALL = 4096, WORKSPACE_UNIT = 256 };
 static const Wide FAR = (Wide)1 << 40;
 
-typedef struct { int64_t m, n, k, batch; int compute, layout, epilogue, output; } Problem;
+typedef struct {
+    int64_t m, n, k, batch;
+    int compute, layout, epilogue, output, scale, accumulate, e5m2;
+} Problem;
 /* A matrix, or a batch of them, as the rules of lib.h describe it. */
 typedef struct { Wide at, rows, columns, leading, stride, batch, size; } Operand;
 typedef struct { lib_product product; void *workspace; size_t bytes; } Call;
@@ -60,9 +63,10 @@ static int64_t leading_of(const lib_product *p, int i) {
 }
 
 static void spoil_pointer(lib_product *p) {
-    const void **inputs[3] = {&p->a, &p->b, &p->bias};
+    const void **inputs[5] = {
+        &p->a, &p->b, &p->bias, (const void **)&p->scale_a, (const void **)&p->scale_b};
     uint64_t c = (uint64_t)(uintptr_t)p->c, moved = c + (drawn() % 513 - 256) * 4;
-    const void **input = inputs[below(3)];
+    const void **input = inputs[below(5)];
     switch (below(4)) {
         case 0: *input = NULL; break;
         case 1: *input = (const char *)*input + 1 + below(7); break;
@@ -76,11 +80,12 @@ static void spoil(Call *call) {
     int64_t *sizes[4] = {&p->m, &p->n, &p->k, &p->batch};
     int64_t *leading[3] = {&p->lda, &p->ldb, &p->ldc};
     int64_t *strides[3] = {&p->stride_a, &p->stride_b, &p->stride_c};
-    int *codes[5] = {&p->compute, &p->layout, &p->epilogue, &p->output, &p->dependent};
-    int i = below(4), j = below(3), code = below(5);
+    int *codes[8] = {&p->compute, &p->layout, &p->epilogue, &p->output, &p->dependent,
+                     &p->scale, &p->accumulate, &p->e5m2};
+    int i = below(4), j = below(3), code = below(8);
     switch (below(7)) {
         case 0: *sizes[i] = hostile(*sizes[i]); break;
-        case 1: *codes[code] = below(2) ? below(8) - 1 : (int)hostile(*codes[code]); break;
+        case 1: *codes[code] = below(2) ? below(10) - 1 : (int)hostile(*codes[code]); break;
         case 2: *leading[j] = hostile(leading_of(p, j)); break;
         case 3:
             p->batch = 1 + below(4);
@@ -156,7 +161,8 @@ static const char *described(const lib_product *p, Operand *operands) {
     const int64_t leading[3] = {p->lda, p->ldb, p->ldc};
     const int64_t stride[3] = {p->stride_a, p->stride_b, p->stride_c};
     const void *at[3] = {p->a, p->b, p->c};
-    int half = p->compute >= LIB_F16, i;
+    int in = p->compute >= LIB_F8 ? 1 : p->compute >= LIB_F16 ? 2 : 4, i;
+    int wide = in == 4 || p->output == LIB_FLOAT || p->output == LIB_INT;
     for (i = 0; i < 3; ++i) {
         Operand *o = &operands[i];
         int turned = i == 0 ? p->layout & 2 : i == 1 ? p->layout & 1 : 0;
@@ -164,7 +170,7 @@ static const char *described(const lib_product *p, Operand *operands) {
         o->at = (Wide)(uintptr_t)at[i];
         o->rows = turned ? columns : rows, o->columns = turned ? rows : columns;
         o->batch = p->batch;
-        o->size = half && (i < 2 || p->output == LIB_SAME) ? 2 : 4;
+        o->size = i < 2 ? in : wide ? 4 : 2;
         o->leading = leading[i] ? leading[i] : o->columns;
         o->stride = stride[i] ? stride[i] : o->rows * o->leading;
         if (i < 2 && stride[i] == LIB_SHARED) o->stride = 0;
@@ -177,14 +183,41 @@ static const char *described(const lib_product *p, Operand *operands) {
     return NULL;
 }
 
+/* Whether the compute of a product has all its other codes. */
+static int legal(const lib_product *p) {
+    int eight = p->compute >= LIB_F8, whole = p->compute == LIB_I8;
+    if (p->compute < 0 || p->compute > 7 || p->layout < 0 || p->layout > 3 || p->epilogue < 0 ||
+        p->epilogue > LIB_BIAS_SILU || p->dependent < 0 || p->dependent > 1)
+        return 0;
+    if (p->output < 0 || p->output > (whole ? LIB_INT : eight ? LIB_BFLOAT : LIB_FLOAT)) return 0;
+    if (p->output == LIB_INT && (p->epilogue || p->scale)) return 0;
+    if (p->scale < 0 || p->scale > (whole ? LIB_ROW : eight ? LIB_BLOCK : 0)) return 0;
+    if (p->accumulate < 0 || p->accumulate > (eight && !whole)) return 0;
+    return p->e5m2 >= 0 && p->e5m2 <= (p->compute == LIB_F8E5 ? 2 : 0);
+}
+
+/* A bias, or the scales of A or of B, as a row. */
+static Operand vector_of(const lib_product *p, int i, Wide size_c) {
+    const void *at = i == 0 ? p->bias : i == 1 ? p->scale_a : p->scale_b;
+    Wide blocks = p->scale == LIB_BLOCK ? (p->k + 127) / 128 : 1;
+    Wide columns = p->scale == LIB_BLOCK ? ((Wide)p->n + 127) / 128 : p->n;
+    Operand o;
+    memset(&o, 0, sizeof o);
+    o.at = (Wide)(uintptr_t)at, o.rows = o.batch = 1, o.size = i ? 4 : size_c;
+    o.columns = i == 0                     ? p->n
+                : p->scale == LIB_UNSCALED ? 0
+                : p->scale == LIB_TENSOR   ? 1
+                                           : p->batch * blocks * (i == 1 ? p->m : columns);
+    o.leading = o.columns;
+    return o;
+}
+
 /* The rule of lib.h that a product breaks; NULL if it keeps them all. */
 static const char *broken(const lib_product *p, int query) {
-    Operand operands[3], *c = &operands[2], bias;
+    Operand operands[3], *c = &operands[2], vectors[3];
     const char *fault;
     int i;
-    if (p->compute < 0 || p->compute > 4 || p->layout < 0 || p->layout > 3 || p->epilogue < 0 ||
-        p->epilogue > LIB_BIAS_SILU || p->output < 0 || p->output > 1 || p->dependent < 0 || p->dependent > 1)
-        return "an unknown code";
+    if (!legal(p)) return "an unknown code";
     if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > INT32_MAX || p->n > INT32_MAX ||
         p->k > INT32_MAX || p->batch < 1 || p->batch > 65535)
         return "a size out of range";
@@ -192,13 +225,17 @@ static const char *broken(const lib_product *p, int query) {
     if (!query && (!p->a || !p->b || !p->c)) return "a pointer that is NULL";
     if (!(p->epilogue & 1) && p->bias) return "a bias without use";
     if (!query && (p->epilogue & 1) && !p->bias) return "no bias";
-    memset(&bias, 0, sizeof bias);
-    bias.at = (Wide)(uintptr_t)p->bias, bias.columns = bias.leading = p->n;
-    bias.rows = bias.batch = 1, bias.size = c->size;
-    if (bias.at % bias.size) return "a bias between elements";
-    if (repeats(c)) return "matrices of C that overlap";
+    if (!p->scale && (p->scale_a || p->scale_b)) return "a scale without use";
+    if (!query && p->scale && (!p->scale_a || !p->scale_b)) return "no scale";
+    if (p->output == LIB_INT && (p->alpha != 1 || p->beta != 0)) return "a factor of int32";
     for (i = 0; i < 3; ++i) {
-        const Operand *other = i < 2 ? &operands[i] : &bias;
+        vectors[i] = vector_of(p, i, c->size);
+        if (vectors[i].at % vectors[i].size) return "a vector between elements";
+        if (vectors[i].columns * vectors[i].size > INT64_MAX) return "scales beyond 2^63 bytes";
+    }
+    if (repeats(c)) return "matrices of C that overlap";
+    for (i = 0; i < 5; ++i) {
+        const Operand *other = i < 2 ? &operands[i] : &vectors[i - 2];
         if (c->at && other->at && shares(c, other)) return "C in another operand";
     }
     return NULL;
@@ -228,6 +265,9 @@ static Call sound_call(void) {
     p->c = (void *)((uintptr_t)3 << 50);
     p->dependent = below(2);
     if (p->epilogue & 1) p->bias = (const void *)((uintptr_t)4 << 50);
+    p->scale = problem->scale, p->accumulate = problem->accumulate, p->e5m2 = problem->e5m2;
+    if (p->scale) p->scale_a = (const float *)((uintptr_t)5 << 50);
+    if (p->scale) p->scale_b = (const float *)((uintptr_t)6 << 50);
     call.workspace = NULL, call.bytes = 0;
     return call;
 }
@@ -239,7 +279,7 @@ static const char *judged(const Call *call, int verb, int status, size_t size, i
     const char *fault = broken(&call->product, verb != 0);
     int bad_workspace = size && (!call->workspace || (uintptr_t)call->workspace % WORKSPACE_UNIT ||
                                  call->bytes < size);
-    if (status < 0 || status > LIB_NOT_DEPENDENT) return "a status of no meaning";
+    if (status < 0 || status > LIB_FACTORS) return "a status of no meaning";
     if (status == LIB_OK && fault) return fault;
     if (status == LIB_OK && verb == 0 && bad_workspace) return "a bad workspace";
     if (status == LIB_OK && verb == 0 && !launched) return "no launch";
@@ -313,8 +353,9 @@ int main(int count, char **words) {
     calls = strtol(words[1], NULL, 10), state = strtoull(words[2], NULL, 10);
     while (problem_count < PROBLEMS) {
         Problem *p = &problems[problem_count];
-        if (scanf("%" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %d %d %d %d", &p->m, &p->n, &p->k,
-                  &p->batch, &p->compute, &p->layout, &p->epilogue, &p->output) != 8)
+        if (scanf("%" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %d %d %d %d %d %d %d", &p->m,
+                  &p->n, &p->k, &p->batch, &p->compute, &p->layout, &p->epilogue, &p->output,
+                  &p->scale, &p->accumulate, &p->e5m2) != 11)
             break;
         ++problem_count;
     }

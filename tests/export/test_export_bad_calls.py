@@ -29,6 +29,9 @@ def test_no_invalid_call_is_launched(folder: Path) -> None:
     [
         ("return LIB_WORKSPACE_SMALL;", "a bad workspace"),
         ("if (i != 2 && overlaps(given, i)) return LIB_OVERLAP;", "C in another operand"),
+        ("return LIB_SCALE_MISSING;", "no scale"),
+        ("return LIB_SCALE_UNUSED;", "a scale without use"),
+        ("return LIB_FACTORS;", "a factor of int32"),
     ],
 )
 def test_library_that_lacks_a_rule_is_caught(

@@ -26,7 +26,7 @@ SMALL = Problem(64, 48, 40)
 
 @pytest.fixture(scope="module")
 def library() -> ExportedLibrary:
-    return exported_library.library_of(exported_library.tuned())
+    return exported_library.with_scaled(exported_library.library_of(exported_library.tuned()))
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,58 @@ def test_other_shapes_launch_the_general_kernel_like_python(
         general = general_of(library, call)
         expected = launched_by_python(library, call, general.config, general.plan(call.problem))
         assert (outcome.status, outcome.launches) == (0, expected), call
+
+
+def test_operands_of_8_bits_launch_what_python_launches(
+    built: Built, library: ExportedLibrary
+) -> None:
+    plans = {gemm.problem: gemm.plan for gemm in library.gemms}
+    calls = []
+    for problem in exported_library.SCALED:
+        factors = (1.0, 0.0) if problem.output == "i32" else (0.5, 2.0)
+        calls.append(Call(problem, alpha=factors[0], beta=factors[1]))
+    for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
+        plan = plans[call.problem]
+        expected = launched_by_python(library, call, plan.config, plan)
+        assert (outcome.status, outcome.launches) == (0, expected), call
+
+
+def test_default_output_of_8_bits_has_two_names(built: Built) -> None:
+    problem = Problem(64, 48, 256, "f8", "nt")
+    same, named = (built.call(Call(problem, changed={"output": code})) for code in (0, 3))
+    assert (named.status, named.launches) == (0, same.launches)
+
+
+ROW = Problem(64, 48, 256, "i8", "nt", scale="row")
+SUMS = Problem(64, 48, 256, "i8", "nt", output="i32")
+PLAIN = Problem(64, 48, 256, "f8", "nt")
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "message"),
+    [
+        (Call(ROW, scales=(0, 1 << 52)), 24, "the product has scales, and scale_a or scale_b is"),
+        (Call(ROW, scales=(1 << 52, 0)), 24, "the product has scales, and scale_a or scale_b is"),
+        (Call(PLAIN, scales=(1 << 52, 0)), 25, "a scale was given, and the product has none"),
+        (Call(SUMS, alpha=2.0), 26, "a product in int32 takes an alpha of 1 and a beta of 0"),
+        (Call(SUMS, beta=1.0), 26, "a product in int32 takes an alpha of 1 and a beta of 0"),
+        (Call(ROW, scales=((1 << 52) + 2, 1 << 52)), 4, "A, B, C, the bias or a scale begins"),
+        (Call(ROW, scales=(exported_library.C - 4, 1 << 52)), 9, "C shares elements with A, B,"),
+        (Call(ROW, changed={"scale": 3}), 2, "no such compute, layout, epilogue, output, scale"),
+        (Call(ROW, changed={"scale": 4}), 2, "no such compute, layout"),
+        (Call(ROW, changed={"accumulate": 1}), 2, "no such compute, layout"),
+        (Call(PLAIN, changed={"e5m2": 1}), 2, "no such compute, layout"),
+        (Call(PLAIN, changed={"output": 4}), 2, "no such compute, layout"),
+        (Call(SMALL, changed={"scale": 1}), 2, "no such compute, layout"),
+        (Call(PLAIN, changed={"m": 63}), 17, "nothing was exported for products of this kind"),
+    ],
+)
+def test_wrong_scales_and_words_are_refused(
+    built: Built, call: Call, status: int, message: str
+) -> None:
+    outcome = built.call(call)
+    assert (outcome.status, outcome.launches) == (status, [])
+    assert outcome.message.startswith(message)
 
 
 @pytest.mark.parametrize(("version", "dependent"), [("12020", False), ("12030", True)])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.export import ExportedLibrary, write_library
+from autotune.export.tables import codes
 from autotune.families.config import Config
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem import Problem
 from support import exported_library
-from support.exported_library import C11, environment_of
+from support.exported_library import C11, SCALED, environment_of
 from support.paths import TESTS
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
@@ -47,8 +47,8 @@ class BadCalls:
 
 
 def library() -> ExportedLibrary:
-    """A library of plain kernels, of kernels with a workspace and of one with tensor maps."""
-    return exported_library.library_of(
+    """A library of plain kernels, of kernels with a workspace, with tensor maps and with scales."""
+    wide = exported_library.library_of(
         {
             Problem(6, 5, 7): NAIVE,
             Problem(64, 48, 40, layout="tt", epilogue="bias"): NAIVE,
@@ -56,6 +56,9 @@ def library() -> ExportedLibrary:
             Problem(64, 64, 4096): SPLIT,
             MAPPED: exported_library.tuned()[MAPPED],
         }
+    )
+    return exported_library.with_scaled(
+        wide, [problem for problem in SCALED if problem.batch == 3 or problem.output == "i32"]
     )
 
 
@@ -105,11 +108,5 @@ def run(folder: Path, count: int, seed: int) -> BadCalls:
 
 
 def _line(problem: Problem) -> str:
-    codes: Iterable[int] = (
-        COMPUTES.index(problem.compute),
-        LAYOUTS.index(problem.layout),
-        EPILOGUES.index(problem.epilogue),
-        OUTPUTS.index(problem.output),
-    )
     sizes = problem.m, problem.n, problem.k, problem.batch
-    return " ".join(map(str, (*sizes, *codes))) + "\n"
+    return " ".join(map(str, (*sizes, *codes(problem)))) + "\n"

@@ -17,13 +17,16 @@ from autotune.compiler import Program
 from autotune.device import Device
 from autotune.driver.arguments import FORMATS
 from autotune.export import ExportedLibrary, gather, write_library
+from autotune.export.library import ExportedGemm
+from autotune.export.tables import codes
 from autotune.families import plan
 from autotune.families.config import Config
-from autotune.families.plan import Template
+from autotune.families.plan import Alignment, Template
 from autotune.lookup.answer import Answer
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem import EPILOGUES, Problem
 from autotune.problem.integers import round_up
 from support.paths import ROOT, TESTS
+from support.runtime_case import scaled_plan
 from support.sample_records import H100
 
 RESULTS = ROOT / "docs" / "results" / "h100"
@@ -31,9 +34,10 @@ SUITES = ("suite-f32", "suite-tf32", "suite-tf32x3", "suite-f16", "suite-bf16", 
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion")
 C11, CXX17 = ("gcc", "-std=c11"), ("g++", "-std=c++17", "-x", "c++")
 SHARED = -1
+CODES = "compute", "layout", "epilogue", "output", "scale", "accumulate", "e5m2"
 
 # Addresses of operands and of the workspace, far apart and at multiples of 256.
-A, B, C, BIAS, WORKSPACE = (n << 50 for n in (1, 2, 3, 4, 5))
+A, B, C, BIAS, WORKSPACE, SCALE_A, SCALE_B = (n << 50 for n in (1, 2, 3, 4, 5, 6, 7))
 LARGE = 1 << 40
 
 
@@ -75,6 +79,29 @@ def library_of(
     return gather(name, list(configs), devices, find, fake_build)
 
 
+SCALED = (
+    Problem(64, 48, 256, "f8", "nt", scale="tensor"),
+    Problem(64, 48, 256, "f8", "nt", 2, "bias_relu", scale="row", output="f32"),
+    Problem(6, 130, 300, "f8", "nt", 3, scale="block", accumulate="fast"),
+    Problem(64, 48, 256, "f8", "nt"),
+    Problem(64, 48, 256, "f8e5", "nt", e5m2="b", output="f16"),
+    Problem(64, 48, 256, "i8", "nt", output="i32"),
+    Problem(64, 48, 256, "i8", "nt", scale="row"),
+)
+"""A problem for each word of operands of 8 bits."""
+
+
+def with_scaled(library: ExportedLibrary, problems: Sequence[Problem] = SCALED) -> ExportedLibrary:
+    """The library with kernels for operands of 8 bits, which no family has to serve."""
+    gemms = []
+    for problem in problems:
+        launched = scaled_plan(problem)
+        programs = tuple(fake_build(launch.template, H100.arch) for launch in launched.launches)
+        answer = answer_of(problem, H100, launched.config)
+        gemms.append(ExportedGemm(answer, Alignment.dense(problem), launched, programs))
+    return replace(library, gemms=(*library.gemms, *gemms))
+
+
 def answer_of(problem: Problem, device: Device, config: Config) -> Answer:
     """The answer of an exact record; its other fields do not matter."""
     return Answer(problem, device, config, "exact", "measured", None, 10.0, "")
@@ -89,6 +116,7 @@ class Call:
     b: int = B
     c: int = C
     bias: int | None = None
+    scales: tuple[int, int] | None = None
     leading: tuple[int, int, int] = (0, 0, 0)
     strides: tuple[int, int, int] = (0, 0, 0)
     alpha: float = 1.0
@@ -103,18 +131,19 @@ class Call:
         """The line that `caller.c` reads; `changed` overrides fields of the call."""
         problem = self.problem
         bias = (BIAS if problem.has_bias else 0) if self.bias is None else self.bias
+        present = (SCALE_A, SCALE_B) if problem.scale != "none" else (0, 0)
+        scales = present if self.scales is None else self.scales
+        words = dict(zip(CODES, codes(problem), strict=True))
         fields = {
             **{"m": problem.m, "n": problem.n, "k": problem.k, "batch": problem.batch},
-            "compute": COMPUTES.index(problem.compute),
-            "layout": LAYOUTS.index(problem.layout),
-            "epilogue": EPILOGUES.index(problem.epilogue),
-            "output": OUTPUTS.index(problem.output),
+            **words,
             "dependent": int(self.dependent),
             **self.changed,
         }
-        dependent = fields.pop("dependent")
+        late = [fields.pop(name) for name in ("dependent", "scale", "accumulate", "e5m2")]
         numbers = (*fields.values(), self.a, self.b, self.c, bias, *self.leading, *self.strides)
-        last = self.alpha, self.beta, dependent, self.workspace, self.bytes, self.stream
+        space = self.workspace, self.bytes, self.stream
+        last = self.alpha, self.beta, *late, *scales, *space
         return " ".join(map(str, (verb, *numbers, *last)))
 
 

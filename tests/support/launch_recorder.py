@@ -20,7 +20,16 @@ from autotune.runtime import Kernel
 from autotune.runtime.driver import Driver
 from autotune.runtime.state import Runtime
 from support import exported_library
-from support.exported_library import BIAS, SHARED, WORKSPACE, Call, Launch, counter_bytes
+from support.exported_library import (
+    BIAS,
+    SCALE_A,
+    SCALE_B,
+    SHARED,
+    WORKSPACE,
+    Call,
+    Launch,
+    counter_bytes,
+)
 from support.fake_driver import FakeCuda
 
 SCRATCH = 1 << 56
@@ -120,6 +129,8 @@ def launched_by_python(
     bias = BIAS if call.problem.has_bias else 0
     launch = partial(Kernel(runtime, call.problem, 0).launch, alpha=call.alpha, beta=call.beta)
     explicit["dependent"] = call.dependent
+    if call.problem.scale != "none":
+        explicit |= {"scale_a": SCALE_A, "scale_b": SCALE_B}
     launch(call.a, call.b, call.c, call.stream, bias=bias, **explicit)
     counted = counter_bytes(library)
     return [

@@ -175,6 +175,7 @@ typedef struct {
     int64_t words[WORDS];     /* values of the symbols; alpha and beta as bits */
     int64_t batch;
     int64_t rows[3], columns[3], size[3];  /* of A, B and C as they are stored */
+    int64_t bytes[3];         /* of the bias and the scales of A and B */
     int kind;
 } Given;
 
@@ -199,14 +200,17 @@ static int64_t common(int64_t a, int64_t b) {
     return a;
 }
 
-/* Whether C shares an element with operand i, or with the bias (i = 3). Column ranges of one matrix
- * interleave without sharing any. */
+/* Words of operands 3, 4 and 5, which are vectors. */
+static const int VECTORS[3] = {BIAS, SCALE_A, SCALE_B};
+
+/* Whether C shares an element with operand i. Column ranges of one matrix interleave without sharing
+ * any. */
 static int overlaps(const Given *given, int i) {
-    int64_t size = i < 3 ? given->size[i] : given->size[2], size_c = given->size[2];
-    uint64_t at = (uint64_t)given->words[i < 3 ? A + i : BIAS], at_c = (uint64_t)given->words[C];
-    uint64_t end = i < 3 ? (uint64_t)extent(given, i) : (uint64_t)(given->words[N] * size);
-    uint64_t end_c = (uint64_t)extent(given, 2);
-    int64_t width = (i < 3 ? given->columns[i] : given->words[N]) * size;
+    int64_t size = i < 3 ? given->size[i] : 0, size_c = given->size[2];
+    uint64_t at = (uint64_t)given->words[i < 3 ? A + i : VECTORS[i - 3]];
+    uint64_t at_c = (uint64_t)given->words[C], end_c = (uint64_t)extent(given, 2);
+    uint64_t end = (uint64_t)(i < 3 ? extent(given, i) : given->bytes[i - 3]);
+    int64_t width = i < 3 ? given->columns[i] * size : given->bytes[i - 3];
     int64_t width_c = given->columns[2] * size_c, period, place;
     if (at == 0 || at_c == 0) return 0;
     if (at_c < at ? at - at_c >= end_c : at_c - at >= end) return 0;
@@ -239,33 +243,77 @@ static int measured(Given *given, int i, int64_t leading, int64_t stride) {
     return GEMM_OK;
 }
 
+/* The output of a product, GEMM_SAME if it is the compute's default; -1 if the compute does not have
+ * it. */
+static int output_of(const gemm_product *p) {
+    int own = p->compute >= GEMM_F8 ? GEMM_BFLOAT : p->compute >= GEMM_F16 ? GEMM_SAME : GEMM_FLOAT;
+    if (p->output < GEMM_SAME || p->output > GEMM_INT) return -1;
+    if (p->output == GEMM_SAME || p->output == own) return GEMM_SAME;
+    if (p->output == GEMM_INT && (p->epilogue != GEMM_NONE || p->scale != GEMM_UNSCALED)) return -1;
+    if (p->output == GEMM_INT) return p->compute == GEMM_I8 ? GEMM_INT : -1;
+    return p->output == GEMM_FLOAT || p->compute >= GEMM_F8 ? p->output : -1;
+}
+
+/* Whether a product has codes of 8-bit operands that do not exist or that its compute lacks. */
+static int misfits(const gemm_product *p) {
+    if (p->scale < GEMM_UNSCALED || p->scale > GEMM_BLOCK || p->accumulate < GEMM_EXACT ||
+        p->accumulate > GEMM_FAST || p->e5m2 < GEMM_E5M2_A || p->e5m2 > GEMM_E5M2_AB)
+        return 1;
+    if (p->compute < GEMM_F8 && p->scale != GEMM_UNSCALED) return 1;
+    if (p->compute == GEMM_I8 && p->scale == GEMM_BLOCK) return 1;
+    if (p->accumulate && p->compute != GEMM_F8 && p->compute != GEMM_F8E5) return 1;
+    return p->e5m2 && p->compute != GEMM_F8E5;
+}
+
+/* Completes the sizes of the bias and the scales; returns what is wrong with them. */
+static int vectors(const gemm_product *p, Given *given) {
+    int64_t blocks = p->scale == GEMM_BLOCK ? (p->k + 127) / 128 : 1, bytes;
+    int64_t columns = p->scale == GEMM_BLOCK ? (p->n + 127) / 128 : p->n;
+    int one = p->scale == GEMM_TENSOR, i;
+    if (!(p->epilogue & 1) && p->bias != NULL) return GEMM_BIAS_UNUSED;
+    if (p->scale == GEMM_UNSCALED && (p->scale_a != NULL || p->scale_b != NULL))
+        return GEMM_SCALE_UNUSED;
+    given->bytes[0] = p->n * given->size[2];
+    for (i = 1; i < 3; ++i) {
+        if (p->scale != GEMM_UNSCALED &&
+            (__builtin_mul_overflow(one ? 1 : p->batch * blocks, one ? 1 : i == 1 ? p->m : columns,
+                                    &bytes) ||
+             __builtin_mul_overflow(bytes, (int64_t)sizeof(float), &given->bytes[i])))
+            return GEMM_SIZE;
+        if ((uint64_t)given->words[VECTORS[i]] % sizeof(float)) return GEMM_MISALIGNED;
+    }
+    return (uint64_t)given->words[BIAS] % (uint64_t)given->size[2] ? GEMM_MISALIGNED : GEMM_OK;
+}
+
 static int checked(const gemm_product *p, Given *given) {
     int64_t leading[3], stride[3];
-    int i, status, wide, bias, half;
+    int i, status, output;
     if (p == NULL) return GEMM_NULL;
-    if (p->compute < GEMM_F32 || p->compute > GEMM_BF16 || p->layout < GEMM_NN ||
+    if (p->compute < GEMM_F32 || p->compute > GEMM_I8 || p->layout < GEMM_NN ||
         p->layout > GEMM_TT || p->epilogue < GEMM_NONE || p->epilogue > GEMM_BIAS_SILU ||
-        p->output < GEMM_SAME || p->output > GEMM_FLOAT || p->dependent < 0 || p->dependent > 1)
+        p->dependent < 0 || p->dependent > 1 || misfits(p) || (output = output_of(p)) < 0)
         return GEMM_UNKNOWN;
     if (p->m < 1 || p->m > LARGEST || p->n < 1 || p->n > LARGEST || p->k < 1 || p->k > LARGEST ||
         p->batch < 1 || p->batch > LARGEST_BATCH)
         return GEMM_SIZE;
-    half = p->compute == GEMM_F16 || p->compute == GEMM_BF16;
-    wide = half && p->output == GEMM_FLOAT;
+    if (output == GEMM_INT && (p->alpha != 1 || p->beta != 0)) return GEMM_FACTORS;
     memset(given, 0, sizeof *given);
-    given->kind = ((p->compute * 4 + p->layout) * 10 + p->epilogue) * 2 + wide;
+    given->kind = ((p->compute * 4 + p->layout) * 10 + p->epilogue) * 5 + output;
+    given->kind = ((given->kind * 4 + p->scale) * 2 + p->accumulate) * 3 + p->e5m2;
     given->batch = p->batch;
     given->rows[0] = given->columns[0] = p->m;
     given->rows[1] = given->columns[1] = p->n;
     *(p->layout & 2 ? &given->rows[0] : &given->columns[0]) = p->k;
     *(p->layout & 1 ? &given->columns[1] : &given->rows[1]) = p->k;
     given->rows[2] = p->m, given->columns[2] = p->n;
-    given->size[0] = given->size[1] = half ? 2 : 4;
-    given->size[2] = half && !wide ? 2 : 4;
+    given->size[0] = given->size[1] = p->compute >= GEMM_F8 ? 1 : p->compute >= GEMM_F16 ? 2 : 4;
+    given->size[2] = output == GEMM_FLOAT || output == GEMM_INT || p->compute < GEMM_F16 ? 4 : 2;
     given->words[A] = (int64_t)(uintptr_t)p->a;
     given->words[B] = (int64_t)(uintptr_t)p->b;
     given->words[C] = (int64_t)(uintptr_t)p->c;
     given->words[BIAS] = (int64_t)(uintptr_t)p->bias;
+    given->words[SCALE_A] = (int64_t)(uintptr_t)p->scale_a;
+    given->words[SCALE_B] = (int64_t)(uintptr_t)p->scale_b;
     given->words[M] = p->m, given->words[N] = p->n, given->words[K] = p->k;
     memcpy(&given->words[ALPHA], &p->alpha, sizeof p->alpha);
     memcpy(&given->words[BETA], &p->beta, sizeof p->beta);
@@ -275,10 +323,8 @@ static int checked(const gemm_product *p, Given *given) {
         if ((uint64_t)given->words[A + i] % (uint64_t)given->size[i]) return GEMM_MISALIGNED;
         if ((status = measured(given, i, leading[i], stride[i])) != 0) return status;
     }
-    bias = p->epilogue & 1;
-    if (!bias && p->bias != NULL) return GEMM_BIAS_UNUSED;
-    if ((uint64_t)given->words[BIAS] % (uint64_t)given->size[2]) return GEMM_MISALIGNED;
-    for (i = 0; i < 4; ++i)
+    if ((status = vectors(p, given)) != 0) return status;
+    for (i = 0; i < 6; ++i)
         if (i != 2 && overlaps(given, i)) return GEMM_OVERLAP;
     return GEMM_OK;
 }
@@ -355,6 +401,8 @@ static int prepared(const gemm_product *product, int query, Given *given, const 
     if (status) return status;
     if (!query && (product->a == NULL || product->b == NULL || product->c == NULL)) return GEMM_NULL;
     if (!query && (product->epilogue & 1) && product->bias == NULL) return GEMM_BIAS_MISSING;
+    if (!query && product->scale && (product->scale_a == NULL || product->scale_b == NULL))
+        return GEMM_SCALE_MISSING;
     if ((status = current(ordinal, &device)) != 0) return status;
     if (product->dependent && DEVICES[device].major < 9) return GEMM_NOT_DEPENDENT;
     return chosen(device, given, plan);
@@ -627,14 +675,14 @@ const char *gemm_message(int status) {
     switch (status) {
         case GEMM_OK: return "done";
         case GEMM_NULL: return "a pointer that has to be there is NULL";
-        case GEMM_UNKNOWN: return "no such compute, layout, epilogue, output or dependent";
+        case GEMM_UNKNOWN: return "no such compute, layout, epilogue, output, scale or dependent";
         case GEMM_SIZE: return "m, n, k take 1 to 2^31 - 1, batch 1 to 65535, matrices 2^63 bytes";
-        case GEMM_MISALIGNED: return "A, B, C or the bias begins between two elements";
+        case GEMM_MISALIGNED: return "A, B, C, the bias or a scale begins between two elements";
         case GEMM_LEADING_DIMENSION: return "a leading dimension is shorter than a row, or absurd";
         case GEMM_STRIDE: return "a stride is negative, or the matrices of C overlap";
         case GEMM_BIAS_MISSING: return "the epilogue has a bias, and none was given";
         case GEMM_BIAS_UNUSED: return "a bias was given, and the epilogue has none";
-        case GEMM_OVERLAP: return "C shares elements with A, B or the bias";
+        case GEMM_OVERLAP: return "C shares elements with A, B, the bias or the scales";
         case GEMM_WORKSPACE_NULL: return "the product needs a workspace: see gemm_workspace_size";
         case GEMM_WORKSPACE_SMALL: return "the workspace is smaller than gemm_workspace_size";
         case GEMM_WORKSPACE_MISALIGNED: return "the workspace is not at a multiple of 256 bytes";
@@ -649,6 +697,9 @@ const char *gemm_message(int status) {
         case GEMM_LAUNCH: return "the driver refused a launch: see gemm_driver_error";
         case GEMM_DRIVER: return "a call of the driver failed: see gemm_driver_error";
         case GEMM_NOT_DEPENDENT: return "dependent needs a GPU of compute capability 9.0 or more";
+        case GEMM_SCALE_MISSING: return "the product has scales, and scale_a or scale_b is NULL";
+        case GEMM_SCALE_UNUSED: return "a scale was given, and the product has none";
+        case GEMM_FACTORS: return "a product in int32 takes an alpha of 1 and a beta of 0";
         default: return "no such status";
     }
 }

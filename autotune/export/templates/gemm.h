@@ -1,4 +1,5 @@
-/* gemm: tuned CUDA kernels for matrix multiplication, C = act(alpha op(A) op(B) + beta C + bias).
+/* gemm: tuned CUDA kernels for matrix multiplication, C = act(alpha op(A) op(B) + beta C + bias),
+ * where A and B of 8 bits may have scales.
  *
  * Made by `autotune export`; README.md lists the contents and says how to build it. C11 and C++17.
  * It needs nothing but the CUDA driver, which the first call opens.
@@ -27,7 +28,10 @@ enum gemm_compute {    /* A and B are multiplied */
     GEMM_TF32 = 1,     /* as fp32 that is rounded to tf32 */
     GEMM_TF32X3 = 2,   /* as fp32, nearly as accurately as GEMM_F32 */
     GEMM_F16 = 3,      /* as fp16, summed in fp32 */
-    GEMM_BF16 = 4      /* as bfloat16, summed in fp32 */
+    GEMM_BF16 = 4,     /* as bfloat16, summed in fp32 */
+    GEMM_F8 = 5,       /* as fp8 e4m3, summed in fp32 */
+    GEMM_F8E5 = 6,     /* as fp8, of which `e5m2` says which is e5m2; the other is e4m3 */
+    GEMM_I8 = 7        /* as signed 8-bit integers, summed in int32 */
 };
 
 enum gemm_layout {     /* matrices are row-major; t is stored transposed */
@@ -51,9 +55,27 @@ enum gemm_epilogue {   /* applied to each element before it is stored */
 };
 
 enum gemm_output {     /* C and the bias are stored */
-    GEMM_SAME = 0,     /* as A and B are */
-    GEMM_FLOAT = 1     /* as fp32 */
+    GEMM_SAME = 0,     /* as A and B are; as bfloat16 where these have 8 bits */
+    GEMM_FLOAT = 1,    /* as fp32 */
+    GEMM_HALF = 2,     /* as fp16, where A and B have 8 bits */
+    GEMM_BFLOAT = 3,   /* as bfloat16, where A and B have 8 bits: GEMM_SAME */
+    GEMM_INT = 4       /* as int32: of GEMM_I8, without scales, epilogue, alpha and beta */
 };
+
+enum gemm_scale {      /* A and B of 8 bits are multiplied by fp32 scales, stored without gaps: */
+    GEMM_UNSCALED = 0,
+    GEMM_TENSOR = 1,   /* one of A, one of B */
+    GEMM_ROW = 2,      /* batch x m, one for each row of op(A); batch x n, for each column of op(B) */
+    GEMM_BLOCK = 3     /* of blocks of 128 along k, the last of which may be shorter: batch x k / 128 x
+                        * m of op(A), batch x n / 128 x k / 128 of op(B); not of GEMM_I8 */
+};
+
+enum gemm_accumulate { /* sums of fp8 products */
+    GEMM_EXACT = 0,    /* are added in fp32 every 128 of k */
+    GEMM_FAST = 1      /* keep the 14 bits of the tensor cores all along k */
+};
+
+enum gemm_e5m2 { GEMM_E5M2_A = 0, GEMM_E5M2_B = 1, GEMM_E5M2_AB = 2 };
 
 /* A matrix multiplication, or a batch of equal sizes. gemm_default fills in the defaults. */
 typedef struct gemm_product {
@@ -61,7 +83,7 @@ typedef struct gemm_product {
     int64_t batch;            /* 1 to 65535 */
     int compute, layout, epilogue, output;
     const void *a, *b;        /* device memory, at a multiple of an element */
-    void *c;                  /* written, and read unless beta is 0; apart from A, B and the bias */
+    void *c;                  /* written, and read unless beta is 0; apart from all others */
     const void *bias;         /* n elements of C's type where the epilogue has one, else NULL */
     int64_t lda, ldb, ldc;    /* elements from row to row; 0: without gaps */
     /* Elements from matrix to matrix of a batch. 0: without gaps; GEMM_SHARED, of A or B: one
@@ -71,6 +93,8 @@ typedef struct gemm_product {
     /* 1: programmatic dependent launch, from compute capability 9.0 on. The kernels may start before
      * the one before them on the stream has ended, and wait for it on the GPU. */
     int dependent;
+    int scale, accumulate, e5m2;      /* other than 0 where A and B have 8 bits */
+    const float *scale_a, *scale_b;   /* device memory; NULL for GEMM_UNSCALED */
 } gemm_product;
 
 #define GEMM_SHARED (-1)
@@ -78,14 +102,14 @@ typedef struct gemm_product {
 enum gemm_status {
     GEMM_OK = 0,
     GEMM_NULL = 1,                 /* a required pointer is NULL */
-    GEMM_UNKNOWN = 2,              /* no such compute, layout, epilogue or output */
+    GEMM_UNKNOWN = 2,              /* no such compute, layout, epilogue, output, scale, ... */
     GEMM_SIZE = 3,                 /* m, n, k or batch out of range, or a matrix beyond 2^63 bytes */
-    GEMM_MISALIGNED = 4,           /* A, B, C or the bias is not aligned to its elements */
+    GEMM_MISALIGNED = 4,           /* A, B, C, the bias or a scale is not aligned to its elements */
     GEMM_LEADING_DIMENSION = 5,    /* shorter than a row */
     GEMM_STRIDE = 6,               /* negative, or the matrices of C would overlap */
     GEMM_BIAS_MISSING = 7,         /* the epilogue has a bias, but none was passed */
     GEMM_BIAS_UNUSED = 8,          /* a bias was passed, but the epilogue has none */
-    GEMM_OVERLAP = 9,              /* C shares elements with A, B or the bias */
+    GEMM_OVERLAP = 9,              /* C shares elements with A, B, the bias or the scales */
     GEMM_WORKSPACE_NULL = 10,      /* a workspace is needed */
     GEMM_WORKSPACE_SMALL = 11,     /* fewer bytes than gemm_workspace_size returns */
     GEMM_WORKSPACE_MISALIGNED = 12,/* not at a multiple of 256 bytes */
@@ -99,7 +123,10 @@ enum gemm_status {
     GEMM_LOAD = 20,                /* the driver refused a kernel */
     GEMM_LAUNCH = 21,              /* the driver refused a launch */
     GEMM_DRIVER = 22,              /* another call of the driver failed */
-    GEMM_NOT_DEPENDENT = 23        /* no programmatic dependent launch below compute capability 9.0 */
+    GEMM_NOT_DEPENDENT = 23,       /* no programmatic dependent launch below compute capability 9.0 */
+    GEMM_SCALE_MISSING = 24,       /* the product has scales, but scale_a or scale_b is NULL */
+    GEMM_SCALE_UNUSED = 25,        /* a scale was passed, but the product has none */
+    GEMM_FACTORS = 26              /* GEMM_INT takes an alpha of 1 and a beta of 0 */
 };
 
 /* What gemm_matmul runs. The texts are constants of the library. */

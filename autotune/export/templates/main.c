@@ -12,11 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { int64_t m, n, k, batch; int compute, layout, epilogue, output; } Shape;
+typedef struct {
+    int64_t m, n, k, batch;
+    int compute, layout, epilogue, output, scale, accumulate, e5m2;
+} Shape;
 
 /* @SHAPES@ */
 
-enum { FP32, FP16, BFLOAT16 };
+enum { FP32, FP16, BFLOAT16, E4M3, E5M2, INT8, INT32 };
+static const size_t BYTES[] = {4, 2, 2, 1, 1, 1, 4};
 static const size_t CHECKED = 500;
 
 /* Functions of the driver. A program that links with -lcuda can call them by name. */
@@ -45,6 +49,11 @@ static float read_number(const void *from, size_t at, int type) {
     uint32_t bits;
     uint16_t half;
     float value;
+    if (type == INT32) {
+        int32_t whole;
+        memcpy(&whole, (const char *)from + 4 * at, 4);
+        return (float)whole;
+    }
     if (type == FP32) memcpy(&bits, (const char *)from + 4 * at, 4);
     else memcpy(&half, (const char *)from + 2 * at, 2), bits = (uint32_t)half << 16;
     if (type == FP16) {
@@ -61,8 +70,10 @@ static uint64_t filled(int8_t *host, size_t count, int type) {
     static const float wide[5] = {-2, -1, 0, 1, 2};
     static const uint16_t half[5] = {0xc000, 0xbc00, 0, 0x3c00, 0x4000};
     static const uint16_t brain[5] = {0xc000, 0xbf80, 0, 0x3f80, 0x4000};
+    static const uint8_t eight[3][5] = {
+        {0xc0, 0xb8, 0, 0x38, 0x40}, {0xc0, 0xbc, 0, 0x3c, 0x40}, {0xfe, 0xff, 0, 1, 2}};
     static uint32_t seed = 1;
-    size_t i, size = type == FP32 ? 4 : 2;
+    size_t i, size = BYTES[type];
     char *stored = (char *)malloc(count * size);
     uint64_t device;
     must("malloc", stored == NULL || host == NULL);
@@ -71,14 +82,45 @@ static uint64_t filled(int8_t *host, size_t count, int type) {
         int number;
         seed = seed * 1664525u + 1013904223u;
         number = (int)((seed >> 16) % 5);
-        from = type == FP32 ? (const void *)&wide[number] : type == FP16 ? &half[number]
-                                                                         : &brain[number];
+        from = type == FP32    ? (const void *)&wide[number]
+               : type == FP16  ? (const void *)&half[number]
+               : type < E4M3   ? (const void *)&brain[number]
+                               : (const void *)&eight[type - E4M3][number];
         memcpy(stored + size * i, from, size);
         host[i] = (int8_t)(number - 2);
     }
     must("cuMemAlloc", cuMemAlloc(&device, count * size));
     must("cuMemcpyHtoD", cuMemcpyHtoD(device, stored, count * size));
     free(stored);
+    return device;
+}
+
+/* The scale of a number of A (row, p) or of B (p, column): a half for every third one, else 1. */
+static double scaled(const Shape *s, int of_b, size_t z, size_t at, size_t p) {
+    size_t count = of_b ? (size_t)s->n : (size_t)s->m, blocks = ((size_t)s->k + 127) / 128, place;
+    if (s->scale == GEMM_UNSCALED) return 1;
+    if (s->scale == GEMM_TENSOR) place = 0;
+    else if (s->scale == GEMM_ROW) place = z * count + at;
+    else if (of_b) place = (z * ((count + 127) / 128) + at / 128) * blocks + p / 128;
+    else place = (z * blocks + p / 128) * count + at;
+    return place % 3 ? 1 : 0.5;
+}
+
+/* The scales of A or of B in device memory, 0 for none. */
+static uint64_t filled_scales(const Shape *s, int of_b) {
+    size_t size = of_b ? (size_t)s->n : (size_t)s->m, blocks = ((size_t)s->k + 127) / 128, i;
+    size_t count = s->scale == GEMM_TENSOR ? 1 : (size_t)s->batch * size;
+    float *scales;
+    uint64_t device;
+    if (s->scale == GEMM_UNSCALED) return 0;
+    if (s->scale == GEMM_BLOCK)
+        count = (size_t)s->batch * blocks * (of_b ? (size + 127) / 128 : size);
+    scales = (float *)malloc(count * sizeof *scales);
+    must("malloc", scales == NULL);
+    for (i = 0; i < count; ++i) scales[i] = i % 3 ? 1.0f : 0.5f;
+    must("cuMemAlloc", cuMemAlloc(&device, count * sizeof *scales));
+    must("cuMemcpyHtoD", cuMemcpyHtoD(device, scales, count * sizeof *scales));
+    free(scales);
     return device;
 }
 
@@ -93,7 +135,8 @@ static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8
         double x = s->epilogue & 1 ? bias[column] : 0, error;
         for (p = 0; p < k; ++p)
             x += a[z * m * k + (s->layout & 2 ? p * m + row : row * k + p)] *
-                 b[z * k * n + (s->layout & 1 ? column * k + p : p * n + column)];
+                 b[z * k * n + (s->layout & 1 ? column * k + p : p * n + column)] *
+                 scaled(s, 0, z, row, p) * scaled(s, 1, z, column, p);
         if (s->epilogue / 2 == 1 && x < 0) x = 0;
         if (s->epilogue / 2 == 2) x *= (1 + erf(x / sqrt(2.0))) / 2;
         if (s->epilogue / 2 == 3)
@@ -107,15 +150,21 @@ static double worst(const Shape *s, const int8_t *a, const int8_t *b, const int8
 
 /* Runs one problem; returns whether the result is right. */
 static int right(const Shape *s) {
-    int half = s->compute == GEMM_F16 ? FP16 : s->compute == GEMM_BF16 ? BFLOAT16 : FP32;
-    int type = s->output == GEMM_FLOAT ? FP32 : half;
+    static const int OPERANDS[] = {FP32, FP32, FP32, FP16, BFLOAT16, E4M3, E5M2, INT8};
+    static const int OUTPUTS[] = {-1, FP32, FP16, BFLOAT16, INT32};
+    int mixed = s->compute == GEMM_F8E5;
+    int type_a = mixed && s->e5m2 == GEMM_E5M2_B ? E4M3 : OPERANDS[s->compute];
+    int type_b = mixed && s->e5m2 == GEMM_E5M2_A ? E4M3 : OPERANDS[s->compute];
+    int own = s->compute >= GEMM_F8 ? BFLOAT16 : OPERANDS[s->compute];
+    int type = s->output == GEMM_SAME ? own : OUTPUTS[s->output];
     size_t batch = (size_t)s->batch, size_a = batch * (size_t)(s->m * s->k);
     size_t size_b = batch * (size_t)(s->k * s->n), size_c = batch * (size_t)(s->m * s->n);
-    size_t bytes_c = size_c * (type == FP32 ? 4 : 2), needed = 0;
+    size_t bytes_c = size_c * BYTES[type], needed = 0;
     int8_t *a = (int8_t *)malloc(size_a), *b = (int8_t *)malloc(size_b);
     int8_t *bias = (int8_t *)malloc((size_t)s->n);
-    uint64_t at_a = filled(a, size_a, half), at_b = filled(b, size_b, half), at_c, space = 0;
-    uint64_t at_bias = filled(bias, (size_t)s->n, type);
+    uint64_t at_a = filled(a, size_a, type_a), at_b = filled(b, size_b, type_b), at_c, space = 0;
+    uint64_t at_bias = filled(bias, (size_t)s->n, type == INT32 ? FP32 : type);
+    uint64_t scale_a = filled_scales(s, 0), scale_b = filled_scales(s, 1);
     void *c = malloc(bytes_c);
     gemm_product product = gemm_default(s->m, s->n, s->k);
     gemm_choice choice;
@@ -127,6 +176,9 @@ static int right(const Shape *s) {
     product.epilogue = s->epilogue, product.output = s->output;
     product.a = (const void *)(uintptr_t)at_a, product.b = (const void *)(uintptr_t)at_b;
     product.c = (void *)(uintptr_t)at_c;
+    product.scale = s->scale, product.accumulate = s->accumulate, product.e5m2 = s->e5m2;
+    product.scale_a = (const float *)(uintptr_t)scale_a;
+    product.scale_b = (const float *)(uintptr_t)scale_b;
     if (s->epilogue & 1) product.bias = (const void *)(uintptr_t)at_bias;
 
     must("gemm_choose", gemm_choose(&product, &choice));
@@ -142,6 +194,7 @@ static int right(const Shape *s) {
            (long long)s->n, (long long)s->k, (long long)s->batch, choice.config);
     cuMemFree(at_a), cuMemFree(at_b), cuMemFree(at_c), cuMemFree(at_bias);
     if (needed) cuMemFree(space);
+    if (s->scale) cuMemFree(scale_a), cuMemFree(scale_b);
     free(a), free(b), free(bias), free(c);
     return error <= 1;
 }
