@@ -15,7 +15,7 @@ from support.paths import TESTS
 
 from autotune.device import find
 from autotune.families.config import Config
-from autotune.problem import EPILOGUES, Problem
+from autotune.problem import COMPUTES, EPILOGUES, Problem
 
 NAIVE = Config.of("naive", {"mapping": "coalesced", "block": 16})
 PLAIN = Problem(64, 48, 40)
@@ -51,7 +51,7 @@ WRONG: list[tuple[Call, str]] = [
     *((altered({name: size}), "m, n, k take 1 to") for name in "mnk" for size in (0, -1, 2**31)),
     *((changed(batch=size), "m, n, k take 1 to") for size in (0, -3, 65536)),
     (changed(k=2**31 - 1, m=2**31 - 1, batch=65535), "m, n, k take 1 to"),
-    *((changed(compute=code), "no such compute") for code in (-1, 5)),
+    *((changed(compute=code), "no such compute") for code in (-1, len(COMPUTES))),
     *((changed(layout=code), "no such compute") for code in (-1, 4)),
     *((changed(epilogue=code), "no such compute") for code in (-1, len(EPILOGUES))),
     *((changed(output=code), "no such compute") for code in (-1, 2)),
