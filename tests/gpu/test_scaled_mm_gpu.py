@@ -117,7 +117,7 @@ def test_bias_is_added(torch: Any, scaled_mm: Any) -> None:
 
 def test_int8_sums_are_exact(torch: Any, scaled_mm: Any) -> None:
     a, b = operands(torch, "int8", "int8")
-    sums = autotune.matmul(a, b, out_dtype=torch.int32)
+    sums: Any = autotune.matmul(a, b, out_dtype=torch.int32)
     wanted = a.double() @ b.double()
     assert bool((sums.double() == wanted).all())
     with pytest.raises(ArrayError, match="alpha=1 and beta=0"):
