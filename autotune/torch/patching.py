@@ -15,10 +15,18 @@ from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.records import Store
-from autotune.report import layers
+from autotune.report import layers, quantized_layers
+from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.linear import DependentPatchedLinear, PatchedLinear
 from autotune.torch.operands import DTYPES
+from autotune.torch.quantized import (
+    Quantization,
+    QuantizedLinear,
+    patch_quantized,
+    quantized_obstacle,
+    restored,
+)
 from autotune.tuning.options import Options, options_of
 
 BUDGET_S = 20.0
@@ -37,7 +45,11 @@ def patch(
     min_gain: float = 0.0,
     file: TextIO | None = None,
     dependent: bool = False,
-) -> Report:
+    compute: str | None = None,
+    scale: str = "row",
+    accumulate: str = "exact",
+    sample: Any = None,
+) -> Report | QuantizedReport:
     """Makes linear layers run the tuned kernels where these are faster, and prints a table of them.
 
     A layer is patched if, for one of the `rows`, the tuned kernel was measured faster than cuBLAS
@@ -51,6 +63,12 @@ def patch(
     A patched layer is the same object with another class, so its parameters, hooks and references
     stay valid. Patching a patched model starts afresh. Patch before `torch.compile`.
 
+    With a `compute` of 8 bits, layers in float16 and bfloat16 are quantised instead: their weights
+    once, their inputs row by row whenever they run. The weights stay beside their quantised copies,
+    and compute the layer in training. A `sample` shows what that gains and how far the results
+    move; layers that gain less than `min_gain` stay as they are. Patch again after a change of the
+    weights.
+
     Args:
         model: any module; may be a linear layer itself.
         rows: M, the product of all dimensions of a layer's input but the last; a number or
@@ -60,22 +78,60 @@ def patch(
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
+        compute: `f8`, `f8e5` (inputs in e5m2) or `i8` to quantise the layers; else None.
+        scale: granularity of the scales: `row`, `tensor` or `block` (not of `i8`).
+        accumulate: how fp8 products are summed: `exact` or `fast`.
+        sample: with a compute, an input of the model, or a tuple of its arguments; `tune` then
+            tunes the shapes of the layers in it.
 
     Raises:
-        UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, or `tune`
-            without rows.
+        UsageError: for rows below 1, a `min_gain` below 0, a budget of 0 or less, `tune` without
+            rows (with a compute: without a sample), or another compute.
         MissingError: with `tune`, without PyCUDA.
         AutotuneError: with `tune`, if no configuration of a shape works.
     """
     numbers, options = _numbers(rows), options_of(None, budget, 0, "gp", None)
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
+    if compute is not None:
+        quantization, tuned = Quantization(compute, scale, accumulate), options if tune else None
+        return _quantise(model, quantization, sample, min_gain, tuned, file)
     if tune and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")
-    console = Console(file=file)
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = _console(file)
     unpatch(model)
+    report = _patch_by_records(
+        model, numbers, options if tune else None, min_gain, dependent, console
+    )
+    console.print(layers.render(report))
+    return report
+
+
+def unpatch(model: nn.Module) -> tuple[str, ...]:
+    """Makes patched layers plain linear layers again, with the weights that they had, and returns
+    their names."""
+    patched = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, (PatchedLinear, QuantizedLinear))
+    }
+    for module in patched.values():
+        if isinstance(module, QuantizedLinear):
+            restored(module)
+        else:
+            module.__class__ = nn.Linear
+    return tuple(patched)
+
+
+def _patch_by_records(
+    model: nn.Module,
+    numbers: tuple[int, ...] | None,
+    options: Options | None,
+    min_gain: float,
+    dependent: bool,
+    console: Console,
+) -> Report:
+    """`patch` in the precision of the layers; the options are those of tuning, None for none."""
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
     records = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
@@ -85,7 +141,7 @@ def patch(
             table.append(Row(group.layer, why=group.obstacle))
             continue
         recorded = records[group.ordinal]
-        if tune and _tune_missing(group, numbers or (), recorded, options, console):
+        if options and _tune_missing(group, numbers or (), recorded, options, console):
             recorded = records[group.ordinal] = LayerRecords.on(recorded.device, store)
         judged = judge_layer(group.layer, numbers, recorded, min_gain)
         if judged[0].replaced:
@@ -93,19 +149,38 @@ def patch(
                 module.__class__ = DependentPatchedLinear if dependent else PatchedLinear
         table += judged
     devices = tuple(recorded.device.name for recorded in records.values())
-    report = Report(devices, tuple(table))
-    console.print(layers.render(report))
+    return Report(devices, tuple(table))
+
+
+def _quantise(
+    model: nn.Module,
+    quantization: Quantization,
+    sample: Any,
+    min_gain: float,
+    options: Options | None,
+    file: TextIO | None,
+) -> QuantizedReport:
+    """`patch` with a compute of 8 bits; the options are those of tuning, None for none."""
+    if options is not None and sample is None:
+        raise UsageError("tune without a sample; give an input of the model, sample=x")
+    unpatch(model)
+    layers = [
+        (name, module, _obstacle(module.weight) or quantized_obstacle(module))
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear
+    ]
+    rows = patch_quantized(layers, model, quantization, sample, min_gain, options)
+    report = QuantizedReport(quantization.compute, quantization.scale, rows)
+    _console(file).print(quantized_layers.render(report))
     return report
 
 
-def unpatch(model: nn.Module) -> tuple[str, ...]:
-    """Makes patched layers plain linear layers again, and returns their names."""
-    patched = {
-        name: module for name, module in model.named_modules() if isinstance(module, PatchedLinear)
-    }
-    for module in patched.values():
-        module.__class__ = nn.Linear
-    return tuple(patched)
+def _console(file: TextIO | None) -> Console:
+    """A console that writes wide tables where it is not a terminal."""
+    console = Console(file=file)
+    if not console.is_terminal:
+        console.width = WIDTH
+    return console
 
 
 @dataclass(frozen=True)

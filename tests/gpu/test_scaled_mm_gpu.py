@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,27 @@ def test_graph_replays_with_new_contents(torch: Any, scaled_mm: Any) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(result, scaled_mm(a, b, of_a, of_b))
+
+
+@pytest.mark.parametrize(("compute", "scale"), [("f8", "row"), ("f8", "block"), ("i8", "row")])
+def test_patch_quantises_the_layers_of_a_model(
+    torch: Any, scaled_mm: Any, compute: str, scale: str
+) -> None:
+    del scaled_mm
+    layers = [torch.nn.Linear(512, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 512, bias=False)]
+    model = torch.nn.Sequential(*layers).to("cuda", torch.bfloat16).eval()
+    x = torch.randn(64, 512, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        wanted = model(x)
+        untimed = autotune.torch.patch(model, compute=compute, scale=scale)
+        assert untimed.replaced == ("0", "2")
+        result = model(x)
+        assert 0 < error_of(result, wanted.double()) < 0.1
+        compiled = torch.compile(model, fullgraph=True)
+        assert error_of(compiled(x), result.double()) < 0.02
+        text = StringIO()
+        timed: Any = autotune.torch.patch(model, compute=compute, scale=scale, sample=x, file=text)
+        assert all(0 < (row.error or 0) < 0.1 and row.gain is not None for row in timed.rows)
+        assert "linear layers quantised to" in text.getvalue()
+        autotune.torch.unpatch(model)
+        assert torch.equal(model(x), wanted)

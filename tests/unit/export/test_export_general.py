@@ -16,8 +16,9 @@ from autotune.candidates import space
 from autotune.export.general import General, generals
 from autotune.families import registry
 from autotune.families.plan import Alignment, LaunchPlan, Template
-from autotune.problem import LAYOUTS, Problem
+from autotune.problem import LAYOUTS, PRECISIONS, Problem
 
+WIDE = [compute for compute in SERVED if not PRECISIONS[compute].eight_bit]
 A100, T4 = device.find("a100"), device.find("t4")
 SIZES = st.integers(1, 5000)
 
@@ -38,7 +39,7 @@ def planned(general: General, problem: Problem) -> LaunchPlan:
 
 @settings(max_examples=200)
 @given(
-    m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 9), compute=st.sampled_from(SERVED),
+    m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 9), compute=st.sampled_from(WIDE),
     layout=st.sampled_from(LAYOUTS), epilogue=st.sampled_from(["none", "bias_gelu"]),
     output=st.sampled_from(["same", "f32"]),
 )  # fmt: skip
@@ -52,7 +53,7 @@ def test_general_plan_equals_the_plan_of_the_family(
 
 
 @settings(max_examples=100)
-@given(m=SIZES, n=SIZES, k=SIZES, compute=st.sampled_from(SERVED), layout=st.sampled_from(LAYOUTS))
+@given(m=SIZES, n=SIZES, k=SIZES, compute=st.sampled_from(WIDE), layout=st.sampled_from(LAYOUTS))
 def test_wide_plan_equals_the_plan_of_the_family(
     m: int, n: int, k: int, compute: str, layout: str
 ) -> None:
@@ -81,7 +82,7 @@ def test_largest_grid_limits_the_shapes() -> None:
 
 
 @pytest.mark.parametrize("gpu", [H100, A100], ids=lambda gpu: gpu.name)
-@pytest.mark.parametrize("compute", SERVED)
+@pytest.mark.parametrize("compute", WIDE)
 def test_configurations_of_general_kernels_are_legal(gpu: device.Device, compute: str) -> None:
     for problem in (Problem(1000, 1000, 1000, compute), Problem(1001, 1001, 1001, compute)):
         wide, narrow = generals(problem, gpu)
@@ -102,3 +103,8 @@ def test_f32_and_tf32x3_share_their_kernels() -> None:
     )
     pairs = product(f32, tf32x3)
     assert [first == second for first, second in pairs] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("compute", ["f8", "f8e5", "i8"])
+def test_operands_of_8_bits_have_no_general_kernel(compute: str) -> None:
+    assert generals(Problem(1000, 1000, 1000, compute, "nt"), H100) == ()
