@@ -28,6 +28,11 @@ enum Defect {
     NEVER_INITIALISES,
 };
 
+// The type of the sums of products.
+__device__ int sum_of(signed char);
+template <class T>
+__device__ float sum_of(T);
+
 __device__ inline unsigned long long descriptor(const char* place, int leading, int stride) {
     return 1ull << 62 | static_cast<unsigned long long>(stride / 16) << 32 |
            static_cast<unsigned long long>(leading / 16) << 16 | shared_address(place) / 16;
@@ -35,11 +40,12 @@ __device__ inline unsigned long long descriptor(const char* place, int leading, 
 
 // ALONG_K_A, ALONG_K_B: rows run along K, in boxes of 128 bytes of K; or else in boxes of 64 of M or
 // N by 64 of K. REGISTERS: A passes through registers, in tf32.
-template <int TYPE, int N, int ALONG_K_A, int ALONG_K_B, int REGISTERS, int DEFECT>
+template <int TYPE_A, int TYPE_B, int N, int ALONG_K_A, int ALONG_K_B, int REGISTERS, int DEFECT>
 __global__ void group_wgmma(const __grid_constant__ TensorMap map_a,
                             const __grid_constant__ TensorMap map_b,
                             const __grid_constant__ TensorMap map_c, int k) {
-    constexpr int BYTES = TYPE == 0 ? 4 : 2, BK = 128 / BYTES, STAGES = 2;
+    constexpr int BYTES = sizeof(typename Number<TYPE_A>::Type), BK = 128 / BYTES, STAGES = 2;
+    using Sum = decltype(sum_of(typename Number<TYPE_A>::Type{}));
     constexpr int SIZE_A = 64 * 128, SIZE_B = (ALONG_K_B ? N : (N + 63) / 64 * 64) * 128;
     constexpr int STAGE = (SIZE_A + SIZE_B + 1023) / 1024 * 1024, STAGED = 64 * 128;
     extern __shared__ __align__(1024) char shared[];
@@ -80,8 +86,8 @@ __global__ void group_wgmma(const __grid_constant__ TensorMap map_a,
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (DEFECT == LEAVES_A_WARP_OUT && warp == 2) return;
-    float d[N / 2];
-    for (float& sum : d) sum = 0.0f;
+    Sum d[N / 2];
+    for (Sum& sum : d) sum = 0;
     for (int step = 0; step < steps; ++step) {
         const int stage = step % STAGES, phase = step / STAGES % 2;
         const char *a = stages + stage * STAGE, *b = a + SIZE_A;
@@ -106,7 +112,9 @@ __global__ void group_wgmma(const __grid_constant__ TensorMap map_a,
             } else {
                 const auto from_a = ALONG_K_A ? descriptor(a + part * 32, 0, EIGHT)
                                               : descriptor(a + part * 2 * EIGHT, 0, EIGHT);
-                wgmma_shared<N, static_cast<ElementType>(TYPE), !ALONG_K_A, !ALONG_K_B>(d, from_a, from_b, 1);
+                wgmma_shared<N, static_cast<ElementType>(TYPE_A),
+                             static_cast<ElementType>(TYPE_B), !ALONG_K_A, !ALONG_K_B>(d, from_a,
+                                                                                       from_b, 1);
             }
         }
         wgmma_commit();
@@ -124,7 +132,8 @@ __global__ void group_wgmma(const __grid_constant__ TensorMap map_a,
             const int column = 8 * (i / 4) + 2 * (lane % 4) + i % 2 - first;
             if (column < 0 || column >= 32) continue;
             const int piece = column / 4 ^ row % 8;
-            reinterpret_cast<float*>(staged)[row * 32 + piece * 4 + column % 4] = d[i];
+            reinterpret_cast<float*>(staged)[row * 32 + piece * 4 + column % 4] =
+                static_cast<float>(d[i]);
         }
         fence_async_shared();
         if (DEFECT != STORES_BEFORE_THE_BARRIER) named_sync(1, DEFECT == COUNTS_WRONG ? 160 : 128);

@@ -84,26 +84,27 @@ struct Groups {
 
 // P and Q of a wgmma, and whether they have been read yet.
 struct Operands {
-    float p[64][16], q[16][256];
+    float p[64][32], q[32][256];
     bool read = false;
 };
 
 // One wgmma of a thread; the threads of its warpgroup share `operands`.
 struct Product {
-    int n, type;
+    int n, type_p, type_q;
     bool registers, transposed_p, transposed_q, add;
-    float* sums;
+    unsigned* sums;
     unsigned fragment[4];
     unsigned long long p, q;
     std::shared_ptr<Operands> operands;
 };
 
-// The sums of a thread that unfinished wgmmas add to, while the thread sees NaN in their place.
+// The sums of a thread that unfinished wgmmas add to, while the thread sees NaN in their place:
+// floats or int32, as words.
 struct Sums {
-    float* place;
+    unsigned* place;
     int pending;
-    std::vector<float> values;
-    std::vector<float> left;  // what the last wait left in the thread's registers
+    std::vector<unsigned> values;
+    std::vector<unsigned> left;  // what the last wait left in the thread's registers
 };
 
 // Where a fiber stopped. Unlike swapcontext this makes no system call, and ASan keeps what it knows

@@ -3,15 +3,28 @@
 #include "machine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace host {
 namespace {
 
-constexpr int ROWS = 64, LARGEST_N = 256, LARGEST_K = 16;
+constexpr int ROWS = 64, LARGEST_N = 256;
+
+int bytes_of(int type) { return type == TF32 ? 4 : type == F16 || type == BF16 ? 2 : 1; }
+
+float e4m3(unsigned bits) {
+    if ((bits & 0x7f) == 0x7f) return NAN;
+    const int exponent = bits >> 3 & 15, fraction = bits & 7;
+    const float size = std::ldexp(exponent ? 8 + fraction : fraction, std::max(exponent, 1) - 10);
+    return bits & 0x80 ? -size : size;
+}
 
 float number(int type, unsigned bits) {
     float value;
+    if (type == S8) return static_cast<signed char>(bits);
+    if (type == E4M3) return e4m3(bits);
+    if (type == E5M2) return number(F16, bits << 8);
     if (type == F16) {
         const auto half_bits = static_cast<unsigned short>(bits);
         _Float16 half;
@@ -25,14 +38,25 @@ float number(int type, unsigned bits) {
 }
 
 // Element `k` of what a lane holds of row `lane / 4` of a fragment, whose registers are `step`
-// apart for each 8 or 4 elements of K that the row has; whose k is not the lane's is not asked for.
+// apart for each 16 bytes of K that the row has; whose k is not the lane's is not asked for.
 float held(int type, const unsigned* registers, int step, int k) {
-    if (type == TF32) return number(type, registers[k / 4 * step]);
-    return number(type, registers[k / 8 * step] >> k % 2 * 16 & 0xffff);
+    const int byte = k * bytes_of(type);
+    const unsigned bits = registers[byte / 16 * step] >> byte % 4 * 8;
+    return number(type, bytes_of(type) == 1 ? bits & 0xff : bytes_of(type) == 2 ? bits & 0xffff : bits);
 }
 
 // The lane of its row or column that holds element `k`.
-int holder(int type, int k) { return type == TF32 ? k % 4 : k % 8 / 2; }
+int holder(int type, int k) { return k * bytes_of(type) % 16 / 4; }
+
+// The sum of a float, or of an int32 that wraps around, and of exact products.
+unsigned plus(int type, unsigned sum, float products) {
+    if (type == S8) return sum + static_cast<unsigned>(static_cast<int>(products));
+    float value;
+    std::memcpy(&value, &sum, sizeof value);
+    value += products;
+    std::memcpy(&sum, &value, sizeof sum);
+    return sum;
+}
 
 // Row of the 16 that a lane's registers of A hold, and their element `k`.
 float of_a(int type, const std::vector<Thread*>& lanes, const unsigned* (*registers)(Thread*),
@@ -42,8 +66,8 @@ float of_a(int type, const std::vector<Thread*>& lanes, const unsigned* (*regist
 }
 
 struct Fragments {
-    int type, k;
-    float* d;
+    int type_a, type_b, k;
+    unsigned* d;
     const unsigned *a, *b;
 };
 
@@ -52,13 +76,14 @@ void multiply_fragments(const std::vector<Thread*>& lanes) {
         return *lanes[lane]->brought<Fragments>(Thread::WARP);
     };
     const auto a = [](Thread* lane) { return lane->brought<Fragments>(Thread::WARP)->a; };
-    const int type = of(0).type, count = of(0).k;
+    const int type_a = of(0).type_a, type_b = of(0).type_b, count = of(0).k;
     for (int row = 0; row < 16; ++row) {
         for (int column = 0; column < 8; ++column) {
-            float& sum = of(row % 8 * 4 + column / 2).d[row / 8 * 2 + column % 2];
+            unsigned& sum = of(row % 8 * 4 + column / 2).d[row / 8 * 2 + column % 2];
             for (int k = 0; k < count; ++k)
-                sum += of_a(type, lanes, a, row, k) *
-                       held(type, of(column * 4 + holder(type, k)).b, 1, k);
+                sum = plus(type_a, sum,
+                           of_a(type_a, lanes, a, row, k) *
+                               held(type_b, of(column * 4 + holder(type_b, k)).b, 1, k));
         }
     }
 }
@@ -98,7 +123,7 @@ public:
 
     // Element `k` of row `x`, if that is how they are called.
     float at(int x, int k) const {
-        const int bytes = type_ == TF32 ? 4 : 2;
+        const int bytes = bytes_of(type_);
         // Rows of 128 bytes of K in eights, or rows of 64 x of one k in eights.
         unsigned address = start_ + (transposed_ ? x / 64 * leading_ + k / 8 * stride_ +
                                                        k % 8 * 128 + x % 64 * bytes
@@ -128,17 +153,17 @@ __attribute__((no_sanitize("address", "undefined"), optimize("O3"))) void multip
             for (int y = 0; y < n; ++y) sums[x][y] += of.p[x][step] * of.q[step][y];
 }
 
-int depth(const Product& product) { return product.type == TF32 ? 8 : 16; }
+int depth(const Product& product) { return 32 / bytes_of(product.type_p); }
 
 // Reads what lies in shared memory.
 void read_operands(const Product& product) {
     Operands& to = *product.operands;
     if (std::exchange(to.read, true)) return;
-    const Operand q(product.q, product.type, product.transposed_q);
+    const Operand q(product.q, product.type_q, product.transposed_q);
     for (int k = 0; k < depth(product); ++k)
         for (int y = 0; y < product.n; ++y) to.q[k][y] = q.at(y, k);
     if (product.registers) return;
-    const Operand p(product.p, product.type, product.transposed_p);
+    const Operand p(product.p, product.type_p, product.transposed_p);
     for (int x = 0; x < ROWS; ++x)
         for (int k = 0; k < depth(product); ++k) to.p[x][k] = p.at(x, k);
 }
@@ -150,13 +175,14 @@ std::shared_ptr<Operands> next_operands(Thread& thread) {
     return own[thread.multiplied++];
 }
 
-Sums& sums_at(Thread* thread, const float* place) {
+Sums& sums_at(Thread* thread, const unsigned* place) {
     return *std::find_if(thread->sums.begin(), thread->sums.end(),
                          [=](const Sums& one) { return one.place == place; });
 }
 
 bool alike(const Product& one, const Product& two) {
-    return one.n == two.n && one.type == two.type && one.registers == two.registers &&
+    return one.n == two.n && one.type_p == two.type_p && one.type_q == two.type_q &&
+           one.registers == two.registers &&
            one.transposed_p == two.transposed_p && one.transposed_q == two.transposed_q &&
            one.add == two.add && one.q == two.q && (one.registers || one.p == two.p);
 }
@@ -169,9 +195,9 @@ void multiply_tiles(const std::vector<Thread*>& threads, const std::vector<Produ
     read_operands(first);
     for (int x = 0; first.registers && x < ROWS; ++x) {
         for (int k = 0; k < depth(first); ++k) {
-            const size_t thread = x / 16 * WARP_SIZE + x % 8 * 4 + holder(first.type, k);
+            const size_t thread = x / 16 * WARP_SIZE + x % 8 * 4 + holder(first.type_p, k);
             first.operands->p[x][k] =
-                held(first.type, products[thread]->fragment + x / 8 % 2, 2, k);
+                held(first.type_p, products[thread]->fragment + x / 8 % 2, 2, k);
         }
     }
     const auto each_sum = [&](const auto& act) {
@@ -182,9 +208,18 @@ void multiply_tiles(const std::vector<Thread*>& threads, const std::vector<Produ
                 act(own.values[i], sums[row + i / 2 % 2 * 8][column + i / 4 * 8 + i % 2]);
         }
     };
-    each_sum([&](float own, float& sum) { sum = first.add ? own : 0.0f; });
+    // Of a sum in int32 what one wgmma adds is exact in fp32.
+    const bool integers = first.type_p == S8;
+    each_sum([&](unsigned& own, float& sum) {
+        if (!first.add) own = 0;
+        if (integers) sum = 0.0f;
+        else std::memcpy(&sum, &own, sizeof sum);
+    });
     multiply(*first.operands, first.n, depth(first));
-    each_sum([](float& own, float sum) { own = sum; });
+    each_sum([&](unsigned& own, float sum) {
+        if (integers) own = plus(S8, own, sum);
+        else std::memcpy(&own, &sum, sizeof own);
+    });
     for (size_t t = 0; t < threads.size(); ++t) {
         Sums& own = sums_at(threads[t], products[t]->sums);
         if (--own.pending) continue;
@@ -212,8 +247,8 @@ void finish_products(const std::vector<Thread*>& threads) {
 
 }  // namespace
 
-void mma(int type, int k, float* d, const unsigned* a, const unsigned* b, At at) {
-    Fragments own{type, k, d, a, b};
+void mma(int type_a, int type_b, int k, void* d, const unsigned* a, const unsigned* b, At at) {
+    Fragments own{type_a, type_b, k, static_cast<unsigned*>(d), a, b};
     Thread::current->wait(Thread::WARP, reinterpret_cast<uintptr_t>(&own), at.file, at.line,
                           multiply_fragments);
 }
@@ -229,10 +264,14 @@ void move_matrices(unsigned* values, int count, bool transposed, bool load, void
                           move_rows);
 }
 
-void wgmma(int n, int type, float* d, const unsigned* fragment, unsigned long long p,
-           unsigned long long q, bool transposed_p, bool transposed_q, bool add) {
-    if (n % 8 || n < 8 || n > LARGEST_N) fail("a wgmma of n = %d", n);
-    if (type == TF32 && (transposed_p || transposed_q)) fail("tf32 operands run along K only");
+void wgmma(int n, int type_p, int type_q, void* sums, const unsigned* fragment,
+           unsigned long long p, unsigned long long q, bool transposed_p, bool transposed_q,
+           bool add) {
+    auto* const d = static_cast<unsigned*>(sums);
+    if (n % 8 || n < 8 || n > LARGEST_N || (type_p == S8 && n > 32 && n % 16))
+        fail("a wgmma of n = %d", n);
+    if (bytes_of(type_p) != 2 && (transposed_p || transposed_q))
+        fail("only operands of 16 bits run across K");
     Thread& self = *Thread::current;
     auto own = std::find_if(self.sums.begin(), self.sums.end(),
                             [=](const Sums& one) { return one.place == d; });
@@ -245,7 +284,8 @@ void wgmma(int n, int type, float* d, const unsigned* fragment, unsigned long lo
         std::memset(d, NAN_BYTE, n / 2 * sizeof *d);
     }
     ++own->pending;
-    Product product{n, type, fragment != nullptr, transposed_p, transposed_q, add, d, {}, p, q, {}};
+    Product product{n, type_p, type_q, fragment != nullptr, transposed_p, transposed_q,
+                    add, d, {}, p, q, {}};
     if (fragment) std::copy(fragment, fragment + 4, product.fragment);
     // Some read when the first thread comes, others when all wait: too early, or too late, for who
     // does not wait for what is written, or does not wait before it writes.

@@ -54,17 +54,19 @@ void tma_store_commit();
 void tma_store_wait(int allowed_pending);
 
 // How operands are numbered: TYPE of common/number.cuh, 0 meaning tf32.
-enum { TF32, F16, BF16 };
+enum { TF32, F16, BF16, E4M3, E5M2, S8 };
 
-// d += a b of 16 x k by k x 8, spread over the lanes of a warp as PTX says; k is 16 or 8.
-void mma(int type, int k, float* d, const unsigned* a, const unsigned* b, At at);
+// d += a b of 16 x k by k x 8, spread over the lanes of a warp as PTX says; k is 32, 16 or 8. The
+// sums are int32 if the operands are int8, else floats.
+void mma(int type_a, int type_b, int k, void* d, const unsigned* a, const unsigned* b, At at);
 
 // ldmatrix, or else stmatrix, of `count` matrices of 8 x 8 16-bit elements: lane i brings the
 // address of row i % 8 of matrix i / 8.
 void move_matrices(unsigned* values, int count, bool transposed, bool load, void* row, At at);
 
-// d = add d + P Q of 64 x K by K x n. `fragment` is P if it is in registers.
-void wgmma(int n, int type, float* d, const unsigned* fragment, unsigned long long p,
+// d = add d + P Q of 64 x K by K x n, floats or int32 as above. `fragment` is P if it is in
+// registers.
+void wgmma(int n, int type_p, int type_q, void* d, const unsigned* fragment, unsigned long long p,
            unsigned long long q, bool transposed_p, bool transposed_q, bool add);
 void wgmma_fence();
 void wgmma_commit();
@@ -75,13 +77,16 @@ float round_to_tf32(float x);
 
 // The functions that mma/instructions.cuh calls.
 inline void mma16816(int type, float* d, const unsigned* a, const unsigned* b) {
-    mma(type, 16, d, a, b, {__FILE__, __LINE__});
+    mma(type, type, 16, d, a, b, {__FILE__, __LINE__});
+}
+inline void mma16832(int type_a, int type_b, void* d, const unsigned* a, const unsigned* b) {
+    mma(type_a, type_b, 32, d, a, b, {__FILE__, __LINE__});
 }
 inline void mma1688_tf32(float* d, const unsigned* a, const unsigned* b) {
-    mma(TF32, 8, d, a, b, {__FILE__, __LINE__});
+    mma(TF32, TF32, 8, d, a, b, {__FILE__, __LINE__});
 }
 inline void mma1688_f16(float* d, const unsigned* a, unsigned b) {
-    mma(F16, 8, d, a, &b, {__FILE__, __LINE__});
+    mma(F16, F16, 8, d, a, &b, {__FILE__, __LINE__});
 }
 inline void ldmatrix(unsigned* to, int count, const void* row, bool transposed) {
     move_matrices(to, count, transposed, true, const_cast<void*>(row), {__FILE__, __LINE__});

@@ -72,44 +72,56 @@ class Group:
     compute: str
     layout: str
     registers: bool = False
+    e5m2: str = "a"
 
 
 GROUPS = (
     *(Group(n, "bf16", layout) for n in (8, 88) for layout in ("nn", "nt", "tn", "tt")),
     *(Group(256, "f16", layout) for layout in ("nn", "tt")),
+    *(Group(n, "i8", "nt") for n in (24, 112)),
+    Group(88, "f8", "nt"),
+    *(Group(40, "f8e5", "nt", e5m2=e5m2) for e5m2 in ("a", "b", "ab")),
     *(Group(40, "tf32", "nt", registers) for registers in (False, True)),
+)
+EIGHT_BITS = (
+    *(("i8", "a"), ("f8", "a")),
+    *(("f8e5", e5m2) for e5m2 in ("a", "b", "ab")),
 )
 # With B stored along K.
 BROKEN = Group(40, "bf16", "nt")
 
 
-def _warp(compute: str, k: int, defect: int = 0) -> Case:
-    problem = Problem(16, 8, k, compute, output="f32")
-    type_ = problem.precision.operand.number
-    arguments = (("TYPE", type_), ("HALF", int(k == 8)), ("DEFECT", defect))
+def _warp(compute: str, k: int, defect: int = 0, e5m2: str = "a") -> Case:
+    problem = Problem(16, 8, k, compute, output="f32", e5m2=e5m2)
+    arguments = (*_types(problem), ("HALF", int(k == 8)), ("DEFECT", defect))
     template = Template("warp_mma.cu", "warp_mma", arguments)
     launch = Launch(template, (1, 1, 1), (32, 1, 1), 48 * k, operands(problem))
     plan, alignment = LaunchPlan(Config("warp_mma"), (launch,)), Alignment.dense(problem)
     return _exact(random_case(problem, plan, alignment, problem.leading_dimensions))
 
 
+def _types(problem: Problem) -> tuple[tuple[str, int], ...]:
+    a, b = problem.operand_elements
+    return ("TYPE_A", a.number), ("TYPE_B", b.number)
+
+
 def _group(group: Group, defect: int = 0, m: int = 50, k: int = 232, swizzle: int = 128) -> Case:
     """m x n x k, with n 4 less than the tile's: tiles reach past all edges of the matrices."""
-    problem = Problem(m, group.n - 4, k, group.compute, group.layout, output="f32")
-    type_ = problem.precision.operand.number
+    problem = Problem(m, group.n - 4, k, group.compute, group.layout, output="f32", e5m2=group.e5m2)
     along = along_k(problem, "a"), along_k(problem, "b")
     template = Template(
         "group_wgmma.cu",
         "group_wgmma",
         (
-            *(("TYPE", type_), ("N", group.n), ("ALONG_K_A", int(along[0]))),
+            *(*_types(problem), ("N", group.n), ("ALONG_K_A", int(along[0]))),
             *(("ALONG_K_B", int(along[1])), ("REGISTERS", int(group.registers))),
             ("DEFECT", defect),
         ),
     )
-    lda, ldb, ldc = (round_up(ld, 8) for ld in problem.leading_dimensions)
+    width = max(8, 16 // problem.element_bytes)
+    lda, ldb, ldc = (round_up(ld, width) for ld in problem.leading_dimensions)
     lds = lda, ldb, ldc
-    element = "tf32" if group.compute == "tf32" else problem.operand_types[0]
+    element = problem.precision.tensor_map.name
     line = 128 // problem.element_bytes
     box_a = (line, 64 if along[0] else line)
     box_b = (line, group.n if along[1] else line)
@@ -153,6 +165,7 @@ def program(host_objects: Path) -> Program:
     cases = [
         *(_warp(compute, 16) for compute in ("f16", "bf16")),
         *(_warp(compute, 8) for compute in ("f16", "tf32")),
+        *(_warp(compute, 32, e5m2=e5m2) for compute, e5m2 in EIGHT_BITS),
         *(_warp("bf16", 16, number) for number, _ in WARP_DEFECTS.values()),
         *(_group(group) for group in GROUPS),
         *(_group(BROKEN, number) for number, _ in (*GROUP_DEFECTS.values(), (0, ""))),
@@ -164,6 +177,19 @@ def program(host_objects: Path) -> Program:
 @pytest.mark.parametrize(("compute", "k"), [("f16", 16), ("bf16", 16), ("f16", 8), ("tf32", 8)])
 def test_warp_mma_matches_numpy(program: Program, compute: str, k: int) -> None:
     check(program, [_warp(compute, k)])
+
+
+@pytest.mark.parametrize(("compute", "e5m2"), EIGHT_BITS)
+def test_warp_mma_of_8_bits_matches_numpy(program: Program, compute: str, e5m2: str) -> None:
+    check(program, [_warp(compute, 32, e5m2=e5m2)])
+
+
+def test_sums_of_int8_wrap_around(program: Program) -> None:
+    """2^17 products of -128 with itself."""
+    case = _group(Group(24, "i8", "nt"), m=1, k=2**17)
+    a, b = np.full_like(case.a, -128), np.full_like(case.b, -128)
+    (result,) = run(program, [replace(case, a=a, b=b)])
+    np.testing.assert_array_equal(result, np.full_like(case.c, -(2.0**31)))
 
 
 @pytest.mark.parametrize("defect", WARP_DEFECTS)

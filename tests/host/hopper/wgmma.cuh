@@ -18,14 +18,25 @@ inline void wgmma_wait(HOST_AT) {
 template <int COUNT>
 inline void wgmma_hold(float (&)[COUNT]) {}
 
-template <int N, ElementType TYPE, bool TRANSPOSED_A, bool TRANSPOSED_B>
+template <int COUNT>
+inline void wgmma_hold(int (&)[COUNT]) {}
+
+template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
 inline void wgmma_shared(float (&d)[N / 2], Descriptor a, Descriptor b, int add) {
-    host::wgmma(N, static_cast<int>(TYPE), d, nullptr, a, b, TRANSPOSED_A, TRANSPOSED_B, add != 0);
+    static_assert(TYPE_A != ElementType::S8, "int8 has sums in int32");
+    host::wgmma(N, static_cast<int>(TYPE_A), static_cast<int>(TYPE_B), d, nullptr, a, b,
+                TRANSPOSED_A, TRANSPOSED_B, add != 0);
+}
+
+template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
+inline void wgmma_shared(int (&d)[N / 2], Descriptor a, Descriptor b, int add) {
+    static_assert(TYPE_A == ElementType::S8 && TYPE_B == ElementType::S8, "int8 alone");
+    host::wgmma(N, host::S8, host::S8, d, nullptr, a, b, TRANSPOSED_A, TRANSPOSED_B, add != 0);
 }
 
 template <int N>
 inline void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4], Descriptor b, int add) {
-    host::wgmma(N, host::TF32, d, a, 0, b, false, false, add != 0);
+    host::wgmma(N, host::TF32, host::TF32, d, a, 0, b, false, false, add != 0);
 }
 
 template <int COUNT, bool TRANSPOSED>
