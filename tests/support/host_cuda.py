@@ -134,9 +134,8 @@ def check(program: Program, cases: Sequence[Case]) -> None:
         wanted = expected(case)
         error, allowed = np.abs(numbers(result) - wanted), tolerance(case, wanted)
         if not (error <= allowed).all():
-            worst = np.unravel_index(
-                np.argmax(np.nan_to_num(error / allowed, nan=np.inf)), error.shape
-            )
+            excess = np.nan_to_num(error / np.maximum(allowed, 1e-30), nan=np.inf)
+            worst = np.unravel_index(np.argmax(excess), error.shape)
             raise HostFault(
                 f"{label(case)}: error {error[worst]:.3g}, tolerance {allowed[worst]:.3g} at "
                 f"{tuple(map(int, worst))}, {(~(error <= allowed)).sum()} wrong of {error.size}"
