@@ -4,6 +4,7 @@
 #include "common/number.cuh"
 #include "hopper/tensor_map.cuh"
 #include "hopper/wgmma.cuh"
+#include "mma/instructions.cuh"
 
 enum Defect {
     NONE,
@@ -28,11 +29,6 @@ enum Defect {
     NEVER_INITIALISES,
 };
 
-// The type of the sums of products.
-__device__ int sum_of(signed char);
-template <class T>
-__device__ float sum_of(T);
-
 __device__ inline unsigned long long descriptor(const char* place, int leading, int stride) {
     return 1ull << 62 | static_cast<unsigned long long>(stride / 16) << 32 |
            static_cast<unsigned long long>(leading / 16) << 16 | shared_address(place) / 16;
@@ -45,7 +41,7 @@ __global__ void group_wgmma(const __grid_constant__ TensorMap map_a,
                             const __grid_constant__ TensorMap map_b,
                             const __grid_constant__ TensorMap map_c, int k) {
     constexpr int BYTES = sizeof(typename Number<TYPE_A>::Type), BK = 128 / BYTES, STAGES = 2;
-    using Sum = decltype(sum_of(typename Number<TYPE_A>::Type{}));
+    using Sum = typename Accumulator<static_cast<ElementType>(TYPE_A)>::Type;
     constexpr int SIZE_A = 64 * 128, SIZE_B = (ALONG_K_B ? N : (N + 63) / 64 * 64) * 128;
     constexpr int STAGE = (SIZE_A + SIZE_B + 1023) / 1024 * 1024, STAGED = 64 * 128;
     extern __shared__ __align__(1024) char shared[];

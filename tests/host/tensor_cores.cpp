@@ -13,11 +13,13 @@ constexpr int ROWS = 64, LARGEST_N = 256;
 
 int bytes_of(int type) { return type == TF32 ? 4 : type == F16 || type == BF16 ? 2 : 1; }
 
+// Times 2^-120 the bits of an e4m3 number are those of a float, or of a denormal one.
 float e4m3(unsigned bits) {
     if ((bits & 0x7f) == 0x7f) return NAN;
-    const int exponent = bits >> 3 & 15, fraction = bits & 7;
-    const float size = std::ldexp(exponent ? 8 + fraction : fraction, std::max(exponent, 1) - 10);
-    return bits & 0x80 ? -size : size;
+    const unsigned wide = (bits & 0x80) << 24 | (bits & 0x7f) << 20;
+    float value;
+    std::memcpy(&value, &wide, sizeof value);
+    return value * 0x1p120f;
 }
 
 float number(int type, unsigned bits) {

@@ -77,7 +77,9 @@ SAMPLES = (
     # Clusters: operands that blocks share, and splits of K that they add up.
     Sample("136x72x264:f8:nt:scale=row", {**EXACT, **SMALL, "cluster": "2x1"}, BETA),
     Sample("136x72x264:f8:nt:scale=block", {**EXACT, **SMALL, "cluster": "2x2", "workers": 4}),
-    Sample("72x40x1100:f8:nt:scale=row", {**EXACT, **SMALL, "cluster": "1x1x2", "split_k": 2}, BETA),
+    Sample(
+        "72x40x1100:f8:nt:scale=row", {**EXACT, **SMALL, "cluster": "1x1x2", "split_k": 2}, BETA
+    ),
     Sample("72x40x1100:f8:nt:scale=block", {**EXACT, **SMALL, "cluster": "1x1x4", "split_k": 4}),
     Sample("72x40x1100:i8:nt:out=i32", {**EIGHT, **SMALL, "cluster": "1x1x4", "split_k": 4}),
     Sample(

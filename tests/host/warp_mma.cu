@@ -22,14 +22,10 @@ __global__ void warp_mma(const typename Number<TYPE_A>::Type* a, long long lda,
         for (int i = 0; i < 8; ++i)
             of_b[i / 4] |= byte_of(b[(4 * t + i % 4 + i / 4 * 16) * ldb + g]) << i % 4 * 8;
         if (DEFECT == EXCHANGES_REGISTERS) of_a[1] = of_a[2];
-        if constexpr (TYPE_A == static_cast<int>(ElementType::S8)) {
-            int sums[4] = {};
-            mma16832_s8(sums, of_a, of_b);
-            for (int i = 0; i < 4; ++i) d[i] = static_cast<float>(sums[i]);
-        } else {
-            mma16832<static_cast<ElementType>(TYPE_A), static_cast<ElementType>(TYPE_B)>(d, of_a,
-                                                                                         of_b);
-        }
+        constexpr auto A = static_cast<ElementType>(TYPE_A), B = static_cast<ElementType>(TYPE_B);
+        typename Accumulator<A>::Type sums[4] = {};
+        mma16832<A, B>(sums, of_a, of_b);
+        for (int i = 0; i < 4; ++i) d[i] = static_cast<float>(sums[i]);
     } else if constexpr (TYPE_A == 0) {
         unsigned of_a[4], of_b[2];
         for (int i = 0; i < 4; ++i) of_a[i] = bits_of(a[(g + i % 2 * 8) * lda + t + i / 2 * 4]);

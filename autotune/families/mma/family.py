@@ -8,7 +8,7 @@ from autotune.families.mma.parameters import MmaParams
 from autotune.families.mma.rules import RULES
 from autotune.families.mma.work import work
 from autotune.families.plan import Resources
-from autotune.families.shared.precisions import TENSOR_CORES
+from autotune.families.shared.precisions import EIGHT_BITS, TENSOR_CORES
 
 
 def resources(p: MmaParams) -> Resources:
@@ -20,7 +20,7 @@ MMA = Family(
     name="mma",
     params=MmaParams,
     sources=("mma.cu", "pack.cu"),
-    precisions=TENSOR_CORES,
+    precisions=(*TENSOR_CORES, *EIGHT_BITS),
     order=40,
     search_order=1,
     tensor_cores=True,

@@ -20,7 +20,7 @@ from autotune.families.shared.k_sharing import (
     longest_split,
     split_waves_fault,
 )
-from autotune.families.shared.packing import Pack, Packing, packed_bytes
+from autotune.families.shared.packing import Pack, Packing, must_transpose, packed_bytes
 from autotune.families.shared.tiles import order_fault
 from autotune.families.shared.workspace import workspace_fault
 from autotune.problem import Problem
@@ -88,17 +88,21 @@ def _idle_fault(
 
 
 def _pack_fault(copy: CopyPath, pack: Pack, problem: Problem) -> str | None:
-    """Operands are packed if that allows whole vectors, and if the copy takes little time."""
+    """Operands are packed if that allows whole vectors, and if the copy takes little time, or if they
+    have to be transposed."""
     if copy == "staged" and pack != "none":
         return "registers take vectors that end with their row, wherever it starts"
     dense, size = Alignment.dense(problem), problem.element_bytes
+    needed = "".join(operand for operand in "ab" if must_transpose(problem, operand))
     gaining = "".join(
         operand
         for operand, width, served in (("a", dense.a, problem.n), ("b", dense.b, problem.m))
-        if served >= PACKED_ROWS and width * size < VECTOR_BYTES
+        if operand in needed or (served >= PACKED_ROWS and width * size < VECTOR_BYTES)
     )
-    if pack in ("none", gaining):
+    if pack in (needed or "none", gaining):
         return None
+    if needed:
+        return f"8-bit operands run along K, which takes a transposed copy of {needed}"
     return f"{gaining or 'no operand'} would gain from a copy"
 
 
@@ -126,6 +130,8 @@ def _store_fault(
 ) -> str | None:
     if store == "direct":
         return None
+    if problem.output_element.integer:
+        return "int32 sums are stored as they are"
     vector = gcd(Alignment.dense(problem).c, problem.n) * problem.output_bytes
     if copy == "ahead" and vector == VECTOR_BYTES:
         return "threads hold whole vectors of a row as it is"

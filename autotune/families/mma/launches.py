@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from autotune.families.config import Config
 from autotune.families.mma.parameters import MmaParams
-from autotune.families.plan import VECTOR_BYTES, Alignment, Argument, Launch, LaunchPlan, Template
+from autotune.families.plan import (
+    VECTOR_BYTES,
+    Alignment,
+    Argument,
+    Constant,
+    Launch,
+    LaunchPlan,
+    Template,
+)
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import epilogue, operands, transposes, type_arguments
+from autotune.families.shared.arguments import each_type, epilogue, operands, scale, transposes
 from autotune.families.shared.layout import along_k
 from autotune.problem import Problem
 
@@ -68,7 +76,10 @@ def plan(config: Config, p: MmaParams, problem: Problem, alignment: Alignment) -
 def _operand(
     name: str, p: MmaParams, problem: Problem, alignment: Alignment, start: int
 ) -> _Operand:
-    copy = packing.copy(problem, name, start=start) if p.packs(name) else None
+    transposed = packing.must_transpose(problem, name)
+    copy = (
+        packing.copy(problem, name, transposed=transposed, start=start) if p.packs(name) else None
+    )
     own = alignment.a if name == "a" else alignment.b
     width = p.width(problem, name, VECTOR_BYTES // problem.element_bytes if copy else own)
     if name == "b" and p.interleaved(problem, alignment.c) > 1 and not along_k(problem, name):
@@ -100,7 +111,10 @@ def _gemm(
         block=(p.threads, 1, 1),
         shared=p.shared_bytes,
         arguments=(
-            *(replaced.get(str(argument.value), argument) for argument in operands(form)),
+            *(
+                replaced.get(str(argument.value), argument)
+                for argument in operands(form, scaled=p.copy != "ahead")
+            ),
             start_a,
             start_b,
             Argument("i32", p.group),
@@ -118,12 +132,18 @@ def _partial_sums(start: int) -> tuple[Argument, ...]:
     )
 
 
+def _layout(form: Problem) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments of the layout that the kernel reads: 8-bit operands run along K."""
+    return transposes(replace(form, layout="nt") if form.precision.eight_bit else form)
+
+
 def _template(p: MmaParams, form: Problem, alignment: int, widths: tuple[int, int]) -> Template:
     return Template(
         "mma.cu",
         "mma_column" if p.copy == "ahead" else "mma",
         (
-            *type_arguments(form),
+            *each_type(form),
+            scale(form),
             ("PRODUCTS", p.precision.products),
             ("BM", p.bm),
             ("BN", p.bn),
@@ -138,7 +158,7 @@ def _template(p: MmaParams, form: Problem, alignment: int, widths: tuple[int, in
             ("FUSED", p.split_k > 1),
             ("STAGED", p.store == "staged"),
             ("TRANSPOSED", bool(p.swap)),
-            *transposes(form),
+            *_layout(form),
             epilogue(form),
             ("VA", widths[0]),
             ("VB", widths[1]),

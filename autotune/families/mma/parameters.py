@@ -126,6 +126,12 @@ class MmaRegisters(MmaWarps, MmaCopies, MmaTile, MmaBuffer):
         low = 4 * rows + 8 if self.is_split else 0
         return sums + fragments + low + OTHER_REGISTERS
 
+    def scale_registers(self, problem: Problem) -> int:
+        """Registers a thread for scales of blocks of K: of its rows of A, and where they are."""
+        if problem.scale != "block":
+            return 0
+        return 6 + (self.wn // 4 if self.swap else self.wm // 8)
+
     def staging_registers(self, problem: Problem) -> int:
         """Registers a thread that dense operands pass through on their way to shared memory."""
         dense, size, registers = Alignment.dense(problem), problem.element_bytes, 0
@@ -168,8 +174,20 @@ def _compute(problem: Problem, device: Device) -> tuple[str, ...]:
 def _copy_paths(problem: Problem, device: Device) -> tuple[CopyPath, ...]:
     if not has_cp_async(device):
         return ("staged",)
+    if problem.precision.eight_bit:
+        return ("async",)
     short = problem.k * problem.element_bytes <= AHEAD_BYTES
     return ("async", "ahead") if short else ("async",)
+
+
+def _depths(problem: Problem, device: Device) -> tuple[int, ...]:
+    del device
+    return (64, 128, 256) if problem.precision.eight_bit else (16, 32, 64, 128)
+
+
+def _promotions(problem: Problem, device: Device) -> tuple[int, ...]:
+    del device
+    return (0, 1, 2, 4, 8) if problem.precision.eight_bit else (0, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -186,7 +204,8 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
         copy: `async` fills buffers by cp.async, `staged` through registers. `ahead` is for a K of
             one buffer: a block keeps B and computes `group` tiles of a column, one after the other,
             while cp.async loads A for the next ones.
-        pack: operands that are copied into an aligned workspace first.
+        pack: operands that are copied into an aligned workspace first; 8-bit ones transposed to run
+            along K.
         stages: buffers.
         split_k: blocks that share the K of a tile; the last of them adds up their sums.
         promote: buffers after which accumulators are added up in fp32 outside of the tensor cores;
@@ -204,12 +223,12 @@ class MmaParams(MmaRegisters, MmaSharedMemory, MmaWarpSteps):
     wm: int = field(metadata=values(16, 32, 64))
     wn: int = field(metadata=values(8, 16, 32, 64))
     slices: int = field(metadata=values(1, 2, 4))
-    bk: int = field(metadata=values(16, 32, 64, 128))
+    bk: int = field(metadata=values_from(_depths))
     copy: CopyPath = field(metadata=values_from(_copy_paths))
     pack: Pack = field(metadata=values(*PACKS))
     stages: int = field(metadata=values(2, 3, 4, 5, 6))
     split_k: int = field(metadata=values(*SPLITS))
-    promote: int = field(metadata=values(0, 2, 4, 8))
+    promote: int = field(metadata=values_from(_promotions))
     min_blocks: int = field(metadata=values(1, 2))
     store: Store = field(metadata=values("direct", "staged"))
     group: int = field(metadata=values(1, 2, 3, 4, 6, 8, 12, 16, 24))

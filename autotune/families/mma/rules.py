@@ -20,10 +20,10 @@ from autotune.families.plan import Alignment
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
 from autotune.families.shared.launch_limits import register_budget
-from autotune.problem import Problem
+from autotune.problem import SCALE_BLOCK, Problem
 from autotune.problem.integers import ceil_div
 
-INSTRUCTIONS_SINCE = {"f16": (7, 5)}
+INSTRUCTIONS_SINCE = {"f16": (7, 5), "f8": (8, 9), "f8e5": (8, 9)}
 """The first compute capability with the kernel's MMA instructions, by precision; 8.0 for others."""
 WARPS = 4, 8
 """Warps a block: at least one for each scheduler; more than 8 leave an accumulator less than 64
@@ -185,6 +185,8 @@ def _iterations_fault(
 
 
 def _promote_fault(part: MmaWarpSteps, split_k: int, promote: int, problem: Problem) -> str | None:
+    if part.precision.eight_bit:
+        return _block_promotion_fault(part, split_k, promote, problem)
     terms = problem.k // (split_k * part.slices)
     if not part.is_split or terms <= LONG:
         return f"sums of {terms} products in {part.compute} need none" if promote else None
@@ -192,12 +194,34 @@ def _promote_fault(part: MmaWarpSteps, split_k: int, promote: int, problem: Prob
     return None if after == PROMOTED else f"after {after} steps of K; {PROMOTED} are tried"
 
 
+def _block_promotion_fault(
+    part: MmaWarpSteps, split_k: int, promote: int, problem: Problem
+) -> str | None:
+    """Exact sums of fp8 have 128 terms at most, and those with scales of blocks are of one block."""
+    depth = part.bk // part.slices
+    terms = ceil_div(part.iterations(problem), split_k) * depth
+    wanted = 0
+    if problem.scale == "block":
+        wanted = 1
+    elif problem.accumulate == "exact" and not part.precision.operand.integer:
+        wanted = SCALE_BLOCK // depth if terms > SCALE_BLOCK else 0
+    if promote == wanted:
+        return None
+    sums = f"{problem.accumulate} sums of {part.compute}, scale={problem.scale}"
+    return f"{sums}, of {terms} terms take promote={wanted}"
+
+
 def _residency_fault(warps: MmaWarps, min_blocks: int, device: Device) -> str | None:
     return launch_limits.residency_fault(min_blocks * warps.threads, device)
 
 
+def _extra_registers(kernel: MmaRegisters, problem: Problem) -> int:
+    """Registers a thread that depend on the problem."""
+    return kernel.staging_registers(problem) + kernel.scale_registers(problem)
+
+
 def _registers_fault(kernel: MmaRegisters, problem: Problem, device: Device) -> str | None:
-    guess = kernel.registers + kernel.staging_registers(problem)
+    guess = kernel.registers + _extra_registers(kernel, problem)
     budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess <= budget:
         return None
@@ -210,7 +234,7 @@ def _bounds_fault(kernel: MmaRegisters, problem: Problem, device: Device) -> str
     if kernel.min_blocks == 1:
         return None
     single = replace(kernel, min_blocks=1)
-    guess = single.registers + single.staging_registers(problem)
+    guess = single.registers + _extra_registers(single, problem)
     budget = register_budget(kernel.min_blocks, kernel.threads, device)
     if guess > budget:
         return None

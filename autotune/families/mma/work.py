@@ -28,7 +28,7 @@ def work(p: MmaParams, problem: Problem) -> Work:
     warp_steps = p.warps * p.steps
     loads, cycles = _fragment_loads(p, problem)
     multiplies = p.wm // 16 * (p.wn // 8) * products
-    rounded = 0 if size == 2 else (SPLITTING if p.is_split else ROUNDING)
+    rounded = 0 if size < 4 else (SPLITTING if p.is_split else ROUNDING)
     promoted = p.wm * p.wn / WARP / p.promote if p.promote else 0
     copies, lines = _copies(p, problem)
     splits = p.split_k if p.split_k > 1 else 0

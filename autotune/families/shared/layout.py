@@ -8,6 +8,7 @@ from functools import lru_cache
 from autotune.problem import Problem
 
 _TURNED = {"n": "t", "t": "n"}
+_EXCHANGED = {"a": "b", "b": "a", "ab": "ab"}
 
 
 def along_k(problem: Problem, operand: str) -> bool:
@@ -19,4 +20,6 @@ def along_k(problem: Problem, operand: str) -> bool:
 def transposed(problem: Problem) -> Problem:
     """The problem of C^T = op(B)^T op(A)^T: M and N trade places, and so do A and B."""
     layout = _TURNED[problem.layout[1]] + _TURNED[problem.layout[0]]
-    return replace(problem, m=problem.n, n=problem.m, layout=layout)
+    mixed = problem.precision.second is not None
+    e5m2 = _EXCHANGED[problem.e5m2] if mixed else problem.e5m2
+    return replace(problem, m=problem.n, n=problem.m, layout=layout, e5m2=e5m2)

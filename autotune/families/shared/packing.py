@@ -136,9 +136,18 @@ def copy(
     )
 
 
+def must_transpose(problem: Problem, operand: str) -> bool:
+    """Whether `mma.sync` reads a transposed copy of an operand: 8-bit ones run along K."""
+    return problem.element_bytes == 1 and not along_k(problem, operand)
+
+
 def packed_bytes(packing: Packing, problem: Problem) -> int:
     """Bytes of workspace that the packed operands take, as vectors read them."""
-    return sum(copy(problem, operand).bytes for operand in "ab" if packing.packs(operand))
+    return sum(
+        copy(problem, operand, transposed=must_transpose(problem, operand)).bytes
+        for operand in "ab"
+        if packing.packs(operand)
+    )
 
 
 def pitch(columns: int, element_bytes: int, line: int = VECTOR_BYTES) -> int:

@@ -6,10 +6,15 @@ struct alignas(4 * WORDS) Vector {
     unsigned word[WORDS];
 };
 
-// The type that copies BYTES bytes (2, 4, 8 or 16) as one.
+// The type that copies BYTES bytes (1, 2, 4, 8 or 16) as one.
 template <int BYTES>
 struct Bytes {
     using Type = Vector<BYTES / 4>;
+};
+
+template <>
+struct Bytes<1> {
+    using Type = unsigned char;
 };
 
 template <>

@@ -9,18 +9,6 @@
 // and one for the order of the warpgroups.
 constexpr int START_BARRIER = 0, TEAM_BARRIER = 1, GROUP_BARRIER = 2, ORDER_BARRIER = 5;
 
-// The sums of int8 products travel as the bits of floats.
-__device__ __forceinline__ float4 vector_of(const int* sums) {
-    return make_float4(float_of(sums[0]), float_of(sums[1]), float_of(sums[2]), float_of(sums[3]));
-}
-
-__device__ __forceinline__ void add_vector(int* sums, float4 values) {
-    sums[0] += bits_of(values.x);
-    sums[1] += bits_of(values.y);
-    sums[2] += bits_of(values.z);
-    sums[3] += bits_of(values.w);
-}
-
 template <class S>
 struct Consumer {
     int group, thread, warp, lane;  // warpgroup among the consumers, and within it

@@ -1,20 +1,41 @@
 // Partial sums of the blocks that share a tile become one: each block leaves its sums in the
 // workspace, and the last one to arrive adds them up in the order of the shares. Whichever block
-// comes last, the same inputs give the same bits.
+// comes last, the same inputs give the same bits. Sums of int8 products are int32 and travel as the
+// bits of floats.
 //
-// A thread's sums are COUNT floats, kept in pieces of 4; those of neighbouring threads lie side by
+// A thread's sums are COUNT floats or int32, kept in pieces of 4; those of neighbouring threads lie side by
 // side, so that a piece of all THREADS threads is one run of memory. Sums of FFMA that wait in
 // shared memory are kept one by one: pieces of 4 would need neighbouring registers, which costs the
 // main loop bank conflicts (1034 instead of 178 for 1024 FFMA of 16x8 sums in SASS).
 #pragma once
 
+#include "common/number.cuh"
 #include "common/vector.cuh"
+
+__device__ __forceinline__ float4 vector_of(const int* sums) {
+    return make_float4(float_of(sums[0]), float_of(sums[1]), float_of(sums[2]), float_of(sums[3]));
+}
+
+__device__ __forceinline__ void add_vector(int* sums, float4 values) {
+    sums[0] += bits_of(values.x);
+    sums[1] += bits_of(values.y);
+    sums[2] += bits_of(values.z);
+    sums[3] += bits_of(values.w);
+}
 
 template <int COUNT, int THREADS, int PIECE = 4>
 __device__ __forceinline__ void put_sums(float* place, const float* sums, int thread) {
 #pragma unroll
     for (int i = 0; i < COUNT; i += PIECE)
         copy_vector<PIECE>(place + (i * THREADS + PIECE * thread), sums + i);
+}
+
+template <int COUNT, int THREADS, int PIECE = 4>
+__device__ __forceinline__ void put_sums(float* place, const int* sums, int thread) {
+    static_assert(PIECE == 4, "int32 in whole pieces");
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4)
+        *reinterpret_cast<float4*>(place + (i * THREADS + 4 * thread)) = vector_of(sums + i);
 }
 
 // Adds sums that lie in shared memory.
@@ -29,9 +50,18 @@ __device__ __forceinline__ void add_sums(float* sums, const float* place, int th
     }
 }
 
+template <int COUNT, int THREADS, int PIECE = 4>
+__device__ __forceinline__ void add_sums(int* sums, const float* place, int thread) {
+    static_assert(PIECE == 4, "int32 in whole pieces");
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4)
+        add_vector(sums + i,
+                   *reinterpret_cast<const float4*>(place + (i * THREADS + 4 * thread)));
+}
+
 // Adds up the sums of a block's slices in the first slice; `shared` is free for it.
-template <int COUNT, int THREADS, int SLICES, int PIECE = 4>
-__device__ __forceinline__ void add_slices(float* sums, float* shared, int slice, int thread) {
+template <int COUNT, int THREADS, int SLICES, int PIECE = 4, class Sum>
+__device__ __forceinline__ void add_slices(Sum* sums, float* shared, int slice, int thread) {
     constexpr int SIZE = COUNT * THREADS;
     __syncthreads();
     if (slice > 0) put_sums<COUNT, THREADS, PIECE>(shared + (slice - 1) * SIZE, sums, thread);
@@ -57,8 +87,8 @@ __device__ __forceinline__ void acquire(int* counter, bool last) {
 
 // Leaves the sums of this block's share of a tile; true for the last block of the tile. All threads
 // of the block call it; the THREADS that are `active` hold COUNT sums each.
-template <int COUNT, int THREADS, class Share>
-__device__ __forceinline__ bool leave_sums(const float* sums, const Share& share, float* partials,
+template <int COUNT, int THREADS, class Sum, class Share>
+__device__ __forceinline__ bool leave_sums(const Sum* sums, const Share& share, float* partials,
                                            int* counter, bool active, int thread) {
     if (active)
         put_sums<COUNT, THREADS>(partials + share.slot(share.index()) * (COUNT * THREADS), sums,
@@ -75,12 +105,12 @@ __device__ __forceinline__ bool leave_sums(const float* sums, const Share& share
 // PIECES pieces of a thread's sums, from `piece` on, added up over all shares of a tile in their
 // order. The loads of a batch of shares are in flight together. L1 does not see what
 // other SMs wrote.
-template <int PIECES, int COUNT, int THREADS, class Share>
-__device__ __forceinline__ void add_shares(float (&sums)[PIECES][4], const Share& share,
+template <int PIECES, int COUNT, int THREADS, class Sum, class Share>
+__device__ __forceinline__ void add_shares(Sum (&sums)[PIECES][4], const Share& share,
                                            const float* partials, int piece, int thread) {
     constexpr int BATCH = 4;
 #pragma unroll
-    for (int i = 0; i < PIECES * 4; ++i) sums[i / 4][i % 4] = 0.0f;
+    for (int i = 0; i < PIECES * 4; ++i) sums[i / 4][i % 4] = 0;
     for (int first = 0; first < share.count(); first += BATCH) {
         float4 parts[BATCH][PIECES];
 #pragma unroll

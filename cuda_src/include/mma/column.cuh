@@ -16,7 +16,7 @@
 
 template <class S>
 class Column {
-    using Args = Arguments<typename S::Type, typename S::Result>;
+    using Args = Arguments<typename S::TypeA, typename S::TypeB, typename S::Result>;
     // The fragments of B stay in registers if a thread has no more than 64.
     static constexpr bool KEPT = S::STEPS * S::COLUMNS * S::FragmentsB::REGISTERS <= 64;
     static constexpr int RING = S::TileB::SIZE;
@@ -67,7 +67,7 @@ public:
                 typename S::FragmentsA::Registers registers_a;
                 fragments_a.load(registers_a, arena_ + reading, step);
                 if constexpr (!KEPT) fragments_b.load(registers_b[0], arena_, step);
-                multiply_fragments<S::TYPE, S::PRODUCTS>(sums, registers_a,
+                multiply_fragments<S::TYPE_A, S::TYPE_B, S::PRODUCTS>(sums, registers_a,
                                                          registers_b[KEPT ? step : 0]);
             }
             if (tile == tiles_ - 1) launch_dependents();
@@ -82,13 +82,13 @@ private:
     static constexpr int END = RING + S::AHEAD * S::TileA::SIZE;
 
     __device__ __forceinline__ typename S::TileA first_of_a() const {
-        const typename S::Type* from = args_.a + args_.start_a + blockIdx.z * args_.stride_a;
+        const typename S::TypeA* from = args_.a + args_.start_a + blockIdx.z * args_.stride_a;
         from += S::TRANS_A ? row_ : row_ * args_.lda;
         return {from, args_.lda, args_.m - row_, args_.k};
     }
 
     __device__ __forceinline__ void load_b() const {
-        const typename S::Type* from = args_.b + args_.start_b + blockIdx.z * args_.stride_b;
+        const typename S::TypeB* from = args_.b + args_.start_b + blockIdx.z * args_.stride_b;
         from += S::TRANS_B ? column_ * args_.ldb : column_;
         typename S::TileB tile(from, args_.ldb, args_.n - column_, args_.k);
         tile.load(arena_);

@@ -1,8 +1,8 @@
 // A warp's fragments of A and B from swizzled tiles, and their product on the tensor cores.
 //
 // A product takes 32 bytes of K: STEP elements. Operands whose rows run along K come by ldmatrix,
-// as do 16-bit ones that do not, transposed on the way. Those of 32 bits that do not are read as
-// vectors of W elements along the extent, which serve W blocks of 8: what the tensor core takes for
+// as do 16-bit ones that do not, transposed on the way; 8-bit ones have to. Those of 32 bits that do
+// not are read as vectors of W elements along the extent, which serve W blocks of 8: what the tensor core takes for
 // neighbours lies W apart in the tile (`Rows`).
 #pragma once
 
@@ -128,17 +128,22 @@ __device__ __forceinline__ void split_tf32(unsigned (&high)[COUNT], unsigned* lo
     }
 }
 
-// sums += a b. PRODUCTS = 3 multiplies fp32 as high and low parts, the small products first; what
+// sums += a b, in int32 for int8. PRODUCTS = 3 multiplies fp32 as high and low parts, the small products first; what
 // it leaves out, low times low, is 2^-22 of the product or less.
-template <ElementType TYPE, int PRODUCTS, int ROWS, int COLUMNS>
-__device__ __forceinline__ void multiply_fragments(float (&sums)[ROWS][COLUMNS][4],
+template <ElementType TYPE_A, ElementType TYPE_B, int PRODUCTS, int ROWS, int COLUMNS, class Sum>
+__device__ __forceinline__ void multiply_fragments(Sum (&sums)[ROWS][COLUMNS][4],
                                                    const unsigned (&a)[ROWS][4],
                                                    const unsigned (&b)[COLUMNS][2]) {
-    if constexpr (TYPE != ElementType::F32) {
+    if constexpr (sizeof(typename Element<TYPE_A>::Type) == 1) {
 #pragma unroll
         for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < COLUMNS; ++j) multiply_16_bits<TYPE>(sums[i][j], a[i], b[j]);
+            for (int j = 0; j < COLUMNS; ++j) mma16832<TYPE_A, TYPE_B>(sums[i][j], a[i], b[j]);
+    } else if constexpr (TYPE_A != ElementType::F32) {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) multiply_16_bits<TYPE_A>(sums[i][j], a[i], b[j]);
     } else {
         unsigned high_a[ROWS][4], low_a[PRODUCTS == 3 ? ROWS : 1][4];
 #pragma unroll

@@ -20,6 +20,17 @@
 
 #include "common/number.cuh"
 
+// The type of the sums of products.
+template <ElementType TYPE>
+struct Accumulator {
+    using Type = float;
+};
+
+template <>
+struct Accumulator<ElementType::S8> {
+    using Type = int;
+};
+
 // f16 or bf16, K of 16.
 template <ElementType TYPE>
 __device__ __forceinline__ void mma16816(float (&d)[4], const unsigned (&a)[4],
@@ -67,8 +78,10 @@ __device__ __forceinline__ void mma16832(float (&d)[4], const unsigned (&a)[4],
 }
 
 // int8, K of 32; the sums wrap around.
-__device__ __forceinline__ void mma16832_s8(int (&d)[4], const unsigned (&a)[4],
-                                            const unsigned (&b)[2]) {
+template <ElementType TYPE_A, ElementType TYPE_B>
+__device__ __forceinline__ void mma16832(int (&d)[4], const unsigned (&a)[4],
+                                         const unsigned (&b)[2]) {
+    static_assert(TYPE_A == ElementType::S8 && TYPE_B == ElementType::S8, "int8 alone");
 #if defined(AUTOTUNE_HOST)
     host::mma16832(host::S8, host::S8, d, a, b);
 #elif __CUDA_ARCH__ >= 800

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/epilogue.cuh"
+#include "common/scale.cuh"
 #include "common/tile_order.cuh"
 #include "mma/fragments.cuh"
 #include "mma/swizzled_tile.cuh"
@@ -10,21 +11,23 @@ template <class Params>
 struct Shape : Params {
     using Params::BK, Params::BM, Params::BN, Params::SLICES, Params::WM, Params::WN;
 
-    using Type = typename Element<Params::TYPE>::Type;
+    using TypeA = typename Element<Params::TYPE_A>::Type;
+    using TypeB = typename Element<Params::TYPE_B>::Type;
     using Result = typename Element<Params::OUTPUT>::Type;
-    static constexpr bool APART = sizeof(Type) == 4;
+    using Sum = typename Accumulator<Params::TYPE_A>::Type;
+    static constexpr bool APART = sizeof(TypeA) == 4;
     static constexpr int THREADS = 32 * (BM / WM) * (BN / WN);  // of a slice
-    using RowsA = Rows<Type, WM, !Params::TRANS_A>;
-    using RowsB = Rows<Type, WN, Params::TRANS_B>;
+    using RowsA = Rows<TypeA, WM, !Params::TRANS_A>;
+    using RowsB = Rows<TypeB, WN, Params::TRANS_B>;
     // Blocks of 8 columns of which a thread holds 2 neighbours each.
     static constexpr int NEIGHBOURS = APART ? RowsB::W : Params::INTERLEAVED;
 
-    using TileA = SwizzledTile<Type, BM, BK, THREADS * SLICES, Params::VA, !Params::TRANS_A,
+    using TileA = SwizzledTile<TypeA, BM, BK, THREADS * SLICES, Params::VA, !Params::TRANS_A,
                                APART && Params::TRANS_A, Params::ASYNC>;
-    using TileB = SwizzledTile<Type, BN, BK, THREADS * SLICES, Params::VB, Params::TRANS_B,
+    using TileB = SwizzledTile<TypeB, BN, BK, THREADS * SLICES, Params::VB, Params::TRANS_B,
                                APART && !Params::TRANS_B, Params::ASYNC, Params::INTERLEAVED>;
-    using FragmentsA = Fragments<Type, TileA, WM, !Params::TRANS_A, true>;
-    using FragmentsB = Fragments<Type, TileB, WN, Params::TRANS_B, false>;
+    using FragmentsA = Fragments<TypeA, TileA, WM, !Params::TRANS_A, true>;
+    using FragmentsB = Fragments<TypeB, TileB, WN, Params::TRANS_B, false>;
 
     // Products of a warp, and steps of K of a slice.
     static constexpr int ROWS = FragmentsA::BLOCKS, COLUMNS = FragmentsB::BLOCKS;
@@ -36,19 +39,27 @@ struct Shape : Params {
 
     static_assert(Params::STAGES >= 2 && STEPS >= 1 && (STEPS == 1 || STEPS % 2 == 0),
                   "sets of fragments alternate");
+    static_assert(sizeof(TypeA) == sizeof(TypeB), "operands of one size");
+    static_assert(sizeof(TypeA) != 1 || (!Params::TRANS_A && Params::TRANS_B),
+                  "8-bit operands run along K");
+    static_assert(Params::SCALE != Scale::BLOCK ||
+                      (Params::PROMOTE == 1 && SCALE_BLOCK % (BK / SLICES) == 0),
+                  "sums of one block of K");
+    static_assert(Params::OUTPUT != ElementType::S32 || !Params::STAGED, "int32 sums as they are");
 };
 
-template <class Type, class Result>
+template <class TypeA, class TypeB, class Result>
 struct Arguments {
-    const Type* a;
+    const TypeA* a;
     long long lda;
-    const Type* b;
+    const TypeB* b;
     long long ldb;
     Result* c;
     long long ldc;
     int m, n, k;
     float alpha, beta;
     const Result* bias;
+    const float *scale_a, *scale_b;
     long long stride_a, stride_b, stride_c, start_a, start_b;
     int group;
     float* workspace;

@@ -18,10 +18,21 @@ public:
                                          int thread, int lane)
         : args_(args), strip_(reinterpret_cast<Result*>(shared) + (thread / 32) * 16 * PITCH),
           lane_(lane), g_(lane / 4), t_(lane % 4), top_(at.row + at.thread_row),
-          left_(at.column + at.thread_column), target_(args.c + blockIdx.z * args.stride_c) {}
+          left_(at.column + at.thread_column), target_(args.c + blockIdx.z * args.stride_c),
+          scale_(S::SCALE == Scale::TENSOR ? __ldg(args.scale_a) * __ldg(args.scale_b) : 1.0f) {}
 
     // The sums of W blocks from (i, j) on, which hold 2 W neighbours of a row.
-    __device__ __forceinline__ void store(int i, int j, const float (*block)[4]) const {
+    __device__ __forceinline__ void store(int i, int j, const typename S::Sum (*block)[4]) const {
+        if constexpr (S::OUTPUT == ElementType::S32)
+            store_sums(i, j, *block);
+        else if constexpr (sizeof(typename S::TypeA) == 1)
+            store_scaled(i, j, *block);
+        else
+            store_floats(i, j, block);
+    }
+
+private:
+    __device__ __forceinline__ void store_floats(int i, int j, const float (*block)[4]) const {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             alignas(16) float values[2 * W];
@@ -66,6 +77,58 @@ public:
         }
     }
 
+    // The sums of a block times the scales of its rows and columns, if these have their own.
+    __device__ __forceinline__ void store_scaled(int i, int j,
+                                                 const typename S::Sum (&block)[4]) const {
+        constexpr bool ROWS = S::SCALE == Scale::ROW;
+        const float *rows = nullptr, *columns = nullptr;
+        if constexpr (ROWS) {
+            rows = (S::TRANSPOSED ? args_.scale_b : args_.scale_a) + blockIdx.z * 1LL * args_.m;
+            columns = (S::TRANSPOSED ? args_.scale_a : args_.scale_b) + blockIdx.z * 1LL * args_.n;
+        }
+        float scaled[1][4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            float factor = scale_;
+            if constexpr (ROWS)
+                factor = __ldg(rows + min(row_of(i, e / 2), args_.m - 1)) *
+                         __ldg(columns + min(column_of(j, e % 2), args_.n - 1));
+            scaled[0][e] = static_cast<float>(block[e]) * factor;
+        }
+        store_floats(i, j, scaled);
+    }
+
+    // int32 sums as they are.
+    __device__ __forceinline__ void store_sums(int i, int j, const int (&block)[4]) const {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = row_of(i, half), column = column_of(j, 0);
+            const int *values = block + 2 * half;
+            if (row >= args_.m) continue;
+            if constexpr (S::TRANSPOSED) {
+                int* const to = target_ + column * args_.ldc + row;
+                if (column < args_.n) to[0] = values[0];
+                if (column + 1 < args_.n) to[args_.ldc] = values[1];
+            } else if constexpr (VC >= 2) {
+                if (column < args_.n)
+                    *reinterpret_cast<int2*>(target_ + row * args_.ldc + column) =
+                        make_int2(values[0], values[1]);
+            } else {
+                int* const to = target_ + row * args_.ldc + column;
+                if (column < args_.n) to[0] = values[0];
+                if (column + 1 < args_.n) to[1] = values[1];
+            }
+        }
+    }
+
+    __device__ __forceinline__ int row_of(int i, int half) const {
+        return top_ + S::RowsA::of_a(i, 8 * half + g_);
+    }
+    __device__ __forceinline__ int column_of(int j, int e) const {
+        return left_ + 8 * j + 2 * t_ + e;
+    }
+
+public:
     // The rows of C that blocks (i, ...) of all lanes make.
     __device__ __forceinline__ void store_rows(int i) const {
         if constexpr (!S::STAGED) return;
@@ -88,4 +151,5 @@ private:
     const int lane_, g_, t_;  // lane 4 g + t
     const int top_, left_;
     Result* const target_;
+    const float scale_;
 };
