@@ -1,5 +1,5 @@
-"""The wgmma kernel with 8-bit operands on the CPU, under AddressSanitizer and UBSan, against numpy in
-float64 of the same operands and scales; int32 results are exact."""
+"""The wgmma kernel with 8-bit operands on the CPU, under AddressSanitizer and UBSan, against float64
+of the same operands and scales; int32 results are exact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ODD: Keywords = ({}, {"offsets": (1, 3, 1), "padding": (1, 2, 3)}, {"gaps": (8, 
 BETA: Keywords = ({}, {"alpha": 1.5, "beta": 0.5})
 
 SAMPLES = (
-    # Each pair of types, with sums promoted every 128 of K and without, in one or two stages' lines.
+    # Each pair of types, with sums promoted every 128 of K and without, in one or two lines of K.
     Sample("200x136x328:f8:nt", {**EXACT, "store": "staged", "bn": 128}, SCALED),
     Sample("200x136x328:f8:nt:fast", {**EIGHT, "store": "staged", "bn": 128}, SCALED),
     Sample("200x72x600:f8e5:nt:out=f16", {**EXACT, "bk": 256}, BETA),

@@ -88,8 +88,8 @@ def _idle_fault(
 
 
 def _pack_fault(copy: CopyPath, pack: Pack, problem: Problem) -> str | None:
-    """Operands are packed if that allows whole vectors, and if the copy takes little time, or if they
-    have to be transposed."""
+    """Operands are packed if they have to be transposed, or if that allows whole vectors and the
+    copy takes little time."""
     if copy == "staged" and pack != "none":
         return "registers take vectors that end with their row, wherever it starts"
     dense, size = Alignment.dense(problem), problem.element_bytes

@@ -197,7 +197,7 @@ def _promote_fault(part: MmaWarpSteps, split_k: int, promote: int, problem: Prob
 def _block_promotion_fault(
     part: MmaWarpSteps, split_k: int, promote: int, problem: Problem
 ) -> str | None:
-    """Exact sums of fp8 have 128 terms at most, and those with scales of blocks are of one block."""
+    """Exact sums of fp8 have 128 terms at most; those with scales of blocks are of one block."""
     depth = part.bk // part.slices
     terms = ceil_div(part.iterations(problem), split_k) * depth
     wanted = 0

@@ -42,6 +42,19 @@ MMA = [
     for arch in DEVICES
     for compute in (TENSOR_CORES if arch != "sm_75" else ("f16",))
 ]
+# Pairs of types, scales, outputs and layouts of 8-bit operands, each compiled where it is served.
+FP8 = (
+    "f8:nt",
+    "f8:nn:scale=row:bias_gelu",
+    "f8e5:nt:e5m2=b:fast:out=f32",
+    "f8e5:tn:e5m2=ab:scale=tensor:out=f16",
+    "f8e5:nt:scale=block",
+)
+INT8 = ("i8:nt:out=i32", "i8:tt:scale=row:bias")
+MMA_OF_8_BITS = [
+    *((text, arch) for arch in DEVICES if arch != "sm_75" for text in INT8),
+    *((text, arch) for arch in ("sm_89", "sm_90", "sm_100", "sm_120") for text in FP8),
+]
 # Variants of the wgmma kernel, each with a problem small enough to compile quickly.
 WGMMA: dict[str, tuple[str, dict[str, Value]]] = {
     "staged": ("136x72x200:bf16:nn:bias", {"store": "staged"}),
@@ -84,6 +97,15 @@ def test_mma_compiles(compute: str, arch: str) -> None:
     problem, target = Problem(136, 24, 1000, compute), device.find(DEVICES[arch])
     configs = space.feasible(problem, target, "mma").configs
     config = configs[len(configs) * MMA.index((compute, arch)) // len(MMA)]
+    check(registry.plan(config, problem).launches, target.arch)
+
+
+@pytest.mark.parametrize(("text", "arch"), MMA_OF_8_BITS)
+def test_mma_of_8_bits_compiles(text: str, arch: str) -> None:
+    problem, target = Problem.parse(f"136x24x1000:{text}"), device.find(DEVICES[arch])
+    configs = space.feasible(problem, target, "mma").configs
+    place = MMA_OF_8_BITS.index((text, arch))
+    config = configs[len(configs) * place // len(MMA_OF_8_BITS)]
     check(registry.plan(config, problem).launches, target.arch)
 
 

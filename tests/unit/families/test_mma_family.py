@@ -61,18 +61,18 @@ def test_grid_has_tiles_splits_and_batch() -> None:
 @pytest.mark.parametrize(
     ("compute", "output", "arguments"),
     [
-        ("tf32", "same", (0, 0, 1)),
-        ("tf32x3", "same", (0, 0, 3)),
-        ("f16", "same", (1, 1, 1)),
-        ("bf16", "f32", (2, 0, 1)),
+        ("tf32", "same", (0, 0, 0, 1)),
+        ("tf32x3", "same", (0, 0, 0, 3)),
+        ("f16", "same", (1, 1, 1, 1)),
+        ("bf16", "f32", (2, 2, 0, 1)),
     ],
 )
 def test_types_and_multiply_adds_are_template_arguments(
-    compute: str, output: str, arguments: tuple[int, int, int]
+    compute: str, output: str, arguments: tuple[int, int, int, int]
 ) -> None:
     problem = Problem(128, 64, 64, compute, output=output)
     launched = plan(changed(compute=compute, bk=32), problem)
-    assert compiled(launched, "TYPE", "OUTPUT", "PRODUCTS") == arguments
+    assert compiled(launched, "TYPE_A", "TYPE_B", "OUTPUT", "PRODUCTS") == arguments
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,8 @@ def test_swap_computes_the_transpose_of_c() -> None:
     assert compiled(launched, "TRANSPOSED", "TRANS_A", "TRANS_B", "VC") == (1, 0, 1, 1)
     assert values(launched)[:6] == ["b", "ldb", "a", "lda", "c", "ldc"]
     assert values(launched)[6:9] == [4096, 5, 512]
-    assert values(launched)[12:15] == ["stride_b", "stride_a", "stride_c"]
+    assert values(launched)[12:14] == ["scale_a", "scale_b"]
+    assert values(launched)[14:17] == ["stride_b", "stride_a", "stride_c"]
 
 
 @pytest.mark.parametrize(
@@ -420,6 +421,8 @@ def test_min_blocks_2_needs_large_fragments() -> None:
         ("t4", "f16", "None"),
         ("t4", "bf16", "architecture: bf16 needs compute capability 8.0; Tesla T4 has 7.5"),
         ("v100", "f16", "architecture: f16 needs compute capability 7.5"),
+        ("a100", "f8", "architecture: f8 needs compute capability 8.9"),
+        ("t4", "i8", "architecture: i8 needs compute capability 8.0"),
     ],
 )
 def test_tensor_cores_must_support_the_type(device: str, compute: str, reason: str) -> None:

@@ -31,6 +31,7 @@ def test_families_are_ordered_from_plain_to_fast() -> None:
         ("tf32x3", ("wgmma", "mma", "simt", "gemv")),
         ("f16", ("wgmma", "mma")),
         ("bf16", ("wgmma", "mma")),
+        ("f8e5", ("wgmma", "mma")),
     ],
 )
 def test_search_tries_the_families_of_the_precision(
@@ -41,9 +42,7 @@ def test_search_tries_the_families_of_the_precision(
 
 @pytest.mark.parametrize("compute", COMPUTES)
 def test_ladder_shows_tensor_core_families(compute: str) -> None:
-    shown = {"f32": (), "f8": ("wgmma",), "f8e5": ("wgmma",), "i8": ("wgmma",)}.get(
-        compute, ("mma", "wgmma")
-    )
+    shown = () if compute == "f32" else ("mma", "wgmma")
     assert registry.on_ladder(Problem(512, 512, 512, compute)) == shown
 
 
