@@ -1,5 +1,5 @@
-"""The wgmma kernel with 8-bit operands on the CPU, under AddressSanitizer and UBSan, against float64
-of the same operands and scales; int32 results are exact."""
+"""The wgmma kernel with 8-bit operands on the CPU, under AddressSanitizer and UBSan, against
+float64 of the same operands and scales; int32 results are exact."""
 
 from __future__ import annotations
 

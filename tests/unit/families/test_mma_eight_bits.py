@@ -76,8 +76,14 @@ def test_layout_without_its_copy_is_rejected() -> None:
     problem = replace(SQUARE, layout="nn")
     legal = space.feasible(problem, L4, "mma").configs[0]
     config = type(legal).of("mma", {**legal.values, "pack": "none"})
-    expected = "pack: 8-bit operands run along K, which takes a transposed copy of b"
-    assert space.rejection(config, problem, L4) == expected
+    rejection = str(space.rejection(config, problem, L4))
+    assert rejection == "pack: 8-bit operands run along K, which takes a transposed copy of b"
+
+
+def test_fp8_needs_its_instructions() -> None:
+    space_of_a100 = space.feasible(SQUARE, find("a100"), "mma")
+    assert not space_of_a100.configs
+    assert set(space_of_a100.rejected) == {"architecture"}
 
 
 def test_int32_sums_are_stored_as_they_are() -> None:
