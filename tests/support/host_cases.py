@@ -209,8 +209,9 @@ def _tolerance_of_8_bits(case: Case, wanted: NDArray[np.float64]) -> NDArray[np.
     units = 8 if problem.precision.operand.integer else problem.k + 16
     added = np.abs(case.beta * numbers(case.c)) if case.beta else 0
     slope = oracle.SLOPE if problem.activation in oracle.CURVES else 1
-    allowed = slope * (sums * units + 8 * added) + 16 * np.abs(wanted) + 96
-    return allowed * oracle.UNIT_ROUNDOFF + oracle.roundoff(problem) * np.abs(wanted)
+    size: NDArray[np.float64] = np.abs(wanted)
+    allowed = slope * (sums * units + 8 * added) + 16 * size + 96
+    return oracle.UNIT_ROUNDOFF * allowed + oracle.roundoff(problem) * size
 
 
 def name_of(template: Template) -> str:
