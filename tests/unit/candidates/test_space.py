@@ -49,6 +49,14 @@ def test_enumeration_agrees_with_single_checks(family: str) -> None:
     assert [space.rejection(config, problem, H100) for config in sample] == [None] * len(sample)
 
 
+@pytest.mark.parametrize("family", ["naive", "tiled", "simt"])
+def test_every_reason_of_a_rejection_has_an_example(family: str) -> None:
+    legal = space.feasible(Problem(4096, 4096, 4096), find("h100"), family)
+    assert set(legal.examples) >= set(legal.rejected)
+    for example in legal.examples.values():
+        assert re.search(r"\w=|\d", example)
+
+
 @pytest.mark.parametrize("device", ["t4", "a100", "rtx-4090", "h100"])
 def test_every_device_since_turing_has_configurations(device: str) -> None:
     assert len(space.feasible(SQUARE, find(device)).configs) > 500
