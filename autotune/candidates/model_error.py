@@ -191,8 +191,16 @@ def _problem_columns(problem: Problem) -> list[float]:
         *(ALIGNED * min(MOST_ALIGNED, (size & -size).bit_length() - 1) for size in sizes),
         *(KIND * kind for kind in (problem.element_bytes == 2, problem.products == 3)),
         KIND * (not problem.precision.on_tensor_cores),
+        *(KIND * kind for kind in _eight_bit_kinds(problem)),
         *(STORED * (letter == "t") for letter in problem.layout),
     ]
+
+
+def _eight_bit_kinds(problem: Problem) -> tuple[bool, ...]:
+    """What distinguishes problems of 8 bits, all false for others."""
+    precision = problem.precision
+    integer, fast = precision.sums == "integer", problem.accumulate == "fast"
+    return precision.eight_bit, integer, fast, problem.scale == "block"
 
 
 def _params(config: Config, words: Sequence[tuple[str, str]]) -> list[float]:

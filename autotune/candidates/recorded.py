@@ -61,7 +61,9 @@ def current(
 def kernel_kind(problem: Problem) -> tuple[object, ...]:
     """Equal for problems that the same kernels suit, whatever their sizes.
 
-    fp16 and bfloat16 are of one kind.
+    fp16 and bfloat16 are of one kind, and so are the types of fp8.
     """
-    on_tensor_cores = problem.precision.on_tensor_cores
-    return problem.layout, problem.element_bytes, problem.products, on_tensor_cores
+    precision = problem.precision
+    eight_bit = precision.sums == "integer", problem.accumulate, problem.scale == "block"
+    operands = problem.element_bytes, problem.products, precision.on_tensor_cores
+    return problem.layout, *operands, *(eight_bit if precision.eight_bit else ())

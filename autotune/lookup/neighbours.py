@@ -19,6 +19,7 @@ REACH = 6.0
 # Distances for differences other than size, in octaves.
 A_LAYOUT, A_COMPUTE, AN_OUTPUT, AN_EPILOGUE, A_DEVICE = 1.0, 2.0, 0.2, 0.1, 1.0
 A_TWIN = 0.1
+A_SCALE, SCALED_BLOCKS, AN_ACCUMULATION = 0.1, 1.0, 0.5
 
 TEACHERS = 128
 """Records that the cost model is corrected by, the nearest."""
@@ -31,6 +32,7 @@ def remoteness(record: Record, problem: Problem, device: Device) -> float:
         distance(record.problem, problem)
         + A_LAYOUT * sum(recorded != asked for recorded, asked in letters)
         + _between(record.problem.precision, problem.precision)
+        + _eight_bit(record.problem, problem)
         + AN_OUTPUT * _outputs_differ(record.problem, problem)
         + AN_EPILOGUE * (record.problem.epilogue != problem.epilogue)
         + A_DEVICE * (not same_model(record.device, device))
@@ -42,6 +44,17 @@ def _between(recorded: Precision, asked: Precision) -> float:
     if recorded is asked:
         return 0.0
     return A_TWIN if recorded.name == asked.twin else A_COMPUTE
+
+
+def _eight_bit(recorded: Problem, asked: Problem) -> float:
+    """How far scales and accumulation are apart, in octaves: scales of blocks and promoted sums
+    change the main loop, other scales the epilogue."""
+    blocks = (recorded.scale == "block") != (asked.scale == "block")
+    return (
+        SCALED_BLOCKS * blocks
+        + A_SCALE * (recorded.scale != asked.scale)
+        + AN_ACCUMULATION * (recorded.accumulate != asked.accumulate)
+    )
 
 
 def by_remoteness(problem: Problem, device: Device, records: Iterable[Record]) -> list[Record]:
