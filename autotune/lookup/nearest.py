@@ -163,8 +163,10 @@ def _answer(
 
 def _same_gemm(recorded: Problem, problem: Problem) -> bool:
     """Whether two problems differ in nothing but epilogue and output."""
-    plain = {"epilogue": "none", "output": "same"}
-    return replace(recorded, **plain) == replace(problem, **plain)
+    plain, asked = (
+        replace(either, epilogue="none", output="same") for either in (recorded, problem)
+    )
+    return plain == asked
 
 
 def _name_beside(recorded: Problem, problem: Problem) -> str:

@@ -40,10 +40,12 @@ def test_record_of_other_precisions_stays_as_it_was() -> None:
 def test_record_with_scales_is_listed_and_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    legal = space.feasible(ROW, H100, "wgmma").configs
     monkeypatch.setattr(space, "feasible", lambda *_: space.Space(()))
     store = Store(tmp_path)
-    saved = store.save(replace(record(entry(16, 9.0)), problem=ROW))
-    plain = store.save(replace(record(entry(32, 8.0)), problem=replace(ROW, scale="none")))
+    first, second = (replace(entry(16, 9.0), config=config) for config in (legal[0], legal[-1]))
+    saved = store.save(replace(record(first), problem=ROW))
+    plain = store.save(replace(record(second), problem=replace(ROW, scale="none")))
     assert saved.problem in {each.problem for each in store.records(H100)}
     answer = lookup(ROW, H100, store)
     assert answer is not None
