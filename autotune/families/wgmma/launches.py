@@ -173,15 +173,15 @@ def _element_type(problem: Problem) -> str:
     return problem.precision.tensor_map.name
 
 
-def _types(p: WgmmaParams, problem: Problem) -> tuple[tuple[str, Constant], ...]:
-    """The template arguments of the types: those of the kernel's A and B, and of C."""
-    a, b = problem.operand_elements
-    of_kernel = (b, a) if p.swap else (a, b)
-    elements = (*of_kernel, problem.output_element)
-    names = ("TYPE_A", "TYPE_B", "OUTPUT")
-    return tuple(
-        (name, enumerator("ElementType", element.enumerator))
-        for name, element in zip(names, elements, strict=True)
+def _numbers(p: WgmmaParams, problem: Problem) -> tuple[tuple[str, Constant], ...]:
+    """The template arguments of the numbers: types of the kernel's A and B and of C, products of
+    each two elements, scales."""
+    a, b = problem.operand_elements[:: -1 if p.swap else 1]
+    types = (("TYPE_A", a), ("TYPE_B", b), ("OUTPUT", problem.output_element))
+    return (
+        *((name, enumerator("ElementType", element.enumerator)) for name, element in types),
+        ("PRODUCTS", problem.products),
+        scale(problem),
     )
 
 
@@ -198,9 +198,7 @@ def _template(
         "wgmma.cu",
         "wgmma",
         (
-            *_types(p, problem),
-            ("PRODUCTS", problem.products),
-            scale(problem),
+            *_numbers(p, problem),
             ("TILE_M", p.tile_m),
             ("TILE_N", p.tile_n),
             ("TILE_K", p.bk),

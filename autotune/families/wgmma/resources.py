@@ -112,8 +112,9 @@ class Accumulation(Warpgroups):
         halves = 1 if self.promote else self.instructions
         split = SPLIT_REGISTERS * halves if self.low != "none" else 0
         stored = self.accumulators if self.low == "none" else sums
-        other = PROMOTING_REGISTERS if self.promote and self.low == "none" else OTHER_REGISTERS
-        return sums + other + _store_registers(stored) + split
+        promoting = self.promote and self.low == "none"
+        addresses = PROMOTING_REGISTERS if promoting else OTHER_REGISTERS
+        return sums + addresses + _store_registers(stored) + split
 
     def scale_registers(self, problem: Problem) -> int:
         """Registers of a consumer's thread for the scales of the rows of A in two parts of a
