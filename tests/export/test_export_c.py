@@ -13,6 +13,7 @@ from support.exported_library import SHARED, WORKSPACE, Built, Call, Outcome, co
 from support.launch_recorder import general_of, launched_by_python
 from support.sample_records import H100
 
+from autotune.candidates.space import feasible
 from autotune.device import Device, find
 from autotune.export import ExportedLibrary, gather
 from autotune.families import registry
@@ -111,6 +112,23 @@ def test_operands_of_8_bits_launch_what_python_launches(
     for call, outcome in zip(calls, matmul_outcomes(built, calls), strict=True):
         plan = plans[call.problem]
         expected = launched_by_python(library, call, plan.config, plan)
+        assert (outcome.status, outcome.launches) == (0, expected), call
+
+
+def test_wgmma_kernels_of_8_bits_launch_what_python_launches(tmp_path: Path) -> None:
+    problems = (
+        Problem(4096, 4096, 4096, "f8", "nt", scale="row"),
+        Problem(16, 4096, 4096, "f8", "nt", scale="block"),
+        Problem(64, 512, 1024, "f8e5", "nn", e5m2="b", scale="tensor"),
+        Problem(64, 512, 1024, "i8", "nt", output="i32"),
+    )
+    configs = {problem: feasible(problem, H100, "wgmma").configs[0] for problem in problems}
+    library = exported_library.library_of(configs)
+    program = exported_library.built(tmp_path, library)
+    for gemm in library.gemms:
+        call = Call(gemm.problem)
+        expected = launched_by_python(library, call, gemm.plan.config, gemm.plan)
+        outcome = program.call(call)
         assert (outcome.status, outcome.launches) == (0, expected), call
 
 
