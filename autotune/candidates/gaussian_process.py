@@ -7,7 +7,8 @@ algorithm 2.1 and equations 4.17 and 5.9.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,6 @@ STEPS, RATE = 25, 0.1
 JITTER = 1e-6
 # The least variance of a prediction.
 LEAST = 1e-9
-# Single precision is twice as fast for more points than MANY. It is accurate enough where the noise
-# exceeds this share of the signal; below, its rounding would exceed the differences of the values.
-MANY, SINGLE = 1000, 1e-4
 # Rows a block of the triangular solve.
 BLOCK = 32
 # Points predicted at a time: their covariances stay in the cache.
@@ -73,7 +71,14 @@ class Covariance:
         self, left: Floats, right: Floats, kind: type[np.floating[Any]] = np.float64
     ) -> Floats:
         """The covariance of the function at points, without noise: (left, right)."""
-        left, right = (left / self.lengths).astype(kind), (right / self.lengths).astype(kind)
+        return self.apart(self.scaled(left, kind), self.scaled(right, kind))
+
+    def scaled(self, points: Floats, kind: type[np.floating[Any]] = np.float64) -> Floats:
+        """Points in units of the length scales."""
+        return np.asarray((points / self.lengths).astype(kind))
+
+    def apart(self, left: Floats, right: Floats) -> Floats:
+        """The covariance of the function at scaled points: (left, right)."""
         squares = (-2 * left) @ right.T
         squares += np.square(left).sum(1)[:, None]
         squares += np.square(right).sum(1)[None, :]
@@ -101,42 +106,47 @@ class GaussianProcess:
         self._root = np.linalg.cholesky(covariance.noisy(points))
         self._weights = solve_upper(self._root.T, solve_lower(self._root, values[:, None]))[:, 0]
 
-    def predict(self, points: Floats, *, fast: bool = False) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the function, without noise, at other points.
+    def mean(self, points: Floats) -> Floats:
+        """Mean of the function at other points."""
+        return np.asarray(self._weights @ self._covariance.between(self._points, points))
 
-        `fast` allows single precision where it is accurate to a thousandth of the signal.
-        """
+    def predict(self, points: Floats) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the function, without noise, at other points."""
         covariance = self._covariance
-        enough = covariance.noise + covariance.jitter > SINGLE * covariance.signal
-        kind = np.float32 if fast and enough and len(points) > MANY else np.float64
-        root = self._root.astype(kind)
         mean, deviation = np.empty(len(points)), np.empty(len(points))
         for start in range(0, len(points), CHUNK):
             chunk = slice(start, start + CHUNK)
-            across = covariance.between(self._points, points[chunk], kind)
+            across = covariance.between(self._points, points[chunk])
             mean[chunk] = self._weights @ across
-            explained = np.square(solve_lower(root, across)).sum(0)
+            explained = np.square(solve_lower(self._root, across)).sum(0)
             deviation[chunk] = np.sqrt(np.maximum(covariance.signal - explained, LEAST))
         return mean, deviation
 
-    def draws(self, points: Floats, count: int, random: np.random.Generator) -> Floats:
-        """`count` functions drawn from the posterior, at the points: (count, points)."""
-        across = self._covariance.between(self._points, points)
-        explained = solve_lower(self._root, across)
-        covariance = self._covariance.between(points, points) - explained.T @ explained
-        covariance[np.diag_indices_from(covariance)] += 10 * JITTER
-        root = np.linalg.cholesky(covariance)
-        noise = random.standard_normal((count, len(points)))
-        return np.asarray(self._weights @ across + noise @ root.T)
 
-
-def fit(start: Covariance, points: Floats, values: Floats) -> Covariance:
+def fit(
+    start: Covariance, points: Floats, values: Floats, groups: Sequence[int] | None = None
+) -> Covariance:
     """The covariance of the largest posterior density, under log-normal priors, by Adam.
 
     The density of the result is at least that of `start`.
+
+    Args:
+        start: the covariance to begin with.
+        points: where values were observed, one a row.
+        values: one a point.
+        groups: numbers of consecutive dimensions that share a length scale; None shares none.
     """
-    squares = np.square(points[:, None, :] - points[None, :, :])
-    logs = start.logs
+    sizes = [1] * points.shape[1] if groups is None else groups
+    first = np.cumsum([0, *sizes[:-1]])
+    squares = np.add.reduceat(np.square(points[:, None, :] - points[None, :, :]), first, axis=2)
+    begun = Covariance(start.lengths[first], start.signal, start.noise)
+    best = _steepest(begun.logs, squares, values)
+    fitted = Covariance.of_logs(best)
+    return replace(fitted, lengths=np.repeat(fitted.lengths, sizes))
+
+
+def _steepest(logs: Floats, squares: Floats, values: Floats) -> Floats:
+    """The logarithms of the least loss that `STEPS` steps of Adam meet."""
     best = math.inf, logs
     first, second = np.zeros_like(logs), np.zeros_like(logs)
     for step in range(1, STEPS + 1):
@@ -147,7 +157,7 @@ def fit(start: Covariance, points: Floats, values: Floats) -> Covariance:
         second = 0.99 * second + 0.01 * np.square(slope)
         scale = np.sqrt(second / (1 - 0.99**step)) + 1e-8
         logs = logs - RATE * first / (1 - 0.9**step) / scale
-    return Covariance.of_logs(best[1])
+    return best[1]
 
 
 def posterior_loss(logs: Floats, squares: Floats, values: Floats) -> tuple[float, Floats]:

@@ -14,6 +14,10 @@ from autotune.families.config import Config, Value
 
 FAMILY = "family"
 
+# The distance of an odd value from one that 2 divides MOST_TWOS times or more often, and that of
+# any two single values. It is less than that of two words: most effects are smooth.
+TWOS, MOST_TWOS, SINGLES = 0.5, 5, 0.35
+
 Codes = npt.NDArray[np.uint8]
 # The indices of the configurations of a family, and the value that each of them has.
 _Column = tuple[npt.NDArray[np.intp], list[Value]]
@@ -84,9 +88,34 @@ class Axis:
         """The configurations in a unit cube: one column, or for words one column a word."""
         if self._ordered:
             return np.asarray(self.codes / (len(self.values) - 1))[:, None]
+        return self._each
+
+    @property
+    def twos(self) -> npt.NDArray[np.float64]:
+        """How often 2 divides the value, as a column; none where that says nothing new.
+
+        Vectors, warps and banks come in powers of two, so 48 or 96 may be unlike its neighbours.
+        """
+        if not self._uneven:
+            return np.empty((len(self.codes), 0))
+        column = np.array([_twos(value) for value in self.values]) / MOST_TWOS
+        return np.asarray(TWOS * column[self.codes, None])
+
+    @property
+    def singles(self) -> npt.NDArray[np.float64]:
+        """A column for each value, where a single value may be unlike its neighbours."""
+        return SINGLES * self._each if self._uneven else np.empty((len(self.codes), 0))
+
+    @property
+    def _each(self) -> npt.NDArray[np.float64]:
         each = self.codes[:, None] == np.arange(len(self.values))
-        # Any two words are as far apart as the ends of an ordered axis.
+        # Any two values are as far apart as the ends of an ordered axis.
         return np.asarray(each * np.sqrt(0.5))
+
+    @property
+    def _uneven(self) -> bool:
+        """Whether the values are numbers that are not all powers of two."""
+        return self._ordered and any(value & (value - 1) for value in self._numbers)
 
     @property
     def _numbers(self) -> list[int]:
@@ -110,16 +139,28 @@ class SearchSpace:
     count: int
 
     @cached_property
+    def _indices(self) -> dict[tuple[Value | None, ...], int]:
+        return {}
+
+    @cached_property
     def distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter."""
         return {axis.name: axis.distribution for axis in self.axes}
 
     def params(self, index: int) -> dict[str, Value | None]:
         """The parameters of a configuration."""
-        return {axis.name: axis.param(index) for axis in self.axes}
+        params = {axis.name: axis.param(index) for axis in self.axes}
+        self._indices[tuple(params.values())] = index
+        return params
 
     def index(self, params: Mapping[str, Value | None]) -> int:
-        """The configuration that has these parameters."""
+        """The configuration that has these parameters; at once if `params` has given them out."""
+        key = tuple(params[axis.name] for axis in self.axes)
+        if key not in self._indices:
+            self._indices[key] = self._search(params)
+        return self._indices[key]
+
+    def _search(self, params: Mapping[str, Value | None]) -> int:
         indices = np.arange(self.count)
         for axis in self.axes:
             indices = indices[axis.codes[indices] == axis.code(params[axis.name])]
@@ -129,6 +170,12 @@ class SearchSpace:
     def matrix(self) -> npt.NDArray[np.float64]:
         """The configurations as points of a unit cube, one a row."""
         return np.hstack([np.empty((self.count, 0)), *(axis.columns for axis in self.axes)])
+
+    @cached_property
+    def oddities(self) -> tuple[npt.NDArray[np.float64], list[int]]:
+        """More columns, and how many of them belong together: what makes single values differ."""
+        parts = [part for axis in self.axes for part in (axis.twos, axis.singles) if part.size]
+        return np.hstack([np.empty((self.count, 0)), *parts]), [part.shape[1] for part in parts]
 
     @cached_property
     def families(self) -> Codes:
@@ -167,3 +214,9 @@ def _axis(name: str, parts: Sequence[_Column], count: int, weight: float) -> Axi
     for where, column in parts:
         codes[where] = np.fromiter(map(code.__getitem__, column), "u1", len(column))
     return Axis(name, tuple(values), codes, weight)
+
+
+def _twos(value: Value | None) -> int:
+    """How often 2 divides a number, at most `MOST_TWOS` times."""
+    number = value if isinstance(value, int) else 0
+    return MOST_TWOS if number == 0 else min(MOST_TWOS, (number & -number).bit_length() - 1)

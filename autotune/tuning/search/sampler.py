@@ -121,12 +121,17 @@ class FeasibleSampler(BaseSampler):
 
     def _even(self, among: Mask) -> int:
         """Draws a family evenly, since one may be small, and then a configuration of it."""
+        return self._draws(among, 1)[0]
+
+    def _draws(self, among: Mask, count: int) -> list[int]:
         families = self._space.families
-        drawn = self._random.choice(np.unique(families[among]))
-        return int(self._random.choice(np.flatnonzero(among & (families == drawn))))
+        present = np.flatnonzero(np.bincount(families[among]))
+        members = {family: np.flatnonzero(among & (families == family)) for family in present}
+        drawn = self._random.choice(present, count)
+        return [int(self._random.choice(members[family])) for family in drawn]
 
     def _apart(self, left: Mask) -> int:
-        drawn = np.array([self._even(left) for _ in range(APART)])
+        drawn = np.array(self._draws(left, APART))
         earlier = [*self._history.told, *self._history.pending]
         if not earlier:
             return int(drawn[0])

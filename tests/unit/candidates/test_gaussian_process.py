@@ -93,23 +93,6 @@ def test_prediction_far_from_points_is_the_mean() -> None:
     assert mean == pytest.approx([0.0], abs=1e-6)
 
 
-def test_draws_have_the_predicted_mean_and_deviation() -> None:
-    process, points = conditioned(), POINTS[:5] * 2
-    mean, deviation = process.predict(points)
-    drawn = process.draws(points, 20_000, np.random.default_rng(0))
-    assert drawn.mean(0) == pytest.approx(mean, abs=0.03)
-    assert drawn.std(0) == pytest.approx(deviation, rel=0.05)
-
-
-def test_draws_at_neighbouring_points_are_correlated() -> None:
-    drawn = conditioned().draws(
-        np.array([[3.0, 3, 3], [3.0, 3, 3.01], [-3, 0, 0]]), 500, np.random.default_rng(0)
-    )
-    together = np.corrcoef(drawn.T)
-    assert together[0, 1] > 0.99
-    assert abs(together[0, 2]) < 0.2
-
-
 def test_fit_ignores_a_dimension_that_does_not_matter() -> None:
     random = np.random.default_rng(5)
     points = random.random((60, 2))
@@ -138,16 +121,17 @@ def test_different_values_at_one_point_are_averaged() -> None:
 def test_thousand_noiseless_values_are_reproduced() -> None:
     points, values = grid_of(0, 1100)
     process = GaussianProcess(fitted(20, points[:60], values[:60]), points, values)
-    mean, _ = process.predict(points, fast=True)
+    mean, _ = process.predict(points)
     assert mean == pytest.approx(values, abs=0.01)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_fast_prediction_agrees_with_the_exact_one(noise: float) -> None:
-    points, values = grid_of(1, 100)
-    queries, _ = grid_of(2, 1500)
-    values = values + np.random.default_rng(3).normal(0, noise, 100)
-    process = GaussianProcess(fitted(20, points, values), points, values)
-    fast, exact = process.predict(queries, fast=True), process.predict(queries[:500])
-    assert fast[0][:500] == pytest.approx(exact[0], abs=1e-3)
-    assert fast[1][:500] == pytest.approx(exact[1], rel=0.01)
+def test_dimensions_of_a_group_share_a_length() -> None:
+    random = np.random.default_rng(5)
+    points = random.random((60, 4))
+    values = np.sin(8 * points[:, 0])
+    covariance = Covariance.prior(4)
+    for _ in range(4):
+        covariance = fit(covariance, points, (values - values.mean()) / values.std(), [2, 1, 1])
+    assert covariance.lengths[0] == covariance.lengths[1]
+    assert covariance.lengths[0] < 0.7 * covariance.lengths[2]
+    assert covariance.lengths[2] != covariance.lengths[3]
