@@ -25,7 +25,7 @@ class Options:
             `gp`, which stops by itself.
         seed: the sampler's random seed.
         sampler: `gp` models the times by a Gaussian process; without a limit on `trials` it stops
-            when further trials are not expected to gain half a per cent. `tpe` is Optuna's
+            when further trials are not expected to gain 0.75 %. `tpe` is Optuna's
             tree-structured Parzen estimator, `random` draws evenly, `exhaustive` tries every
             configuration from the best predicted to the worst.
         jobs: compiler threads; None takes one for each core but one.

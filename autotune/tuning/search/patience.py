@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# The search stops once the untried configurations are expected to improve the best time by less
+# The search stops once the untried configurations may be expected to improve the best time by less
 # than ENOUGH, LOOKS times in a row; the check runs every EVERY trials. docs/search.md measures the
 # cost.
-ENOUGH, LOOKS, EVERY = 0.005, 3, 5
+ENOUGH, LOOKS, EVERY = 0.0075, 3, 5
 
 
 class Patience:

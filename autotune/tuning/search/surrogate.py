@@ -18,8 +18,9 @@ from autotune.candidates.posterior import ROOM
 from autotune.families.config import Config
 from autotune.tuning.search.axes import SearchSpace
 from autotune.tuning.search.described import DescribedSpace
+from autotune.tuning.search.foresight import Foresight
 from autotune.tuning.search.history import History, Mask
-from autotune.tuning.search.view import Plan, Values, View
+from autotune.tuning.search.view import Plan, Ranking, Values, View
 
 Indices = npt.NDArray[np.intp]
 
@@ -92,57 +93,79 @@ class Surrogate:
         self._task: _Task | None = None
         self._fitted = 0
         self._near: int | None = None
+        self._foresight = Foresight()
 
     def propose(self, left: Mask, study: Study, trial: FrozenTrial) -> int | None:
         """The most promising configuration left; None until one has a time."""
         del study, trial
         if self._history.best is None:
             return None
-        view, gains = self._gains(left)
-        return int(view.pool[gains.argmax()])
+        ranking = self._ranked(left)
+        return self._foreseen(ranking, int(ranking.gains.argmax()))
 
     def spare(self, left: Mask, fits: Callable[[int], bool]) -> int | None:
         """The most promising that fits; None if none of the best `LOOKED_AT` does."""
         if self._history.best is None:
             return None
-        view, gains = self._gains(left)
-        ranked = view.pool[_first(gains, LOOKED_AT)]
-        return next((int(index) for index in ranked if fits(int(index))), None)
+        ranking = self._ranked(left)
+        pool = ranking.view.pool
+        places = (int(place) for place in _first(ranking.gains, LOOKED_AT))
+        place = next((place for place in places if fits(int(pool[place]))), None)
+        return None if place is None else self._foreseen(ranking, place)
 
     def outlook(self, left: Mask) -> float:
-        """The share by which all that is left is expected to beat the best time."""
+        """The share by which all that is left may beat the best time.
+
+        What the model expects, and a part of what it has failed to foresee.
+        """
         if not left.any():
             return 0.0
         if self._history.best is None:
             return math.inf
-        view, gains = self._gains(left)
-        promising, values = _first(gains, PROMISING), self._standard(np.array(view.rows))
-        weights = values.weights(view.posterior)
+        ranking = self._ranked(left)
+        view, values = ranking.view, ranking.values
+        promising, weights = (
+            _first(ranking.gains, PROMISING),
+            values.weights(view.posterior),
+        )
         drawn = view.posterior.draws(weights, promising, DRAWS, self._random) * values.spread
         drawn += self._expected(view.pool[promising]) + values.center
         if view.chances is not None:
             fails = self._random.random(drawn.shape) > view.chances.values[promising]
             drawn[fails] = math.inf
-        return float(np.maximum(-drawn.min(1), 0).mean())
+        gain = float(np.maximum(-drawn.min(1), 0).mean())
+        errors, _ = view.posterior.left_out(weights)
+        best = float(self._logs[self._history.best])
+        errors *= values.spread
+        return gain + self._foresight.doubt(best, self._logs[view.rows], errors)
 
-    def _gains(self, left: Mask) -> tuple[View, Floats]:
-        """The expected improvement of each of the pool, -inf for those that are not left."""
+    def _ranked(self, left: Mask) -> Ranking:
+        """The view, up to date, and the expected improvement of its pool."""
         self._note()
         view = self._current(left)
         self._observe(view)
         values = self._standard(np.array(view.rows))
-        weights = values.weights(view.posterior)
-        gains = values.gains(view.posterior, weights, self._expected(view.pool))
+        times = values.times(view.posterior, self._expected(view.pool))
+        gains = values.gains(view.posterior, times)
         if view.chances is not None:
             gains = view.chances.weighted(gains)
         gains[~left[view.pool]] = -math.inf
-        return view, gains
+        return Ranking(view, values, times, gains)
+
+    def _foreseen(self, ranking: Ranking, place: int) -> int:
+        """The configuration at a place of the pool; notes the time that is predicted for it."""
+        index, best = int(ranking.view.pool[place]), self._history.best
+        assert best is not None
+        self._foresight.propose(index, self._logs[best] + float(ranking.times[place]))
+        return index
 
     def _note(self) -> None:
         """Takes over the results since the last call."""
         self._space.refresh()
         told = self._history.told[self._read :]
         self._logs[told] = self._history.values[self._read :]
+        for index in told:
+            self._foresight.learn(index, float(self._logs[index]))
         self._space.ensure(np.array(told, np.intp))
         self._read += len(told)
 
@@ -189,7 +212,10 @@ class Surrogate:
         prior, view = Covariance.prior(dimensions), self._view
         if view is None:
             return prior, prior
-        return view.posterior.covariance, view.chances.covariance if view.chances else prior
+        return (
+            view.posterior.covariance,
+            view.chances.covariance if view.chances else prior,
+        )
 
     def _observe(self, view: View) -> None:
         """Adds what was told or begun since the view was made."""

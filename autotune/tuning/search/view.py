@@ -41,10 +41,13 @@ class Values:
         """The values in the basis of the posterior's mean."""
         return posterior.weights(self.explained, self.timed)
 
-    def gains(self, posterior: Posterior, weights: Floats, expected: Floats) -> Floats:
-        """The expected improvement of each query, where the cost model expects `expected`."""
-        mean = posterior.mean(weights) * self.spread + self.center + expected
-        return expected_improvement(-mean, np.sqrt(posterior.variance) * self.spread)
+    def times(self, posterior: Posterior, expected: Floats) -> Floats:
+        """The predicted time of each query, where the cost model expects `expected`."""
+        return posterior.mean(self.weights(posterior)) * self.spread + self.center + expected
+
+    def gains(self, posterior: Posterior, times: Floats) -> Floats:
+        """The expected improvement of each query, whose `times` are predicted."""
+        return expected_improvement(-times, np.sqrt(posterior.variance) * self.spread)
 
 
 @dataclass
@@ -120,10 +123,17 @@ class Plan:
         few, values, pool, chances = self.telling, self.values, self.pool, None
         covariance = fit(self.starts[0], self.points[few], values.explained[few], self.groups)
         posterior = Posterior(covariance, self.points, self.queries)
-        gains = values.gains(posterior, values.weights(posterior), self.expected)
+        gains = values.gains(posterior, values.times(posterior, self.expected))
         if not self.ran.all():
             chances = Chances(
-                *(self.starts[1], self.tried, self.ran, self.queries, self.groups, self.judging)
+                *(
+                    self.starts[1],
+                    self.tried,
+                    self.ran,
+                    self.queries,
+                    self.groups,
+                    self.judging,
+                )
             )
             gains = chances.weighted(gains)
         most = max(LEAST_KEPT, KEPT // (len(self.rows) + ROOM))
@@ -134,3 +144,20 @@ class Plan:
             if chances is not None:
                 chances.keep(front)
         return View(posterior, pool, self.rows, chances, len(self.ran))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How promising the candidates of a view are.
+
+    Attributes:
+        view: the candidates.
+        values: of its observations.
+        times: predicted for the pool, as warped logarithms over the best.
+        gains: the expected improvement of the pool, -inf for those that are not left.
+    """
+
+    view: View
+    values: Values
+    times: Floats
+    gains: Floats
