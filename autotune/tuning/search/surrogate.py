@@ -30,10 +30,10 @@ WARP = 0.3
 # The share of the cost model's prediction that is used as the mean; the process explains the rest.
 # Models that rank well still err by a tenth among the best.
 TRUST = 0.5
-# The covariance is fitted again, in another thread, after each result; of more than RARELY results,
-# after as many more as RARELY goes into them. It is used once half as many more have come, so that
-# proposals depend on the results alone and not on the speed of the thread.
-RARELY = 20
+# The covariance is fitted again, in another thread, after a share of the results so far, a smaller
+# one up to LATE of them. It is used once half as many more have come, so that proposals depend on
+# the results alone and not on the speed of the thread.
+EARLY_REFIT, LATE, LATE_REFIT = 30, 60, 10
 # Values that it is fitted to.
 FITTED = 150
 # Covariances between candidates and observations that are computed for a fit.
@@ -93,6 +93,7 @@ class Surrogate:
         self._task: _Task | None = None
         self._fitted = 0
         self._near: int | None = None
+        self._neighbours: dict[int, Indices] = {}
         self._foresight = Foresight()
 
     def propose(self, left: Mask, study: Study, trial: FrozenTrial) -> int | None:
@@ -114,10 +115,7 @@ class Surrogate:
         return None if place is None else self._foreseen(ranking, place)
 
     def outlook(self, left: Mask) -> float:
-        """The share by which all that is left may beat the best time.
-
-        What the model expects, and a part of what it has failed to foresee.
-        """
+        """The share by which all that is left is expected to beat the best time, with a doubt."""
         if not left.any():
             return 0.0
         if self._history.best is None:
@@ -172,8 +170,9 @@ class Surrogate:
     def _current(self, left: Mask) -> View:
         """The view to choose by, made again or begun to be where that is due."""
         count = self._read
-        if self._task is None and (self._view is None or count > self._fitted + count // RARELY):
-            self._begin(left, count + count // (2 * RARELY))
+        step = count // (EARLY_REFIT if count <= LATE else LATE_REFIT)
+        if self._task is None and (self._view is None or count > self._fitted + step):
+            self._begin(left, count + step // 2)
         if self._task is not None and count >= self._task.due:
             self._view, self._task = self._task.view.result(), None
         if self._view is None or not left[self._view.pool].any():
@@ -282,10 +281,12 @@ class Surrogate:
         """The configurations nearest to the best in their parameters."""
         best = self._history.best
         assert best is not None
-        # Configurations not described yet have no features to compare.
-        parameters = self._space.points[:, : self._space.parameters]
-        off = np.abs(parameters - parameters[best]).sum(1)
-        return np.argpartition(off, AROUND)[:AROUND]
+        if best not in self._neighbours:
+            # Configurations not described yet have no features to compare.
+            parameters = self._space.points[:, : self._space.parameters]
+            off = np.abs(parameters - parameters[best]).sum(1)
+            self._neighbours = {best: np.argpartition(off, AROUND)[:AROUND]}
+        return self._neighbours[best]
 
 
 def _first(gains: Floats, count: int) -> Indices:
