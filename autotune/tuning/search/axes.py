@@ -16,7 +16,7 @@ FAMILY = "family"
 
 # The distance of an odd value from one that 2 divides MOST_TWOS times or more often, and that of
 # any two single values. It is less than that of two words: most effects are smooth.
-TWOS, MOST_TWOS, SINGLES = 0.5, 5, 0.35
+TWOS, MOST_TWOS, SINGLES = 0.5, 5, 0.2
 
 Codes = npt.NDArray[np.uint8]
 # The indices of the configurations of a family, and the value that each of them has.

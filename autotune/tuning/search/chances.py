@@ -15,7 +15,7 @@ Indices = npt.NDArray[np.intp]
 
 # Configurations with less of a chance come after all others: nobody saw a time there, so their
 # improvement is a guess, and the largest of all where everything else is known.
-DOUBTFUL = 0.05
+DOUBTFUL = 0.01
 # More than any improvement of the logarithm of a time.
 BEHIND = 100.0
 

@@ -135,7 +135,8 @@ class Surrogate:
         errors, _ = view.posterior.left_out(weights)
         best = float(self._logs[self._history.best])
         errors *= values.spread
-        return gain + self._foresight.doubt(best, self._logs[view.rows], errors)
+        doubt = self._foresight.doubt(best, self._logs[view.rows], errors)
+        return gain + doubt * float(left.mean())  # the chance that the best of all is left
 
     def _ranked(self, left: Mask) -> Ranking:
         """The view, up to date, and the expected improvement of its pool."""
