@@ -1,4 +1,4 @@
-"""Problem cases in every precision: odd shapes, layouts, gaps, batches, epilogues."""
+"""Problem cases in every precision: odd shapes, layouts, gaps, batches, epilogues, scales."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from support.served_precisions import SERVED
 
-from autotune.problem import EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem import EPILOGUES, LAYOUTS, PRECISIONS, Problem
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,44 @@ _ROUND += [(96, 1536, 384), (768, 768, 12), (333, 444, 555), (128, 4096, 144)]
 SHAPES = (*_PRIMES, *_ONES, *_TALL, *_WIDE, *_DEEP, *_EDGES, *_ROUND)
 _GAPS = ((0, 0, 0), (1, 2, 3), (4, 4, 4), (0, 0, 0), (8, 0, 1))
 
-_FIRST_LAYOUT = {"f32": 0, "tf32": 0, "tf32x3": 0, "f16": 1, "bf16": 2}
+_FIRST_LAYOUT = {"f32": 0, "tf32": 0, "tf32x3": 0, "f16": 1, "bf16": 2, "f8": 0, "f8e5": 1, "i8": 2}
 """Index of the first layout by precision. Precisions of one operand type share their kernels."""
+
+
+def _problem(
+    shape: tuple[int, int, int],
+    compute: str,
+    i: int,
+    *,
+    layout: str,
+    wide: bool,
+    batch: int = 1,
+    epilogue: str = "none",
+) -> Problem:
+    """Problem `i` of a list; those of 8 bits go through their scales, outputs and types."""
+    row = PRECISIONS[compute]
+    if not row.eight_bit:
+        output = "f32" if wide else "same"
+        return Problem(*shape, compute, layout, batch, epilogue, output)
+    scale = row.scales[(i + i // len(LAYOUTS)) % len(row.scales)]
+    plain = scale == epilogue == "none"
+    outputs = [element.name for element in row.outputs if plain or not element.integer]
+    return Problem(
+        *(*shape, compute, layout, batch, epilogue),
+        output=outputs[i % len(outputs)],
+        scale=scale,
+        accumulate="fast" if row.fast_sum_error and i % 3 == 2 else "exact",
+        e5m2=("a", "b", "ab")[i % 3] if row.second else "a",
+    )
+
+
+def _layout(compute: str, i: int) -> str:
+    return LAYOUTS[(_FIRST_LAYOUT[compute] + i) % len(LAYOUTS)]
+
 
 CASES = tuple(
     Case(
-        Problem(
-            *shape,
-            compute,
-            LAYOUTS[(_FIRST_LAYOUT[compute] + i) % len(LAYOUTS)],
-            output=OUTPUTS[i % 3 == 1],
-        ),
+        _problem(shape, compute, i, layout=_layout(compute, i), wide=i % 3 == 1),
         _GAPS[i % len(_GAPS)],
     )
     for compute in SERVED
@@ -84,12 +111,12 @@ _APART += [((0, 0, 0), (0, 0, 0), "b"), ((0, 1, 0), (0, 0, 1), "a")]
 
 BATCHED = tuple(
     Case(
-        Problem(
-            *(m, n, k, compute),
-            LAYOUTS[(_FIRST_LAYOUT[compute] + i) % len(LAYOUTS)],
-            batch,
-            EPILOGUES[i % len(EPILOGUES)],
-            OUTPUTS[i % 4 == 1],
+        _problem(
+            *((m, n, k), compute, i),
+            layout=_layout(compute, i),
+            wide=i % 4 == 1,
+            batch=batch,
+            epilogue=EPILOGUES[i % len(EPILOGUES)],
         ),
         *_APART[i % len(_APART)],
     )
@@ -97,12 +124,14 @@ BATCHED = tuple(
     for i, (m, n, k, batch) in enumerate(_BATCHES)
 )
 FINISHED = tuple(
-    Case(Problem(*shape, compute, layout, epilogue=epilogue, output=output), gaps)
+    Case(_problem(shape, compute, i + place, layout=layout, wide=wide, epilogue=epilogue), gaps)
     for compute in SERVED
-    for epilogue in EPILOGUES[1:]
-    for shape, layout, output, gaps in (
-        ((129, 257, 65), "nn", "same", (0, 0, 0)),
-        ((64, 128, 4096), "tn", "f32", (0, 0, 0)),
-        ((31, 33, 512), "nt", "same", (1, 2, 3)),
+    for i, epilogue in enumerate(EPILOGUES[1:])
+    for place, (shape, layout, wide, gaps) in enumerate(
+        (
+            ((129, 257, 65), "nn", False, (0, 0, 0)),
+            ((64, 128, 4096), "tn", True, (0, 0, 0)),
+            ((31, 33, 512), "nt", False, (1, 2, 3)),
+        )
     )
 )

@@ -45,6 +45,16 @@ GEMMS: tuple[tuple[str, str, tuple[int, int, int], Mapping[str, Value]], ...] = 
     # A column of tiles a block, with A by cp.async and through registers.
     ("mma", "8213x72x46:bf16:nn:bias", (2, 0, 0), {"copy": "ahead"}),
     ("mma", "8213x71x45:f16:nt", (0, 1, 0), {"copy": "ahead"}),
+    # 8 bits: transposed copies, scales of each kind, sums of splits in fp32 and in int32.
+    ("wgmma", "133x71x203:f8:nn:scale=row:bias", (0, 0, 0), {}),
+    ("wgmma", "133x271x1027:f8e5:nt:e5m2=b:scale=block", (1, 0, 1), {"reduction": "fused"}),
+    ("wgmma", "250x254x2050:f8:nt:fast:scale=tensor", (0, 0, 0), {"cluster": "1x2"}),
+    ("wgmma", "250x254x4098:i8:nt:out=i32", (14, 14, 2), {"cluster": "1x1x4"}),
+    ("wgmma", "24x301x1027:i8:tt:scale=row", (0, 0, 0), {"swap": 1}),
+    ("mma", "133x71x203:f8:tn:scale=row:bias", (0, 0, 0), {}),
+    ("mma", "133x271x1027:f8e5:nt:scale=block", (1, 2, 3), {"split_k": 2}),
+    ("mma", "136x72x1040:i8:nt:out=i32", (8, 8, 8), {"split_k": 4}),
+    ("mma", "5x301x1027:f8:nt:scale=block", (0, 0, 0), {"swap": 1}),
     ("gemv", "5x301x1003:f32:nn", (0, 0, 1), {}),
     ("simt", "133x71x203:f32:nt:bias_relu", (1, 2, 3), {}),
 )

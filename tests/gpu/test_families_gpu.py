@@ -25,7 +25,7 @@ from autotune.gpu.benches.gemm import GemmBench
 from autotune.gpu.judgement import Verdict
 from autotune.gpu.session import Session
 from autotune.occupancy import occupancy
-from autotune.problem import LAYOUTS, OUTPUTS, Problem
+from autotune.problem import LAYOUTS, PRECISIONS, Problem
 from autotune.runners.base import Candidate
 
 Samples = dict[tuple[Case, str], FamilySample]
@@ -82,6 +82,18 @@ TOGETHER: tuple[tuple[str, str, Mapping[str, Value]], ...] = (
     ("mma", "250x190x2050:tf32x3:nt", {"split_k": 4}),
     ("mma", "1001x999x1003:f16:tn", {"pack": "ab"}),
     ("mma", "250x190x2050:tf32x3:tt", {"slices": 4}),
+    ("wgmma", "250x190x4098:f8:nt:scale=row:batch=3", FUSED),
+    ("wgmma", "1088x1030x2049:f8:nt:scale=block", STREAM),
+    ("wgmma", "1088x1030x2049:i8:nt:out=i32", STREAM),
+    ("wgmma", "2049x2047x515:f8e5:nt:e5m2=b:scale=block", PINGPONG),
+    ("wgmma", "2049x2047x515:f8:nn:fast:scale=tensor", WIDE),
+    ("wgmma", "1999x2047x515:f8:nt:scale=block", HIGH),
+    ("wgmma", "250x190x4098:f8:nt:scale=block:batch=3", DEEP),
+    ("wgmma", "250x190x4098:i8:nt:scale=row:batch=3", DEEP),
+    ("wgmma", "250x190x4098:i8:tn:out=i32:batch=3", DEEPER),
+    ("mma", "250x190x2050:f8:nt:scale=row:batch=3", {"split_k": 4}),
+    ("mma", "250x190x2050:f8e5:tt:e5m2=ab:scale=block", {"split_k": 3}),
+    ("mma", "250x190x2050:i8:nn:out=i32", {"slices": 2}),
 )
 """Ways in which blocks and warps of the tensor-core families cooperate: family, problem, and the
 parameters that select the way."""
@@ -129,10 +141,14 @@ def samples(session: Session, programs: Path) -> Samples:
 @pytest.mark.parametrize("compute", SERVED)
 def test_cases_cover_sixty_shapes_layouts_and_outputs(compute: str) -> None:
     problems = [case.problem for case in CASES if case.problem.compute == compute]
-    outputs = {*OUTPUTS} if compute in ("f16", "bf16") else {"same"}
+    precision = PRECISIONS[compute]
+    outputs = {"same", *(element.name for element in precision.outputs[1:])}
     assert len({problem.shape for problem in problems}) >= 60
     assert {problem.layout for problem in problems} == {*LAYOUTS}
     assert {problem.output for problem in problems} == outputs
+    assert {problem.scale for problem in problems} == {*precision.scales}
+    pairs = {(problem.layout, problem.scale) for problem in problems}
+    assert len(pairs) == len(LAYOUTS) * len(precision.scales)
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
