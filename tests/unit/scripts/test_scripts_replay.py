@@ -143,7 +143,7 @@ def test_rematch_decides_by_new_times() -> None:
 
 
 def test_tied_leaders_are_decided_by_resources() -> None:
-    space = space_of({1: 10.0, 2: 10.1}, spread_us=0.5)
+    space = space_of({1: 10.0, 2: 10.04}, spread_us=0.5)
     resources = {config(1): Resources(256, 128, 0), config(2): Resources(256, 64, 0)}
     space = replace(space, resources=resources)
     trials = [Trial(config, Measurement(10.0)) for config in space.configs]
@@ -152,7 +152,7 @@ def test_tied_leaders_are_decided_by_resources() -> None:
         def gauss(self, mu: float = 0.0, sigma: float = 1.0) -> float:  # noqa: ARG002
             return mu
 
-    assert [*replay.choices(space, trials, Silent(0))][-1] == 10.0 / 10.1
+    assert [*replay.choices(space, trials, Silent(0))][-1] == 10.0 / 10.04
 
 
 def test_choice_needs_a_measured_time() -> None:
