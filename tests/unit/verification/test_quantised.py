@@ -1,0 +1,75 @@
+"""Tolerances of 8-bit products against sums that keep 14 bits, as tensor cores add them."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.eight_bits import nearest
+
+from autotune.problem import Problem
+from autotune.verification import quantised
+from autotune.verification.oracle import relative_bound, tolerance
+
+SUMS = 4000
+
+
+def truncated(values: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values cut after 13 bits behind the first of `size`."""
+    last = np.exp2(np.floor(np.log2(np.maximum(size, 1e-30))) - 13)
+    cut: NDArray[np.float64] = np.trunc(values / last) * last
+    return cut
+
+
+def summed(products: NDArray[np.float64], promoted: bool) -> NDArray[np.float64]:
+    """Sums over the first axis, 32 products at a time, promoted every 128 or never."""
+    total, part = np.zeros(products.shape[1]), np.zeros(products.shape[1])
+    for place in range(0, len(products), 32):
+        addends = np.concatenate([part[None], products[place : place + 32]])
+        aligned = truncated(addends, np.abs(addends).max(0)).sum(0)
+        part = truncated(aligned, np.abs(aligned))
+        if promoted and place % 128 == 96:
+            total, part = total + part, np.zeros_like(part)
+    return total + part
+
+
+@pytest.mark.parametrize("accumulate", ["exact", "fast"])
+@pytest.mark.parametrize("k", [128, 1024])
+def test_sums_of_14_bits_are_within_the_tolerance(k: int, accumulate: str) -> None:
+    problem = Problem(1, SUMS, k, "f8", "nt", output="f32", accumulate=accumulate)
+    random = np.random.default_rng(k)
+    left, right = (
+        nearest(random.standard_normal((k, SUMS), np.float32), "e4m3").astype(np.float64)
+        for _ in range(2)
+    )
+    exact = (left * right).sum(0)
+    errors = summed(left * right, accumulate == "exact") - exact
+    allowed = tolerance(problem)
+    assert allowed / 50 < np.abs(errors).max() < allowed / 2
+    relative = np.sqrt((errors**2).sum() / (exact**2).sum())
+    assert relative < relative_bound(problem, 0.0) < 3 * relative
+
+
+def test_int32_sums_have_to_be_exact() -> None:
+    assert tolerance(Problem(64, 64, 4096, "i8", "nt", output="i32")) == 0.0
+
+
+@pytest.mark.parametrize("scale", ["tensor", "row", "block"])
+def test_scales_undo_the_factor_of_normal_numbers(scale: str) -> None:
+    problem = Problem(64, 64, 256, "f8", "nt", scale=scale)
+    factor = quantised.factor(problem, 0)
+    assert factor * quantised.LARGEST_NORMAL == 448.0
+    assert factor * quantised.scale_size(problem, 0) == pytest.approx(1.0)
+    assert 1.25**2 < quantised.magnitude(problem) < 1.25**2 * 1.2
+
+
+@pytest.mark.parametrize(("k", "factor"), [(64, 16.0), (4096, 8.0), (10**6, 2.0)])
+def test_fp16_holds_integer_products_without_scales(k: int, factor: float) -> None:
+    problem = Problem(64, 64, k, "i8", "nt", output="f16")
+    assert quantised.factor(problem, 0) == factor
+    assert quantised.factor(Problem(64, 64, k, "i8", "nt"), 0) == 32.0
+
+
+def test_extreme_operands_leave_out_what_overflows() -> None:
+    assert quantised.extremes(Problem(8, 8, 8, "bf16")) == ()
+    assert len(quantised.extremes(Problem(8, 8, 8, "f8", scale="row", output="f16"))) == 2
+    assert len(quantised.extremes(Problem(8, 8, 8, "f8", output="f16"))) == 1
+    assert len(quantised.extremes(Problem(8, 8, 8, "i8"))) == 1
