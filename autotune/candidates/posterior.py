@@ -122,10 +122,8 @@ class Posterior:
         explained = self._explained[: self._count, among].astype(float)
         points = self.queries[among]
         covariance = self.covariance.between(points, points) - explained.T @ explained
-        covariance[np.diag_indices_from(covariance)] += 10 * JITTER
-        root = np.linalg.cholesky(covariance)
         noise = random.standard_normal((count, len(among)))
-        return np.asarray(weights @ explained + noise @ root.T)
+        return np.asarray(weights @ explained + noise @ _root(covariance).T)
 
     def _solved(self, scaled: Floats) -> Floats:
         """L^-1 K for scaled queries."""
@@ -151,3 +149,17 @@ class Posterior:
         inverse[:room, :room] = self._inverse
         more = np.empty((ROOM, self._explained.shape[1]), self._kind)
         self._inverse, self._explained = inverse, np.vstack([self._explained, more])
+
+
+def _root(covariance: Floats) -> Floats:
+    """R with R R' = `covariance`, as far as rounding leaves it a covariance.
+
+    Between points that are nearly the same, single precision may leave negative eigenvalues; they
+    count as 0.
+    """
+    covariance[np.diag_indices_from(covariance)] += 10 * JITTER
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -18,7 +18,8 @@ from autotune.device import Device
 from autotune.export import ExportedLibrary, gather, write_library
 from autotune.families.config import Config
 from autotune.lookup.answer import Answer
-from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, Problem
+from autotune.problem import COMPUTES, EPILOGUES, LAYOUTS, OUTPUTS, SCALES, Problem
+from autotune.problem.fields import ACCUMULATES, E5M2_OPERANDS
 
 _POINTERS = ("a", "b", "c", "bias")
 _STEPS = ("lda", "ldb", "ldc", "stride_a", "stride_b", "stride_c")
@@ -34,6 +35,8 @@ class Product(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _STEPS),
         *((name, ctypes.c_float) for name in ("alpha", "beta")),
         ("dependent", ctypes.c_int),
+        *((name, ctypes.c_int) for name in ("scale", "accumulate", "e5m2")),
+        *((name, ctypes.c_void_p) for name in ("scale_a", "scale_b")),
     )
 
 
@@ -46,6 +49,9 @@ def gemm_call(problem: Problem, **arguments: Any) -> Product:
         OUTPUTS.index(problem.output),
     )
     call = Product(problem.m, problem.n, problem.k, problem.batch, *codes)
+    call.scale = SCALES.index(problem.scale)
+    call.accumulate = ACCUMULATES.index(problem.accumulate)
+    call.e5m2 = E5M2_OPERANDS.index(problem.e5m2)
     for name, value in ({"alpha": 1.0} | arguments).items():
         setattr(call, name, value)
     return call

@@ -123,6 +123,17 @@ def test_draws_at_neighbouring_points_are_correlated() -> None:
     assert abs(together[0, 2]) < 0.2
 
 
+def test_draws_close_to_repeated_points_survive_rounding() -> None:
+    # Single precision leaves less of the variance there than it rounds away.
+    near = np.random.default_rng(3).normal(scale=1e-3, size=(360, 4))
+    made = Posterior(
+        covariance(2e-4), np.repeat(POINTS, 8, axis=0), np.repeat(POINTS, 4, axis=0) + near
+    )
+    weights = made.weights(np.repeat(VALUES, 8), np.ones(8 * len(POINTS), bool))
+    drawn = made.draws(weights, np.arange(360), 50, np.random.default_rng(0))
+    assert drawn.mean(0) == pytest.approx(made.mean(weights), abs=0.05)
+
+
 def test_noiseless_values_on_a_grid_are_reproduced() -> None:
     points = np.random.default_rng(0).integers(0, 5, (500, 4)) / 4
     values = points @ np.arange(1.0, 5.0)
