@@ -79,6 +79,10 @@ class Proposals:
             self.search.give_up(config)
             refused.add(config)
             self._share(refused)
+            if self.journal.crowded and not self._full:
+                # Claims fill the study that nobody will use: no other configuration fares better.
+                self._exhausted = True
+                return None
         return None
 
     def _share(self, refused: AbstractSet[Config] = frozenset()) -> None:

@@ -110,6 +110,11 @@ class Journal:
                 return answer
         return True
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the last claim was refused because the study is at its limit."""
+        return self._study.crowded
+
     def finish(self, trial: Trial) -> None:
         """Adds a finished trial, claimed or not; returns at once, unless the journal was closed.
 
