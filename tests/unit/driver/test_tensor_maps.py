@@ -89,9 +89,9 @@ def test_erroneous_bit_is_cleared_below_128_kib(
 def test_enumerations_have_the_values_of_the_driver() -> None:
     cuda = pytest.importorskip("cuda.bindings.driver")
     types, swizzles = cuda.CUtensorMapDataType, cuda.CUtensorMapSwizzle
-    words = {"f": "FLOAT", "bf": "BFLOAT", "tf": "TFLOAT", "u": "UINT"}
+    words = {"f": "FLOAT", "bf": "BFLOAT", "tf": "TFLOAT", "u": "UINT", "i": "INT"}
     for name, row in TENSOR_MAP_TYPES.items():
-        word, bits = words[name.rstrip("0123456789")], name.lstrip("bftu")
+        word, bits = words[name.rstrip("0123456789")], name.lstrip("bftui")
         assert row.number == int(getattr(types, f"CU_TENSOR_MAP_DATA_TYPE_{word}{bits}"))
     assert {
         width: int(getattr(swizzles, f"CU_TENSOR_MAP_SWIZZLE_{name}"))
