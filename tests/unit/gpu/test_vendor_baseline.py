@@ -18,7 +18,7 @@ from support.served_precisions import SERVED
 from autotune.gpu.guarded import GUARD, GuardedMatrix
 from autotune.gpu.operands import Operands
 from autotune.gpu.vendor_baseline import open_baseline
-from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, Problem
+from autotune.problem import ELEMENT_TYPES, EPILOGUES, LAYOUTS, PRECISIONS, Problem
 from autotune.verification.oracle import (
     activated,
     largest_error,
@@ -178,7 +178,10 @@ def test_cublaslt_fuses_relu_and_the_tanh_gelu_of_16_bits(
     assert calls == ([problem.activation == "gelu_tanh"] if fuses else [])
 
 
-@pytest.mark.parametrize("compute", SERVED)
+# Operands of 8 bits have functions of their own (test_scaled_baseline.py).
+@pytest.mark.parametrize(
+    "compute", [compute for compute in SERVED if PRECISIONS[compute].operand.bytes > 1]
+)
 def test_tf32_is_allowed_for_tf32_alone(monkeypatch: pytest.MonkeyPatch, compute: str) -> None:
     precisions: list[str] = []
     monkeypatch.setitem(sys.modules, "torch", fake_torch(precisions=precisions))
