@@ -130,7 +130,14 @@ def winner(contenders: Iterable[C], timed: Callable[[C], Timed] = attrgetter("me
         ValueError: if there are no contenders.
     """
     pool = list(contenders)
-    fastest = min(pool, key=lambda contender: (timed(contender).time_us, *_demand(contender)))
+    # Few samples that scatter widely may be fast by luck: they have to be so by their spread.
+    fastest = min(
+        pool,
+        key=lambda contender: (
+            timed(contender).time_us + timed(contender).spread_us,
+            *_demand(contender),
+        ),
+    )
     rivals = [contender for contender in pool if tied(timed(contender), timed(fastest))]
     return min(rivals, key=_demand)
 

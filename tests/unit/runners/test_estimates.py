@@ -59,6 +59,10 @@ def test_leanest_of_the_tied_wins() -> None:
     assert winner([entry(32, 100.0, 1.0), entry(8, 100.4, 1.0)]) == entry(8, 100.4, 1.0)
 
 
+def test_time_of_scattered_samples_does_not_win_by_luck() -> None:
+    assert winner([entry(8, 95.0, 20.0), entry(32, 100.0, 1.0)]) == entry(32, 100.0, 1.0)
+
+
 def test_ties_with_the_fastest_do_not_chain() -> None:
     chain = [entry(32, 100.0, 1.0), entry(16, 100.4, 1.0), entry(8, 100.8, 1.0)]
     assert winner(chain) == entry(16, 100.4, 1.0)
