@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Shape<Params>::THREADS * Params::SLICES, Param
         };
         typename S::Sum fresh[S::PROMOTE ? S::ROWS : 1][S::COLUMNS][4] = {};
         constexpr bool SCALED = S::SCALE == Scale::BLOCK;
-        typename ChosenBlockScales<S, SCALED>::Type scales(args, at, lane);
+        typename If<SCALED, BlockScales<S>, NoBlockScales<S>>::Type scales(args, at, lane);
         const auto promote = [&] {
 #pragma unroll
             for (int i = 0; i < S::SUMS; ++i) {

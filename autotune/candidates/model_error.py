@@ -197,7 +197,7 @@ def _problem_columns(problem: Problem) -> list[float]:
 
 
 def _eight_bit_kinds(problem: Problem) -> tuple[bool, ...]:
-    """What distinguishes problems of 8 bits, all false for others."""
+    """Traits of problems of 8 bits; all false for others."""
     precision = problem.precision
     integer, fast = precision.sums == "integer", problem.accumulate == "fast"
     return precision.eight_bit, integer, fast, problem.scale == "block"

@@ -159,7 +159,7 @@ def _root(covariance: Floats) -> Floats:
     """
     covariance[np.diag_indices_from(covariance)] += 10 * JITTER
     try:
-        return np.linalg.cholesky(covariance)
+        return np.asarray(np.linalg.cholesky(covariance), covariance.dtype)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(covariance)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -86,7 +86,7 @@ def rejection(
 def domain_fault(
     config: Config, problem: Problem, device: Device, *, recorded: bool = False
 ) -> Rejection | None:
-    """What is wrong with the names and values of a configuration's parameters, without any rule.
+    """The first parameter, by name or value, outside its domain; None without one.
 
     Raises:
         ConfigError: as `rejection`.

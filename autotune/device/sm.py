@@ -15,7 +15,7 @@ _ARCH = re.compile(r"sm_(\d{1,3})", re.IGNORECASE)
 
 
 class SmLimits(Protocol):
-    """What the resident blocks of a kernel depend on; a `Device` and an `Sm` have it."""
+    """The limits of an SM that decide how many blocks are resident; `Device` and `Sm` have them."""
 
     @property
     def name(self) -> str: ...

@@ -17,7 +17,7 @@ LARGEST_REGISTERS = 255
 
 @dataclass(frozen=True)
 class BlockDemand:
-    """What a block of a kernel takes, in the units of `occupancy`, which has the details."""
+    """The resources that a block of a kernel takes, in the units of `occupancy`."""
 
     threads: int
     registers: int = 0
@@ -46,7 +46,7 @@ class BlockDemand:
 
 @dataclass(frozen=True)
 class Headroom:
-    """What a block may take so that an SM still holds a number of blocks.
+    """The most that a block may take so that an SM still holds a number of blocks.
 
     Attributes:
         blocks: resident blocks an SM.

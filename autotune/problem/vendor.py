@@ -1,4 +1,4 @@
-"""What the vendor's library takes of 8-bit problems, and what others are padded to."""
+"""The 8-bit problems that the vendor's library accepts, and the sizes to pad others to."""
 
 from __future__ import annotations
 

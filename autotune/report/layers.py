@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,14 +22,20 @@ def render(report: Report) -> RenderableType:
         title.append(f" on {', '.join(report.devices)}")
     if not report.rows:
         return title
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("layers", overflow="ellipsis", no_wrap=True, max_width=36)
-    for header in ("M", "N", "K", "type", "ours", "cuBLAS", "gain"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("")
+    table = layer_table("layers", ("M", "N", "K", "type", "ours", "cuBLAS", "gain"))
     for row in report.rows:
         table.add_row(*_cells(row), style=None if row.replaced else "dim")
     return Group(title, table, Text(NOTE, style="dim"))
+
+
+def layer_table(first: str, figures: Sequence[str]) -> Table:
+    """An empty table of layers: their names, a column for each figure, and a verdict."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=36)
+    for header in figures:
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("")
+    return table
 
 
 def _cells(row: Row) -> tuple[str, ...]:

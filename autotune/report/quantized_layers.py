@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from autotune.report import cell
+from autotune.report.layers import layer_table
 
 NOTE = (
     "gain: PyTorch's time over that of the quantised layer with its input's quantisation, less 1; "
@@ -81,11 +81,7 @@ def render(report: QuantizedReport) -> RenderableType:
     title = Text(f"{count} to {report.compute}, scale {report.scale}", style="bold")
     if not report.rows:
         return title
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("layer", overflow="ellipsis", no_wrap=True, max_width=36)
-    for header in ("M", "N", "K", "PyTorch", "quantised", "gain", "error"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("")
+    table = layer_table("layer", ("M", "N", "K", "PyTorch", "quantised", "gain", "error"))
     for row in report.rows:
         table.add_row(
             row.name or "the model",

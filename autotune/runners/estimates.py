@@ -119,8 +119,9 @@ def without_drift(rounds: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
 def winner(contenders: Iterable[C], timed: Callable[[C], Timed] = attrgetter("measurement")) -> C:
     """The fastest contender, or the one tied with it that needs the fewest resources of an SM.
 
-    Fewer registers a block come first, then less shared memory, then the configuration's text, so
-    neither noise nor the order of the contenders decides.
+    The fastest has the least sum of time and spread. Fewer registers a block come first among the
+    tied, then less shared memory, then the configuration's text, so neither noise nor the order of
+    the contenders decides.
 
     Args:
         contenders: at least one.
@@ -130,7 +131,7 @@ def winner(contenders: Iterable[C], timed: Callable[[C], Timed] = attrgetter("me
         ValueError: if there are no contenders.
     """
     pool = list(contenders)
-    # Few samples that scatter widely may be fast by luck: they have to be so by their spread.
+    # With the spread added, a few widely scattered samples do not win by luck.
     fastest = min(
         pool,
         key=lambda contender: (

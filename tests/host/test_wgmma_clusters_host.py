@@ -8,8 +8,8 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from support.host_cuda import Program, build, check, run
-from support.wgmma_samples import REGISTERS, SPLIT, Keywords, Sample, Values
+from support.host_cuda import Program, check, run
+from support.wgmma_samples import REGISTERS, SPLIT, Keywords, Sample, Values, built
 
 from autotune.families.wgmma.tiles import CLUSTERS
 
@@ -65,10 +65,7 @@ SAMPLES = tuple(_samples())
 
 @pytest.fixture(scope="module")
 def program(host_objects: Path) -> Program:
-    launches = (
-        launch for sample in SAMPLES for case in sample.cases for launch in case.plan.launches
-    )
-    return build((launch.template for launch in launches), host_objects)
+    return built(SAMPLES, host_objects)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)

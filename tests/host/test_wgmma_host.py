@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.host_cuda import Program, build, check, run
-from support.wgmma_samples import REGISTERS, SCALED, SPLIT, Keywords, Sample, Values
+from support.host_cuda import Program, check, run
+from support.wgmma_samples import REGISTERS, SCALED, SPLIT, Keywords, Sample, Values, built
 
 ODD: Keywords = ({}, {"offsets": (1, 3, 1), "padding": (1, 2, 3)}, {"gaps": (8, 1, 3), "beta": 0.5})
 STREAM: Values = {"reduction": "stream", "workers": 3}
@@ -69,10 +69,7 @@ SAMPLES = (
 
 @pytest.fixture(scope="module")
 def program(host_objects: Path) -> Program:
-    launches = (
-        launch for sample in SAMPLES for case in sample.cases for launch in case.plan.launches
-    )
-    return build((launch.template for launch in launches), host_objects)
+    return built(SAMPLES, host_objects)
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from autotune.families.config import Config
 from autotune.problem import Problem
 from support.host_cases import Case, case_of
+from support.host_cuda import Program, build
 
 Values = Mapping[str, int | str]
 Keywords = tuple[Mapping[str, Any], ...]
@@ -44,3 +46,11 @@ class Sample:
         return [
             case_of(config, Problem.parse(self.problem), **keywords) for keywords in self.keywords
         ]
+
+
+def built(samples: Iterable[Sample], host_objects: Path) -> Program:
+    """The kernels of all cases of the samples, compiled for the CPU."""
+    launches = (
+        launch for sample in samples for case in sample.cases for launch in case.plan.launches
+    )
+    return build((launch.template for launch in launches), host_objects)

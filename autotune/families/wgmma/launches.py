@@ -11,15 +11,15 @@ from autotune.families.plan import (
     VECTOR_BYTES,
     Alignment,
     Argument,
-    Constant,
     Launch,
     LaunchPlan,
     Template,
     TensorMap,
 )
 from autotune.families.shared import packing
-from autotune.families.shared.arguments import epilogue, operands, scale
+from autotune.families.shared.arguments import each_type, epilogue, operands, scale
 from autotune.families.shared.cuda_enums import Store, enumerator
+from autotune.families.shared.layout import transposed
 from autotune.families.wgmma.operands import LINE_BYTES, copies_end, kernel_operands
 from autotune.families.wgmma.parameters import WgmmaParams
 from autotune.families.wgmma.resources import INSTRUCTION_ROWS, thread_count
@@ -173,18 +173,6 @@ def _element_type(problem: Problem) -> str:
     return problem.precision.tensor_map.name
 
 
-def _numbers(p: WgmmaParams, problem: Problem) -> tuple[tuple[str, Constant], ...]:
-    """The template arguments of the numbers: types of the kernel's A and B and of C, products of
-    each two elements, scales."""
-    a, b = problem.operand_elements[:: -1 if p.swap else 1]
-    types = (("TYPE_A", a), ("TYPE_B", b), ("OUTPUT", problem.output_element))
-    return (
-        *((name, enumerator("ElementType", element.enumerator)) for name, element in types),
-        ("PRODUCTS", problem.products),
-        scale(problem),
-    )
-
-
 def _template(
     p: WgmmaParams,
     problem: Problem,
@@ -198,7 +186,9 @@ def _template(
         "wgmma.cu",
         "wgmma",
         (
-            *_numbers(p, problem),
+            *each_type(transposed(problem) if p.swap else problem),
+            ("PRODUCTS", problem.products),
+            scale(problem),
             ("TILE_M", p.tile_m),
             ("TILE_N", p.tile_n),
             ("TILE_K", p.bk),

@@ -145,7 +145,7 @@ def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
 
 
 def _advantage(best: Entry, rivals: Sequence[Entry]) -> str:
-    """What decided between tied entries, by the order of `estimates.winner`."""
+    """The reason why an entry won over tied ones, in the order of `estimates.winner`."""
     registers = _block_registers(best)
     least = min(map(_block_registers, rivals))
     if registers < least:

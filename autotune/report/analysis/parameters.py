@@ -1,4 +1,4 @@
-"""What the values of a family's parameters cost, one by one and in pairs."""
+"""The best time with each value of a family's parameters, one by one and in pairs."""
 
 from __future__ import annotations
 

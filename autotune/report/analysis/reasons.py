@@ -16,7 +16,7 @@ STAGES: Mapping[Stage, str] = {
     "crash": "It ended the measuring process.",
     "quarantined": "It crashed or hung before, so it was not tried again.",
 }
-"""What a failure at each stage means."""
+"""A sentence for a failure at each stage."""
 
 RULES: Mapping[str, str] = {
     "architecture": "The device lacks the instructions.",
@@ -73,11 +73,11 @@ RULES: Mapping[str, str] = {
     "workspace": "The workspace would exceed its limit.",
     "quarantined": STAGES["quarantined"],
 }
-"""What the rules of the kernel families mean, by their reasons."""
+"""A sentence for each rule of the kernel families, by its reason."""
 
 
 def sentence(reason: str, parameters: Sequence[str]) -> str:
-    """What a rule means; for one without a sentence the parameters that it reads."""
+    """The sentence for a rule; a rule without one is described by the parameters it reads."""
     if reason in RULES:
         return RULES[reason]
     return f"The rule reads {', '.join(parameters) or 'the problem and the device'}."

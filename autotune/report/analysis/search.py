@@ -69,8 +69,10 @@ def failures(subject: Subject) -> Mapping[str, int]:
 
 
 def remaining(subject: Subject) -> Outlook | None:
-    """What the configurations that were not tried promise, by the search's own model; None for a
-    user kernel, for trials that are no search, and where the model has too few trials."""
+    """The gain that the search's own model expects of the configurations that were not tried.
+
+    None for a user kernel, for trials that are no search, and with too few trials for the model.
+    """
     problem = subject.problem
     runner = _runner(subject)
     if problem is None or runner is None or subject.source != "journal":

@@ -2,6 +2,7 @@
 // roles share: the ring of stages and the tiles of C.
 #pragma once
 
+#include "common/choice.cuh"
 #include "common/epilogue.cuh"
 #include "common/scale.cuh"
 #include "hopper/tma_tile.cuh"
@@ -22,15 +23,6 @@ struct Budget {
     static constexpr int ENTRY = 512 / MIN_BLOCKS / (CONSUMERS + 1) / 8 * 8;
     static constexpr int PRODUCER = LEAN ? 40 : ENTRY > 80 ? 56 : 48;
     static constexpr int CONSUMER = (ENTRY * (CONSUMERS + 1) - PRODUCER) / CONSUMERS / 8 * 8;
-};
-
-template <bool CONDITION, class Then, class Else>
-struct If {
-    using Type = Then;
-};
-template <class Then, class Else>
-struct If<false, Then, Else> {
-    using Type = Else;
 };
 
 // The parameters of the blocks of a cluster that add up and store a part of the tile's columns.

@@ -3,6 +3,7 @@
 // in one block.
 #pragma once
 
+#include "common/choice.cuh"
 #include "mma/shape.cuh"
 
 template <class S>
@@ -55,13 +56,4 @@ struct NoBlockScales {
     __device__ __forceinline__ NoBlockScales(const Args&, const Place&, int) {}
     __device__ __forceinline__ void load(int) {}
     __device__ __forceinline__ float factor(int, int, int) const { return 1.0f; }
-};
-
-template <class S, bool BLOCKS>
-struct ChosenBlockScales {
-    using Type = NoBlockScales<S>;
-};
-template <class S>
-struct ChosenBlockScales<S, true> {
-    using Type = BlockScales<S>;
 };

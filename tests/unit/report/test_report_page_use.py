@@ -5,37 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from support.chromium import OpenedPage, opened
-from support.sample_recording import recorded
+from support.swept_page import page as page
+from support.swept_page import swept as swept
 
 from autotune.report.analysis import parameters
-from autotune.report.analysis.subject import Subject, subject_of_recording
-from autotune.report.analysis.whole import Analysis, analysed
-from autotune.report.page import write
-from autotune.report.record_page import record_page
-
-NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
-
-
-def analysis(subject: Subject) -> Analysis:
-    return analysed(subject, stale=None, now=NOW)
-
-
-@pytest.fixture(scope="module")
-def swept() -> Subject:
-    return subject_of_recording(recorded())
-
-
-@pytest.fixture(scope="module")
-def page(swept: Subject, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    write(path, record_page(analysis(swept)))
-    return path
+from autotune.report.analysis.subject import Subject
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
@@ -12,13 +11,16 @@ from support.chromium import opened
 from support.sample_recording import recorded
 from support.sample_records import H100
 from support.sample_subject import by_hand, user_kernel
+from support.swept_page import NOW, analysis
+from support.swept_page import page as page
+from support.swept_page import swept as swept
 
 from autotune.families.config import Config, Value
 from autotune.problem import Problem
 from autotune.records import Record
 from autotune.report.analysis import overview
 from autotune.report.analysis.subject import Subject, subject_of, subject_of_recording
-from autotune.report.analysis.whole import Analysis, analysed
+from autotune.report.analysis.whole import analysed
 from autotune.report.overview_page import Overview, overview_page
 from autotune.report.page import write
 from autotune.report.record_page import record_page
@@ -26,26 +28,9 @@ from autotune.runners.base import Failure, Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search.journal.reading import FinishedTrial
 
-NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 DRAWN = "[...document.querySelectorAll('[data-figure]')].filter(one => one.calcdata.length).length"
 """Number of pictures with a trace in them."""
 NASTY = "</script><script>document.title='owned'</script><b>&amp;\"' ${1}"
-
-
-def analysis(subject: Subject) -> Analysis:
-    return analysed(subject, stale=None, now=NOW)
-
-
-@pytest.fixture(scope="module")
-def swept() -> Subject:
-    return subject_of_recording(recorded())
-
-
-@pytest.fixture(scope="module")
-def page(swept: Subject, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    write(path, record_page(analysis(swept)))
-    return path
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
