@@ -36,8 +36,7 @@ RESERVE = 0.05
 """Share of the budget kept for the rematch."""
 
 SURVEY = 6000
-"""Configurations of a family that the cost model ranks at most: a search among a hundred thousand
-would begin seconds late."""
+"""Configurations of a family that the cost model ranks at most: ranking 100,000 takes seconds."""
 
 R = TypeVar("R", bound=TuningRecord)
 
@@ -161,6 +160,7 @@ class _Run(Generic[R]):
                 self._tell(trial)
                 if self.accuracy.baseline is None and self._pool.baseline is not None:
                     self._compare(self._pool.baseline)
+        self._proposals.release()
         with suppress(CacheError):  # closing the journal raises it again
             self.journal.flush()
         self._trial_events.pass_on()

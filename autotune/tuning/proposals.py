@@ -65,6 +65,10 @@ class Proposals:
             return None
         return self._claimed(lambda: self.search.spare(fits))
 
+    def release(self) -> None:
+        """Gives up the proposals that were not tried, since the time was over before."""
+        self.journal.release(self.search.withdraw())
+
     def _claimed(self, propose: Callable[[], Config | None]) -> Config | None:
         """The first proposal that no other process has claimed; it is claimed now."""
         self._share()
@@ -79,10 +83,6 @@ class Proposals:
             self.search.give_up(config)
             refused.add(config)
             self._share(refused)
-            if self.journal.crowded and not self._full:
-                # Claims fill the study that nobody will use: no other configuration fares better.
-                self._exhausted = True
-                return None
         return None
 
     def _share(self, refused: AbstractSet[Config] = frozenset()) -> None:

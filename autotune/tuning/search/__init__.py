@@ -139,6 +139,14 @@ class Search:
         """Leaves a configuration that was asked for to the process that has claimed it."""
         self._elsewhere[config] = self._asked.pop(config)
 
+    def withdraw(self) -> tuple[Config, ...]:
+        """Forgets the configurations that were asked for and not told; returns them."""
+        for trial in self._asked.values():
+            self._study.tell(trial, state=TrialState.FAIL)
+        configs = tuple(self._asked)
+        self._asked.clear()
+        return configs
+
     def exclude(self, configs: AbstractSet[Config]) -> None:
         """Proposes none of `configs`, which other processes have claimed.
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
+from threading import Barrier
 
 import pytest
 from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled, tiled
 from support.sample_records import SQUARE
 from support.sample_study import store as store
 
+from autotune.compiler import CompileFailure, Program
 from autotune.errors import AutotuneError
 from autotune.families.config import Config
+from autotune.families.plan import Template
 from autotune.records import Record, Store
 from autotune.runners.base import Failure, Measurement
 from autotune.tuning.accuracy import EXTRA
+from autotune.tuning.evaluate import Compile
 from autotune.tuning.gemm import GemmTunable
 from autotune.tuning.loop import Options, tune
+from autotune.tuning.search import Journal
 
 COARSE, FINE = 1e-4, 1e-6
+TOGETHER = 6
 SPACE = 58  # TILE_WIDTH 4 to 32, each specialised and not
 Accurate = Callable[[Config], bool]
 
@@ -46,9 +53,15 @@ class LateRunner(FakeRunner):
         return False
 
 
-def go(runner: FakeRunner, store: Store, options: Options, family: str = "tiled") -> Record:
+def go(
+    runner: FakeRunner,
+    store: Store,
+    options: Options,
+    family: str = "tiled",
+    compile: Compile = compiled,
+) -> Record:
     tunable = GemmTunable(SQUARE, family)
-    return tune(tunable, runner, store, options, compile=compiled, origin=ORIGIN)
+    return tune(tunable, runner, store, options, compile=compile, origin=ORIGIN)
 
 
 def wide(config: Config) -> bool:
@@ -94,6 +107,30 @@ def test_budget_limits_the_extension(store: Store) -> None:
     runner = LateRunner(lambda _: False)
     with pytest.raises(AutotuneError, match="allow more trials or time"):
         go(runner, store, Options(trials=12, budget_s=1e-9, sampler="random"), family="simt")
+    assert len(runner.measured) == 12
+
+
+def test_proposals_that_time_cuts_off_take_no_place(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = Journal.claim
+
+    def granted(journal: Journal, config: Config, limit: int | None = None) -> bool:
+        assert claim(journal, config, limit)
+        return True
+
+    together, calls = Barrier(TOGETHER), count()
+
+    def compiled_together(template: Template, arch: str) -> Program | CompileFailure:
+        if next(calls) < TOGETHER:
+            together.wait()  # so that the others are under way when the first is measured
+        return compiled(template, arch)
+
+    monkeypatch.setattr(Journal, "claim", granted)
+    runner = LateRunner(lambda _: False)
+    options = Options(trials=12, budget_s=1e-9, sampler="random", jobs=TOGETHER)
+    with pytest.raises(AutotuneError, match="allow more trials or time"):
+        go(runner, store, options, family="simt", compile=compiled_together)
     assert len(runner.measured) == 12
 
 

@@ -64,23 +64,3 @@ def test_refused_configuration_is_not_proposed_again_at_once(
     limited = Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
     assert [*limited.asked()] == []
     assert sorted(refused) == sorted(CONFIGS)
-
-
-def test_claims_that_nobody_uses_end_the_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = journal(tmp_path / "study.log")
-    for config in CONFIGS[:3]:
-        assert opened.claim(config)
-    claim, claims = opened.claim, list[Config]()
-
-    def counted(config: Config, limit: int | None) -> bool:
-        claims.append(config)
-        return claim(config, limit)
-
-    monkeypatch.setattr(opened, "claim", counted)
-    search, options = Search(CONFIGS[3:], sampler="random"), Options(trials=3)
-    limited = Proposals(search, opened, Leaderboard(), Silent(), options, lambda: True)
-    assert [*limited.asked()] == []
-    assert len(claims) == 1
-    assert not limited.reopened()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
@@ -110,10 +110,10 @@ class Journal:
                 return answer
         return True
 
-    @property
-    def crowded(self) -> bool:
-        """Whether the last claim was refused because the study is at its limit."""
-        return self._study.crowded
+    def release(self, configs: Iterable[Config]) -> None:
+        """Gives up claims on configurations that were not tried; does not wait."""
+        for config in configs:
+            self._pool.submit(self._study.give_up, config)
 
     def finish(self, trial: Trial) -> None:
         """Adds a finished trial, claimed or not; returns at once, unless the journal was closed.

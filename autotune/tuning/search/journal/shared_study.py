@@ -34,10 +34,6 @@ class Peer(NamedTuple):
         return trials.abandoned(self.owner, self.active)
 
 
-FASTER = "another process was faster"
-"""Why a claim does not count although the study has room."""
-
-
 class SharedStudy:
     """Claims and finishes trials, and hears of the other processes'.
 
@@ -46,7 +42,6 @@ class SharedStudy:
 
     Attributes:
         claimed: configurations that other processes, still alive, are trying.
-        crowded: whether the last claim was refused because the study is at its limit.
     """
 
     def __init__(
@@ -67,7 +62,6 @@ class SharedStudy:
         self._news: deque[Trial] = deque()
         self._seen = 0
         self.claimed: frozenset[Config] = frozenset()
-        self.crowded = False
         self._look(strict=True)
         for trial in self._running():
             if {"run", SINCE} <= trial.user_attrs.keys():
@@ -107,7 +101,6 @@ class SharedStudy:
         self.look()
         own = self._storage.get_trial_number_from_id(claim)
         refusal = self._refusal(config, own, limit)
-        self.crowded = refusal is not None and refusal != FASTER
         if refusal is None:
             return True
         del self._mine[config]
@@ -133,6 +126,14 @@ class SharedStudy:
         if trial.config not in self._done:
             self.finish(trial)
             self._news.append(trial)
+
+    def give_up(self, config: Config) -> None:
+        """Gives up a claim of this process, if there is one."""
+        claim = self._mine.pop(config, None)
+        if claim is None:
+            claim = self._written(config)
+        if claim is not None:
+            self._drop(claim, "released")
 
     def release(self) -> None:
         """Gives up all claims of this process, also those written although an error was raised."""
@@ -182,7 +183,7 @@ class SharedStudy:
         """Why the claim with the number `own` does not count; None if it does."""
         rivals = [number for number, theirs in self._open.items() if theirs == config]
         if not all(own < rival or self._settled(rival) for rival in rivals) or config in self._done:
-            return FASTER
+            return "another process was faster"
         if limit is None:
             return None
         earlier = {theirs for number, theirs in self._open.items() if number < own} & self.claimed
