@@ -181,7 +181,6 @@ def _template(
     store: Store,
 ) -> Template:
     """The instance of the kernel."""
-    a, b = pair
     return Template(
         "wgmma.cu",
         "wgmma",
@@ -202,8 +201,8 @@ def _template(
             ("MIN_BLOCKS", p.min_blocks),
             ("A_IN_REGISTERS", p.source == "registers"),
             ("A_STREAMED", p.source == "streamed"),
-            ("A_ALONG_K", a.k_contiguous),
-            ("B_ALONG_K", b.k_contiguous),
+            ("A_ALONG_K", pair[0].k_contiguous),
+            ("B_ALONG_K", pair[1].k_contiguous),
             ("TRANSPOSED", bool(p.swap)),
             ("LOW_PACKED", p.low == "pass"),
             ("PROMOTE", p.promote),

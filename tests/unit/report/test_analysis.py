@@ -37,6 +37,7 @@ from autotune.report.analysis.whole import analysed
 from autotune.runners.base import Failure
 from autotune.tuning.loop import Options, tune
 from autotune.tuning.outlook import Outlook
+from autotune.tuning.search.patience import ENOUGH
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 
@@ -60,7 +61,10 @@ def test_search_that_only_failed_has_no_best_time() -> None:
     [
         (None, "The search stopped after 6 trials, the last 5 s after the first began."),
         (Outlook(90, 0.002), "the 90 configurations that were not tried to beat the best by 0.2%"),
-        (Outlook(90, 0.02), "by 2.0% together, above the 0.5% at which a search stops by itself."),
+        (
+            Outlook(90, 0.02),
+            f"by 2.0% together, above the {ENOUGH:.1%} at which a search stops",
+        ),
     ],
 )
 def test_stop_sentence_names_trials_and_the_rest(rest: Outlook | None, end: str) -> None:

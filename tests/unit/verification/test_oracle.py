@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support import numpy_types
 from support.served_precisions import SERVED
 
-from autotune.problem import EPILOGUES, Problem
+from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
 from autotune.problem.fields import ACTIVATIONS
 from autotune.verification.oracle import (
     COMPARABLE,
@@ -32,8 +33,8 @@ from autotune.verification.oracle import (
 Matrix = NDArray[np.float32]
 Exact = NDArray[np.float64]
 
-BITS = {"f32": 24, "tf32": 11, "tf32x3": 24, "f16": 11, "bf16": 8}
-"""Mantissa bits of operands."""
+BITS = {"f32": 24, "f16": 11, "bf16": 8}
+"""Mantissa bits of outputs."""
 
 
 def operands(problem: Problem, seed: int = 0) -> tuple[Matrix, Matrix]:
@@ -71,9 +72,14 @@ def cut_sums(a: Exact, b: Exact, total: Exact | None = None, together: int = 4) 
 
 
 def of_compute(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> tuple[Exact, Exact]:
-    """The operands as stored: rounded for 16-bit types."""
-    bits = BITS[problem.operand_types[0]]
-    return kept(a, bits), kept(b, bits)
+    """The operands as stored: rounded to their types."""
+
+    def rounded(values: NDArray[Any], name: str) -> Exact:
+        stored = numpy_types.encoded(values, ELEMENT_TYPES[name].dtype)
+        return numpy_types.decoded(stored).astype(np.float64)
+
+    of_a, of_b = problem.operand_types
+    return rounded(a, of_a), rounded(b, of_b)
 
 
 @pytest.mark.parametrize("k", [1, 2, 17, 256, 2048])
