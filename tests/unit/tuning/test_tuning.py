@@ -439,9 +439,7 @@ def test_slow_compilation_does_not_stall_the_device(store: Store) -> None:
     released, waits = threading.Event(), list[bool]()
 
     def stalled(template: Template, arch: str) -> Program:
-        if (
-            template.numbers["TILE_WIDTH"] and not waits
-        ):  # the other serves half of the space
+        if template.numbers["TILE_WIDTH"] and not waits:  # the other serves half of the space
             waits.append(False)
             waits[0] = released.wait(HANG_S)
         return program(template, arch)
