@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache as cached
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from autotune.cli import (
     cache,
@@ -24,7 +25,7 @@ from autotune.cli import (
     trials,
     tuning,
 )
-from autotune.cli.options import VerbCommand
+from autotune.cli.options import VerbCommand, VerbGroup
 from autotune.cli.output import Interrupted
 from autotune.errors import AutotuneError, UnsavedError
 from autotune.version import __version__
@@ -92,9 +93,38 @@ def _written_output() -> Iterator[None]:
         sys.exit(1)
 
 
-class Verbs(TyperGroup):
+class Commands(Mapping[str, Any]):
+    """The verbs as commands by their names, each built when it is first asked for.
+
+    Building all of them takes longer than printing the help that lists them.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*(verb.__name__ for verb in VERBS), "cache"))
+
+    def __len__(self) -> int:
+        return len(VERBS) + 1
+
+
+class Verbs(VerbGroup):
     """The verbs. An interrupt leaves them as `Interrupted`: typer would drop a `KeyboardInterrupt`
     without a line."""
+
+    commands: Commands  # type: ignore[assignment]
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return [*self.commands]
+
+    def help_of(self, name: str) -> str:
+        return inspect.getdoc(_documented(name)) or ""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         with _interrupts():
@@ -131,10 +161,30 @@ def _app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for verb in VERBS:
-        app.command(cls=VerbCommand)(verb)
-    app.add_typer(cache.app(), name="cache")
     return app
+
+
+def _documented(name: str) -> Callable[..., None]:
+    """The function whose docstring is the help of a verb.
+
+    Raises:
+        KeyError: if there is no such verb.
+    """
+    return {"cache": cache.overview, **{verb.__name__: verb for verb in VERBS}}[name]
+
+
+@cached
+def _command(name: str) -> Any:
+    """The command of a verb."""
+    verb = _documented(name)
+    if name == "cache":
+        app = cache.app()
+    else:
+        app = typer.Typer(rich_markup_mode=None, add_completion=False)
+        app.command(cls=VerbCommand)(verb)
+    command = typer.main.get_command(app)
+    command.name = name
+    return command
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.listing import list_
-from autotune.cli.options import Json
+from autotune.cli.options import Json, VerbGroup
 from autotune.cli.output import SECONDS, show, show_json
 from autotune.cli.stores import OnDevice, opened_store, slug_of
 
@@ -26,8 +26,10 @@ STDOUT = "-"
 
 def app() -> typer.Typer:
     """The verbs below `autotune cache`."""
-    verbs = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
-    verbs.callback()(_overview)
+    verbs = typer.Typer(
+        cls=VerbGroup, rich_markup_mode=None, add_completion=False, invoke_without_command=True
+    )
+    verbs.callback()(overview)
     for name, verb in (
         ("list", list_),
         ("export", export),
@@ -40,7 +42,7 @@ def app() -> typer.Typer:
     return verbs
 
 
-def _overview(context: typer.Context) -> None:
+def overview(context: typer.Context) -> None:
     """List the cache; export, import, merge, verify and prune it."""
     if context.invoked_subcommand is None:
         list_(json=False)

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from autotune.problem import ProblemDefaults
@@ -125,6 +125,25 @@ class VerbCommand(TyperCommand):
             if text and "{" in text:
                 parameter.help = text.format_map(_Lists())  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
+
+
+class VerbGroup(TyperGroup):
+    """Verbs whose list in the help has the first sentence of each, whole."""
+
+    def help_of(self, name: str) -> str:
+        """The help of a verb."""
+        return self.commands[name].help or ""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        sentences = {name: _first_sentence(self.help_of(name)) for name in self.commands}
+        with formatter.section("Commands"):
+            formatter.write_dl([*sentences.items()])
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence of a help text, without its period."""
+    return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
 
 
 class _Lists(dict[str, str]):

@@ -51,6 +51,18 @@ class Answer:
     vendor: bool = False
     objective: Objective = "hot"
 
+    def __str__(self) -> str:
+        """The table of the command line."""
+        from autotune.report.printing import answer_text
+
+        return answer_text(self)
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        from autotune.report.printing import answer_html
+
+        return answer_html(self)
+
     @property
     def final(self) -> bool:
         """Whether the problem, or the point of a range that serves it, was tuned to the end."""

@@ -1,4 +1,4 @@
-"""Records and tables as plain text for `print`, and as HTML for notebooks."""
+"""Records, answers and tables as plain text for `print`, and as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from io import StringIO
 
 from rich.console import Console, RenderableType
 
+from autotune.lookup.answer import Answer
 from autotune.records import KernelRecord, Record, TuningRecord
 from autotune.report import kernel_record, record
 
@@ -26,6 +27,16 @@ def record_text(shown: TuningRecord) -> str:
 def record_html(shown: TuningRecord) -> str:
     """The same as HTML."""
     return html_of(_rendered(shown))
+
+
+def answer_text(answer: Answer) -> str:
+    """An answer to a look-up as the command line prints it."""
+    return text_of(record.render(answer))
+
+
+def answer_html(answer: Answer) -> str:
+    """The same as HTML."""
+    return html_of(record.render(answer))
 
 
 def text_of(renderable: RenderableType, width: int = WIDTH) -> str:

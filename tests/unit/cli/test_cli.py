@@ -16,7 +16,7 @@ from support.fake_runner import tiled
 from support.sample_recording import DEVICE, FASTEST, PROBLEM, VENDOR_US
 from support.sample_records import H100, SQUARE, entry, record
 
-from autotune import __version__, device, gpu, runtime, settings
+from autotune import __version__, cli, device, gpu, runtime, settings
 from autotune.candidates import space
 from autotune.cli.output import show
 from autotune.cli.tuning import parse_seconds
@@ -48,6 +48,19 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("verb", ["doctor", "device", "occupancy", "tune", "best", "ladder"])
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, verb, "--help").startswith(f"Usage: autotune {verb}")
+
+
+def test_help_lists_the_verbs_without_building_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_command", None)
+    shown = printed(capsys, "--help").partition("Commands:")[2]
+    assert re.findall(r"^  (\w+)", shown, re.MULTILINE) == [*cli.Commands()]
+    assert "..." not in shown
+
+
+def test_help_of_the_cache_lists_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "..." not in printed(capsys, "cache", "--help").partition("Commands:")[2]
 
 
 # device

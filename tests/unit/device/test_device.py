@@ -123,6 +123,14 @@ BUS_BITS = {
 }
 
 
+# As deviceQuery prints it; published specifications of these cards say otherwise.
+L2_BYTES = {"rtx-3060": 2359296, "rtx-3060-ti": 3145728, "rtx-5060": 25165824}
+
+
+def test_l2_is_the_driver_s() -> None:
+    assert {key: catalogue()[key].l2_bytes for key in L2_BYTES} == L2_BYTES
+
+
 @pytest.mark.parametrize("key", PEAKS)
 def test_catalogue_peaks_match_the_datasheets(key: str) -> None:
     assert catalogue()[key].peak_fp32 == pytest.approx(PEAKS[key] * 1e12, rel=0.01)

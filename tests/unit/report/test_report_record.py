@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import replace
 from io import StringIO
@@ -41,6 +42,13 @@ def _nearest() -> Answer:
 
 def _model_choice() -> Answer:
     return Answer(SQUARE, H100, SIMT, "predicted", "predicted", None, 2700.0, "the model's choice")
+
+
+def test_printed_answer_is_that_of_the_command_line() -> None:
+    for answer in (_nearest(), _model_choice()):
+        assert str(answer) + "\n" == _text(answer)
+        assert "<pre" in answer._repr_html_()
+        assert html.escape(answer.note) in answer._repr_html_()
 
 
 def test_record_text() -> None:
