@@ -42,7 +42,8 @@ def matmul(
     The operands are matrices or batches of matrices in fp32, fp16, bfloat16, fp8 or int8: arrays of
     PyTorch, CuPy or PyCUDA, or others with DLPack or `__cuda_array_interface__` (which, like
     PyCUDA, has no bfloat16 and no fp8). They are row-major or transposed views; rows and matrices
-    may have gaps between them. A single matrix is multiplied by each matrix of a batch.
+    may have gaps between them. A single matrix is multiplied by each matrix of a batch. Sizes may
+    be 0; with k = 0 the sum is zero, to which beta, bias and activation apply.
 
     fp8 is `float8_e4m3fn` or `float8_e5m2`, on either side; int8 products are summed in int32.
     Scales are fp32 arrays without gaps that multiply the operands. Their shapes say whether there
@@ -63,8 +64,8 @@ def matmul(
     choice, and an `UntunedWarning` reports it once.
 
     Args:
-        a: (m, k) or (batch, m, k).
-        b: (k, n) or (batch, k, n).
+        a: (m, k) or (batch, m, k), or with several batch axes.
+        b: (k, n) or (batch, k, n) likewise; the batch axes fit each other as in `torch.matmul`.
         out: (m, n), or (batch, m, n) if a or b has a batch; row-major, without overlap with a and
             b; of the type of a and b, or fp32; for fp8 and int8 bfloat16, fp16 or fp32, for int8
             without scales and epilogue also int32. If None, the library of `a` allocates it.

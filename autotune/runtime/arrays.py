@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -20,6 +20,9 @@ OUTPUT_TYPES = tuple(
 """The names of the element types of C and the bias in the array libraries."""
 
 
+ANYWHERE = -1
+"""The device of an empty array whose library names none: it fits every other."""
+
 _BYTES = {row.dtype: row.bytes for row in ELEMENT_TYPES.values()}
 
 
@@ -32,7 +35,8 @@ class Operand:
         shape: its size along each axis.
         strides: distance between neighbours along each axis, in elements.
         dtype: the element type's name, such as `float32`.
-        ordinal: the CUDA device that holds it; None if it is not on one.
+        ordinal: the CUDA device that holds it; None if it is not on one, `ANYWHERE` if it is empty
+            and nothing says where.
         read_only: whether it must not be written.
         recorded: whether its framework would have to differentiate through the matmul.
     """
@@ -45,11 +49,17 @@ class Operand:
     read_only: bool = False
     recorded: bool = False
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no element."""
+        return 0 in self.shape
+
 
 @dataclass(frozen=True)
 class MatrixMemory:
     """Where the elements of an operand lie: `rows` rows of `columns` elements, `leading` elements
-    apart, in `count` such matrices, `stride` elements apart."""
+    apart, in `count` such matrices, `stride` elements apart; and that again along each axis of
+    `outer`, the sizes and strides of further batch axes."""
 
     rows: int
     columns: int
@@ -57,11 +67,12 @@ class MatrixMemory:
     count: int = 1
     stride: int = 0
     element_bytes: int = 4
+    outer: tuple[tuple[int, int], ...] = ()
 
     @property
     def extent(self) -> int:
         """Bytes from the start of the first element to the end of the last."""
-        return ((self.count - 1) * self.stride + self._matrix) * self.element_bytes
+        return _reach(self._axes) * self.element_bytes if self.columns else 0
 
     @property
     def width(self) -> int:
@@ -69,45 +80,44 @@ class MatrixMemory:
         return self.columns * self.element_bytes
 
     @property
-    def pitches(self) -> tuple[int, int]:
-        """Bytes from one row, and from one matrix, to the next."""
-        return self.leading * self.element_bytes, self.stride * self.element_bytes
+    def pitches(self) -> tuple[int, ...]:
+        """Bytes from one row, and along each batch axis from one matrix, to the next."""
+        steps = self.leading, self.stride, *(stride for _, stride in self.outer)
+        return tuple(step * self.element_bytes for step in steps)
 
     @property
     def disjoint(self) -> bool:
-        """Whether the matrices share no element: each ends before the next begins, or their rows
-        interleave."""
-        interleaved = (self.count - 1) * self.stride + self.columns <= self.leading
-        return (
-            self.count == 1
-            or self._matrix <= self.stride
-            or (self.columns <= self.stride and interleaved)
-        )
+        """Whether no two elements share memory: along each axis a step leads past all that the
+        axes of shorter steps span, so that matrices follow each other or their rows interleave."""
+        axes = sorted((axis for axis in self._axes if axis[0] > 1), key=lambda axis: axis[1])
+        return all(step >= _reach(axes[:place]) for place, (_, step) in enumerate(axes))
 
     @property
-    def _matrix(self) -> int:
-        return (self.rows - 1) * self.leading + self.columns
+    def _axes(self) -> tuple[tuple[int, int], ...]:
+        """Size and stride of each axis."""
+        matrix = (self.columns, 1), (self.rows, self.leading)
+        return *matrix, (self.count, self.stride), *self.outer
 
 
-def check(
-    operand: Operand, dimensions: tuple[int, ...] = (2, 3), types: Collection[str] = TYPES
-) -> int:
+EMPTY = MatrixMemory(1, 0, 0, element_bytes=1)
+"""The memory of an operand without elements."""
+
+
+def check(operand: Operand, *, vector: bool = False, types: Collection[str] = TYPES) -> int:
     """The device that holds an operand, checked in all but its strides.
 
     Raises:
-        ArrayError: for an array that is empty, on the CPU, of a type not in `types`, or whose
-            number of dimensions is not in `dimensions`.
+        ArrayError: for an array on the CPU, of a type not in `types`, or that is no matrix or batch
+            of them; no `vector` if it has to be one.
     """
     name = operand.name
-    if 0 in operand.shape:
-        raise ArrayError(f"{name} is empty {operand.shape}; every size must be at least 1")
     if operand.ordinal is None:
         raise ArrayError(f"{name} is on the CPU; move it to a CUDA device")
     if operand.dtype not in types:
         legal = listed(types, "and")
         raise ArrayError(f"{name} is {operand.dtype}; the kernels take {legal}: convert it")
-    if len(operand.shape) not in dimensions:
-        wanted = "a vector" if dimensions == (1,) else "a matrix or a batch of them"
+    if len(operand.shape) != 1 if vector else len(operand.shape) < 2:
+        wanted = "a vector" if vector else "a matrix or a batch of them"
         raise ArrayError(
             f"{name} has {len(operand.shape)} dimensions {operand.shape}; give {wanted}"
         )
@@ -120,7 +130,8 @@ def check(
 
 
 def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixMemory]:
-    """How an operand is stored, `n` row by row or `t` column by column, and where it lies.
+    """How an operand with at most one batch axis is stored, `n` row by row or `t` column by column,
+    and where it lies.
 
     The stride of an axis of size 1 does not matter, and a batch of stride 0 is one matrix. Where
     both ways fit, `layout` decides; without it the answer is `n`.
@@ -128,6 +139,8 @@ def memory_of(operand: Operand, layout: str | None = None) -> tuple[str, MatrixM
     Raises:
         ArrayError: if the strides fit neither way, or not the one that `layout` asks for.
     """
+    if operand.empty:
+        return layout or "n", EMPTY
     (rows, columns), (row_stride, column_stride) = operand.shape[-2:], operand.strides[-2:]
     count, stride = (operand.shape[0], operand.strides[0]) if len(operand.shape) == 3 else (1, 0)
     batch = (count, stride) if count > 1 and stride else (1, 0)
@@ -151,23 +164,26 @@ def check_out(out: Operand, shape: tuple[int, ...], ordinal: int) -> MatrixMemor
     """Where an output of a shape lies on a device, checked.
 
     Raises:
-        ArrayError: if it is not writable, not row-major, of another shape or on another device, or
-            if the matrices of a batch overlap.
+        ArrayError: if it is not writable, not row-major, of another shape or on another device.
     """
     device = check(out, types=OUTPUT_TYPES)
-    if device != ordinal:
+    if not same_device(device, ordinal):
         raise ArrayError(f"A is on CUDA device {ordinal}, out on {device}; move one of them")
     if out.shape != shape:
         raise ArrayError(f"out is {out.shape}; the product is {shape}")
     if out.read_only:
         raise ArrayError("out is read-only; give a writable array")
-    memory = memory_of(out, "n")[1]
-    if not memory.disjoint or (len(shape) == 3 and memory.count != shape[0]):
+    return memory_of(out, "n")[1]
+
+
+def check_disjoint(out: Operand, memory: MatrixMemory, shape: tuple[int, ...]) -> None:
+    """Refuses an output whose matrices overlap."""
+    repeated = len(shape) == 3 and memory.count != shape[0]
+    if not out.empty and (repeated or not memory.disjoint):
         raise ArrayError(
             f"out of shape {out.shape} has strides {out.strides}, so that its matrices overlap; "
             "give each its own memory"
         )
-    return memory
 
 
 def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
@@ -176,16 +192,21 @@ def check_bias(bias: Operand, n: int, ordinal: int, dtype: str) -> MatrixMemory:
     Raises:
         ArrayError: if it is not a vector of n adjacent elements of that type on that device.
     """
-    device = check(bias, (1,), OUTPUT_TYPES)
+    device = check(bias, vector=True, types=OUTPUT_TYPES)
     if bias.dtype != dtype:
         raise ArrayError(f"bias is {bias.dtype}, out {dtype}; convert the bias")
-    if device != ordinal:
+    if not same_device(device, ordinal):
         raise ArrayError(f"A is on CUDA device {ordinal}, bias on {device}; move one of them")
     if bias.shape != (n,):
         raise ArrayError(f"bias is {bias.shape}; the product has {n} columns: give {(n,)}")
     if n > 1 and bias.strides != (1,):
         raise ArrayError(f"bias has stride {bias.strides[0]}; copy it with .contiguous()")
     return MatrixMemory(1, n, n, element_bytes=_bytes(dtype))
+
+
+def same_device(first: int, second: int) -> bool:
+    """Whether two operands lie on one device, as far as is known."""
+    return first == second or ANYWHERE in (first, second)
 
 
 def overlap(
@@ -210,6 +231,11 @@ def listed(words: Iterable[str], conjunction: str) -> str:
     """Words in a sentence, such as `a, b and c`."""
     *rest, last = words
     return f"{', '.join(rest)} {conjunction} {last}" if rest else last
+
+
+def _reach(axes: Sequence[tuple[int, int]]) -> int:
+    """Elements from the first to the last that axes of these sizes and strides span."""
+    return 1 + sum((size - 1) * stride for size, stride in axes)
 
 
 def _bytes(dtype: str) -> int:

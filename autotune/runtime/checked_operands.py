@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from autotune.errors import ArrayError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment
 from autotune.problem import Problem
-from autotune.runtime import arrays
+from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import MatrixMemory, Operand
-from autotune.runtime.problems import result_shape
+from autotune.runtime.batches import Launches, Offsets, launches_of
 from autotune.runtime.scales import Scales, scale_memory
 
 Addresses = tuple[int, int, int, int, int, int]
@@ -21,6 +21,9 @@ OPERANDS = "A", "B", "out", "bias", "scale_a", "scale_b"
 
 ABSENT = MatrixMemory(1, 0, 0)
 """The memory of an absent operand."""
+
+NOTHING = Config("nothing")
+"""The configuration of calls that launch nothing."""
 
 
 class Keywords(NamedTuple):
@@ -65,6 +68,10 @@ class CheckedOperands(NamedTuple):
         alignment: the vectors that the operands allow.
         config: the configuration that runs them.
         vendor: whether the vendor's library was measured to be faster.
+        offsets: bytes from A, B and C of the first launch to those of each; there are several
+            launches for some batches of several axes, and none for an empty result.
+        sums: whether there is anything to sum; where K is 0, the problem's K is 1, for operands of
+            zeros.
     """
 
     problem: Problem
@@ -75,11 +82,59 @@ class CheckedOperands(NamedTuple):
     alignment: Alignment
     config: Config
     vendor: bool
+    offsets: tuple[Offsets, ...] = ((0, 0, 0),)
+    sums: bool = True
+
+
+def checked_operands(
+    problem: Problem,
+    matrices: tuple[Operand, Operand, Operand],
+    bias: Operand | None,
+    scales: Scales | None,
+    addresses: Addresses,
+    choose: Callable[[Problem, int, bool], tuple[Config, bool]],
+) -> CheckedOperands:
+    """The operands of a call, checked.
+
+    Args:
+        problem: the problem that they pose.
+        matrices: A, B and C.
+        bias: the bias, if there is one.
+        scales: the scales of A and B, if there are any.
+        addresses: of all of them.
+        choose: returns the configuration for a problem on a device, and whether the vendor's
+            library is faster; it is told whether there is anything to sum.
+
+    Raises:
+        ArrayError: if no kernel can take them.
+    """
+    a, b, out = matrices
+    ordinal = max(map(arrays.check, (a, b)))
+    launches = launches_of(a, b, out)
+    sums = not (a.empty or b.empty)
+    memory = operand_memory(problem, launches, ordinal, bias, scales if sums else None)
+    check_addresses(addresses, memory)
+    leading = memory[0].leading, memory[1].leading, memory[2].leading
+    strides = memory[0].stride, memory[1].stride, memory[2].stride
+    if out.empty:
+        return CheckedOperands(
+            *(problem, ordinal, memory, leading, strides, Alignment(1, 1, 1), NOTHING, False, ())
+        )
+    if not sums:
+        ordinal = arrays.check(out, types=arrays.OUTPUT_TYPES)
+        leading = *problem.leading_dimensions[:2], leading[2]
+    sizes = problems.sizes(problem)
+    steps = launches.steps(strides)
+    alignment = Alignment.of(leading, addresses[:3], sizes, steps)
+    shape = problem, ordinal, memory, leading, strides, alignment
+    offsets = tuple(launches.offsets(sizes))
+    return CheckedOperands(*shape, *choose(problem, ordinal, sums), offsets, sums)
 
 
 def operand_memory(
     problem: Problem,
-    matrices: tuple[Operand, Operand, Operand],
+    launches: Launches,
+    ordinal: int,
     bias: Operand | None,
     scales: Scales | None,
 ) -> tuple[MatrixMemory, ...]:
@@ -88,18 +143,21 @@ def operand_memory(
     Raises:
         ArrayError: if no kernel can take them.
     """
-    a, b, out = matrices
-    ordinal = arrays.check(a)
+    a, b, out, _ = launches
+    assert out is not None
     memory_a, memory_b = (
         arrays.memory_of(matrix, letter)[1]
         for matrix, letter in zip((a, b), problem.layout, strict=True)
     )
-    memory_c = arrays.check_out(out, result_shape(a, b, problem), ordinal)
+    shape = problems.result_shape(a, b)
+    memory_c = arrays.check_out(out, shape, ordinal)
+    matrices = launches.memory((memory_a, memory_b, memory_c))
+    arrays.check_disjoint(out, matrices[2], shape)
     memory_bias = ABSENT
     if bias is not None:
-        memory_bias = arrays.check_bias(bias, problem.n, ordinal, out.dtype)
+        memory_bias = arrays.check_bias(bias, shape[-1], ordinal, out.dtype)
     of_scales = (ABSENT, ABSENT) if scales is None else scale_memory(scales, ordinal)
-    return memory_a, memory_b, memory_c, memory_bias, *of_scales
+    return *matrices, memory_bias, *of_scales
 
 
 def addresses_of(reads: Sequence[tuple[int, Any] | None]) -> Addresses:
@@ -131,6 +189,8 @@ def check_addresses(addresses: Addresses, memory: Sequence[MatrixMemory]) -> Non
 def refuse_overlap(checked: CheckedOperands, addresses: Addresses) -> None:
     """Refuses an output that shares elements with another operand."""
     out, memory = addresses[2], checked.memory[2]
+    if not memory.extent:
+        return
     for name, address, operand in zip(OPERANDS, addresses, checked.memory, strict=True):
         if operand is memory or not operand.extent:
             continue

@@ -72,7 +72,7 @@ class Kernel(Matmul):
         absent = bias is None, scale_a is None and scale_b is None
         rest = alpha, beta, None, None, None, None, dependent, False, False, *absent
         gemm = self._find(kept, rest)
-        assert gemm is not None  # as the vendor's library is never used
+        assert gemm is not None  # as it never uses the vendor's library, nor takes empty arrays
         enqueue, ordinal = gemm.enqueue, gemm.ordinal
         stream = self.runtime.framework(a, "A").stream
 
@@ -190,6 +190,9 @@ class Kernel(Matmul):
         output: str | None = None,
     ) -> Problem:
         own, ordinal = self.problem, operands[0].ordinal
+        if operands[0].empty or operands[1].empty:
+            shapes = f"A is {operands[0].shape}, B {operands[1].shape}"
+            raise ArrayError(f"{shapes}; this kernel is for {own}")
         problem = problems.problem_of(
             *operands,
             compute=compute or own.compute,
@@ -207,9 +210,11 @@ class Kernel(Matmul):
             )
         return problem
 
-    def _choice(self, problem: Problem, ordinal: int, cold: bool) -> tuple[Config, bool]:
+    def _choice(
+        self, problem: Problem, ordinal: int, sums: bool, cold: bool
+    ) -> tuple[Config, bool]:
         """Its own configuration, never the vendor's library: the caller asked for the kernel."""
-        del problem, ordinal, cold
+        del problem, ordinal, sums, cold
         return self.config, False
 
     def _aligned(self, alignment: Alignment) -> Executable:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeVar
 
 from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
-from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import Operand
+from autotune.runtime.binding import bind_call
 from autotune.runtime.checked_operands import (
     OPERANDS,
     Addresses,
     CheckedOperands,
     Keywords,
     addresses_of,
-    check_addresses,
     check_factors,
-    operand_memory,
+    checked_operands,
     refuse_overlap,
 )
 from autotune.runtime.executable import BoundGemm
@@ -119,6 +119,8 @@ class Matmul:
         result = None if out_dtype is None else problems.output_of(out_dtype)
         problem = self._problem(operands, epilogue, compute, scale, accumulate, result)
         ordinal = arrays.check(operands[0])
+        if operands[0].empty or operands[1].empty:
+            return
         if not self.runtime.resolve(problem, ordinal).final:
             tuner(problem, self.runtime.gpu(ordinal).device)
             self.forget(problem)
@@ -160,10 +162,14 @@ class Matmul:
         describe = self.runtime.describe
         return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
 
-    def _choice(self, problem: Problem, ordinal: int, cold: bool) -> tuple[Config, bool]:
-        """The configuration, and whether the vendor's library was measured to be faster."""
-        answer = self.runtime.answer(problem, ordinal, "cold" if cold else "hot")
-        return answer.config, answer.vendor
+    def _choice(
+        self, problem: Problem, ordinal: int, sums: bool, cold: bool
+    ) -> tuple[Config, bool]:
+        """The configuration, and whether the vendor's library was measured to be faster. Nobody
+        tunes for operands without elements, so their problem is looked up without a warning."""
+        find = self.runtime.answer if sums else self.runtime.resolve
+        answer = find(problem, ordinal, "cold" if cold else "hot")
+        return answer.config, answer.vendor and sums
 
     def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""
@@ -185,17 +191,20 @@ class Matmul:
             output = self._output if out_dtype is None else problems.output_of(out_dtype)
             problem = problems.problem_of(*described, output=output)
             own, dtype = described[0].dtype, problem.output_element.dtype
-            shape = problems.result_shape(*described, problem)
+            shape = problems.result_shape(*described)
             result = self._results[key] = shape, None if dtype == own else dtype
         return result
 
     def _find(self, operands: Arrays, rest: tuple[Any, ...]) -> BoundGemm | None:
-        """The bound gemm of a call; None if the vendor's library has already run it."""
+        """The bound gemm of a call; None if there is nothing to launch: the vendor's library has
+        run it already, or the result is empty."""
         key = self._key(operands, rest)
         gemm = self._bound.get(key)
         if gemm is None:
             options = Keywords(*rest)
             checked = self._check_call(key, operands, options)
+            if not checked.offsets:
+                return None
             if options.vendor and checked.vendor:
                 # Not kept: the settings of the framework decide at each call.
                 done = self._run_vendor(checked.problem, operands, options)
@@ -220,7 +229,7 @@ class Matmul:
         """Checks the kernel of a call once, unless the vendor's library multiplies."""
         options = Keywords(*rest)
         checked = self._check_call(self._key(operands, rest), operands, options)
-        if options.vendor and checked.vendor:
+        if (options.vendor and checked.vendor) or not (checked.offsets and checked.sums):
             return
         stream = self.runtime.framework(operands[0], "A").stream(operands[:3], checked.ordinal)
         if self.runtime.driver.capture(stream):
@@ -257,11 +266,8 @@ class Matmul:
     def _bind_call(self, key: tuple[Any, ...], checked: CheckedOperands) -> BoundGemm:
         """The bound gemm of a call with checked operands."""
         reads, options = key[0], Keywords(*key[1])
-        shape = checked.config, checked.problem, checked.ordinal, checked.alignment
-        steps = checked.leading, checked.strides
-        executable = self.runtime.executable(*shape)
-        factors = options.alpha, options.beta
-        return executable.bind(addresses_of(reads), *steps, *factors, options.dependent)
+        factors = options.alpha, options.beta, options.dependent
+        return bind_call(self.runtime, checked, addresses_of(reads), *factors)
 
     def _run_vendor(self, problem: Problem, operands: Arrays, options: Keywords) -> bool:
         """Enqueues the gemm by the vendor's library, if all operands are of one framework that
@@ -286,12 +292,6 @@ class Matmul:
         epilogue = self._epilogue(bias is not None, options.activation)
         words = options.compute, options.scale, options.accumulate
         problem = self._problem((a, b, out, scales), epilogue, *words)
-        ordinal = arrays.check(a)
         added = None if bias is None else self.runtime.describe(bias, "bias")
-        memory = operand_memory(problem, (a, b, out), added, scales)
-        check_addresses(addresses, memory)
-        leading = memory[0].leading, memory[1].leading, memory[2].leading
-        strides = memory[0].stride, memory[1].stride, memory[2].stride
-        alignment = Alignment.of(leading, addresses[:3], problems.sizes(problem), strides)
-        choice = self._choice(problem, ordinal, options.cold)
-        return CheckedOperands(problem, ordinal, memory, leading, strides, alignment, *choice)
+        choose = partial(self._choice, cold=options.cold)
+        return checked_operands(problem, (a, b, out), added, scales, addresses, choose)

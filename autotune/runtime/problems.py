@@ -5,7 +5,16 @@ from __future__ import annotations
 from autotune.errors import ArrayError
 from autotune.problem import COMPUTES, ELEMENT_TYPES, OUTPUTS, PRECISIONS, Problem
 from autotune.problem.aliases import canonical
-from autotune.runtime.arrays import OUTPUT_TYPES, TYPES, Operand, check, listed, memory_of
+from autotune.runtime.arrays import (
+    OUTPUT_TYPES,
+    TYPES,
+    Operand,
+    check,
+    listed,
+    memory_of,
+    same_device,
+)
+from autotune.runtime.batches import batch_shape, launches_of
 from autotune.runtime.scales import Scales, scaled
 
 
@@ -24,6 +33,9 @@ def problem_of(
 ) -> Problem:
     """The problem that operands pose. With a `layout` they have to be stored that way.
 
+    Of a batch of several axes it is the problem of one launch (see `batches`). A size of 0 counts
+    as 1, and the scales of such a product are not looked at.
+
     A single matrix is multiplied with each of a batch. Without a `compute` the types of A and B
     decide it: e4m3 with e4m3 is `f8`, with an e5m2 on either side `f8e5`. Without `out` the result
     is of type `output`, by default the precision's first.
@@ -33,8 +45,11 @@ def problem_of(
             `out` or the scales are not supported.
         ProblemError: for an unknown compute, epilogue, output or scale, or too large a batch.
     """
-    batch = _common_batch(a, b)
-    (m, k), n = a.shape[-2:], b.shape[-1]
+    _check_pair(a, b)
+    axes, sizes = batch_shape(a, b), (a.shape[-2], b.shape[-1], a.shape[-1])
+    a, b, *_ = launches_of(a, b, out)
+    m, n, k = (max(1, size) for size in sizes)
+    batch = max(1, *batch_shape(a, b), 1)
     letters = layout or (None, None)
     stored = "".join(
         memory_of(matrix, letter)[0] for matrix, letter in zip((a, b), letters, strict=True)
@@ -46,7 +61,15 @@ def problem_of(
         accumulate=accumulate,
         e5m2=e5m2,
     )
-    return scaled(problem, scales, scale)
+    if 0 in (*axes, *sizes):
+        return problem
+    problem = scaled(problem, scales, scale)
+    if len(axes) > 1 and problem.scale not in ("none", "tensor"):
+        raise ArrayError(
+            f"scale is {problem.scale}, and A and B have {len(axes)} batch axes; such scales take "
+            "one: reshape A and B"
+        )
+    return problem
 
 
 def sizes(problem: Problem) -> tuple[int, int, int]:
@@ -54,10 +77,9 @@ def sizes(problem: Problem) -> tuple[int, int, int]:
     return problem.element_bytes, problem.element_bytes, problem.output_bytes
 
 
-def result_shape(a: Operand, b: Operand, problem: Problem) -> tuple[int, ...]:
-    """The shape of the result of two operands: with a batch axis if one of them has one."""
-    batch = (problem.batch,) if 3 in (len(a.shape), len(b.shape)) else ()
-    return *batch, problem.m, problem.n
+def result_shape(a: Operand, b: Operand) -> tuple[int, ...]:
+    """The shape of the result of two operands: with the batch axes that one of them has."""
+    return *batch_shape(a, b), a.shape[-2], b.shape[-1]
 
 
 def output_of(dtype: object) -> str:
@@ -110,20 +132,14 @@ def _precision(a: Operand, b: Operand, compute: str | None) -> tuple[str, str]:
     return compute, e5m2 or "a"
 
 
-def _common_batch(a: Operand, b: Operand) -> int:
-    """The batch of two operands, which have to fit each other."""
+def _check_pair(a: Operand, b: Operand) -> None:
+    """Refuses two operands that do not fit each other, but for their batches."""
     devices = check(a), check(b)
-    if devices[0] != devices[1]:
+    if not same_device(*devices):
         raise ArrayError(f"A is on CUDA device {devices[0]}, B on {devices[1]}; move one of them")
     k, inner = a.shape[-1], b.shape[-2]
     if k != inner:
         raise ArrayError(f"A {a.shape} times B {b.shape}: the inner sizes {k} and {inner} differ")
-    counts = [matrix.shape[0] if len(matrix.shape) == 3 else 1 for matrix in (a, b)]
-    if counts[0] != counts[1] and 1 not in counts:
-        raise ArrayError(
-            f"A {a.shape} times B {b.shape}: the batches {counts[0]} and {counts[1]} differ"
-        )
-    return max(counts)
 
 
 def _output(compute: str, a: Operand, out: Operand) -> str:

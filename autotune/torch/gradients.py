@@ -77,9 +77,9 @@ def _gradient_of_a(gradient: Any, a: Any, b: Any, compute: str | None, dependent
 
 def _gradient_of_b(gradient: Any, a: Any, b: Any, compute: str | None, dependent: bool) -> Any:
     """The gradient of B: A transposed times that of the result."""
-    if a.dim() > b.dim():
+    if a.dim() > 2 == b.dim():
         # B is one matrix for the whole batch: a single matmul sums over all rows.
-        a, gradient = a.flatten(0, 1), gradient.flatten(0, 1)
+        a, gradient = a.flatten(0, -2), gradient.flatten(0, -2)
     return _mm_stored_like(b, a.mT, gradient, compute, dependent).sum_to_size(b.shape)
 
 

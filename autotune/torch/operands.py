@@ -9,6 +9,7 @@ import torch
 from autotune.errors import ArrayError
 from autotune.problem import ELEMENT_TYPES, Problem, epilogue_of
 from autotune.runtime import arrays
+from autotune.runtime.batches import batch_shape
 
 DTYPES = {
     getattr(torch, name): own
@@ -22,17 +23,17 @@ scales, are for `scaled_mm`."""
 def result_shape(
     a: Any, b: Any, bias: Any = None, activation: str | None = None, compute: str | None = None
 ) -> tuple[Any, ...]:
-    """The shape of `act(a b + bias)`, with a batch if one of the operands has such an axis.
+    """The shape of `act(a b + bias)`, with the batch axes that one of the operands has.
 
-    The rules are those of `autotune.matmul`, except that sizes may be 0, strides do not matter,
-    and operands that are not on a GPU may have any floating-point type.
+    The rules are those of `autotune.matmul`, except that strides do not matter, and operands that
+    are not on a GPU may have any floating-point type.
 
     Raises:
         ArrayError: if the operands do not fit each other, or no kernel takes their type.
         ProblemError: for an unknown activation or compute.
     """
     for name, operand in (("A", a), ("B", b)):
-        if operand.dim() not in (2, 3):
+        if operand.dim() < 2:
             raise ArrayError(
                 f"{name} has {operand.dim()} dimensions {tuple(operand.shape)}; give a matrix or a "
                 "batch of them"
@@ -94,17 +95,14 @@ def _check_same(name: str, tensor: Any, second_name: str, second: Any) -> None:
 
 
 def _batch(a: Any, b: Any) -> tuple[Any, ...]:
-    """The batch axis of the result, if it has one."""
-    counts = [operand.shape[0] for operand in (a, b) if operand.dim() == 3]
-    if len(counts) == 2 and counts[0] != counts[1] and 1 not in counts:
-        raise ArrayError(
-            f"A {tuple(a.shape)} times B {tuple(b.shape)}: the batches {counts[0]} and "
-            f"{counts[1]} differ"
-        )
-    # A batch of 1 fits every other batch, including an empty one.
-    if len(counts) == 2:
-        return (counts[1] if counts[0] == 1 else counts[0],)
-    return tuple(counts)
+    """The batch axes of the result."""
+    if a.dim() == 2 or b.dim() == 2:  # nothing to compare, also of symbolic sizes
+        return (*a.shape[:-2], *b.shape[:-2])
+    first, second = (
+        arrays.Operand(name, tuple(tensor.shape), (), "", None)
+        for name, tensor in (("A", a), ("B", b))
+    )
+    return batch_shape(first, second)
 
 
 def _name(dtype: Any) -> str:

@@ -47,8 +47,10 @@ def mm(
     to autocast's type if `compute` is None.
 
     Args:
-        a: (m, k) or (batch, m, k), in float32, float16 or bfloat16, on the CPU also float64.
-        b: (k, n) or (batch, k, n), of the same type, on the same device.
+        a: (m, k) with any batch axes in front, in float32, float16 or bfloat16, on the CPU also
+            float64. Sizes may be 0.
+        b: (k, n) likewise, of the same type, on the same device; batch axes fit each other as in
+            `torch.matmul`.
         bias: (n,), added to every row, of the same type.
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision (see `Problem`). By default the operands' type decides it; float32
@@ -105,9 +107,8 @@ def on_gpu(
     try:
         return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
     except ArrayError:
-        # Checked only now, as nearly all operands need neither a copy nor PyTorch.
-        if 0 in result_shape(a, b, bias, activation, compute) or a.shape[-1] == 0:
-            return by_torch(a, b, bias, activation, compute)
+        # Only now, as nearly all operands need no copy.
+        result_shape(a, b, bias, activation, compute)
     a, b = readable(a, "A"), readable(b, "B")
     bias = None if bias is None else bias.contiguous()
     return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)

@@ -55,8 +55,19 @@ class Tensor:
         return int(self.shape[0])
 
     def expand(self, *sizes: int) -> Tensor:
-        whole = sizes[0], *self.shape
+        own = (1,) * (len(sizes) - len(self.shape)) + self.shape
+        whole = tuple(old if new == -1 else new for new, old in zip(sizes, own, strict=True))
         return Tensor(np.broadcast_to(self.host, whole), self.device, self.requires_grad)
+
+    def flatten(self, first: int, last: int) -> Tensor:
+        assert (first, last) == (0, -3)
+        return Tensor(self.host.reshape(-1, *self.shape[-2:]), self.device)
+
+    def view(self, *shape: int) -> Tensor:
+        host = self.host.reshape(shape)
+        if not np.shares_memory(host, self.host):
+            raise RuntimeError("view size is not compatible with input tensor's size and stride")
+        return Tensor(host, self.device)
 
     def reshape(self, *shape: int) -> Tensor:
         return Tensor(self.host.reshape(shape), self.device)

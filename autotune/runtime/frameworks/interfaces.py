@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from autotune.errors import ArrayError
-from autotune.runtime.arrays import Operand
+from autotune.runtime.arrays import ANYWHERE, Operand
 from autotune.runtime.frameworks.base import GemmCall, dense, in_elements
 
 # NumPy's array interface has no letter for bfloat16 and fp8, so it cannot describe such arrays.
@@ -42,7 +42,10 @@ class CudaArrayInterface:
         in_bytes = interface.get("strides")
         strides = in_elements(in_bytes, int(kind[2:]), name) if in_bytes else dense(shape)
         dtype = _KINDS.get(kind, kind)
-        return Operand(name, shape, strides, dtype, self._ordinal(address), read_only)
+        ordinal = self._ordinal(address)
+        if ordinal is None and 0 in shape:
+            ordinal = ANYWHERE
+        return Operand(name, shape, strides, dtype, ordinal, read_only)
 
     def records_gradient(self, a: Any, b: Any, out: Any, bias: Any) -> bool:  # noqa: ARG002
         return False

@@ -75,13 +75,10 @@ class Torch:
             problem.operand_types[0] == "f32" and tf32_allowed(torch) != (vendor == "tf32")
         ):
             return False
-        a, b, out = call.a, call.b, call.out
+        if (operands := _one_batch_axis(call.a, call.b, call.out)) is None:
+            return False
+        a, b, out = operands
         batched = out.dim() == 3
-        if batched:
-            a, b = (
-                matrix if matrix.dim() == 3 else matrix.expand(len(out), -1, -1)
-                for matrix in (a, b)
-            )
         if (function := fused(torch, problem)) is not None:
             function(bias, a, b, alpha=call.alpha, out=out)
             return True
@@ -99,7 +96,7 @@ class Torch:
         """`vendor_gemm` of operands of 8 bits."""
         problem, out = call.problem, call.out
         multiply = scaled_product(self._torch, problem)
-        if multiply is None or call.alpha != 1 or call.beta != 0:
+        if multiply is None or call.alpha != 1 or call.beta != 0 or out.dim() > 2:
             return False
         scale_a, scale_b = call.scale_a, call.scale_b
         if scale_a is None and problem.compute != "i8":
@@ -119,6 +116,24 @@ class Torch:
             number = self._torch.ones((), dtype=self._torch.float32, device=device)
             self._ones[device] = number
         return number
+
+
+def _one_batch_axis(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any] | None:
+    """The tensors of a matmul as matrices, or as batches of equal length; None if that would copy
+    the output. As in `torch.matmul`, operands may be copied if there are several batch axes."""
+    if out.dim() == 2:
+        return a, b, out
+    shape = out.shape[:-2]
+    a, b = (
+        matrix if matrix.shape[:-2] == shape else matrix.expand(*shape, -1, -1) for matrix in (a, b)
+    )
+    if len(shape) == 1:
+        return a, b, out
+    try:
+        flat = out.view(-1, *out.shape[-2:])
+    except RuntimeError:
+        return None
+    return a.flatten(0, -3), b.flatten(0, -3), flat
 
 
 def tf32_allowed(torch: Any) -> bool:

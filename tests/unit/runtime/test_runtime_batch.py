@@ -209,7 +209,7 @@ def test_unknown_activation_is_refused(case: Case) -> None:
     [
         ((6,), "bias is (6,); the product has 7 columns: give (7,)"),
         ((1, 7), "bias has 2 dimensions (1, 7); give a vector"),
-        ((0,), "bias is empty (0,); every size must be at least 1"),
+        ((0,), "bias is (0,); the product has 7 columns: give (7,)"),
     ],
 )
 def test_bias_of_another_shape_is_refused(case: Case, shape: tuple[int, ...], message: str) -> None:

@@ -1,0 +1,98 @@
+"""Checked operands bound to kernels: one launch plan or several, and sums without a summand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autotune.problem.integers import ceil_div
+from autotune.runtime.checked_operands import Addresses, CheckedOperands
+from autotune.runtime.executable import BoundGemm, Executable
+from autotune.runtime.state import Runtime
+
+Bind = Callable[[Addresses], BoundGemm]
+
+WORD = 4
+"""Bytes of a counter."""
+
+
+def bind_call(
+    runtime: Runtime,
+    checked: CheckedOperands,
+    addresses: Addresses,
+    alpha: float,
+    beta: float,
+    dependent: bool,
+) -> BoundGemm:
+    """The bound gemm of a call, which enqueues the launches of all its offsets."""
+    shape = checked.config, checked.problem, checked.ordinal, checked.alignment
+    executable = runtime.executable(*shape)
+    integer = checked.problem.output_element.integer
+    factor = alpha if checked.sums or integer else 0.0  # 0 times infinity is no 0
+
+    def bind(operands: Addresses) -> BoundGemm:
+        steps = checked.leading, checked.strides
+        return executable.bind(operands, *steps, factor, beta, dependent)
+
+    gemms = [
+        bind(launch)
+        if checked.sums
+        else _without_summands(runtime, executable, checked, launch, bind)
+        for launch in _launches(checked, addresses)
+    ]
+    return gemms[0] if len(gemms) == 1 else _one_after_another(gemms)
+
+
+def _launches(checked: CheckedOperands, addresses: Addresses) -> list[Addresses]:
+    """The addresses of each launch."""
+    a, b, c, *rest = addresses
+    bias, scale_a, scale_b = rest
+    return [
+        (a + to_a, b + to_b, c + to_c, bias, scale_a, scale_b)
+        for to_a, to_b, to_c in checked.offsets
+    ]
+
+
+def _one_after_another(gemms: Sequence[BoundGemm]) -> BoundGemm:
+    enqueues = [gemm.enqueue for gemm in gemms]
+
+    def enqueue(stream: int) -> None:
+        for start in enqueues:
+            start(stream)
+
+    return BoundGemm(gemms[0].ordinal, enqueue, None)
+
+
+def _without_summands(
+    runtime: Runtime,
+    executable: Executable,
+    checked: CheckedOperands,
+    addresses: Addresses,
+    bind: Bind,
+) -> BoundGemm:
+    """A gemm whose K is 0, as one of operands of zeros whose K is 1.
+
+    The zeros are counters of the stream behind those of the plan: every gemm leaves counters zero.
+    """
+    gpu, problem = runtime.gpu(checked.ordinal), checked.problem
+    own = ceil_div(executable.plan.counters, WORD) * WORD  # keeps vectors of 16 bytes aligned
+    zeros = ceil_div(max(problem.m, problem.n) * problem.element_bytes, WORD)
+    _, _, c, bias, *_ = addresses
+    bound: dict[int, BoundGemm] = {}
+
+    def start(stream: int) -> None:
+        with gpu.lock:
+            context = gpu.driver.context_on(gpu.ordinal) or 0
+            _, counters = gpu.scratch(context, stream, 0, own + zeros)
+        if counters not in bound:
+            first = counters + WORD * own
+            bound[counters] = bind((first, first, c, bias, 0, 0))
+        bound[counters].enqueue(stream)
+
+    def enqueue(stream: int) -> None:
+        if gpu.driver.context_on(gpu.ordinal) is not None:
+            start(stream)
+            return
+        with gpu.driver.entered(gpu.ordinal):
+            start(stream)
+
+    return BoundGemm(gpu.ordinal, enqueue, None)

@@ -1,0 +1,140 @@
+"""Operands without elements, on the fake GPU: empty results, and sums without a summand."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from support.fake_frameworks import FakeTorch, Interface
+from support.numpy_types import decoded
+from support.runtime_case import SPLIT, TYPED, Case
+
+from autotune.errors import ArrayError
+from autotune.problem import Problem
+from autotune.runtime import Kernel
+
+
+@pytest.fixture
+def case() -> Case:
+    return Case()
+
+
+@pytest.fixture
+def torch(case: Case, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+    torch = FakeTorch(case.cuda)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+def refused(case: Case, *operands: Any, **keywords: Any) -> str:
+    with pytest.raises(ArrayError) as error:
+        case.matmul(*operands, **keywords)
+    assert case.cuda.launches == []
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((0, 3), (3, 7), (0, 7)),
+        ((5, 3), (3, 0), (5, 0)),
+        ((0, 0), (0, 0), (0, 0)),
+        ((0, 5, 3), (3, 7), (0, 5, 7)),
+        ((0, 5, 3), (1, 3, 7), (0, 5, 7)),
+        ((2, 0, 5, 3), (2, 1, 3, 7), (2, 0, 5, 7)),
+    ],
+    ids=str,
+)
+def test_empty_results_launch_nothing(case: Case, shapes: Any) -> None:
+    a, b, out = (case.array(*shape) for shape in shapes)
+    for _ in range(2):
+        assert case.matmul(a, b, out, verify=True) is out
+    assert (case.cuda.launches, case.looked_up) == ([], [])
+
+
+def test_empty_result_is_allocated(case: Case, torch: FakeTorch) -> None:
+    a, b = (torch.on("cuda:0", case.matrix(*shape)) for shape in ((2, 0, 3), (3, 7)))
+    out: Any = case.matmul(a, b, bias=torch.on("cuda:0", case.matrix(7)), activation="gelu")
+    assert out.shape == (2, 0, 7)
+
+
+def test_empty_arrays_without_memory_fit_every_device(case: Case) -> None:
+    a, out = (Interface(np.empty(shape, np.float32), data=(0, False)) for shape in ((0, 3), (0, 7)))
+    assert case.matmul(a, case.array(3, 7, ordinal=1), out) is out
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (((0, 3), (4, 7), (0, 7)), "A (0, 3) times B (4, 7): the inner sizes 3 and 4 differ"),
+        (((5, 0), (3, 7), (5, 7)), "A (5, 0) times B (3, 7): the inner sizes 0 and 3 differ"),
+        (((0, 3), (3, 7), (0, 6)), "out is (0, 6); the product is (0, 7)"),
+        (((0, 5, 3), (2, 3, 7), (0, 5, 7)), "A (0, 5, 3) times B (2, 3, 7): the batches 0 and 2"),
+    ],
+    ids=str,
+)
+def test_empty_operands_must_fit_each_other(case: Case, shapes: Any, message: str) -> None:
+    assert refused(case, *(case.array(*shape) for shape in shapes)).startswith(message)
+
+
+def test_types_of_empty_operands_are_checked(case: Case) -> None:
+    a, b = case.array(0, 3, dtype="float16"), case.array(3, 7)
+    assert refused(case, a, b, case.array(0, 7)) == "A is float16, B float32; convert one of them"
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)], ids=str)
+def test_sums_without_a_summand_are_zero(case: Case, batch: tuple[int, ...]) -> None:
+    a, b, out = (case.array(*batch, *shape) for shape in ((5, 0), (0, 7), (5, 7)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nobody tunes for K = 0
+        for _ in range(2):
+            out.host[:] = np.nan
+            case.matmul(a, b, out)
+            assert np.array_equal(out.host, np.zeros((*batch, 5, 7)))
+
+
+@pytest.mark.parametrize("alpha", [2.0, np.inf])
+def test_factors_and_epilogue_apply_without_a_summand(case: Case, alpha: float) -> None:
+    a, b, out, bias = (case.array(*shape) for shape in ((5, 0), (0, 7), (5, 7), (7,)))
+    expected = np.maximum(0.5 * out.host + bias.host, 0)
+    case.matmul(a, b, out, alpha, 0.5, bias=bias, activation="relu")
+    assert np.allclose(out.host, expected)
+
+
+def test_sums_without_a_summand_may_use_counters(case: Case) -> None:
+    case.config = SPLIT
+    a, b, out = case.array(5, 0), case.array(0, 7), case.array(5, 7)
+    for stream in (0, 5):
+        out.host[:] = np.nan
+        case.matmul(Interface(a.host, stream=stream), b, out)
+        assert np.array_equal(out.host, np.zeros((5, 7)))
+    assert [launch.stream for launch in case.cuda.launches] == [0, 0, 5, 5]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_other_types_have_sums_without_a_summand(case: Case, torch: FakeTorch, dtype: str) -> None:
+    case.config = TYPED
+    shapes = (5, 0), (0, 7)
+    a, b = (torch.on("cuda:0", case.matrix(*shape, dtype=dtype)) for shape in shapes)
+    out: Any = case.matmul(a, b)
+    assert np.array_equal(decoded(out.host), np.zeros((5, 7)))
+
+
+def test_tuning_passes_empty_operands_over(case: Case) -> None:
+    tuned: list[Problem] = []
+    for shapes in (((0, 3), (3, 7)), ((5, 0), (0, 7))):
+        a, b = (case.array(*shape) for shape in shapes)
+        case.matmul.tune(a, b, lambda problem, _: tuned.append(problem))
+    assert tuned == []
+
+
+@pytest.mark.parametrize("shapes", [((0, 3), (3, 7)), ((1, 0), (0, 7))], ids=str)
+def test_kernel_of_a_problem_refuses_empty_operands(case: Case, shapes: Any) -> None:
+    kernel = Kernel(case.runtime, Problem(1, 7, 1), 0)
+    a, b = (case.array(*shape) for shape in shapes)
+    message = rf"A is \({shapes[0][0]}, {shapes[0][1]}\), .*; this kernel is for 1x7x1:f32:nn"
+    with pytest.raises(ArrayError, match=message):
+        kernel(a, b, case.array(shapes[0][0], 7))
