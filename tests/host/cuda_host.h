@@ -90,6 +90,7 @@ extern "C" float fmaf(float a, float b, float c) noexcept;
 extern "C" float exp2f(float x) noexcept;
 extern "C" float fabsf(float x) noexcept;
 extern "C" float fminf(float a, float b) noexcept;
+extern "C" float fmaxf(float a, float b) noexcept;
 
 template <typename T>
 inline T __ldg(const T* address) {
