@@ -148,16 +148,11 @@ __device__ __forceinline__ void wgmma_hold(int (&d)[COUNT]) {
 #define WGMMA(n, k, sum, a, b) \
     "wgmma.mma_async.sync.aligned.m64n" #n "k" #k "." sum "." a "." b " {" R##n "}, "
 
-// d += A B^T, or d = A B^T if `add` is 0, of operands in shared memory. TRANSPOSED: the operand's
-// lines do not run along K, which 16-bit types allow.
-template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
-__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor a, Descriptor b,
-                                             int add) {
-    constexpr bool F32 = TYPE_A == ElementType::F32, F16 = TYPE_A == ElementType::F16,
-                   BF16 = TYPE_A == ElementType::BF16, FP8 = !F32 && !F16 && !BF16;
-    constexpr bool A_E5M2 = TYPE_A == ElementType::E5M2, B_E5M2 = TYPE_B == ElementType::E5M2;
-    static_assert(F16 || BF16 || (!TRANSPOSED_A && !TRANSPOSED_B),
-                  "operands that are not of 16 bits run along K");
+// The instructions of N columns. Each N has a class of its own, since a compiler reads a function
+// template again for each instance: one function for all N takes the front end three times as long.
+template <int N>
+struct Floats;
+
 #define SIXTEEN(n, type, a_, b_, add_, ta_, tb_)                                          \
     asm volatile(ADDING(add_) WGMMA(n, 16, "f32", type, type) "%" #a_ ", %" #b_           \
                                                               ", add, 1, 1, %" #ta_       \
@@ -169,53 +164,59 @@ __device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor a, De
                                                                  ", add, 1, 1;\n}"            \
                  : D##n                                                                       \
                  : "l"(a), "l"(b), "r"(add))
-#define STEP(n, r0, r1, r2, r3, r4, r5)                                                           \
-    if constexpr (N == n) {                                                                       \
-        if constexpr (F32) ALONG_K(n, 8, "tf32", "tf32", r0, r1, r2);                             \
-        if constexpr (F16) SIXTEEN(n, "f16", r0, r1, r2, r3, r4);                                 \
-        if constexpr (BF16) SIXTEEN(n, "bf16", r0, r1, r2, r3, r4);                               \
-        if constexpr (FP8 && !A_E5M2 && !B_E5M2) ALONG_K(n, 32, "e4m3", "e4m3", r0, r1, r2);      \
-        if constexpr (FP8 && !A_E5M2 && B_E5M2) ALONG_K(n, 32, "e4m3", "e5m2", r0, r1, r2);       \
-        if constexpr (FP8 && A_E5M2 && !B_E5M2) ALONG_K(n, 32, "e5m2", "e4m3", r0, r1, r2);       \
-        if constexpr (FP8 && A_E5M2 && B_E5M2) ALONG_K(n, 32, "e5m2", "e5m2", r0, r1, r2);        \
-    }
-    SIZES(STEP)
-#undef STEP
+#define INSTRUCTIONS(n, r0, r1, r2, r3, r4, r5)                                                  \
+    template <>                                                                                  \
+    struct Floats<n> {                                                                           \
+        template <ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>  \
+        __device__ static __forceinline__ void shared(float (&d)[n / 2], Descriptor a,           \
+                                                      Descriptor b, int add) {                   \
+            constexpr bool F32 = TYPE_A == ElementType::F32, F16 = TYPE_A == ElementType::F16,   \
+                           BF16 = TYPE_A == ElementType::BF16, FP8 = !F32 && !F16 && !BF16;      \
+            constexpr bool A_E5M2 = TYPE_A == ElementType::E5M2,                                 \
+                           B_E5M2 = TYPE_B == ElementType::E5M2;                                 \
+            if constexpr (F32) ALONG_K(n, 8, "tf32", "tf32", r0, r1, r2);                        \
+            if constexpr (F16) SIXTEEN(n, "f16", r0, r1, r2, r3, r4);                            \
+            if constexpr (BF16) SIXTEEN(n, "bf16", r0, r1, r2, r3, r4);                          \
+            if constexpr (FP8 && !A_E5M2 && !B_E5M2) ALONG_K(n, 32, "e4m3", "e4m3", r0, r1, r2); \
+            if constexpr (FP8 && !A_E5M2 && B_E5M2) ALONG_K(n, 32, "e4m3", "e5m2", r0, r1, r2);  \
+            if constexpr (FP8 && A_E5M2 && !B_E5M2) ALONG_K(n, 32, "e5m2", "e4m3", r0, r1, r2);  \
+            if constexpr (FP8 && A_E5M2 && B_E5M2) ALONG_K(n, 32, "e5m2", "e5m2", r0, r1, r2);   \
+        }                                                                                        \
+        template <class A>                                                                       \
+        __device__ static __forceinline__ void registers(float (&d)[n / 2], const A& a,          \
+                                                         Descriptor b, int add) {                \
+            asm volatile(ADDING(r5) WGMMA(n, 8, "f32", "tf32", "tf32") "{%" #r0 ", %" #r1        \
+                                                                       ", %" #r2 ", %" #r3       \
+                                                                       "}, %" #r4                \
+                                                                       ", add, 1, 1;\n}"         \
+                         : D##n                                                                  \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));        \
+        }                                                                                        \
+    };
+SIZES(INSTRUCTIONS)
+#undef INSTRUCTIONS
 #undef ALONG_K
 #undef SIXTEEN
-}
 
-// The same in tf32 with A from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in
-// column l % 4, then in column l % 4 + 4.
 template <int N>
-__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4],
-                                                Descriptor b, int add) {
-#define STEP(n, r0, r1, r2, r3, r4, r5)                                                    \
-    if constexpr (N == n)                                                                  \
-        asm volatile(ADDING(r5) WGMMA(n, 8, "f32", "tf32", "tf32") "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3 \
-                                                    "}, %" #r4 ", add, 1, 1;\n}"           \
-                     : D##n                                                                \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-    SIZES(STEP)
-#undef STEP
-}
+struct Integers;
 
-// The exact sums of int8. N is 8, 16, 24, 32 or a multiple of 16.
 #undef D
 #define D(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
-template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
-__device__ __forceinline__ void wgmma_shared(int (&d)[N / 2], Descriptor a, Descriptor b, int add) {
-    static_assert(TYPE_A == ElementType::S8 && TYPE_B == ElementType::S8, "int8 alone");
-    static_assert(!TRANSPOSED_A && !TRANSPOSED_B, "int8 operands run along K");
-#define STEP(n, r0, r1, r2, r3, r4, r5)                                                   \
-    if constexpr (N == n)                                                                 \
-        asm volatile(ADDING(r2) WGMMA(n, 32, "s32", "s8", "s8") "%" #r0 ", %" #r1         \
-                                                                ", add;\n}"               \
-                     : D##n                                                               \
-                     : "l"(a), "l"(b), "r"(add));
-    SIZES(STEP)
-#undef STEP
-}
+#define INSTRUCTIONS(n, r0, r1, r2, r3, r4, r5)                                        \
+    template <>                                                                        \
+    struct Integers<n> {                                                               \
+        template <class Sum>                                                           \
+        __device__ static __forceinline__ void shared(Sum (&d)[n / 2], Descriptor a,   \
+                                                      Descriptor b, int add) {         \
+            asm volatile(ADDING(r2) WGMMA(n, 32, "s32", "s8", "s8") "%" #r0 ", %" #r1  \
+                                                                    ", add;\n}"        \
+                         : D##n                                                        \
+                         : "l"(a), "l"(b), "r"(add));                                  \
+        }                                                                              \
+    };
+SIZES(INSTRUCTIONS)
+#undef INSTRUCTIONS
 
 #undef D
 #undef SIZES
@@ -285,6 +286,33 @@ __device__ __forceinline__ void wgmma_shared(int (&d)[N / 2], Descriptor a, Desc
 #undef D248
 #undef R256
 #undef D256
+
+// d += A B^T, or d = A B^T if `add` is 0, of operands in shared memory. TRANSPOSED: the operand's
+// lines do not run along K, which 16-bit types allow.
+template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
+__device__ __forceinline__ void wgmma_shared(float (&d)[N / 2], Descriptor a, Descriptor b,
+                                             int add) {
+    static_assert(TYPE_A == ElementType::F16 || TYPE_A == ElementType::BF16 ||
+                      (!TRANSPOSED_A && !TRANSPOSED_B),
+                  "operands that are not of 16 bits run along K");
+    Floats<N>::template shared<TYPE_A, TYPE_B, TRANSPOSED_A, TRANSPOSED_B>(d, a, b, add);
+}
+
+// The same in tf32 with A from registers, of each 8 columns of K: rows l / 4 and l / 4 + 8 in
+// column l % 4, then in column l % 4 + 4.
+template <int N>
+__device__ __forceinline__ void wgmma_registers(float (&d)[N / 2], const unsigned (&a)[4],
+                                                Descriptor b, int add) {
+    Floats<N>::registers(d, a, b, add);
+}
+
+// The exact sums of int8. N is 8, 16, 24, 32 or a multiple of 16.
+template <int N, ElementType TYPE_A, ElementType TYPE_B, bool TRANSPOSED_A, bool TRANSPOSED_B>
+__device__ __forceinline__ void wgmma_shared(int (&d)[N / 2], Descriptor a, Descriptor b, int add) {
+    static_assert(TYPE_A == ElementType::S8 && TYPE_B == ElementType::S8, "int8 alone");
+    static_assert(!TRANSPOSED_A && !TRANSPOSED_B, "int8 operands run along K");
+    Integers<N>::shared(d, a, b, add);
+}
 
 // COUNT 8x8 matrices of 16-bit numbers, 2 or 4, into shared memory, TRANSPOSED or not: lane l gives
 // the address of row l % 8 of matrix l / 8 (of no matrix: any), and holds columns 2 (l % 4) and + 1
