@@ -13,6 +13,7 @@ from autotune.families import parameters
 from autotune.families.config import Config, Value
 from autotune.families.plan import Alignment, LaunchPlan, Resources
 from autotune.families.rules import BoundRule, Rule, Views
+from autotune.families.summation import Summation
 from autotune.problem import Problem
 
 P = TypeVar("P")
@@ -91,6 +92,7 @@ class Family(Generic[P]):
             are a guess, the rest is exact.
         block_work: describes the work of a configuration's blocks for the cost model.
         launch_plan: plans the launches of a configuration on operands of an alignment.
+        summation: tells in which order products are added up; takes the arguments of a rule.
         tensor_cores: whether it computes on tensor cores.
         search_order: its place among those that `--family auto` tries; None leaves it out.
         on_ladder: whether the ladder shows it.
@@ -105,6 +107,7 @@ class Family(Generic[P]):
     resources: Callable[[P], Resources]
     block_work: Callable[[P, Problem], Work]
     launch_plan: Callable[[Config, P, Problem, Alignment], LaunchPlan]
+    summation: Callable[..., Summation]
     tensor_cores: bool = False
     search_order: int | None = None
     on_ladder: bool = False

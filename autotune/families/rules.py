@@ -13,18 +13,19 @@ the rules before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from inspect import signature
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.device import Device
 from autotune.families.config import Value
 from autotune.problem import Problem
 
 Check = Callable[..., str | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,12 @@ class Rule:
     @property
     def needs(self) -> tuple[str, ...]:
         """The parameters that the check reads."""
-        read = (name for argument in _arguments(self.check) for name in argument.parameters)
-        return tuple(dict.fromkeys(read))
+        return needs_of(self.check)
 
     def bind(self, problem: Problem, device: Device, views: Views) -> BoundRule:
         """The rule for one problem on one device; `views` keeps the views it makes."""
-        needs = self.needs
-        context: dict[str, object] = {"problem": problem, "device": device}
-        readers = [argument.reader(needs, context, views) for argument in _arguments(self.check)]
-
-        def check(chosen: Sequence[Value]) -> str | None:
-            return self.check(*[read(chosen) for read in readers])
-
-        return BoundRule(self.reason, needs, check, self.for_speed)
+        check = bind(self.check, {"problem": problem, "device": device}, views)
+        return BoundRule(self.reason, self.needs, check, self.for_speed)
 
 
 @dataclass(frozen=True)
@@ -86,13 +80,13 @@ _Reader = Callable[[Sequence[Value]], Any]
 
 @dataclass(frozen=True)
 class _Argument:
-    """An argument of a check: a parameter, a view of several or the problem or the device."""
+    """An argument of a function: a parameter, a view of several or the problem or the device."""
 
     name: str
     parameters: tuple[str, ...]
     view: type[Any] | None = None
 
-    def reader(self, needs: Sequence[str], context: dict[str, object], views: Views) -> _Reader:
+    def reader(self, needs: Sequence[str], context: Mapping[str, object], views: Views) -> _Reader:
         """The function that makes the argument from the values of `needs`."""
         if not self.parameters:
             value = context[self.name]
@@ -113,9 +107,29 @@ class _Argument:
         return read
 
 
+def needs_of(function: Callable[..., T]) -> tuple[str, ...]:
+    """The parameters that a function of a rule's arguments reads."""
+    read = (name for argument in _arguments(function) for name in argument.parameters)
+    return tuple(dict.fromkeys(read))
+
+
+def bind(
+    function: Callable[..., T], context: Mapping[str, object], views: Views
+) -> Callable[[Sequence[Value]], T]:
+    """A function of a rule's arguments that takes the values of `needs_of` in their order;
+    `context` has the problem and the device, if it reads them."""
+    needs = needs_of(function)
+    readers = [argument.reader(needs, context, views) for argument in _arguments(function)]
+
+    def bound(chosen: Sequence[Value]) -> T:
+        return function(*[read(chosen) for read in readers])
+
+    return bound
+
+
 @cache
-def _arguments(check: Check) -> tuple[_Argument, ...]:
-    """The arguments of a check, from its signature, which is read once."""
+def _arguments(check: Callable[..., object]) -> tuple[_Argument, ...]:
+    """The arguments of a function, from its signature, which is read once."""
     arguments = []
     for name, parameter in signature(check, eval_str=True).parameters.items():
         kind = parameter.annotation

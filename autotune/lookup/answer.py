@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.device import Device
 from autotune.families.config import Config
@@ -119,9 +120,16 @@ def recorded_objective(record: Record, objective: Objective) -> Objective:
 
 
 def best_legal(
-    record: Record, problem: Problem, device: Device, objective: Objective
+    record: Record,
+    problem: Problem,
+    device: Device,
+    objective: Objective,
+    accuracy: AccuracyFilter | None = None,
 ) -> Entry | None:
-    """The record's best entry that the problem can run today; None if there is none."""
+    """The record's best entry that the problem can run today; None if there is none.
+
+    `accuracy` judges entries that were not verified on the problem.
+    """
 
     def time_us(entry: Entry) -> float:
         estimate = entry.measurement.estimate(objective)
@@ -129,4 +137,7 @@ def best_legal(
 
     entries = (record.best_by(objective), *sorted(record.entries, key=time_us))
     card = as_tuned(device, record.device)
-    return next((entry for entry in entries if is_legal(entry.config, problem, card)), None)
+    legal = (entry for entry in entries if is_legal(entry.config, problem, card))
+    if accuracy is not None:
+        legal = (entry for entry in legal if accuracy.fault(entry.config) is None)
+    return next(legal, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from autotune.device import Device
+from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, best_legal, recorded_objective
 from autotune.lookup.neighbours import learn_errors
 from autotune.problem import Problem
@@ -39,7 +40,8 @@ def _answer(
     if record is None or record.evidence == "predicted":
         return None
     objective = recorded_objective(record, objective)
-    entry = best_legal(record, problem, device, objective)
+    accuracy = None if point == problem else accuracy_filter(problem, device, [record])
+    entry = best_legal(record, problem, device, objective, accuracy)
     if entry is None:
         return None
     predictions = learn_errors(problem, device, [record], objective).predict(

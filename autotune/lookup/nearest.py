@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.model_error import ModelError, Predictions
 from autotune.candidates.recorded import as_tuned, for_compute, is_legal
 from autotune.candidates.survey import survey
 from autotune.device import Device, same_model, with_listed_clusters
 from autotune.families.config import Config
+from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_objective, tune_command
 from autotune.lookup.expected_loss import expected_loss
 from autotune.lookup.neighbours import REACH, by_remoteness, learn_errors, remoteness
@@ -64,18 +66,20 @@ def nearest(
     """
     listed = with_listed_clusters(device)
     pool = records.records(device)
-    if not any(remoteness(record, problem, device) <= REACH for record in pool):
+    if not _near(pool, problem, device):
         pool = [*pool, *records.related(device)]
+    if not _near(pool, problem, device):
+        return None
     for record in by_remoteness(problem, device, pool)[:1]:
         objective = recorded_objective(record, objective)
     errors = learn_errors(problem, listed, pool, objective)
-    choices = from_records(problem, listed, pool, errors)
+    accuracy = accuracy_filter(problem, device, pool)
+    choices = from_records(problem, listed, pool, errors, accuracy)
+    if not choices or choices[0].deviation > CERTAIN:
+        choices = [*choices[:1], *from_survey(problem, listed, errors, accuracy)[:1]]
     if not choices:
         return None
-    choice = choices[0]
-    if choice.deviation > CERTAIN:
-        choice = min((choice, *from_survey(problem, listed, errors)[:1]), key=_promise)
-    choice = _possible(choice, problem, device, objective)
+    choice = _possible(min(choices, key=_promise), problem, device, objective)
     if choice.record is not None:
         return _answer(choice, choice.record, problem, device, objective)
     loss = expected_loss("near", choice.deviation)
@@ -84,10 +88,20 @@ def nearest(
     )
 
 
+def _near(records: Sequence[Record], problem: Problem, device: Device) -> bool:
+    """Whether any record is a neighbour."""
+    nearest_ones = by_remoteness(problem, device, records)[:1]
+    return any(remoteness(record, problem, device) <= REACH for record in nearest_ones)
+
+
 def from_records(
-    problem: Problem, device: Device, records: Sequence[Record], errors: ModelError
+    problem: Problem,
+    device: Device,
+    records: Sequence[Record],
+    errors: ModelError,
+    accuracy: AccuracyFilter,
 ) -> list[NeighbourChoice]:
-    """The entries of the nearest records, the most promising on the problem first."""
+    """The accurate entries of the nearest records, the most promising on the problem first."""
     pool: dict[Config, tuple[Entry, Record]] = {}
     for record in by_remoteness(problem, device, records)[:NEIGHBOURS]:
         if remoteness(record, problem, device) > REACH:
@@ -95,16 +109,20 @@ def from_records(
         card = as_tuned(device, record.device)
         for entry in record.entries:
             config = for_compute(entry.config, problem)
-            if config not in pool and is_legal(config, problem, card):
+            if config in pool or not is_legal(config, problem, card):
+                continue
+            if accuracy.fault(config) is None:
                 pool[config] = entry, record
     resources = [entry.resources for entry, _ in pool.values()]
     predictions = errors.predict([*pool], problem, resources)
     return _ranked(predictions, [*pool], [record for _, record in pool.values()])
 
 
-def from_survey(problem: Problem, device: Device, errors: ModelError) -> list[NeighbourChoice]:
-    """Legal configurations spread over all families, the most promising first."""
-    configs = survey(problem, device)
+def from_survey(
+    problem: Problem, device: Device, errors: ModelError, accuracy: AccuracyFilter
+) -> list[NeighbourChoice]:
+    """Accurate configurations spread over all families, the most promising first."""
+    configs = accuracy.accurate(survey(problem, device))
     return _ranked(errors.predict(configs, problem), configs, [None] * len(configs))
 
 

@@ -9,6 +9,7 @@ from autotune.candidates import cost
 from autotune.candidates.survey import survey
 from autotune.device import Device, with_listed_clusters
 from autotune.families.config import Config
+from autotune.lookup.accuracy import accuracy_filter
 from autotune.lookup.answer import Answer, recorded_answer, tune_command
 from autotune.lookup.expected_loss import expected_loss
 from autotune.problem import Problem
@@ -75,7 +76,8 @@ def _recorded(problem: Problem, device: Device, records: Records) -> Answer | No
 
 
 def _ranked_now(problem: Problem, device: Device) -> Answer | None:
-    ranked = cost.rank(survey(problem, device), problem, device)
+    accuracy = accuracy_filter(problem, device, ())
+    ranked = cost.rank(accuracy.accurate(survey(problem, device)), problem, device)
     if not ranked or not math.isfinite(ranked[0][0]):
         return None
     time_us, config = ranked[0]

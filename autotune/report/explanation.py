@@ -8,16 +8,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.candidates import cost, space
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.survey import SURVEY
 from autotune.device import Device
 from autotune.errors import ConfigError
 from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Resources
+from autotune.families.shared.accuracy import (
+    ACCURACY,
+    ErrorLimit,
+    measured_limit,
+    possible_limit,
+)
 from autotune.lookup.answer import Answer
 from autotune.occupancy import Occupancy
 from autotune.occupancy.roofline import intensity, least_hot_seconds, least_seconds
 from autotune.problem import Problem
+from autotune.records import Record
 from autotune.runners.base import Objective
 
 Finding = Literal["holds", "slow", "broken", "not reached"]
@@ -119,12 +127,12 @@ def explain(
     fault = space.domain_fault(config, problem, device)
     if fault is not None:
         return Explanation(config, str(fault), (), None, None)
-    verdicts = _verdicts(config, problem, device)
+    own = answer.record if answer.record and answer.how == "exact" else None
+    verdicts = _verdicts(config, problem, device, own)
     faults = {verdict.finding: f"{verdict.rule}: {verdict.detail}" for verdict in verdicts[::-1]}
     if "broken" in faults:
         return Explanation(config, faults["broken"], verdicts, None, None)
     rejection = faults.get("slow", "")
-    own = answer.record if answer.record and answer.how == "exact" else None
     entries = own.entries if own else ()
     entry = next((entry for entry in entries if entry.config == config), None)
     fit = _fit(config, problem, device, compiled, entry.resources if entry else None)
@@ -166,18 +174,30 @@ def _fastest(stated: Config, problem: Problem, device: Device) -> dict[str, Valu
     return ranked[0][1].values if ranked else None
 
 
-def _verdicts(config: Config, problem: Problem, device: Device) -> tuple[RuleVerdict, ...]:
-    values = config.values
+def _verdicts(
+    config: Config, problem: Problem, device: Device, record: Record | None
+) -> tuple[RuleVerdict, ...]:
+    values, accuracy = config.values, AccuracyFilter(problem, _error_limit(problem, device, record))
     rules = registry.serving(config.family, problem).bound_rules(problem, device)
     verdicts: list[RuleVerdict] = []
     for rule, detail in space.judged(config, problem, device):
+        if rule.reason == ACCURACY and detail is None:
+            detail = accuracy.fault(config)
         finding: Finding = "holds" if detail is None else "slow" if rule.for_speed else "broken"
         read = {name: values[name] for name in rule.needs}
+        if rule.reason == ACCURACY and (error := accuracy.error(config)) is not None:
+            read |= {"error": f"{error:.2g}", "limit": f"{accuracy.limit.error:.2g}"}
         verdicts.append(RuleVerdict(rule.reason, finding, read, detail or ""))
         if finding == "broken":
             break
     rest = rules[len(verdicts) :]
     return (*verdicts, *(RuleVerdict(rule.reason, "not reached", {}) for rule in rest))
+
+
+def _error_limit(problem: Problem, device: Device, record: Record | None) -> ErrorLimit:
+    """The limit beside the vendor's error, if that is recorded; the rule does not know it."""
+    error = record.baseline.relative_error if record and record.baseline else None
+    return possible_limit(problem, device) if error is None else measured_limit(problem, error)
 
 
 def _fit(

@@ -110,7 +110,7 @@ class Runner(Protocol):
       baseline (`verification.accuracy.judged`), including earlier measurements.
     - If `evidence` is "measured" and `baseline` has returned a measurement, `rematch` compares
       accuracies on operands that all candidates share: a candidate whose relative error exceeds
-      `verification.oracle.relative_bound` is a `Failure` at the stage "accuracy".
+      `problem.accuracy.relative_bound` is a `Failure` at the stage "accuracy".
     - `measure` may stop early once a candidate is clearly slower than the `best` time of the
       objective; its measurement then has few samples but is still a measurement. If `evidence` is
       "measured", it has a `cold_us` unless its hot time already exceeds the best cold time: such a

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from autotune.candidates import features
+from autotune.candidates.accuracy import AccuracyFilter
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.candidates.features import Describe
 from autotune.device import Device
 from autotune.families import registry
 from autotune.families.config import Config
 from autotune.families.plan import LaunchPlan
+from autotune.families.shared.accuracy import measured_limit
 from autotune.problem import Problem
 from autotune.records import Entry, FamilyRecord, Provenance, Record, Records, Store
 from autotune.runners.base import Evidence, Failure, Measurement, Objective, Runner, Stage
@@ -72,8 +74,16 @@ class GemmTunable:
         return registry.plan(config, self.problem)
 
     def judged(self, measurement: Measurement, baseline: Measurement) -> Measurement | Failure:
-        """The measurement, or a failure if its error exceeds `oracle.relative_bound`."""
+        """The measurement, or a failure if its error exceeds `relative_bound`."""
         return judged(self.problem, measurement, baseline.relative_error)
+
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Collection[Config]:
+        """The configurations whose sums predict too large an error beside the baseline's."""
+        if baseline.relative_error is None:
+            return ()
+        limit = measured_limit(self.problem, baseline.relative_error)
+        accuracy = AccuracyFilter(self.problem, limit)
+        return set(configs).difference(accuracy.accurate(configs))
 
     def stands(self, stage: Stage) -> bool:
         """Always: the oracle that candidates are verified against does not change."""

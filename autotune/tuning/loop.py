@@ -27,8 +27,9 @@ from autotune.tuning.proposals import Proposals
 from autotune.tuning.quarantine import Quarantine
 from autotune.tuning.resume import open_journal, still_hold
 from autotune.tuning.saving import record_of, saved
-from autotune.tuning.search import Search, axes_of
-from autotune.tuning.tunable import Candidates, Tunable
+from autotune.tuning.search import axes_of
+from autotune.tuning.searches import refuse_inaccurate, search_of
+from autotune.tuning.tunable import Tunable
 
 __all__ = ["Options", "tune"]
 
@@ -221,21 +222,11 @@ class _Run(Generic[R]):
         return True
 
     def _proposing(self, options: Options) -> Proposals:
-        search, board = self._search_among(self._candidates), self.leaderboard
+        board, candidates = self.leaderboard, self._candidates
+        asked = self._tunable, self._runner.device, self._store, self._options, candidates
+        search = search_of(*asked, self._axes, board.trials)
+        refuse_inaccurate(search, self._tunable, candidates, self.accuracy.baseline)
         return Proposals(search, self.journal, board, self._observer, options, self._time_left)
-
-    def _search_among(self, candidates: Candidates) -> Search:
-        device, options = self._runner.device, self._options
-        return Search(
-            candidates.configs,
-            self._axes,
-            sampler=options.sampler,
-            seed=options.seed,
-            guesses=self._tunable.guesses(candidates, device, self._store, options.objective),
-            told=self.leaderboard.trials,
-            describe=self._tunable.describe(device),
-            value=lambda trial: objective.value(trial, options.objective),
-        )
 
     def _tell(self, trial: Trial) -> None:
         if trial.resources is None:  # it failed before a device, whose thread writes the others
@@ -250,6 +241,7 @@ class _Run(Generic[R]):
         self.accuracy.baseline = baseline
         self._observer.baseline(baseline)
         self.leaderboard.rejudge(self.accuracy.of)
+        refuse_inaccurate(self._proposals.search, self._tunable, self._candidates, baseline)
 
     def _prepared(self, configs: Iterable[Config], *, ordered: bool) -> Prepared:
         jobs = self._options.jobs or cores()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -139,6 +139,11 @@ class KernelTunable:
         """The measurement: there is no vendor baseline, so only the reference decides."""
         del baseline
         return measurement
+
+    def inaccurate(self, configs: Sequence[Config], baseline: Measurement) -> Collection[Config]:
+        """None: there is no vendor baseline."""
+        del configs, baseline
+        return ()
 
     def stands(self, stage: Stage) -> bool:
         """All stages but "verify": the reference or the tolerance may have changed since."""

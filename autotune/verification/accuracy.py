@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.problem import Problem
+from autotune.problem.accuracy import relative_bound
 from autotune.runners.base import Failure, Measurement
-from autotune.verification.oracle import relative_bound
 
 
 def judged(

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.problem import Problem
+from autotune.problem.accuracy import UNIT_ROUNDOFF as UNIT_ROUNDOFF
 from autotune.verification import quantised
-
-UNIT_ROUNDOFF = 2.0**-24
 
 SLOPE = 1.13
 """Largest slope of an activation: GELU's and its tanh form's are 1.129, near x = sqrt 2, SiLU's is
@@ -29,17 +28,6 @@ GELU, by the type of C, in units of 2^-24. The largest for fp32, 0.1, counts as 
 LIBRARY_ROUNDINGS = 4
 """Additional roundings to C's type that a library may do: between the product and an activation,
 and of split-K partial sums, which PyTorch's defaults let cuBLAS add up in 16 bits."""
-
-EXACT = 2 * UNIT_ROUNDOFF
-"""A relative error that is always accepted: a few roundings, because the baseline may have one or
-none, as at K = 1."""
-
-COMPARABLE = 512
-"""Elements of C needed to compare two relative errors.
-
-An error has an excess kurtosis of 4 (`tolerance` has its law), so the root mean square of n of them
-scatters by sqrt(6 / n) / 2, and the ratio of two by 1.73 / sqrt(n): 8 % at 512. A kernel that is as
-accurate as the baseline exceeds `Precision.accuracy` when that is 6.5 standard deviations off."""
 
 
 def tolerance(
@@ -166,17 +154,6 @@ def largest_error(problem: Problem, result: NDArray[Any], wanted: NDArray[np.flo
     return float(np.max(beyond, initial=0.0))
 
 
-def relative_bound(problem: Problem, baseline_error: float | None) -> float:
-    """The largest relative error (Frobenius norms) allowed beside the vendor baseline's.
-
-    Infinite if the baseline's is unknown, or if C has fewer than `COMPARABLE` elements: then
-    `tolerance` alone decides.
-    """
-    if baseline_error is None or problem.batch * problem.m * problem.n < COMPARABLE:
-        return math.inf
-    return max(problem.precision.accuracy * baseline_error, _always_accepted(problem))
-
-
 def product(
     problem: Problem,
     a: NDArray[Any],
@@ -258,18 +235,3 @@ def _largest(problem: Problem, alpha: float, beta: float, magnitude: float) -> f
     """A bound on the size of an element; `tolerance` derives it."""
     bias = 8 if problem.has_bias else 0
     return abs(alpha) * magnitude * quantised.largest_sum(problem.k) + 8 * abs(beta) + bias
-
-
-def _always_accepted(problem: Problem) -> float:
-    """A relative error accepted however small the baseline's is, which may be 0 at K = 1.
-
-    Rounding both operands to tf32 causes 0.6 h, h = 2^-11, while the library may multiply in fp32;
-    rounding C to 16 bits causes 0.42 of its roundoff. Splitting operands in two parts causes up to
-    6.4 u, which is not accepted where K is so short that the library's sums err by less than half
-    of that: there the kernel has to be as accurate as fp32. The 14 bits of fp8 sums cause
-    1.3e-4 with exact accumulation and 2.1e-5 sqrt(K) with fast accumulation in the simulation of
-    `tolerance`; 1.5 times that is accepted.
-    """
-    error = problem.sum_error
-    fp8 = error.accepted + error.accepted_drift * math.sqrt(problem.k)
-    return problem.precision.operand_roundoff or EXACT + fp8 + roundoff(problem) / 2

@@ -7,6 +7,7 @@ from autotune.families.base import Family
 from autotune.families.gemv.launches import plan
 from autotune.families.gemv.parameters import GemvParams
 from autotune.families.gemv.rules import RULES
+from autotune.families.gemv.summation import summation
 from autotune.families.gemv.work import work
 from autotune.families.plan import Resources
 from autotune.families.shared.precisions import CUDA_CORES
@@ -29,4 +30,5 @@ GEMV = Family(
     resources=resources,
     block_work=work,
     launch_plan=plan,
+    summation=summation,
 )

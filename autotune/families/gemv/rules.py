@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.device import Device
+from autotune.families.gemv import summation
 from autotune.families.gemv.parameters import (
     ROWS,
     VECTOR,
@@ -188,5 +189,6 @@ RULES = (
     Rule("register estimate", _registers_fault),
     Rule("shared memory", _shared_fault),
     Rule("in flight", _flight_fault),
+    *summation.RULES,
 )
 """The reasons to reject a combination, cheapest first."""

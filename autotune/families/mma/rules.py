@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.device import Device
-from autotune.families.mma import columns, k_sharing
+from autotune.families.mma import columns, k_sharing, summation
 from autotune.families.mma.parameters import (
     COPY_BYTES,
     CopyPath,
@@ -271,5 +271,6 @@ RULES = (
     Rule("register estimate", _registers_fault),
     Rule("launch bounds", _bounds_fault),
     Rule("shared memory", _shared_fault),
+    *summation.RULES,
 )
 """The reasons to reject a combination, cheapest first."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -36,3 +38,14 @@ def worker_share(tiles: int, workers: int, iterations: int) -> WorkerShare:
 def splits_of_a_tile(tiles: int, workers: int) -> float:
     """Partial sums of a shared tile that one block adds up, on average."""
     return workers / streamed_tiles(tiles, workers) + 1
+
+
+@lru_cache(maxsize=4096)
+def mean_part(tiles: int, workers: int) -> float:
+    """The mean share of a tile's K that one worker adds up, weighted by the errors of the parts."""
+    streamed = streamed_tiles(tiles, workers)
+    cuts = {float(tile) for tile in range(streamed + 1)}
+    cuts.update(streamed * worker / workers for worker in range(1, workers))
+    edges = sorted(cuts)
+    parts = sum((end - begin) ** 2 for begin, end in itertools.pairwise(edges))
+    return (tiles - streamed + parts) / tiles

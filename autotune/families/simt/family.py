@@ -8,6 +8,7 @@ from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.simt.launches import plan
 from autotune.families.simt.parameters import SimtParams
 from autotune.families.simt.rules import RULES
+from autotune.families.simt.summation import summation
 from autotune.families.simt.work import work
 
 
@@ -26,6 +27,7 @@ SIMT = Family(
     resources=_resources,
     block_work=work,
     launch_plan=plan,
+    summation=summation,
     search_order=2,
     on_ladder=True,
 )

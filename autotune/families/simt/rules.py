@@ -6,7 +6,7 @@ from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared import launch_limits
 from autotune.families.shared.cuda_enums import Order
-from autotune.families.simt import k_sharing
+from autotune.families.simt import k_sharing, summation
 from autotune.families.simt.parameters import (
     CopyPath,
     MainLoop,
@@ -202,5 +202,6 @@ RULES = (
     Rule("register estimate", _registers_fault),
     Rule("workers", _resident_workers_fault),
     Rule("shared memory", _shared_fault),
+    *summation.RULES,
 )
 """The rules of `simt`, cheapest first."""

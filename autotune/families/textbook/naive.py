@@ -16,6 +16,7 @@ from autotune.families.shared.launch_limits import grid_fault, threads_fault
 from autotune.families.shared.layout import along_k
 from autotune.families.shared.precisions import CUDA_CORES
 from autotune.families.shared.tiles import tile_count
+from autotune.families.summation import sequential
 from autotune.problem import Problem
 
 WARP = 32
@@ -110,5 +111,6 @@ NAIVE = Family(
     resources=resources,
     block_work=work,
     launch_plan=plan,
+    summation=sequential,
     on_ladder=True,
 )

@@ -14,6 +14,7 @@ from autotune.families.wgmma.resources import (
     thread_count,
 )
 from autotune.families.wgmma.rules import RULES
+from autotune.families.wgmma.summation import summation
 from autotune.families.wgmma.work import work
 
 
@@ -42,6 +43,7 @@ WGMMA = Family(
     resources=_resources,
     block_work=work,
     launch_plan=plan,
+    summation=summation,
     tensor_cores=True,
     search_order=0,
     on_ladder=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.device import Device
 from autotune.families.rules import Rule
 from autotune.families.shared.launch_limits import grid_fault
-from autotune.families.wgmma import k_sharing, operand_rules, tile_choice
+from autotune.families.wgmma import k_sharing, operand_rules, summation, tile_choice
 from autotune.families.wgmma.operands import LINE_BYTES, Source
 from autotune.families.wgmma.resources import (
     INSTRUCTION_ROWS,
@@ -224,5 +224,6 @@ RULES = (
     Rule("stages", _most_stages_fault),
     Rule("stages", _stages_fault, for_speed=True),
     Rule("gathering", _gathering_fault),
+    *summation.RULES,
 )
 """The rules of `wgmma`, cheapest first."""

@@ -14,18 +14,16 @@ from support import numpy_types
 from support.served_precisions import SERVED
 
 from autotune.problem import ELEMENT_TYPES, EPILOGUES, Problem
+from autotune.problem.accuracy import COMPARABLE, EXACT, relative_bound
 from autotune.problem.fields import ACTIVATIONS
 from autotune.verification.oracle import (
-    COMPARABLE,
     CURVES,
-    EXACT,
     SLOPE,
     UNIT_ROUNDOFF,
     activated,
     largest_error,
     library_tolerance,
     product,
-    relative_bound,
     roundoff,
     tolerance,
 )

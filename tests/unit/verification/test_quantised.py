@@ -6,8 +6,9 @@ from numpy.typing import NDArray
 from support.eight_bits import nearest
 
 from autotune.problem import Problem
+from autotune.problem.accuracy import relative_bound
 from autotune.verification import quantised
-from autotune.verification.oracle import relative_bound, tolerance
+from autotune.verification.oracle import tolerance
 
 SUMS = 4000
 

@@ -1,0 +1,35 @@
+"""How `mma` adds up the products of an element of C, and the rule on the error of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.device import Device
+from autotune.families.rules import Rule
+from autotune.families.shared.accuracy import ACCURACY, possible_limit
+from autotune.families.summation import Summation, in_order, split_length
+from autotune.problem import Problem
+
+
+@dataclass(frozen=True)
+class MmaSums:
+    """The parameters that decide in which order products are added up."""
+
+    slices: int
+    bk: int
+    split_k: int
+    promote: int
+
+
+def summation(p: MmaSums, problem: Problem) -> Summation:
+    """Each slice adds up its share of each promoted run; slices and blocks are added up then."""
+    length = split_length(problem.k, p.split_k, p.bk)
+    run = min(length, p.promote * p.bk) if p.promote else length
+    return Summation(in_order(length / run, p.slices, p.split_k), run / p.slices)
+
+
+def _error_fault(sums: MmaSums, problem: Problem, device: Device) -> str | None:
+    return possible_limit(problem, device).fault(summation(sums, problem), problem)
+
+
+RULES = (Rule(ACCURACY, _error_fault),)

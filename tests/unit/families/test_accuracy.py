@@ -1,0 +1,120 @@
+"""Predicted relative errors against those of verified kernels, and the rule that follows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from autotune.candidates import space
+from autotune.candidates.accuracy import AccuracyFilter
+from autotune.device import find
+from autotune.families.config import Config
+from autotune.families.shared.accuracy import (
+    ErrorLimit,
+    measured_limit,
+    possible_limit,
+    promised_limit,
+    vendor_errors,
+)
+from autotune.problem import Problem
+from autotune.problem.accuracy import relative_bound
+from autotune.runners.base import Failure
+from autotune.runners.recording import Recording, SweepRow
+
+H100 = find("h100")
+TRIALS = ROOT / "docs/results/h100/trials"
+RECORDED = sorted(path for kind in ("f32", "tf32x3") for path in TRIALS.glob(f"*-{kind}-nn.*"))
+MATTERS = 1.02
+"""Times up to this multiple of the fastest matter."""
+
+
+def error_of(row: SweepRow) -> float | None:
+    """The measured relative error of a recorded kernel; None if it has not run."""
+    if not isinstance(row.outcome, Failure):
+        return row.outcome.relative_error
+    match = re.match(r"relative error (\S+) is", row.outcome.reason)
+    return float(match[1]) if row.outcome.stage == "accuracy" and match else None
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.partition(".")[0])
+def test_prediction_agrees_with_each_recorded_verdict(path: Path) -> None:
+    recording = Recording.load(path)
+    assert recording.baseline is not None
+    assert recording.baseline.relative_error is not None
+    problem, vendor = recording.problem, recording.baseline.relative_error
+    errors = {row.config: error for row in recording.rows if (error := error_of(row)) is not None}
+    bound = relative_bound(problem, vendor)
+    failing = {config for config, error in errors.items() if error > bound}
+    times = {
+        row.config: row.outcome.time_us
+        for row in recording.rows
+        if row.config in errors.keys() - failing and not isinstance(row.outcome, Failure)
+    }
+    best = [config for config, time in times.items() if time <= MATTERS * min(times.values())]
+
+    def passing(limit: ErrorLimit) -> set[Config]:
+        return set(AccuracyFilter(problem, limit).passing(errors))
+
+    assert not failing & passing(measured_limit(problem, vendor))
+    assert not failing & passing(promised_limit(problem, H100))
+    assert passing(measured_limit(problem, vendor)).issuperset(best)
+    assert passing(possible_limit(problem, H100)).issuperset(times)
+    bounds = vendor_errors(problem, H100)
+    assert bounds.least <= vendor <= 1.03 * bounds.most
+
+
+def test_long_runs_in_tensor_cores_break_the_rule() -> None:
+    problem = Problem.parse("512x512x512:tf32x3")
+    parts = "workers=0,store=direct,stages=4,group=1"
+    config = Config.parse(
+        "wgmma:swap=1,bm=64,bn=64,consumers=1,schedule=cooperative,min_blocks=1,source=registers,"
+        f"low=kernel,pack=needed,bk=32,promote=4,cluster=1x1,split_k=1,reduction=none,{parts}"
+    )
+    rejected = space.rejection(config, problem, H100, recorded=True)
+    assert rejected is not None
+    assert str(rejected) == (
+        "accuracy: relative error of about 9.1e-07; 8.5e-07 at most, for 2 times the vendor "
+        "library's, whose own is 4e-07 at most"
+    )
+
+
+@pytest.mark.parametrize("text", ["64x64x4096:f8:nt", "64x64x65536:f8:nt:fast"])
+@pytest.mark.parametrize("family", ["wgmma", "mma"])
+def test_legal_sums_of_fp8_keep_the_promised_bound(text: str, family: str) -> None:
+    problem = Problem.parse(text)
+    legal = space.spread(space.feasible(problem, H100, family).configs, 200)
+    assert AccuracyFilter(problem, promised_limit(problem, H100)).passing(legal) == [*legal]
+
+
+def test_unpromoted_sums_of_fp8_break_the_promised_bound() -> None:
+    exact = Problem.parse("256x256x4096:f8:nt:out=f32")
+    fast = Problem.parse("256x256x4096:f8:nt:out=f32:fast")
+    config = space.feasible(fast, H100, "mma").configs[0]
+    assert config.values["promote"] == 0
+    assert AccuracyFilter(fast, promised_limit(fast, H100)).fault(config) is None
+    assert AccuracyFilter(exact, promised_limit(exact, H100)).fault(config) is not None
+
+
+def test_most_accurate_remain_where_none_passes() -> None:
+    problem = Problem(4096, 4096, 4096)
+    chunked, whole = (
+        Config.parse(
+            "simt:bm=128,bn=256,wm=64,wn=64,tm=16,tn=8,slices=1,bk=8,copy=async,stages=4,"
+            "fragments=2,min_blocks=1,split_k=1,reduction=none,workers=0,"
+            f"chunks={chunks},pack=none,group=1,fence=0,order=snake"
+        )
+        for chunks in (2, 1)
+    )
+    strict = AccuracyFilter(problem, ErrorLimit(1e-9, "at all"))
+    assert strict.passing([whole, chunked]) == []
+    assert strict.accurate([whole, chunked]) == [chunked]
+
+
+@pytest.mark.parametrize("compute", ["tf32", "bf16", "f16", "i8"])
+def test_error_of_other_precisions_is_not_limited(compute: str) -> None:
+    problem = Problem(512, 512, 65536, compute)
+    legal = space.spread(space.feasible(problem, H100, "mma").configs, 20)
+    assert AccuracyFilter(problem, ErrorLimit(0.0, "at all")).passing(legal) == [*legal]

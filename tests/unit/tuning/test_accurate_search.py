@@ -1,0 +1,58 @@
+"""Searches that spend no trial on kernels that are predicted to be too inaccurate."""
+
+from __future__ import annotations
+
+import pytest
+from support.blas_threads import one_thread as one_thread
+from support.fake_runner import ORIGIN, uncompiled
+from support.paths import ROOT
+from support.sample_study import store as store
+
+from autotune.records import Store
+from autotune.runners.base import Candidate, Failure, Measurement
+from autotune.runners.recording import Recording
+from autotune.runners.replay import ReplayRunner
+from autotune.tuning.gemm import GemmTunable
+from autotune.tuning.loop import Options, tune
+
+RECORDING = ROOT / "docs/results/h100/trials/1023x1025x1027-tf32x3-nn.json.gz"
+INACCURATE = 22
+"""Of its 37 kernels, which the verification refused."""
+
+
+class CountingRunner(ReplayRunner):
+    """A replay that counts the trials that fail at a stage."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(recording)
+        self.failed: list[str] = []
+        self.trials = 0
+
+    def measure(self, candidate: Candidate, *rest: object) -> Measurement | Failure:
+        outcome = super().measure(candidate, *rest)  # type: ignore[arg-type]
+        self.trials += 1
+        if isinstance(outcome, Failure):
+            self.failed.append(outcome.stage)
+        return outcome
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_search_spends_no_trial_on_inaccurate_kernels(store: Store) -> None:
+    recording = Recording.load(RECORDING)
+    runner = CountingRunner(recording)
+    tunable = GemmTunable(recording.problem)
+    record = tune(
+        tunable, runner, store, Options(sampler="random"), compile=uncompiled, origin=ORIGIN
+    )
+    assert "accuracy" not in runner.failed
+    assert runner.trials == len(recording.rows) - INACCURATE
+    times = [row.outcome.time_us for row in recording.rows if isinstance(row.outcome, Measurement)]
+    assert record.best.measurement.time_us == pytest.approx(min(times), rel=0.05)
+
+
+def test_nothing_is_refused_before_the_baseline_is_known() -> None:
+    recording = Recording.load(RECORDING)
+    tunable, configs = GemmTunable(recording.problem), [row.config for row in recording.rows]
+    assert tunable.inaccurate(configs, Measurement(10.0)) == ()
+    assert recording.baseline is not None
+    assert len(tunable.inaccurate(configs, recording.baseline)) == INACCURATE
