@@ -6,6 +6,7 @@
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
     autotune.records()                         everything that the cache has recorded
     autotune.matmul(a, b)                      runs it on PyTorch, CuPy or PyCUDA arrays
+    autotune.quantize(x, "e4m3", "row")        the same arrays in 8 bits, with scales
     autotune.kernel(4096, 4096, 4096)          one problem's kernel, ready to launch
     autotune.warmup(["64x4096x4096", ...])     loads the kernels of a program
     autotune.export.write(shapes, folder)      writes a C library of recorded kernels
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
     from autotune.api.matmul import matmul
+    from autotune.api.quantize import quantize
     from autotune.api.ranges import tune_range
     from autotune.api.tuning import tune
     from autotune.device import Device
@@ -54,6 +56,7 @@ __all__ = [
     "kernel_occupancy",
     "matmul",
     "occupancy",
+    "quantize",
     "records",
     "roofline",
     "tune",
@@ -77,6 +80,7 @@ _HOMES = {
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",
     "matmul": "api.matmul",
+    "quantize": "api.quantize",
     "tune": "api.tuning",
     "tune_kernel": "api.kernels",
     "tune_range": "api.ranges",

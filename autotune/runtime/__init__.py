@@ -1,6 +1,7 @@
 """Runs recorded kernels on arrays, on the caller's stream, without PyCUDA and without Optuna.
 
     autotune.runtime.current()(a, b)           any shape; looked up at its first call
+    autotune.runtime.quantizer()(x, "e4m3", "row", None)   a matrix in 8 bits, and its scales
     autotune.runtime.load(problem)(a, b)       one problem, looked up and loaded now
     autotune.runtime.load_all(problems)        all problems of a program, loaded beforehand
 
@@ -10,7 +11,16 @@ the disk, so a CUDA graph can capture them.
 """
 
 from autotune.runtime.kernels import Kernel
-from autotune.runtime.process import current, load, load_all, probe
+from autotune.runtime.process import current, load, load_all, probe, quantizer
 from autotune.runtime.state import Runtime, UntunedWarning
 
-__all__ = ["Kernel", "Runtime", "UntunedWarning", "current", "load", "load_all", "probe"]
+__all__ = [
+    "Kernel",
+    "Runtime",
+    "UntunedWarning",
+    "current",
+    "load",
+    "load_all",
+    "probe",
+    "quantizer",
+]

@@ -89,7 +89,7 @@ def output_of(dtype: object) -> str:
     Raises:
         ProblemError: for any other dtype.
     """
-    name = dtype if isinstance(dtype, str) else _dtype_name(dtype)
+    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
     return canonical("output", name.removeprefix("torch."), OUTPUTS)
 
 
@@ -100,7 +100,8 @@ def check_dtype(out: Operand, dtype: object) -> None:
         raise ArrayError(f"out is {out.dtype}, out_dtype {output}; leave one of them out")
 
 
-def _dtype_name(dtype: object) -> str:
+def dtype_name(dtype: object) -> str:
+    """The name of a dtype of any library."""
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     return str(name)
 

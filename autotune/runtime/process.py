@@ -18,6 +18,7 @@ from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
+from autotune.runtime.quantizing import Quantizer
 from autotune.runtime.state import Runtime
 
 
@@ -110,6 +111,16 @@ def current() -> Matmul:
 
     build = partial(compiler.compile, cache=settings.cache_dir())
     return Matmul(Runtime(Driver.load(), find, registry.plan, build))
+
+
+@lru_cache(maxsize=1)
+def quantizer() -> Quantizer:
+    """The process's own quantiser, which shares what `current` has loaded.
+
+    Raises:
+        MissingError: without a driver or a GPU.
+    """
+    return Quantizer(current().runtime)
 
 
 def _ordinal(runtime: Runtime, ordinal: int | None) -> int:

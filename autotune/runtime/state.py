@@ -63,6 +63,7 @@ class Runtime:
         self._warned: set[tuple[Problem, int]] = set()
         self._executables: dict[tuple[Config, Problem, int, Alignment], Executable] = {}
         self._loading: dict[tuple[Config, Problem, int, Alignment], Future[Executable]] = {}
+        self._plans: dict[tuple[LaunchPlan, int], Executable] = {}
         self._verified: set[tuple[Config, Problem, int, Alignment]] = set()
 
     def framework(self, array: Any, name: str) -> Framework:
@@ -141,6 +142,20 @@ class Runtime:
         finally:
             with self._lock:
                 del self._loading[key]
+
+    def loaded(self, plan: LaunchPlan, ordinal: int) -> Executable:
+        """A plan that belongs to no problem, compiled and loaded once.
+
+        Raises:
+            AutotuneError: if it does not compile.
+            RunnerError: if the GPU cannot load it.
+        """
+        with self._lock:
+            if (plan, ordinal) not in self._plans:
+                gpu = self.gpu(ordinal)
+                programs = [self.program(launch.template, gpu.device) for launch in plan.launches]
+                self._plans[plan, ordinal] = Executable(gpu, plan, programs)
+            return self._plans[plan, ordinal]
 
     def verify(self, config: Config, problem: Problem, ordinal: int, alignment: Alignment) -> None:
         """Checks once that a configuration computes exact integers (see `first_use.check`).

@@ -24,9 +24,11 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from autotune.driver import attributes
-from autotune.problem.fields import ACTIVATIONS
+from autotune.problem import ELEMENT_TYPES
+from autotune.problem.fields import ACTIVATIONS, SCALES
 from autotune.verification.oracle import activated
 from support.numpy_types import STORED, decoded, encoded, name_of
+from support.quantising import quantised
 
 Matrix = npt.NDArray[np.float32]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -442,10 +444,39 @@ def _reduce(
     _words(counters, 1)[0] = 0
 
 
+def _largest(
+    _z: int, _x: int, _ldx: int, workspace: int, rows: int, columns: int, parts: int, *_: int
+) -> None:
+    """Marks the parts, which `quantize` looks for."""
+    assert rows > 0
+    assert columns > 0
+    _words(workspace, parts)[:] = 7
+
+
+def _quantize(
+    z: int, x: int, ldx: int, q: int, ldq: int, scales: int, workspace: int | None, rows: int,
+    columns: int, parts: int, source: int, target: int, scale: int, split: int, fixed: int,
+    vector: int, *_: int,
+) -> None:  # fmt: skip
+    size = np.dtype(_STORED[source]).itemsize
+    assert [step % vector for step in (columns, ldx, ldq, q, x // size)] == [0] * 5
+    element, word = list(ELEMENT_TYPES)[target], SCALES[scale]
+    if split:
+        assert workspace is not None
+        assert (_words(workspace, parts) == 7).all()
+    values = decoded(_matrix(x + size * z * rows * ldx, rows, columns, ldx, kind=source))
+    number = float(_floats(scales, 1)[0]) if fixed else None
+    codes, wanted = quantised(values[None], element, word, number)
+    _matrix(q + z * rows * ldq, rows, columns, ldq, kind=target)[:] = codes[0].view(_STORED[target])
+    _floats(scales, wanted.size, z)[:] = wanted.ravel()
+
+
 _KERNELS: dict[str, tuple[Callable[..., None], str]] = {
     "naive": (_naive, "PqPqPqiiiffPqqq"),
     "typed": (_naive, "PqPqPqiiiffPqqq"),
     "scaled": (_scaled, "PqPqPqiiiffPPPqqq"),
     "partial": (_partial, "PqPqPiiiiP"),
     "reduce": (_reduce, "PPqiiffP"),
+    "largest": (_largest, "PqPiii"),
+    "quantize": (_quantize, "PqPqPPiii"),
 }

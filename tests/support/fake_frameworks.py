@@ -88,6 +88,8 @@ class FakeTorch(ModuleType):
 
     float32, bfloat16 = "torch.float32", "torch.bfloat16"
     float16, int32 = "torch.float16", "torch.int32"
+    float8_e4m3fn, float8_e5m2 = "torch.float8_e4m3fn", "torch.float8_e5m2"
+    int8 = "torch.int8"
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("torch")
