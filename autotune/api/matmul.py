@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from autotune import runtime
 from autotune.device import Device
@@ -57,6 +57,12 @@ def matmul(
 
     With a batch, `row` and `block` have its axis in front.
 
+    An `a` in fp32, fp16 or bfloat16 with a `b` of 8 bits, its `scale_b`, a compute of 8 bits and no
+    `scale_a` is quantised first, as by `autotune.quantize` with scales of the granularity of
+    `scale_b`. `f8` and `i8` make it of the type of `b`, `f8e5` of the other type of fp8. The
+    launches that do so are part of the call, as captured by a CUDA graph. Their result lies in
+    memory that stays with the stream or the graph; cuBLAS is not used.
+
     The stream is the current one of PyTorch or CuPy (by the library of `a`), the default stream for
     PyCUDA and DLPack, else the one that the interface names or the default stream. Where cuBLAS
     was measured to be faster than our kernels, it multiplies PyTorch's and CuPy's arrays, through
@@ -87,7 +93,7 @@ def matmul(
             hides the time between two kernels. Needs compute capability 9.0; cuBLAS ignores it.
         cold: whether to run what is fastest with operands that are not in L2, such as weights that
             are read once between two calls; `tune` then minimises that time.
-        scale_a: the scales of `a`; only for fp8 and int8.
+        scale_a: the scales of `a`; only for fp8 and int8. None with a `scale_b` quantises `a`.
         scale_b: the scales of `b`.
         scale: `tensor`, `row` or `block`, if their shapes fit more than one; by default the
             coarsest.
@@ -106,15 +112,36 @@ def matmul(
         NotFoundError: if no kernel can run the problem, such as fp8 below compute capability 8.9.
         VerificationError: with `verify`, if the kernel's result is wrong.
     """
-    multiply = runtime.current()
     if accuracy != "exact":
         compute = compute_of(compute or "f32", accuracy)
+    if scale_b is not None and scale_a is None:
+        words = activation, compute, accumulate, scale, dependent, cold
+        options = runtime.QuantizedKeywords(alpha, beta, *words)
+        operands = a, b, out, bias, scale_b
+        return cast("Array", _quantized(operands, options, out_dtype, tune, verify))
+    multiply = runtime.current()
     scaling = scale_a, scale_b, scale, accumulate, out_dtype
     if tune:
         tuner = _tune_cold if cold else _tune_hot
         multiply.tune(a, b, tuner, bias, activation, compute, out, *scaling)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *scaling
     return multiply(a, b, out, alpha, beta, *rest)
+
+
+def _quantized(
+    operands: tuple[Any, ...],
+    options: runtime.QuantizedKeywords,
+    out_dtype: Any,
+    tune: bool,
+    verify: bool,
+) -> Any:
+    """`matmul` of an A that is quantised on the way in."""
+    a, b, out, bias, scale_b = operands
+    multiply = runtime.quantized_matmul()
+    if tune:
+        tuner = _tune_cold if options.cold else _tune_hot
+        multiply.tune(a, b, tuner, out, bias, scale_b, options, out_dtype)
+    return multiply(a, b, out, bias, scale_b, options, out_dtype, verify)
 
 
 def _tune_hot(problem: Problem, device: Device) -> object:

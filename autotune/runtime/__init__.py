@@ -11,16 +11,26 @@ the disk, so a CUDA graph can capture them.
 """
 
 from autotune.runtime.kernels import Kernel
-from autotune.runtime.process import current, load, load_all, probe, quantizer
+from autotune.runtime.process import (
+    current,
+    load,
+    load_all,
+    probe,
+    quantized_matmul,
+    quantizer,
+)
+from autotune.runtime.quantized_matmul import QuantizedKeywords
 from autotune.runtime.state import Runtime, UntunedWarning
 
 __all__ = [
     "Kernel",
+    "QuantizedKeywords",
     "Runtime",
     "UntunedWarning",
     "current",
     "load",
     "load_all",
     "probe",
+    "quantized_matmul",
     "quantizer",
 ]

@@ -72,9 +72,11 @@ class Gpu:
         self.ordinal = ordinal
         self.device = driver.probe(ordinal)
         self.lock = threading.Lock()
+        self.quantizing = threading.Lock()  # taken before `lock`
         self._kernels: dict[str, int] = {}
         self._workspaces: dict[tuple[int, ...], tuple[int, int]] = {}
         self._counters: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._quantized: dict[tuple[int, ...], tuple[int, int]] = {}
 
     def kernel(self, program: Program) -> int:
         """The handle of the program's kernel, loaded once. It may use all the shared memory of a
@@ -101,13 +103,8 @@ class Gpu:
 
         The caller holds the lock, and the context is current.
         """
-        thread = threading.get_ident() if stream == _STREAM_PER_THREAD else 0
-        user = (context, stream, thread, self.driver.capture(stream))
-        workspace, capacity = self._workspaces.get(user, (0, 0))
-        if capacity < size:
-            capacity = _power_of_two(size)
-            workspace = self.driver.allocate(capacity)
-            self._workspaces[user] = workspace, capacity
+        user = self._user(context, stream)
+        workspace = self._grown(self._workspaces, user, size)
         counters, zeros = self._counters.get(user, (0, 0))
         if zeros < words:
             zeros = _power_of_two(words)
@@ -115,6 +112,47 @@ class Gpu:
             self.driver.clear(counters, zeros, stream)
             self._counters[user] = counters, zeros
         return workspace, counters
+
+    def quantized(self, context: int, stream: int, size: int) -> int:
+        """The address of at least `size` bytes for an operand that is quantised on a stream now,
+        and for its scales.
+
+        The caller holds the lock `quantizing` until the operand's product is enqueued too, and the
+        context is current.
+        """
+        return self._grown(self._quantized, self._user(context, stream), size)
+
+    def in_context(self, start: Enqueue) -> Enqueue:
+        """`start`, with a context of the GPU current."""
+        # A closure, as every call ends here: its variables are read faster than attributes.
+        driver, ordinal = self.driver, self.ordinal
+        current, devices = driver.context, driver.devices
+
+        def enqueue(stream: int) -> None:
+            _, context = current(0)
+            if devices.get(context) == ordinal or driver.context_on(ordinal) is not None:
+                start(stream)
+            else:
+                with driver.entered(ordinal):
+                    start(stream)
+
+        return enqueue
+
+    def _user(self, context: int, stream: int) -> tuple[int, ...]:
+        """The stream or captured graph that scratch memory belongs to."""
+        thread = threading.get_ident() if stream == _STREAM_PER_THREAD else 0
+        return context, stream, thread, self.driver.capture(stream)
+
+    def _grown(
+        self, pieces: dict[tuple[int, ...], tuple[int, int]], user: tuple[int, ...], size: int
+    ) -> int:
+        """The address of a user's piece of memory, of at least `size` bytes."""
+        address, capacity = pieces.get(user, (0, 0))
+        if capacity < size:
+            capacity = _power_of_two(size)
+            address = self.driver.allocate(capacity)
+            pieces[user] = address, capacity
+        return address
 
 
 class Executable:
@@ -167,24 +205,8 @@ class Executable:
         bound = self._bound(values, dependents)
         starts = [start for start, _ in bound]
         if len(bound) > 1:
-            return BoundGemm(ordinal, self._in_context(partial(_start_all, starts)), None)
-        return BoundGemm(ordinal, self._in_context(starts[0]), bound[0][1])
-
-    def _in_context(self, start: Enqueue) -> Enqueue:
-        """`start`, with a context of the GPU current."""
-        # A closure, as every call ends here: its variables are read faster than attributes.
-        driver, ordinal = self._gpu.driver, self._gpu.ordinal
-        current, devices = driver.context, driver.devices
-
-        def enqueue(stream: int) -> None:
-            _, context = current(0)
-            if devices.get(context) == ordinal or driver.context_on(ordinal) is not None:
-                start(stream)
-            else:
-                with driver.entered(ordinal):
-                    start(stream)
-
-        return enqueue
+            return BoundGemm(ordinal, self._gpu.in_context(partial(_start_all, starts)), None)
+        return BoundGemm(ordinal, self._gpu.in_context(starts[0]), bound[0][1])
 
     def _bound(
         self, values: Values, dependents: Sequence[bool]
@@ -214,7 +236,7 @@ class Executable:
                     bound[scratch] = starts
                 _start_all(starts, stream)
 
-        return self._in_context(start)
+        return self._gpu.in_context(start)
 
 
 class _LoadedLaunch:

@@ -18,6 +18,7 @@ from autotune.runners.base import Objective
 from autotune.runtime.driver import Driver
 from autotune.runtime.kernels import Kernel
 from autotune.runtime.matmul import Matmul
+from autotune.runtime.quantized_matmul import QuantizedMatmul
 from autotune.runtime.quantizing import Quantizer
 from autotune.runtime.state import Runtime
 
@@ -113,14 +114,27 @@ def current() -> Matmul:
     return Matmul(Runtime(Driver.load(), find, registry.plan, build))
 
 
-@lru_cache(maxsize=1)
 def quantizer() -> Quantizer:
     """The process's own quantiser, which shares what `current` has loaded.
 
     Raises:
         MissingError: without a driver or a GPU.
     """
-    return Quantizer(current().runtime)
+    return _quantizers(current().runtime)[0]
+
+
+def quantized_matmul() -> QuantizedMatmul:
+    """The process's own matmul for an A to be quantised, which shares what `current` has loaded.
+
+    Raises:
+        MissingError: without a driver or a GPU.
+    """
+    return _quantizers(current().runtime)[1]
+
+
+@lru_cache(maxsize=1)
+def _quantizers(runtime: Runtime) -> tuple[Quantizer, QuantizedMatmul]:
+    return Quantizer(runtime), QuantizedMatmul(runtime)
 
 
 def _ordinal(runtime: Runtime, ordinal: int | None) -> int:

@@ -126,11 +126,13 @@ def bind_quantizing(
     source: Place,
     result: Place,
     scales: int,
+    dependent: bool = False,
 ) -> Callable[[int], None]:
     """The function that enqueues a quantisation between addresses on a stream."""
     executable = runtime.loaded(quantizing.plan(), ordinal)
     addresses = source[0], 0, result[0], 0, scales, 0
-    return executable.bind(addresses, (source[1], 0, result[1]), (0, 0, 0), 1.0, 0.0).enqueue
+    steps = (source[1], 0, result[1]), (0, 0, 0)
+    return executable.bind(addresses, *steps, 1.0, 0.0, dependent).enqueue
 
 
 def target_of(dtype: Any) -> ElementType:
@@ -253,5 +255,5 @@ def _refuse_overlap(
         ("scales", (scales, of_scales), (result, of_result)),
     ):
         if arrays.overlap(*first, *second):
-            other = "x" if second[1] is memory else "out"
-            raise ArrayError(f"{name} at {first[0]:#x} overlaps {other}; give another")
+            source_name = "x" if second[1] is memory else "out"
+            raise ArrayError(f"{name} at {first[0]:#x} overlaps {source_name}; give another")

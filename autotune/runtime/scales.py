@@ -56,6 +56,30 @@ def scaled(problem: Problem, scales: Scales | None, scale: str | None = None) ->
     raise ArrayError(f"scale_a is {shapes[0]}, scale_b {shapes[1]}; {problem} takes {wanted}")
 
 
+def granularity_of(problem: Problem, scale_b: Operand, scale: str | None = None) -> str:
+    """The granularity of the scales of a product whose A is quantised on the way in, from those of
+    B.
+
+    Args:
+        problem: the problem without scales.
+        scale_b: the scales of B.
+        scale: the granularity, if the caller named it.
+
+    Raises:
+        ArrayError: for scales of other shapes.
+        ProblemError: for an unknown granularity.
+    """
+    named = None if scale is None else canonical("scale", scale, SCALES)
+    legal = [word for word in problem.precision.scales if word != "none" and named in (None, word)]
+    for word in legal:
+        if scale_b.shape in _legal(problem, word)[1]:
+            return word
+    wanted = ", or ".join(f"{_legal(problem, word)[1][0]} a {word}" for word in legal)
+    raise ArrayError(
+        f"scale_b is {scale_b.shape}, scale {named}; {problem} takes {wanted or 'no such scales'}"
+    )
+
+
 def scale_memory(scales: Scales, ordinal: int) -> tuple[MatrixMemory, MatrixMemory]:
     """Where scales lie on a device, checked but for their shapes.
 

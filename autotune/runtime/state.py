@@ -51,6 +51,9 @@ class Runtime:
         build: compiles a template for an architecture, or fetches it from the cache.
     """
 
+    generation = 0
+    """How often a problem has been forgotten: what was bound before may run an older kernel."""
+
     def __init__(self, driver: Driver, find: Find, plan: Plan, build: Compile) -> None:
         self.driver = driver
         self._find = find
@@ -209,6 +212,7 @@ class Runtime:
     def forget(self, problem: Problem) -> None:
         """Looks the problem up again when it is next needed, because it has been tuned since."""
         with self._lock:
+            self.generation += 1
             for key in [key for key in self._answers if key[0] == problem]:
                 del self._answers[key]
 
