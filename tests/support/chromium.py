@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 HEIGHT = 900
@@ -55,22 +56,41 @@ def program() -> str | None:
 def opened(
     path: Path, *, width: int = 1600, scheme: Literal["light", "dark"] = "light"
 ) -> Iterator[OpenedPage]:
-    """The file in a new browser; skips the test where there is no Chromium or no Playwright."""
-    path_of_browser = program()
-    if path_of_browser is None:
+    """The file in a new window; skips the test where there is no Chromium or no Playwright.
+
+    The browser stays open for further pages until `close`, as starting one takes seconds.
+    """
+    size = {"width": width, "height": HEIGHT}
+    context = _browser().new_context(viewport=size, color_scheme=scheme)  # type: ignore[arg-type]
+    try:
+        page = context.new_page()
+        result = OpenedPage(page)
+        _listen(page, result.faults)
+        page.goto(path.resolve().as_uri())
+        yield result
+    finally:
+        context.close()
+
+
+def close() -> None:
+    """Closes the browser, and the event loop of Playwright that other tests would run in."""
+    _browser.cache_clear()
+    _resources.close()
+
+
+_resources = ExitStack()
+
+
+@cache
+def _browser() -> Browser:
+    path = program()
+    if path is None:
         pytest.skip(MISSING)
     api = pytest.importorskip("playwright.sync_api", reason="no Playwright")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path_of_browser, args=["--no-sandbox"])
-        try:
-            size = {"width": width, "height": HEIGHT}
-            page = browser.new_page(viewport=size, color_scheme=scheme)
-            result = OpenedPage(page)
-            _listen(page, result.faults)
-            page.goto(path.resolve().as_uri())
-            yield result
-        finally:
-            browser.close()
+    playwright = _resources.enter_context(api.sync_playwright())
+    browser: Browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    _resources.callback(browser.close)
+    return browser
 
 
 def _listen(page: Page, faults: list[str]) -> None:

@@ -62,8 +62,9 @@ const page = (() => {
     for (const [element, figure] of drawn) plot(element, figure);
   });
 
-  // Pictures far below are drawn when they come near, or before the page is printed.
-  // A trace's texts may be numbers of `labels`, which several traces share.
+  // Visible pictures are drawn at once, those nearby one at a time once these are painted, and the
+  // others when they come near, or before the page is printed. A trace's texts may be numbers of
+  // `labels`, which several traces share.
   const draw = (figures, labels = []) => {
     for (const figure of Object.values(figures))
       for (const trace of figure.data)
@@ -80,8 +81,12 @@ const page = (() => {
       plot(element, figure);
     };
     const observer = new IntersectionObserver((entries) => {
-      for (const entry of entries)
-        if (entry.isIntersecting) { observer.unobserve(entry.target); show(entry.target); }
+      for (const {target, isIntersecting, boundingClientRect: box} of entries) {
+        if (!isIntersecting) continue;
+        observer.unobserve(target);
+        if (box.top < innerHeight && box.bottom > 0) show(target);
+        else requestAnimationFrame(() => setTimeout(show, 0, target));
+      }
     }, {rootMargin: "300px"});
     for (const element of waiting.keys()) observer.observe(element);
     addEventListener("beforeprint", () => [...waiting.keys()].forEach(show));

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from autotune.errors import AutotuneError, MissingError
@@ -37,6 +38,8 @@ def write_svgs(figures: Mapping[str, dict[str, Any]], folder: Path) -> list[Path
         return []
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # drawing takes seconds, and Kaleido ignores some failures
+            pass
         io.write_images(
             [_printed(figure) for figure in figures.values()],
             [str(path) for path in paths],

@@ -6,10 +6,11 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import ModuleType
+from typing import Literal
 
 import pytest
 from support.chromium import OpenedPage, opened
@@ -18,6 +19,8 @@ from autotune.errors import AutotuneError, MissingError
 from autotune.report import page
 from autotune.report.page import Section, html
 
+Scheme = Literal["light", "dark"]
+INK: dict[Scheme, str] = {"light": "rgb(28, 36, 48)", "dark": "rgb(230, 234, 240)"}
 NASTY = '</script><script>alert("x")</script><!-- <b>&amp; \u2028 é'
 FORMATS: dict[str, Callable[[float], str]] = {
     "timeUs": page.time_us,
@@ -54,6 +57,12 @@ def written(folder: Path) -> Path:
     path = folder / "page.html"
     page.write(path, sample())
     return path
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedPage]:
+    with opened(written(tmp_path_factory.mktemp("page"))) as result:
+        yield result
 
 
 def texts(shown: OpenedPage, selector: str) -> list[str]:
@@ -110,57 +119,80 @@ def test_times_have_four_digits(value: float, shown: str) -> None:
     assert page.time_us(value) == shown
 
 
-def test_numbers_are_python_s_in_the_page(tmp_path: Path) -> None:
+def test_numbers_are_python_s_in_the_page(shown: OpenedPage) -> None:
     random = Random(1)
     values = [random.choice((1, -1)) * 10 ** random.uniform(-3, 9) for _ in range(500)]
-    with opened(written(tmp_path)) as shown:
-        for name, form in FORMATS.items():
-            script = f"values => values.map(value => page.{name}(value))"
-            assert shown.page.evaluate(script, values) == [form(value) for value in values], name
-        script = 'values => values.map(value => page.quantity(value, "B/s"))'
-        wanted = [page.quantity(value, "B/s") for value in values]
-        assert shown.page.evaluate(script, values) == wanted
+    for name, form in FORMATS.items():
+        script = f"values => values.map(value => page.{name}(value))"
+        assert shown.page.evaluate(script, values) == [form(value) for value in values], name
+    script = 'values => values.map(value => page.quantity(value, "B/s"))'
+    wanted = [page.quantity(value, "B/s") for value in values]
+    assert shown.page.evaluate(script, values) == wanted
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1600])
-def test_page_draws_without_complaint(tmp_path: Path, width: int, scheme: str) -> None:
-    with opened(written(tmp_path), width=width, scheme=scheme) as shown:  # type: ignore[arg-type]
-        shown.draw_everything()
-        assert len(texts(shown, ".main-svg .scatterlayer .trace")) == 2
-        background = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 31)")
-        assert shown.overflow == 0
-        assert shown.faults == []
-        assert shown.page.locator("h1").text_content() == NASTY
+# Adds a visible picture and one below the window, and says which are drawn with the first.
+DRAW_TWO = """figure => new Promise(resolve => {
+  const places = [["seen", 0], ["below", innerHeight + 50]].map(([name, top]) => {
+    const place = document.createElement("div");
+    place.dataset.figure = name;
+    place.style = `position: absolute; top: ${top}px; width: 300px; height: 200px`;
+    document.body.append(place);
+    return place;
+  });
+  const isDrawn = place => place.querySelector(".main-svg") !== null;
+  new MutationObserver(() => { if (places.some(isDrawn)) resolve(places.map(isDrawn)); })
+    .observe(document.body, {subtree: true, childList: true});
+  page.draw({seen: figure, below: figure});
+})"""
 
 
-def test_pictures_follow_a_change_of_colours(tmp_path: Path) -> None:
+def test_visible_pictures_are_drawn_before_those_below(shown: OpenedPage) -> None:
+    assert shown.page.evaluate(DRAW_TWO, FIGURE) == [True, False]
+    shown.page.locator("[data-figure=below] .main-svg").first.wait_for(state="attached")
+
+
+@pytest.mark.parametrize(
+    ("width", "schemes"), [(400, ("dark", "light")), (1600, ("light", "dark"))]
+)
+def test_page_draws_without_complaint(
+    tmp_path: Path, width: int, schemes: tuple[Scheme, ...]
+) -> None:
+    with opened(written(tmp_path), width=width, scheme=schemes[0]) as shown:
+        for scheme in schemes:
+            shown.page.emulate_media(color_scheme=scheme)
+            shown.draw_everything()
+            assert len(texts(shown, ".main-svg .scatterlayer .trace")) == 2
+            background = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 24, 31)")
+            assert shown.overflow == 0
+            assert shown.faults == []
+            assert shown.page.locator("h1").text_content() == NASTY
+
+
+def test_pictures_follow_a_change_of_colours(shown: OpenedPage) -> None:
     expect = pytest.importorskip("playwright.sync_api").expect
-    with opened(written(tmp_path)) as shown:
-        shown.draw_everything()
-        tick = shown.page.locator("#p .xtick text").first
-        expect(tick).to_have_css("fill", "rgb(28, 36, 48)")
-        shown.page.emulate_media(color_scheme="dark")
-        expect(tick).to_have_css("fill", "rgb(230, 234, 240)")
+    shown.draw_everything()
+    tick = shown.page.locator("#p .xtick text").first
+    for scheme, colour in INK.items():
+        shown.page.emulate_media(color_scheme=scheme)
+        expect(tick).to_have_css("fill", colour)
 
 
-def test_table_sorts_filters_and_exports(tmp_path: Path) -> None:
-    with opened(written(tmp_path)) as shown:
-        column = "#t tbody td:last-child"
-        assert texts(shown, column) == ["2.000 µs", "10.00 µs", "–"]
-        time = shown.page.get_by_role("button", name="time")
-        time.click()
-        time.click()
-        assert texts(shown, column) == ["10.00 µs", "2.000 µs", "–"]
-        assert shown.page.locator("th[aria-sort=descending]").inner_text().startswith("time")
-        shown.page.get_by_label("Filter").fill("ALERT a")
-        assert texts(shown, column) == ["10.00 µs"]
-        assert "1 of 3 rows" in shown.page.locator("#t [role=status]").inner_text()
-        with shown.page.expect_download() as download:
-            shown.page.get_by_role("button", name="Save as CSV").click()
-        saved = tmp_path / "rows.csv"
-        download.value.save_as(saved)
-        with saved.open(encoding="utf-8", newline="") as file:
-            assert list(csv.reader(file)) == [["name", "time"], [f'a "{NASTY}", 1', "10"]]
-        assert shown.faults == []
+def test_table_sorts_filters_and_exports(shown: OpenedPage, tmp_path: Path) -> None:
+    column = "#t tbody td:last-child"
+    assert texts(shown, column) == ["2.000 µs", "10.00 µs", "–"]
+    time = shown.page.get_by_role("button", name="time")
+    time.click()
+    time.click()
+    assert texts(shown, column) == ["10.00 µs", "2.000 µs", "–"]
+    assert shown.page.locator("th[aria-sort=descending]").inner_text().startswith("time")
+    shown.page.get_by_label("Filter").fill("ALERT a")
+    assert texts(shown, column) == ["10.00 µs"]
+    assert "1 of 3 rows" in shown.page.locator("#t [role=status]").inner_text()
+    with shown.page.expect_download() as download:
+        shown.page.get_by_role("button", name="Save as CSV").click()
+    saved = tmp_path / "rows.csv"
+    download.value.save_as(saved)
+    with saved.open(encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["name", "time"], [f'a "{NASTY}", 1', "10"]]
+    assert shown.faults == []
