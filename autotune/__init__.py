@@ -2,6 +2,7 @@
 
     autotune.tune("4096x4096x4096:bf16")       searches the fastest kernel and records it
     autotune.tune_range("1..512x4096x4096")    the same for a range of sizes
+    autotune.tune_all(shapes, budget=600)      the same for all shapes of a model
     autotune.best(4096, 4096, 4096)            the record of a problem
     autotune.choose(300, 4096, 4096)           what would run, tuned or not, and why
     autotune.records()                         everything that the cache has recorded
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from autotune.api.listing import records
     from autotune.api.loading import kernel, warmup
     from autotune.api.lookups import best, choose
+    from autotune.api.many import tune_all
     from autotune.api.matmul import matmul
     from autotune.api.quantize import quantize
     from autotune.api.ranges import tune_range
+    from autotune.api.shapes import Shapes
     from autotune.api.tuning import tune
     from autotune.device import Device
     from autotune.families.config import Config
@@ -45,6 +48,7 @@ __all__ = [
     "KernelRecord",
     "Problem",
     "Record",
+    "Shapes",
     "UntunedWarning",
     "best",
     "best_kernel",
@@ -60,6 +64,7 @@ __all__ = [
     "records",
     "roofline",
     "tune",
+    "tune_all",
     "tune_kernel",
     "tune_range",
     "warmup",
@@ -72,6 +77,7 @@ _HOMES = {
     "KernelRecord": "records",
     "Problem": "problem",
     "Record": "records",
+    "Shapes": "api.shapes",
     "UntunedWarning": "runtime",
     "__version__": "version",
     "best": "api.lookups",
@@ -82,6 +88,7 @@ _HOMES = {
     "matmul": "api.matmul",
     "quantize": "api.quantize",
     "tune": "api.tuning",
+    "tune_all": "api.many",
     "tune_kernel": "api.kernels",
     "tune_range": "api.ranges",
     "warmup": "api.loading",

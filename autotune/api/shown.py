@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from autotune.problem import Problem
+from autotune.runners.base import Objective
 from autotune.tuning.events import Observer
 from autotune.tuning.options import Options
 
@@ -48,4 +49,21 @@ def shown_each(
 
     limits, console = Limits(options.trials, options.budget_s), Console(stderr=True)
     with observing_each(limits, console, plain=False, objective=options.objective) as observed:
+        yield observed
+
+
+@contextmanager
+def shown_all(
+    objective: Objective, progress: bool, count: int, budget_s: float
+) -> Iterator[Callable[[Problem, float], Observer | None]]:
+    """As `shown_each`, for up to `count` searches that share a budget."""
+    if not progress:
+        yield lambda _problem, _seconds: None
+        return
+    from rich.console import Console
+
+    from autotune.report.progress_all import observing_all
+
+    console = Console(stderr=True)
+    with observing_all(count, budget_s, console, plain=False, objective=objective) as observed:
         yield observed

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +21,7 @@ from autotune.cli.options import (
     with_problem_options,
 )
 from autotune.cli.output import SECONDS, Interrupted, show, show_json
+from autotune.cli.shapes import counted_shapes, tune_shapes
 
 if TYPE_CHECKING:
     from autotune.lookup.answer import Answer
@@ -34,8 +37,21 @@ RECORD_WIDTH = 80
 
 @with_problem_options
 def tune(
-    shape: Shape,
     options: ProblemOptions,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MxNxK...",
+            help="Sizes of the GEMM, such as 4096x4096x4096 or 512x512x64:bf16:batch=8:bias_relu; "
+            "several share one budget.",
+        ),
+    ] = None,
+    noted: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="Shapes with counts, as autotune.torch.recording notes."
+        ),
+    ] = None,
     device: DeviceSpec = None,
     devices: DeviceNumbers = None,
     trials: Annotated[
@@ -44,7 +60,9 @@ def tune(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Time limit: 60s, 2m or 90 (seconds).  [default: 60s]"),
+        typer.Option(
+            help="Time limit: 60s, 2m or 90 (seconds).  [default: 60s; several shapes: 20s each]"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     sampler: Annotated[str, typer.Option(help="Sampler: gp, tpe, random or exhaustive.")] = "gp",
@@ -77,6 +95,7 @@ def tune(
     """Search the fastest kernel of a problem and record it. Running it again continues.
 
     One size may be a range, such as 1..512x4096x4096: it is tuned at as few sizes as it takes.
+    Several shapes share the budget, by how often they run and by what tuning may gain.
     """
     from autotune.errors import UsageError
     from autotune.problem import problem_of
@@ -85,6 +104,14 @@ def tune(
 
     seconds = None if budget is None else parse_seconds(budget)
     search = options_of(trials, seconds, seed, sampler, jobs, objective, storage)
+    if noted is not None or shapes is None or len(shapes) != 1:
+        if explain:
+            raise UsageError("several shapes take no --explain; leave it out or give one shape")
+        counted = counted_shapes(shapes or (), noted, options)
+        shared = replace(search, budget_s=seconds)
+        tune_shapes(counted, shared, device, devices, family, quiet, json)
+        return
+    (shape,) = shapes
     if ".." not in shape:
         problem = problem_of(shape, **options)
         _tune_problem(problem, search, device, devices, family, explain, quiet, json)

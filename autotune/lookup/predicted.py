@@ -27,7 +27,7 @@ def predicted(
     """
     del objective
     listed = with_listed_clusters(device)
-    answer = _recorded(problem, listed, records) or _ranked_now(problem, listed)
+    answer = recorded_prediction(problem, listed, records) or _ranked_now(problem, listed)
     return answer and replace(answer, device=device)
 
 
@@ -68,7 +68,8 @@ def model_choice(
     )
 
 
-def _recorded(problem: Problem, device: Device, records: Records) -> Answer | None:
+def recorded_prediction(problem: Problem, device: Device, records: Records) -> Answer | None:
+    """The answer from a record that rests on the cost model alone; None if there is none."""
     record = records.load(device, problem)
     if record is None or record.evidence != "predicted":
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from time import monotonic
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task
@@ -78,10 +79,24 @@ class Live:
         self.drawn()
 
 
+class Drawn(Protocol):
+    """What a bar draws: see `Live`."""
+
+    drawn: Callable[[], None]
+    said: Callable[[str], None]
+    ended: bool
+
+    @property
+    def share(self) -> float: ...
+
+    @property
+    def text(self) -> str: ...
+
+
 class Bar(ProgressColumn):
     """A bar with a line of text, on a terminal; it is gone when the run is over."""
 
-    def __init__(self, live: Live, console: Console) -> None:
+    def __init__(self, live: Drawn, console: Console) -> None:
         super().__init__()
         self._live = live
         self.display = Display(BarColumn(10), self, console=console, transient=True)
@@ -101,7 +116,7 @@ class Bar(ProgressColumn):
 class NotebookBar:
     """A bar with a line of text in the output of a notebook's cell; the last line stays."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Drawn) -> None:
         from IPython.display import display
 
         self._live, self._drawn = live, monotonic()

@@ -4,6 +4,7 @@
     autotune.torch.scaled_mm(a, b, scale_a, scale_b)          fp8 and int8, as torch._scaled_mm
     autotune.torch.Linear(in_features, out_features)          a `torch.nn.Linear` that uses it
     autotune.torch.patch(model, rows)                         replaces the layers that get faster
+    with autotune.torch.recording() as shapes: model(x)       notes the shapes that a model runs
 
 Importing this imports PyTorch and registers the operator.
 """
@@ -21,9 +22,11 @@ from autotune.torch.operator import mm
 from autotune.torch.patching import patch, unpatch
 from autotune.torch.scaled import scaled_mm
 
-__all__ = ["Linear", "Report", "Row", "mm", "patch", "scaled_mm", "unpatch"]
+__all__ = ["Linear", "Report", "Row", "mm", "patch", "recording", "scaled_mm", "unpatch"]
 
 # The operator stays registered as long as this object lives.
 _LIBRARY: Any = torch.library.Library("autotune", "FRAGMENT")
 for _part in (operator, gradients, autocast, scaled):
     _part.register(_LIBRARY)
+
+from autotune.torch.recording import recording  # noqa: E402 - it names the operators

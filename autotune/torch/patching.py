@@ -12,10 +12,11 @@ from torch import nn
 
 from autotune import runtime, settings
 from autotune.api import tuning
+from autotune.api.shapes import Shapes
 from autotune.errors import UsageError
 from autotune.lookup.layers import Layer, LayerRecords, Report, Row, judge_layer
 from autotune.records import Store
-from autotune.report import layers, quantized_layers
+from autotune.report import layers, quantized_layers, tuned_shapes
 from autotune.report.quantized_layers import QuantizedReport
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.linear import DependentPatchedLinear, PatchedLinear
@@ -27,6 +28,7 @@ from autotune.torch.quantized import (
     quantized_obstacle,
     restored,
 )
+from autotune.torch.rows import Rows, checked_rows, rows_of, tune_noted
 from autotune.tuning.options import Options, options_of
 
 BUDGET_S = 20.0
@@ -38,7 +40,7 @@ WIDTH = 120
 
 def patch(
     model: nn.Module,
-    rows: int | Iterable[int] | None = None,
+    rows: int | Iterable[int] | Shapes | None = None,
     *,
     tune: bool = False,
     budget: float = BUDGET_S,
@@ -71,10 +73,12 @@ def patch(
 
     Args:
         model: any module; may be a linear layer itself.
-        rows: M, the product of all dimensions of a layer's input but the last; a number or
-            several; None takes all that have records.
+        rows: M, the product of all dimensions of a layer's input but the last: a number or
+            several, or the shapes that `recording` noted, of which each layer takes its own; None
+            takes all that have records.
         tune: tunes shapes without a record first. Needs `rows` and PyCUDA.
-        budget: seconds to tune each shape and number of rows.
+        budget: seconds to tune each shape and number of rows; those of noted shapes are shared as
+            in `autotune.tune_all`.
         min_gain: the least gain over cuBLAS; 0.05 is 5 %.
         file: where to print; None is standard output.
         dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
@@ -90,7 +94,7 @@ def patch(
         MissingError: with `tune`, without PyCUDA.
         AutotuneError: with `tune`, if no configuration of a shape works.
     """
-    numbers, options = _numbers(rows), options_of(None, budget, 0, "gp", None)
+    numbers, options = checked_rows(rows), options_of(None, budget, 0, "gp", None)
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
     if compute is not None:
@@ -125,7 +129,7 @@ def unpatch(model: nn.Module) -> tuple[str, ...]:
 
 def _patch_by_records(
     model: nn.Module,
-    numbers: tuple[int, ...] | None,
+    rows: Rows,
     options: Options | None,
     min_gain: float,
     dependent: bool,
@@ -135,13 +139,24 @@ def _patch_by_records(
     groups, store = _groups(model), Store(settings.cache_dir())
     ordinals = dict.fromkeys(group.ordinal for group in groups if group.obstacle is None)
     records = {ordinal: LayerRecords.on(runtime.probe(ordinal), store) for ordinal in ordinals}
+    if options and isinstance(rows, Shapes):
+        tunable = [(group.ordinal, group.layer) for group in groups if group.obstacle is None]
+        console.print(tuned_shapes.render(tune_noted(tunable, rows, records, options)))
     table: list[Row] = []
     for group in groups:
         if group.obstacle is not None:
             table.append(Row(group.layer, why=group.obstacle))
             continue
-        recorded = records[group.ordinal]
-        if options and _tune_missing(group, numbers or (), recorded, options, console):
+        recorded, numbers = records[group.ordinal], rows_of(rows, group.layer)
+        if numbers == {}:
+            table.append(Row(group.layer, why="not among the shapes"))
+            continue
+        noted = isinstance(rows, Shapes)
+        if (
+            options
+            and not noted
+            and _tune_missing(group, numbers or (), recorded, options, console)
+        ):
             recorded = records[group.ordinal] = LayerRecords.on(recorded.device, store)
         judged = judge_layer(group.layer, numbers, recorded, min_gain)
         if judged[0].replaced:
@@ -241,17 +256,6 @@ def _compute(dtype: Any) -> str:
     if type is None:
         return str(dtype).removeprefix("torch.")
     return "tf32" if type == "f32" and tf32_allowed(torch) else type
-
-
-def _numbers(rows: int | Iterable[int] | None) -> tuple[int, ...] | None:
-    """The numbers of rows, checked; None for all that have records."""
-    if rows is None:
-        return None
-    numbers = (rows,) if isinstance(rows, int) else tuple(rows)
-    for number in numbers or (0,):
-        if not isinstance(number, int) or number < 1:
-            raise UsageError(f"rows is {rows!r}; give whole numbers of at least 1")
-    return tuple(sorted(set(numbers)))
 
 
 def _tune_missing(

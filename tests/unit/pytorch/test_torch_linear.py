@@ -20,9 +20,11 @@ from torch import nn  # noqa: E402
 
 from autotune import runtime, settings  # noqa: E402
 from autotune.api import tuning  # noqa: E402
+from autotune.api.shapes import Shapes  # noqa: E402
 from autotune.errors import ArrayError, ProblemError, UsageError  # noqa: E402
 from autotune.problem import Problem  # noqa: E402
 from autotune.records import Record, Store  # noqa: E402
+from autotune.targets import targets  # noqa: E402
 from autotune.torch import Linear, patch, patching, unpatch  # noqa: E402
 from autotune.torch.linear import PatchedLinear  # noqa: E402
 from autotune.tuning.options import Options  # noqa: E402
@@ -351,3 +353,27 @@ def test_patch_tunes_missing_records_on_request(
     assert searched == [(NARROW, 5, "gpu:0")]
     assert forgotten == [NARROW]
     assert (report.replaced, f"tuning {NARROW}" in text) == (("down",), True)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_patch_tunes_noted_shapes_under_one_budget(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched, forgotten = [], []
+
+    def search(problem: Problem, options: Options, **_: Any) -> Record:
+        searched.append((problem, options.budget_s))
+        return store.save(measured(problem, 100.0, 125.0))
+
+    monkeypatch.setattr(tuning, "search", search)
+    monkeypatch.setattr(targets, "resolve", lambda _: H100)
+    monkeypatch.setattr(targets, "measures", lambda _: True)
+    monkeypatch.setattr(StandIn, "forget", lambda _, problem: forgotten.append(problem), False)
+    text = StringIO()
+    shapes = Shapes({WIDE: 2, NARROW: 1})
+    report = patch(Model(), shapes, tune=True, budget=5, file=text)
+    assert [problem for problem, _ in searched] == [WIDE, NARROW]
+    assert searched[-1][1] == pytest.approx(10, abs=0.5)  # the first search took no time
+    assert forgotten == [WIDE, NARROW]
+    assert report.replaced == ("first", "second", "down")
+    assert "2 shapes, 3 runs" in text.getvalue()

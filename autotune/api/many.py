@@ -1,0 +1,206 @@
+"""Tune the shapes of a model under one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
+
+from autotune.api import tuning
+from autotune.api.shapes import Shapes, ShapesLike
+from autotune.api.shown import shown_all
+from autotune.candidates.family_names import AUTO, families_of
+from autotune.device import Device
+from autotune.errors import AutotuneError, CacheError, DeviceError, MissingError, UsageError
+from autotune.lookup.answer import Answer
+from autotune.lookup.exact import exact
+from autotune.lookup.in_range import in_range
+from autotune.lookup.predicted import recorded_prediction
+from autotune.occupancy import roofline
+from autotune.problem import Problem
+from autotune.records import Records, Store
+from autotune.report.tuned_shapes import NO_TIME, TUNED, ShapeRow, ShapesReport
+from autotune.settings import cache_dir
+from autotune.targets import targets
+from autotune.targets.sources import DEFAULT, DeviceLike
+from autotune.tuning.events import Observer
+from autotune.tuning.options import Options, options_of
+from autotune.tuning.shared_budget import LEAST_S, Stake, spend
+
+SHAPE_BUDGET_S = 20.0
+"""Default seconds of a shape."""
+
+UNTUNED_LOSS = 0.1
+"""Loss of a kernel chosen without a search: on an H100 it was 11 % (`docs/python.md`)."""
+
+LAUNCH_US = 2.0
+"""Least time of a kernel, however small."""
+
+ENDED = 0.9
+"""A search that takes less than this share of its budget ended by itself."""
+
+Observing = Callable[
+    [int, float], AbstractContextManager[Callable[[Problem, float], Observer | None]]
+]
+
+
+def tune_all(
+    shapes: ShapesLike,
+    *,
+    device: DeviceLike = DEFAULT,
+    devices: str | Sequence[int] | None = None,
+    trials: int | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    sampler: str = "gp",
+    family: str = "auto",
+    jobs: int | None = None,
+    objective: str = "hot",
+    progress: bool = True,
+) -> ShapesReport:
+    """Tunes many shapes under one budget, which goes where it is expected to save most.
+
+        autotune.tune_all(["16x4096x4096:bf16:nt", "16x14336x4096:bf16:nt"], budget=60)
+        print(autotune.tune_all(autotune.Shapes.load("shapes.json"), budget=600))
+
+    A shape's weight is how often it runs, times its time, times the loss that is expected against
+    full tuning: 10 % without a record, less after each second of search. A shape whose loss is
+    expected to be below 0.5 % is not searched. Each search is recorded as it ends, so that an
+    interrupt loses none, and a second call goes on where the first ended.
+
+    Args:
+        shapes: how often each shape runs, such as what `autotune.torch.recording` noted; or a list,
+            in which each shape counts as often as it stands there.
+        budget: seconds of all searches together; by default 20 for each shape to be searched.
+        trials: stop each search at this number of configurations; the other arguments are those of
+            `tune`.
+        progress: whether to show one progress bar, on standard error or in the notebook.
+
+    Returns:
+        A row for each shape; `print` shows a table.
+
+    Raises:
+        UsageError: for an impossible shape, an unknown device, or invalid limits.
+        MissingError: without a GPU, a driver, PyCUDA or a compiler, where they are needed.
+        CacheError: if the cache directory cannot be written.
+    """
+    options = options_of(trials, budget, seed, sampler, jobs, objective)
+    counted = Shapes.of(shapes)
+    observing = partial(shown_all, options.objective, progress)
+    where = device, devices, family
+    return tune_shapes(counted, replace(options, budget_s=budget), *where, observing=observing)
+
+
+def tune_shapes(
+    shapes: Mapping[Problem, int],
+    options: Options,
+    device: DeviceLike = DEFAULT,
+    devices: str | Sequence[int] | None = None,
+    family: str = AUTO,
+    *,
+    observing: Observing,
+) -> ShapesReport:
+    """`tune_all` with its arguments decoded.
+
+    Args:
+        shapes: how often each shape runs.
+        options: of the searches; the budget is that of all together, None for the default.
+        device: as for `tune`.
+        devices: as for `tune`.
+        family: as for `tune`.
+        observing: returns for the number of searches and the budget a function that returns the
+            observer of each.
+    """
+    if options.budget_s is not None and options.budget_s < LEAST_S:
+        least = f"a search takes {LEAST_S:g} s: give more"
+        raise UsageError(f"budget is {options.budget_s:g} s; {least}")
+    place = _Place(targets.resolve(device), targets.measures(device), options, family)
+    rows = {problem: place.row(problem, count) for problem, count in shapes.items()}
+    stakes = {row.problem: place.stake(row) for row in rows.values() if row.why is None}
+    count = sum(not stake.settled for stake in stakes.values())
+    budget = options.budget_s or SHAPE_BUDGET_S * max(1, count)
+    with observing(count, budget) as observed:
+
+        def search(problem: Problem, seconds: float) -> bool:
+            limited, observer = replace(options, budget_s=seconds), observed(problem, seconds)
+            run = partial(tuning.search, problem, limited, device=device, devices=devices)
+            earlier = rows[problem]
+            row = rows[problem] = _searched(earlier, partial(run, family=family, observer=observer))
+            took = row.searched_s - earlier.searched_s
+            return row.why is not None or took < ENDED * seconds
+
+        spend(stakes, budget, search)
+    return ShapesReport(place.tuned(row) for row in rows.values())
+
+
+def _searched(row: ShapeRow, search: Callable[[], object]) -> ShapeRow:
+    """The row of a shape after a search, with what went wrong.
+
+    Raises:
+        AutotuneError: if the machine is at fault, so that other shapes would fail as well.
+    """
+    began = monotonic()
+    try:
+        search()
+    except (MissingError, CacheError, DeviceError):
+        raise
+    except AutotuneError as error:
+        row = replace(row, why=str(error))
+    return replace(row, searched_s=row.searched_s + monotonic() - began)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where shapes are tuned, and how.
+
+    Attributes:
+        device: the device.
+        measured: whether times on it are measured.
+        options: of the searches.
+        family: the kernel family that is searched.
+    """
+
+    device: Device
+    measured: bool
+    options: Options
+    family: str
+
+    def row(self, problem: Problem, count: int) -> ShapeRow:
+        """The row of a shape before it is tuned."""
+        try:
+            targets.check_memory(problem, self.device)
+            families_of(self.family, problem)
+        except UsageError as error:
+            return ShapeRow(problem, count, None, why=str(error))
+        return ShapeRow(problem, count, self._answer(problem))
+
+    def stake(self, row: ShapeRow) -> Stake:
+        """What tuning a shape can save."""
+        least_us = 1e6 * roofline.least_hot_seconds(row.problem, self.device)
+        time_us = row.time_us or row.count * max(least_us, LAUNCH_US)
+        record = row.answer.record if row.answer else None
+        if row.answer is None or record is None:
+            return Stake(time_us, UNTUNED_LOSS)
+        if record.problem != row.problem:
+            return Stake(time_us, row.answer.expected_loss or 0.0)
+        usable = record.evidence == "measured" or not self.measured
+        return Stake(time_us, UNTUNED_LOSS, record.provenance.seconds if usable else 0.0)
+
+    def tuned(self, row: ShapeRow) -> ShapeRow:
+        """The row of a shape after the searches."""
+        if row.why is not None and not row.searched_s:
+            return row
+        if row.searched_s:
+            return replace(row, answer=self._answer(row.problem))
+        return replace(row, why=TUNED if self.stake(row).settled else NO_TIME)
+
+    def _answer(self, problem: Problem) -> Answer | None:
+        """What is recorded; guessing takes a second a shape, and no search needs it."""
+        records, objective = Records(Store(cache_dir())), self.options.objective
+        steps = (step(problem, self.device, records, objective) for step in (exact, in_range))
+        answer = next(filter(None, steps), None)
+        if answer is None and not self.measured:
+            return recorded_prediction(problem, self.device, records)
+        return answer

@@ -1,0 +1,84 @@
+"""Shapes with their counts, such as those of a model, and their file.
+
+{"schema": 1, "shapes": {"16x4096x4096:bf16:nt:bias": 32, "16x16384x4096:bf16:nt": 32}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from autotune import files
+from autotune.errors import AutotuneError, UsageError
+from autotune.files import limits
+from autotune.files.decoding import convert, parse, require_schema
+from autotune.problem import Problem, ProblemLike, problem_of
+
+SCHEMA = 1
+
+_Shapes = dict[str, Annotated[int, Meta(ge=1)]]
+
+ShapesLike = Mapping[ProblemLike, int] | Iterable[ProblemLike]
+"""Shapes with their counts, or a list in which each counts as often as it stands there."""
+
+
+class Shapes(Counter[Problem]):
+    """How often each GEMM runs; a `collections.Counter` of problems with a file."""
+
+    @classmethod
+    def of(cls, shapes: ShapesLike) -> Shapes:
+        """The shapes of a list or mapping.
+
+        Raises:
+            ProblemError: for an impossible shape.
+            UsageError: for a count below 1.
+        """
+        counted = cls()
+        pairs = shapes.items() if isinstance(shapes, Mapping) else ((shape, 1) for shape in shapes)
+        for shape, count in pairs:
+            if not isinstance(count, int) or count < 1:
+                raise UsageError(f"{shape} counts {count!r}; give a whole number of at least 1")
+            counted[problem_of(shape)] += count
+        return counted
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Shapes:
+        """The shapes in a file that `save` wrote.
+
+        Raises:
+            UsageError: if it cannot be read or is no such file.
+        """
+        try:
+            fields = require_schema(
+                parse(files.read(Path(path), limits.DOCUMENT)), "list of shapes", SCHEMA
+            )
+            counts = convert(fields.get("shapes"), _Shapes, "shapes")
+            return cls({Problem.parse(text): count for text, count in counts.items()})
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}; give another") from error
+        except ValueError as error:
+            raise UsageError(f"{path}: no list of shapes: {error}") from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the file, or leaves it unchanged; the most frequent shapes come first.
+
+        Raises:
+            AutotuneError: if it cannot be written.
+        """
+        counts = {str(problem): count for problem, count in self.most_common()}
+        data = json.dumps({"schema": SCHEMA, "shapes": counts}, indent=2).encode() + b"\n"
+        try:
+            files.write_whole(Path(path), data)
+        except OSError as error:
+            raise AutotuneError(
+                f"{path}: cannot be written: {error.strerror}; give another file"
+            ) from error
+
+    def __str__(self) -> str:
+        return "\n".join(f"{count:6} x {problem}" for problem, count in self.most_common())

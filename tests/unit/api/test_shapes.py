@@ -1,0 +1,230 @@
+"""Shapes with counts: their file, and tuning them under one budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_runner import tiled
+from support.sample_recording import DEVICE, PROBLEM, ship
+from support.sample_records import H100, entry, record
+
+from autotune import Shapes, tune_all
+from autotune.api import many, tuning
+from autotune.errors import AutotuneError, CacheError, MissingError, ProblemError, UsageError
+from autotune.problem import Problem
+from autotune.records import Record, Store
+from autotune.report.tuned_shapes import ShapesReport
+from autotune.tuning.options import Options
+from autotune.tuning.shared_budget import spend
+
+SMALL, LARGE = Problem(64, 64, 64), Problem(2048, 2048, 2048)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("AUTOTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    ship(tmp_path / "recordings", monkeypatch)
+    return tmp_path / "cache"
+
+
+# The file.
+
+
+def test_file_keeps_shapes_and_counts(tmp_path: Path) -> None:
+    shapes = Shapes({Problem.parse("16x64x32:f8:nt:scale=row:fast:out=f16"): 3, SMALL: 7})
+    shapes.save(tmp_path / "shapes.json")
+    assert Shapes.load(tmp_path / "shapes.json") == shapes
+
+
+def test_file_lists_the_most_frequent_first(tmp_path: Path) -> None:
+    Shapes({SMALL: 1, LARGE: 5}).save(tmp_path / "shapes.json")
+    data = json.loads((tmp_path / "shapes.json").read_text())
+    assert data == {"schema": 1, "shapes": {str(LARGE): 5, str(SMALL): 1}}
+    assert [*data["shapes"]] == [str(LARGE), str(SMALL)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "no list of shapes: "),
+        ('{"schema": 9, "shapes": {}}', "no list of shapes: .*schema is 9"),
+        ('{"schema": 1}', "no list of shapes: "),
+        ('{"schema": 1, "shapes": {"64x64": 1}}', "no list of shapes: malformed shape '64x64'"),
+        ('{"schema": 1, "shapes": {"64x64x64": 0}}', "no list of shapes: "),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "shapes.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=message) as error:
+        Shapes.load(path)
+    assert str(error.value).startswith(str(path))
+
+
+def test_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AutotuneError, match="cannot be written"):
+        Shapes({SMALL: 1}).save(tmp_path / "absent" / "shapes.json")
+
+
+def test_list_counts_repeated_shapes() -> None:
+    assert Shapes.of(["64x64x64", (64, 64, 64), LARGE]) == {SMALL: 2, LARGE: 1}
+    assert Shapes.of({"64x64x64:f32": 4, SMALL: 2}) == {SMALL: 6}
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5])
+def test_impossible_counts_are_refused(count: Any) -> None:
+    with pytest.raises(UsageError, match="give a whole number of at least 1"):
+        Shapes.of({"64x64x64": count})
+
+
+def test_impossible_shapes_are_refused() -> None:
+    with pytest.raises(ProblemError, match="malformed shape"):
+        tune_all(["64"])
+
+
+# Tuning.
+
+
+class Searches:
+    """Stands for `tuning.search`: notes the calls, and records a time or fails."""
+
+    def __init__(self, store: Store) -> None:
+        self.calls: list[tuple[Problem, float]] = []
+        self.store, self.error = store, dict[Problem, Exception]()
+
+    def __call__(self, problem: Problem, options: Options, **_: Any) -> Record:
+        assert options.budget_s is not None
+        self.calls.append((problem, options.budget_s))
+        if problem in self.error:
+            raise self.error[problem]
+        best = replace(entry(16, 10.0), config=tiled(16))
+        return self.store.save(record(best, problem=problem, baseline_us=12.0))
+
+
+@pytest.fixture
+def searches(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Searches:
+    searches = Searches(Store(cache))
+    monkeypatch.setattr(tuning, "search", searches)
+    return searches
+
+
+def tuned(shapes: Any, **options: Any) -> ShapesReport:
+    return tune_all(shapes, device=H100, progress=False, **options)
+
+
+def test_most_worthwhile_shape_is_tuned_first(searches: Searches) -> None:
+    tuned([SMALL, LARGE], budget=30)
+    assert [problem for problem, _ in searches.calls] == [LARGE, SMALL]
+    searches.calls.clear()
+    often = Problem(64, 64, 72)
+    tuned({often: 10**6, Problem(2048, 2048, 2056): 1}, budget=30)
+    assert searches.calls[0][0] == often
+
+
+def test_budget_is_that_of_all_searches(searches: Searches) -> None:
+    tuned([SMALL, LARGE], budget=30)
+    first, second = (seconds for _, seconds in searches.calls)
+    assert first < 30
+    assert first + second == pytest.approx(30 + first, abs=0.5)  # the first took no time
+
+
+def test_default_budget_is_that_of_every_shape(searches: Searches) -> None:
+    tuned([SMALL, Problem(64, 64, 72)])
+    assert searches.calls[-1][1] == pytest.approx(2 * many.SHAPE_BUDGET_S, abs=0.5)
+
+
+@pytest.mark.usefixtures("searches")
+def test_row_has_times_of_all_runs() -> None:
+    (row,) = tuned({SMALL: 3})
+    assert (row.time_us, row.vendor_us, row.count) == (30.0, 36.0, 3)
+    assert row.gain == pytest.approx(0.2)
+    assert row.searched_s > 0
+
+
+def test_second_call_searches_what_is_not_tuned(searches: Searches) -> None:
+    tuned([SMALL], budget=10)
+    settled = searches.store.load(H100, SMALL)
+    assert settled is not None
+    provenance = replace(settled.provenance, seconds=60.0)
+    searches.store.save(replace(settled, provenance=provenance))
+    searches.calls.clear()
+    report = tuned([SMALL, LARGE], budget=10)
+    assert [problem for problem, _ in searches.calls] == [LARGE]
+    assert [row.why for row in report] == ["tuned before", None]
+
+
+def test_interrupt_keeps_what_was_tuned(searches: Searches) -> None:
+    searches.error[SMALL] = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        tuned([SMALL, LARGE], budget=30)
+    assert searches.store.load(H100, LARGE) is not None
+
+
+def test_shape_that_fails_does_not_stop_the_others(searches: Searches) -> None:
+    searches.error[LARGE] = AutotuneError("no configuration works")
+    report = tuned([SMALL, LARGE], budget=30)
+    assert [row.why for row in report] == [None, "no configuration works"]
+    assert report.failed
+
+
+@pytest.mark.parametrize("error", [MissingError("no driver"), CacheError("disk full")])
+def test_error_of_the_machine_ends_all(searches: Searches, error: Exception) -> None:
+    searches.error[LARGE] = error
+    with pytest.raises(type(error)):
+        tuned([SMALL, LARGE], budget=30)
+    assert len(searches.calls) == 1
+
+
+def test_shape_larger_than_the_memory_is_a_row(searches: Searches) -> None:
+    report = tuned([Problem(2**19, 2**19, 64), SMALL], budget=30)
+    assert "GiB" in str(report[0].why)
+    assert [problem for problem, _ in searches.calls] == [SMALL]
+
+
+def test_short_budget_leaves_the_least_worthwhile(
+    searches: Searches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elapsed = lambda: sum(seconds for _, seconds in searches.calls)  # noqa: E731
+    monkeypatch.setattr(many, "spend", partial(spend, clock=elapsed))
+    report = tuned([SMALL, LARGE], budget=4)
+    assert [row.why for row in report] == ["no time left", None]
+
+
+def test_budget_too_short_for_a_search_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"budget is 2 s; a search takes 3 s: give more"):
+        tuned([SMALL, LARGE], budget=2)
+
+
+@pytest.mark.usefixtures("searches")
+def test_report_is_a_table() -> None:
+    text = str(tuned({SMALL: 2, LARGE: 1}, budget=30))
+    assert text.splitlines()[0].split()[:3] == ["shape", "runs", "us"]
+    assert "2 shapes, 3 runs: 30.0 us, by cuBLAS 36.0 us" in text
+
+
+def test_real_searches_share_a_recording() -> None:
+    report = tune_all([PROBLEM], device=DEVICE, trials=3, budget=5, progress=False)
+    assert report[0].answer is not None
+    assert report[0].answer.evidence == "replayed"
+
+
+def test_one_bar_shows_all_searches(searches: Searches) -> None:
+    observed: list[tuple[Problem, float]] = []
+
+    def observing(count: int, budget_s: float) -> Any:
+        assert (count, budget_s) == (2, 30)
+        note: Callable[..., None] = lambda *call: observed.append(call)  # noqa: E731
+        return nullcontext(note)
+
+    shapes = Shapes.of([SMALL, LARGE])
+    many.tune_shapes(shapes, Options(budget_s=30), H100, observing=observing)
+    assert observed == searches.calls
