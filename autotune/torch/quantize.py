@@ -1,4 +1,4 @@
-"""Quantising tensors to 8 bits with their scales."""
+"""The operator `autotune::quantize`: matrices in 8 bits, with their scales."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Any
 
 import torch
 
-from autotune.errors import UsageError
+from autotune import runtime
+from autotune.errors import ArrayError, UsageError
 from autotune.problem import ELEMENT_TYPES, SCALE_BLOCK
+from autotune.problem.integers import ceil_div
+
+SCHEMA = "quantize(Tensor x, str scale, ScalarType dtype) -> (Tensor, Tensor)"
 
 LARGEST = {
     getattr(torch, row.dtype): row.largest
@@ -16,12 +20,21 @@ LARGEST = {
 }
 """The largest number of each type of 8 bits."""
 
+GRANULARITIES = ("row", "tensor", "block")
+
+SOURCES = (torch.float32, torch.float16, torch.bfloat16)
+"""Types that the kernel reads."""
+
+LEAST_NORMAL = torch.finfo(torch.float32).tiny
+
 
 def quantize(x: Any, scale: str = "row", dtype: Any = torch.float8_e4m3fn) -> tuple[Any, Any]:
-    """A matrix in 8 bits, and the scales that multiply it back.
+    """A matrix in 8 bits, and the scales that multiply it back, by the operator
+    `torch.ops.autotune.quantize`.
 
-    The largest number that shares a scale becomes the largest one of the type. Where all are 0 the
-    scale is 1.
+    `autotune.quantize` says which numbers these are. The operator runs its kernel on a GPU, and the
+    same arithmetic in PyTorch on the CPU and for matrices in other types or without elements. No
+    gradient is recorded.
 
     Args:
         x: (m, k) in any floating-point type.
@@ -31,21 +44,10 @@ def quantize(x: Any, scale: str = "row", dtype: Any = torch.float8_e4m3fn) -> tu
 
     Raises:
         UsageError: for another granularity or dtype.
+        ArrayError: for a tensor that is no matrix.
     """
-    if dtype not in LARGEST:
-        raise UsageError(f"dtype is {dtype}; give one of {', '.join(map(str, LARGEST))}")
-    wide = x.float()
-    if scale == "row":
-        scales = _scales(wide.abs().amax(1), dtype)
-        return _rounded(wide / scales[:, None], dtype), scales
-    if scale == "tensor":
-        scales = _scales(wide.abs().amax().reshape(1), dtype)
-        return _rounded(wide / scales, dtype), scales
-    if scale == "block":
-        scales = _scales(_blocks(wide.abs(), 1).amax((1, 3)), dtype)
-        expanded = scales.repeat_interleave(SCALE_BLOCK, 1)[:, : wide.shape[1]]
-        return _rounded(wide / expanded, dtype), scales.t().contiguous()
-    raise UsageError(f"scale is {scale!r}; give row, tensor or block")
+    q, scales = torch.ops.autotune.quantize.default(x, scale, dtype)
+    return q, scales
 
 
 def quantize_weight(weight: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
@@ -58,10 +60,73 @@ def quantize_weight(weight: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
     if scale != "block":
         return quantize(weight, scale, dtype)
     wide = weight.float()
-    scales = _scales(_blocks(wide.abs(), SCALE_BLOCK).amax((1, 3)), dtype)
-    expanded = scales.repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
+    scales, factors = _scales(_blocks(_finite(wide), SCALE_BLOCK).amax((1, 3)), dtype)
+    expanded = factors.repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
     rows, columns = wide.shape
-    return _rounded(wide / expanded[:rows, :columns], dtype), scales
+    return _rounded(wide * expanded[:rows, :columns], dtype), scales
+
+
+def register(library: Any) -> None:
+    """Defines the operator, with its implementations for GPUs, the CPU and fake tensors."""
+    library.define(SCHEMA)
+    library.impl("quantize", on_gpu, "CUDA")
+    library.impl("quantize", by_torch, "CPU")
+    torch.library.register_fake("autotune::quantize", _fake, lib=library)
+
+
+def on_gpu(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """The matrix by the kernel."""
+    _check(x, scale, dtype)
+    if x.dtype not in SOURCES or 0 in x.shape:
+        return by_torch(x, scale, dtype)
+    x = x.detach()
+    if x.stride(1) != 1 or x.stride(0) < x.shape[1]:
+        x = x.contiguous()
+    return runtime.quantizer()(x, dtype, scale, None)
+
+
+def by_torch(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """The matrix by PyTorch, with the bits that the kernel gives."""
+    _check(x, scale, dtype)
+    wide = x.detach().float()
+    sizes = _finite(wide)
+    if wide.numel() == 0:
+        return wide.to(dtype), wide.new_ones(_shape(x, scale))
+    if scale == "row":
+        scales, factors = _scales(sizes.amax(1), dtype)
+        return _rounded(wide * factors[:, None], dtype), scales
+    if scale == "tensor":
+        scales, factors = _scales(sizes.amax().reshape(1), dtype)
+        return _rounded(wide * factors, dtype), scales
+    scales, factors = _scales(_blocks(sizes, 1).amax((1, 3)), dtype)
+    expanded = factors.repeat_interleave(SCALE_BLOCK, 1)[:, : wide.shape[1]]
+    return _rounded(wide * expanded, dtype), scales.t().contiguous()
+
+
+def _fake(x: Any, scale: str, dtype: Any) -> tuple[Any, Any]:
+    """Empty results for fake tensors, which have sizes but no memory."""
+    _check(x, scale, dtype)
+    return (
+        x.new_empty(x.shape, dtype=dtype),
+        x.new_empty(_shape(x, scale), dtype=torch.float32),
+    )
+
+
+def _check(x: Any, scale: str, dtype: Any) -> None:
+    if dtype not in LARGEST:
+        raise UsageError(f"dtype is {dtype}; give one of {', '.join(map(str, LARGEST))}")
+    if scale not in GRANULARITIES:
+        raise UsageError(f"scale is {scale!r}; give row, tensor or block")
+    if x.dim() != 2:
+        raise ArrayError(f"x has {x.dim()} dimensions {tuple(x.shape)}; give a matrix")
+
+
+def _shape(x: Any, scale: str) -> tuple[Any, ...]:
+    """The shape of the scales."""
+    rows, columns = x.shape
+    if scale == "tensor":
+        return (1,)
+    return (rows,) if scale == "row" else (ceil_div(columns, SCALE_BLOCK), rows)
 
 
 def _blocks(x: Any, rows: int) -> Any:
@@ -72,12 +137,22 @@ def _blocks(x: Any, rows: int) -> Any:
     return padded.view(height // rows, rows, width // SCALE_BLOCK, SCALE_BLOCK)
 
 
-def _scales(largest: Any, dtype: Any) -> Any:
-    """The scale for each largest number."""
-    return torch.where(largest > 0, largest / LARGEST[dtype], 1.0)
+def _finite(x: Any) -> Any:
+    """The sizes of the finite numbers; 0 for others."""
+    return torch.where(x.isfinite(), x.abs(), 0.0)
+
+
+def _scales(largest: Any, dtype: Any) -> tuple[Any, Any]:
+    """The scale for each largest number, and the factor that quantises."""
+    limit = LARGEST[dtype]
+    sizes = torch.where(largest == 0, limit, largest.clamp(min=LEAST_NORMAL * limit))
+    # Division by a number, or of one, would round otherwise than that of tensors.
+    limits = torch.full_like(sizes, limit)
+    return sizes / limits, limits / sizes
 
 
 def _rounded(x: Any, dtype: Any) -> Any:
     limit = LARGEST[dtype]
-    inside = x.clamp(-limit, limit)
-    return (inside if dtype.is_floating_point else inside.round()).to(dtype)
+    if dtype.is_floating_point:
+        return x.clamp(-limit, limit).to(dtype)
+    return x.clamp(-limit - 1, limit).round().nan_to_num(0.0).to(dtype)

@@ -16,7 +16,7 @@ from autotune.api import tuning
 from autotune.errors import UsageError
 from autotune.problem import PRECISIONS, Problem
 from autotune.report.quantized_layers import QuantizedRow
-from autotune.torch.quantize import quantize, quantize_weight
+from autotune.torch.quantize import quantize_weight
 from autotune.torch.scaled import scaled_mm
 from autotune.tuning.options import Options
 
@@ -66,10 +66,9 @@ class Quantization:
         )
 
     @property
-    def dtypes(self) -> tuple[Any, Any]:
-        """Types of the inputs and of the weights."""
-        a, b = self.problem(1, 1, 1).operand_elements
-        return getattr(torch, a.dtype), getattr(torch, b.dtype)
+    def weight_dtype(self) -> Any:
+        """Type of the weights."""
+        return getattr(torch, self.problem(1, 1, 1).operand_elements[1].dtype)
 
 
 class QuantizedLinear(nn.Linear):  # type: ignore[misc]
@@ -80,7 +79,6 @@ class QuantizedLinear(nn.Linear):  # type: ignore[misc]
     """
 
     quantization: Quantization
-    input_dtype: Any
     weight_8: Any
     weight_scales: Any
 
@@ -91,17 +89,17 @@ class QuantizedLinear(nn.Linear):  # type: ignore[misc]
             return nn.functional.linear(input, self.weight, self.bias)
         rows = input.reshape(-1, self.in_features)
         quantization = self.quantization
-        q, scales = quantize(rows, quantization.scale, self.input_dtype)
-        of_rows, of_columns = scales, self.weight_scales
+        of_columns = self.weight_scales
         if quantization.scale == "row":
-            of_rows, of_columns = of_rows.reshape(-1, 1), of_columns.reshape(1, -1)
+            of_columns = of_columns.reshape(1, -1)
         elif quantization.scale == "block":
-            of_rows, of_columns = of_rows.t(), of_columns.t()
+            of_columns = of_columns.t()
         result = scaled_mm(
-            *(q, self.weight_8.t(), of_rows, of_columns),
+            *(rows, self.weight_8.t(), None, of_columns),
             None if self.bias is None else self.bias.detach(),
             input.dtype,
             quantization.accumulate == "fast",
+            quantization.compute,
         )
         return result.view(*input.shape[:-1], self.out_features)
 
@@ -109,8 +107,7 @@ class QuantizedLinear(nn.Linear):  # type: ignore[misc]
 def quantized(module: nn.Linear, quantization: Quantization) -> None:
     """Makes a linear layer compute in 8 bits."""
     weight = module.weight.detach()
-    module.input_dtype, weight_dtype = quantization.dtypes
-    codes, scales = quantize_weight(weight, quantization.scale, weight_dtype)
+    codes, scales = quantize_weight(weight, quantization.scale, quantization.weight_dtype)
     module.register_buffer("weight_8", codes, persistent=False)
     module.register_buffer("weight_scales", scales, persistent=False)
     module.quantization = quantization
@@ -120,7 +117,7 @@ def quantized(module: nn.Linear, quantization: Quantization) -> None:
 def restored(module: QuantizedLinear) -> None:
     """Makes a layer what it was before `quantized`."""
     module.__class__ = nn.Linear
-    for name in ("weight_8", "weight_scales", "quantization", "input_dtype"):
+    for name in ("weight_8", "weight_scales", "quantization"):
         delattr(module, name)
 
 

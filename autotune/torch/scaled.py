@@ -8,13 +8,24 @@ import torch
 
 from autotune import runtime
 from autotune.errors import ArrayError
-from autotune.runtime.frameworks.scaled_mm import own_scales
+from autotune.problem import ELEMENT_TYPES
+from autotune.runtime.arrays import Operand
+from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
+from autotune.runtime.quantized_operand import target_beside
+from autotune.torch import quantize
 from autotune.torch.operands import readable
 
 SCHEMA = (
-    "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, "
-    "ScalarType? out_dtype=None, bool use_fast_accum=False) -> Tensor"
+    "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
+    "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None) -> Tensor"
 )
+
+COMPUTES = {
+    getattr(torch, row.dtype): row.compute
+    for row in ELEMENT_TYPES.values()
+    if row.bytes == 1 and row.compute and hasattr(torch, row.dtype)
+}
+"""The precision of an A that is quantised on the way in, by the type of B."""
 
 
 def scaled_mm(
@@ -25,6 +36,7 @@ def scaled_mm(
     bias: Any = None,
     out_dtype: Any = torch.bfloat16,
     use_fast_accum: bool = False,
+    compute: str | None = None,
 ) -> Any:
     """`(scale_a a) (scale_b b) + bias` by the tuned kernels, as a new, row-major tensor.
 
@@ -32,16 +44,21 @@ def scaled_mm(
     any sizes, any strides of matrices and both operands in e5m2, and `a` and `b` in int8, which
     cuBLAS does not; operands with strides that no kernel reads are copied.
 
+    Without a `scale_a`, `a` is quantised on the way in, as by `autotune.quantize` with scales of
+    the granularity of `scale_b`: to the type of `b`, or as `compute` says.
+
     Args:
-        a: (m, k) in `float8_e4m3fn`, `float8_e5m2` or `int8`.
+        a: (m, k) in `float8_e4m3fn`, `float8_e5m2` or `int8`; to be quantised in float32, float16
+            or bfloat16.
         b: (k, n) of the same type, or the other one of fp8; `weight.t()` is the fastest layout.
-        scale_a: fp32, one number, (m, 1) or, for blocks of 1 x 128, (m, ceil(k / 128)).
+        scale_a: fp32, one number, (m, 1) or, for blocks of 1 x 128, (m, ceil(k / 128)); or None.
         scale_b: fp32, one number, (1, n) or, for blocks of 128 x 128,
             (ceil(k / 128), ceil(n / 128)).
         bias: (n,) in `out_dtype`.
         out_dtype: bfloat16, float16 or float32.
         use_fast_accum: whether sums of fp8 products stay in the tensor cores all along K, with 14
             bits. By default sums of 128 are added in fp32.
+        compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
 
     Raises:
         ArrayError: if the operands do not fit each other, or no kernel takes them.
@@ -49,7 +66,7 @@ def scaled_mm(
         NotFoundError: if no kernel can run the problem on the GPU.
     """
     operator = torch.ops.autotune.scaled_mm.default
-    return operator(a, b, scale_a, scale_b, bias, out_dtype, use_fast_accum)
+    return operator(a, b, scale_a, scale_b, bias, out_dtype, use_fast_accum, compute)
 
 
 def register(library: Any) -> None:
@@ -68,11 +85,14 @@ def on_gpu(
     bias: Any = None,
     out_dtype: Any = None,
     use_fast_accum: bool = False,
+    compute: str | None = None,
 ) -> Any:
     """The product by the tuned kernel."""
     _check(a, b, bias)
     if 0 in (*a.shape, b.shape[1]):
-        return by_torch(a, b, scale_a, scale_b, bias, out_dtype)
+        return by_torch(a, b, scale_a, scale_b, bias, out_dtype, compute=compute)
+    if scale_a is None:
+        return _quantised(a, b, scale_b, bias, out_dtype, use_fast_accum, compute)
     scales = own_scales(a, b, scale_a, scale_b)
     try:
         return _multiplied(a, b, *scales, bias, out_dtype, use_fast_accum)
@@ -87,15 +107,42 @@ def on_gpu(
 def _multiplied(
     a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, out_dtype: Any, use_fast_accum: bool
 ) -> Any:
-    accumulate = "fast" if use_fast_accum and a.dtype is not torch.int8 else None
     return runtime.current()(
         *(a, b),
         bias=bias,
         scale_a=scale_a,
         scale_b=scale_b,
-        accumulate=accumulate,
+        accumulate=_accumulate(b, use_fast_accum),
         out_dtype=out_dtype or torch.bfloat16,
     )
+
+
+def _accumulate(b: Any, use_fast_accum: bool) -> str | None:
+    return "fast" if use_fast_accum and b.dtype is not torch.int8 else None
+
+
+def _quantised(
+    a: Any,
+    b: Any,
+    scale_b: Any,
+    bias: Any,
+    out_dtype: Any,
+    use_fast_accum: bool,
+    compute: str | None,
+) -> Any:
+    """The product of an A that is quantised on the way in."""
+    a, dtype = a.detach(), out_dtype or torch.bfloat16
+    of_b, compute = own_scale_b(b, scale_b), compute or COMPUTES.get(b.dtype)
+    accumulate = _accumulate(b, use_fast_accum)
+    options = runtime.QuantizedKeywords(compute=compute, accumulate=accumulate)
+    multiply = runtime.quantized_matmul()
+    try:
+        return multiply(a, b, None, bias, of_b, options, dtype)
+    except ArrayError:
+        # Only now, as nearly all operands need no copy.
+        a, b, of_b = a.contiguous(), readable(b, "B"), of_b.contiguous()
+        bias = None if bias is None else bias.contiguous()
+        return multiply(a, b, None, bias, of_b, options, dtype)
 
 
 def by_torch(
@@ -106,13 +153,36 @@ def by_torch(
     bias: Any = None,
     out_dtype: Any = None,
     use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
+    compute: str | None = None,
 ) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
     _check(a, b, bias)
+    if scale_a is None:
+        a, scale_a = _quantised_by_torch(a, b, scale_b, compute)
     result = _dequantised(a, scale_a) @ _dequantised(b, scale_b)
     if bias is not None:
         result = result + bias.float()
     return result.to(out_dtype or torch.bfloat16)
+
+
+def _quantised_by_torch(a: Any, b: Any, scale_b: Any, compute: str | None) -> tuple[Any, Any]:
+    """A quantised for B, and its scales as `torch._scaled_mm` takes them."""
+    first, second = (
+        Operand(name, tuple(tensor.shape), (), _name(tensor.dtype), 0)
+        for name, tensor in (("A", a), ("B", b))
+    )
+    target = target_beside(first, second, compute or COMPUTES.get(b.dtype))
+    own_scale_b(b, scale_b)  # refuses other shapes
+    shape = tuple(scale_b.shape)
+    word = "tensor" if set(shape) <= {1} else "row" if shape == (1, b.shape[1]) else "block"
+    q, scales = quantize.by_torch(a, word, getattr(torch, target.dtype))
+    if word == "tensor":
+        return q, scales
+    return q, scales[:, None] if word == "row" else scales.t()
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _dequantised(matrix: Any, scales: Any) -> Any:
@@ -133,6 +203,7 @@ def _fake(
     bias: Any = None,
     out_dtype: Any = None,
     use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
+    compute: str | None = None,  # noqa: ARG001 - the schema has it
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
     _check(a, b, bias)

@@ -9,6 +9,24 @@ from autotune.problem import SCALE_BLOCK
 from autotune.problem.integers import ceil_div
 
 
+def own_scale_b(b: Any, scale_b: Any) -> Any:
+    """The scales of B of a call of `torch._scaled_mm` for `autotune.matmul`, where A is quantised
+    on the way in.
+
+    Raises:
+        ArrayError: for scales of another shape.
+    """
+    shape, (k, n) = tuple(scale_b.shape), b.shape
+    of_blocks = ceil_div(k, SCALE_BLOCK), ceil_div(n, SCALE_BLOCK)
+    if shape == (1, n) or set(shape) <= {1}:
+        return scale_b
+    if shape == of_blocks:
+        return scale_b.t().contiguous()
+    raise ArrayError(
+        f"scale_b is {shape}; a B of {(k, n)} takes one number, {(1, n)} or {of_blocks}"
+    )
+
+
 def own_scales(a: Any, b: Any, scale_a: Any, scale_b: Any) -> tuple[Any, Any]:
     """The scales of a call of `torch._scaled_mm`, for `autotune.matmul`.
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from support.quantising import quantised as quantised_by_numpy
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: E402
 
 import autotune.torch  # noqa: E402
+from autotune import runtime  # noqa: E402
 from autotune.errors import ArrayError, UsageError  # noqa: E402
+from autotune.torch import quantize as quantize_module  # noqa: E402
+from autotune.torch import scaled  # noqa: E402
 from autotune.torch.quantize import quantize, quantize_weight  # noqa: E402
 from autotune.torch.quantized import (  # noqa: E402
     Quantization,
@@ -51,6 +57,56 @@ def test_quantised_numbers_are_near(dtype: Any, scale: str) -> None:
     assert bool((back[2] == 0).all())
 
 
+@pytest.mark.parametrize("scale", ["row", "tensor", "block"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_bits_are_those_of_the_kernel(dtype: Any, scale: str) -> None:
+    x = torch.randn(9, 300) * 2.0 ** torch.arange(-40, 50, 10)[:, None]
+    x[0] = 0
+    x[1, 5], x[2, 7], x[3, :3] = float("inf"), float("nan"), torch.tensor([1e-45, -3e-45, 0])
+    x[4, 100], x[5, 4] = -3.4e38, -float("inf")
+    q, scales = quantize(x, scale, dtype)
+    element = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}.get(dtype, "i8")
+    codes, wanted = quantised_by_numpy(x.numpy()[None], element, scale)
+    assert (scales.numpy() == wanted[0]).all()
+    is_nan = np.isnan(x.numpy())
+    assert (q.view(torch.uint8).numpy() == codes[0])[~is_nan].all()
+    assert bool((q.float()[2, 7] == 0) if element == "i8" else q.float()[2, 7].isnan())
+
+
+@pytest.mark.parametrize("scale", ["row", "tensor", "block"])
+def test_operator_has_a_fake_implementation(scale: str) -> None:
+    for x in (torch.randn(5, 300, dtype=torch.bfloat16), torch.randn(0, 300)):
+        with FakeTensorMode() as mode:
+            faked = quantize(mode.from_tensor(x), scale, torch.int8)
+        for fake, result in zip(faked, quantize(x, scale, torch.int8), strict=True):
+            assert isinstance(fake, FakeTensor)
+            assert (fake.shape, fake.dtype) == (result.shape, result.dtype)
+            assert fake.stride() == result.stride()
+
+
+def test_gpu_gets_rows_that_the_kernel_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def quantizer(x: Any, dtype: Any, scale: str, out: None) -> tuple[Any, Any]:
+        assert x.stride(1) == 1
+        assert not x.requires_grad
+        assert out is None
+        seen.append(x)
+        return quantize_module.by_torch(x, scale, dtype)
+
+    monkeypatch.setattr(runtime, "quantizer", lambda: quantizer)
+    rows = torch.randn(5, 300, dtype=torch.bfloat16)
+    for x in (rows, rows[:, :128], rows.t().contiguous().t(), rows.clone().requires_grad_()):
+        q, scales = quantize_module.on_gpu(x, "row", torch.int8)
+        wanted = quantize(x, "row", torch.int8)
+        assert torch.equal(q, wanted[0])
+        assert torch.equal(scales, wanted[1])
+    assert seen[1].data_ptr() == rows.data_ptr()
+    for x in (rows.double(), rows[:0]):
+        quantize_module.on_gpu(x, "row", torch.int8)
+    assert len(seen) == 4
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_weights_have_scales_of_square_blocks(dtype: Any) -> None:
     weight = torch.randn(200, 300)
@@ -83,6 +139,54 @@ def test_scaled_mm_multiplies_the_scales(scale: str) -> None:
     assert (result - wanted).norm() / wanted.norm() < 0.1
 
 
+@pytest.mark.parametrize("scale", ["row", "tensor", "block"])
+@pytest.mark.parametrize("compute", ["f8", "f8e5", "i8", None])
+def test_scaled_mm_quantises_its_input(compute: str | None, scale: str) -> None:
+    a, weight = torch.randn(5, 300, dtype=torch.bfloat16), torch.randn(200, 300)
+    w, of_b = quantize_weight(weight, scale, torch.int8 if compute == "i8" else torch.float8_e4m3fn)
+    types = {"i8": torch.int8, "f8e5": torch.float8_e5m2}
+    q, of_a = quantize(a, scale, types.get(compute or "f8", torch.float8_e4m3fn))
+    if scale == "row":
+        of_a, of_b = of_a[:, None], of_b[None]
+    elif scale == "block":
+        of_a, of_b = of_a.t(), of_b.t()
+    result = scaled_mm(a, w.t(), None, of_b, compute=compute)
+    assert torch.equal(result, scaled_mm(q, w.t(), of_a, of_b))
+
+
+def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    def multiply(
+        a: Any, b: Any, out: Any, bias: Any, scale_b: Any, options: Any, dtype: Any
+    ) -> Any:
+        calls.append((a, b, scale_b, options))
+        if not a.is_contiguous():
+            raise ArrayError("strides")
+        assert out is bias is None
+        return torch.empty(a.shape[0], b.shape[1], dtype=dtype)
+
+    monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
+    a, weight = torch.randn(300, 5, dtype=torch.bfloat16).t(), torch.randn(200, 300)
+    w, of_b = quantize_weight(weight, "block", torch.float8_e4m3fn)
+    result = scaled.on_gpu(a, w.t(), None, of_b.t(), use_fast_accum=True, compute="f8e5")
+    assert (result.shape, result.dtype) == ((5, 200), torch.bfloat16)
+    refused, copied = calls
+    assert refused[0].data_ptr() == a.data_ptr()
+    assert torch.equal(copied[2], of_b)
+    assert (copied[3].compute, copied[3].accumulate) == ("f8e5", "fast")
+
+
+def test_input_that_cannot_be_quantised_is_refused() -> None:
+    q, one = torch.ones(3, 4).to(torch.float8_e4m3fn), torch.ones(1)
+    with pytest.raises(ArrayError, match="scale_a and scale_b belong together"):
+        scaled_mm(q, q.t(), None, one)
+    with pytest.raises(ArrayError, match="B is float8_e4m3fn; i8 quantises A alone"):
+        scaled_mm(torch.ones(3, 4), q.t(), None, one, compute="i8")
+    with pytest.raises(ArrayError, match=r"scale_b is \(1, 7\); a B of \(4, 3\) takes one number"):
+        scaled_mm(torch.ones(3, 4), q.t(), None, torch.ones(1, 7))
+
+
 def test_scaled_mm_refuses_operands_that_do_not_fit() -> None:
     q = torch.ones(3, 4).to(torch.float8_e4m3fn)
     one = torch.ones(1)
@@ -110,6 +214,15 @@ def test_quantised_layer_is_near_the_layer(compute: str, shape: tuple[int, ...])
     assert type(layer) is nn.Linear
     assert torch.equal(layer(x), wanted)
     assert list(layer.buffers()) == []
+
+
+def test_quantised_layer_is_compiled_without_a_graph_break() -> None:
+    layer = nn.Linear(256, 64, dtype=torch.bfloat16).eval()
+    quantized(layer, Quantization("f8", "row"))
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    x = torch.randn(4, 256, dtype=torch.bfloat16)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), layer(x))
 
 
 def test_layer_in_training_is_not_quantised() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.errors import ArrayError
-from autotune.runtime.frameworks.scaled_mm import own_scales
+from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
 
 
 class Scales:
@@ -71,3 +71,13 @@ def test_other_shapes_are_refused(a: tuple[int, ...], b: tuple[int, ...]) -> Non
         f"scale_a is {a}, scale_b {b}; a product of (5, 300) and (300, 7) takes one number each, "
         "(5, 1) and (1, 7), or (5, 3) and (3, 1)"
     )
+
+
+def test_scales_of_b_alone_are_converted() -> None:
+    b = sized(300, 200)
+    for shape in ((), (1,), (1, 1), (1, 200)):
+        scales = Scales(np.zeros(shape))
+        assert own_scale_b(b, scales) is scales
+    assert own_scale_b(b, Scales(np.zeros((3, 2)))).shape == (2, 3)
+    with pytest.raises(ArrayError, match=r"scale_b is \(200,\); a B of \(300, 200\) takes one num"):
+        own_scale_b(b, Scales(np.zeros(200)))
