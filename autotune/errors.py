@@ -75,3 +75,7 @@ class NotFoundError(AutotuneError):
     """Nothing is recorded for what was asked."""
 
     exit_status = 3
+
+
+class FrozenError(NotFoundError):
+    """The frozen mode forbids the search, the guess or the compilation that a call needs."""

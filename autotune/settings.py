@@ -4,9 +4,82 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import CacheError, MissingError
+from autotune.errors import CacheError, FrozenError, MissingError, UsageError
+
+MODES = ("auto", "quick", "frozen")
+MISSING = ("vendor", "raise")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What may happen at a call without a record.
+
+    Attributes:
+        name: `auto`; `quick`, which tunes a new shape for a moment first; or `frozen`: nothing is
+            tuned, guessed, compiled or written.
+        missing: in the frozen mode, whether a product without a record goes to the `vendor`'s
+            library, or is to `raise` an error.
+
+    Raises:
+        UsageError: for other words.
+    """
+
+    name: str = "auto"
+    missing: str = "vendor"
+
+    def __post_init__(self) -> None:
+        if self.name not in MODES or self.missing not in MISSING:
+            raise UsageError(
+                f"mode is {self.name}:{self.missing}; give auto, quick, frozen (products without "
+                "a record go to cuBLAS) or frozen:raise"
+            )
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing may be tuned, guessed, compiled or written."""
+        return self.name == "frozen"
+
+
+# Modes that the program has entered. They hold for all threads: autograd runs in its own.
+_ENTERED: list[Mode] = []
+
+
+def mode() -> Mode:
+    """The mode that the program has entered last, else that of `AUTOTUNE_MODE`: `auto`, `quick`,
+    `frozen` or `frozen:raise`.
+
+    Raises:
+        UsageError: for another text.
+    """
+    if _ENTERED:
+        return _ENTERED[-1]
+    name, _, missing = os.environ.get("AUTOTUNE_MODE", "").partition(":")
+    return Mode(name or "auto", missing or "vendor")
+
+
+@contextmanager
+def entered(mode: Mode) -> Iterator[None]:
+    """Sets the mode of the process within a `with` block."""
+    _ENTERED.append(mode)
+    try:
+        yield
+    finally:
+        _ENTERED.remove(mode)
+
+
+def refuse_frozen(action: str) -> None:
+    """Refuses an action in the frozen mode.
+
+    Raises:
+        FrozenError: with the action.
+    """
+    if mode().frozen:
+        raise FrozenError(f"{action}: the mode is frozen; unset AUTOTUNE_MODE or leave frozen()")
 
 
 def cache_dir() -> Path:

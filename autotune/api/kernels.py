@@ -125,6 +125,7 @@ def tune_kernel(
         shared=shared,
         include=include,
     )
+    settings.refuse_frozen(f"cannot tune {kernel.name}")
     options = options_of(trials, budget, seed, sampler, jobs, objective, storage)
     if not time_limit > 0:
         raise UsageError(f"time_limit is {time_limit!r}; give more than 0 seconds")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from autotune import settings
 from autotune.candidates.family_names import AUTO, families_of
 from autotune.device import Device
-from autotune.errors import NotFoundError
+from autotune.errors import FrozenError, NotFoundError
 from autotune.problem import Problem, ProblemArguments, ProblemLike, problem_of
 from autotune.records import FamilyRecord, Record, Records, Store, merging
 from autotune.runners.base import objective_named
@@ -93,13 +93,17 @@ def choose(
 
 def answered(problem: Problem, device: DeviceLike = DEFAULT, objective: str = "hot") -> Answer:
     """`choose` with its arguments decoded."""
-    from autotune.lookup.answer import tune_command
-    from autotune.lookup.lookup import lookup
+    from autotune.lookup.answer import tune_command, unrecorded
+    from autotune.lookup.lookup import RECORDED, STEPS, lookup
 
     decides = objective_named(objective)
     resolved = targets.resolve(device)
     targets.check_memory(problem, resolved)
-    answer = lookup(problem, resolved, Store(settings.cache_dir()), decides)
+    frozen = settings.mode().frozen
+    steps = RECORDED if frozen else STEPS
+    answer = lookup(problem, resolved, Store(settings.cache_dir()), decides, steps)
+    if answer is None and frozen:
+        raise FrozenError(unrecorded(problem, resolved))
     if answer is None:
         raise NotFoundError(f"no kernel can run {problem} on {resolved.name}; give another device")
     commands = tune_command(problem), tune_command(problem, option(device))

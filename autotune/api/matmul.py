@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from autotune import runtime
+from autotune import runtime, settings
 from autotune.device import Device
 from autotune.problem import Problem, compute_of
 from autotune.targets import local
@@ -77,7 +77,7 @@ def matmul(
             without scales and epilogue also int32. If None, the library of `a` allocates it.
         alpha: factor of the product.
         beta: factor of the contents of `out`, which are not read if it is 0.
-        tune: first tunes a shape that is not tuned, for at most 60 s.
+        tune: first tunes a shape that is not tuned, for at most 60 s; not in the frozen mode.
         bias: (n,), added to every row; of the type of `out`.
         activation: `relu`, `gelu` (the exact one, with erf), `gelu_tanh`, `silu` or None.
         compute: the precision (see `Problem`); by default that of the operands' type. fp32 operands
@@ -121,7 +121,7 @@ def matmul(
         return cast("Array", _quantized(operands, options, out_dtype, tune, verify))
     multiply = runtime.current()
     scaling = scale_a, scale_b, scale, accumulate, out_dtype
-    if tune:
+    if tune and not settings.mode().frozen:
         tuner = _tune_cold if cold else _tune_hot
         multiply.tune(a, b, tuner, bias, activation, compute, out, *scaling)
     rest = bias, activation, compute, vendor, verify, dependent, cold, *scaling
@@ -138,7 +138,7 @@ def _quantized(
     """`matmul` of an A that is quantised on the way in."""
     a, b, out, bias, scale_b = operands
     multiply = runtime.quantized_matmul()
-    if tune:
+    if tune and not settings.mode().frozen:
         tuner = _tune_cold if options.cold else _tune_hot
         multiply.tune(a, b, tuner, out, bias, scale_b, options, out_dtype)
     return multiply(a, b, out, bias, scale_b, options, out_dtype, verify)

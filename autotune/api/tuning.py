@@ -92,6 +92,7 @@ def search(
     observer: Observer | None = None,
 ) -> Record:
     """`tune` with its arguments decoded."""
+    settings.refuse_frozen(f"cannot tune {problem}")
     cache = settings.cache_dir()
     with targets.opening(problem, device, numbers=devices, seed=options.seed) as opened:
         from autotune.tuning.gemm import GemmTunable

@@ -69,6 +69,11 @@ def cached(
     return result
 
 
+def kept(cache: Path, key: str, template: Template, arch: str) -> Program | None:
+    """The cached program; None if it has to be built."""
+    return _read(_directory(cache) / f"{key}.program", key, template, arch)
+
+
 def size(cache: Path) -> tuple[int, int]:
     """Number of cached programs, and their total bytes."""
     sizes = [path.stat().st_size for path in paths(cache)]

@@ -11,10 +11,10 @@ from types import ModuleType
 
 from autotune import settings
 from autotune.compiler import nvcc, nvrtc, ptxas
-from autotune.compiler.cache import FORMAT, cached
+from autotune.compiler.cache import FORMAT, cached, kept
 from autotune.compiler.program import CompileFailure, Program
 from autotune.compiler.sources import source_hash
-from autotune.errors import MissingError
+from autotune.errors import FrozenError, MissingError
 from autotune.families.plan import Template
 
 
@@ -25,6 +25,7 @@ def compile(
     cache: Path | None,
     sources: Path | None = None,
     includes: Sequence[Path] | None = None,
+    kept_only: bool = False,
 ) -> Program | CompileFailure:
     """Compiles one instance of a kernel template for an architecture.
 
@@ -39,9 +40,11 @@ def compile(
         cache: the cache directory (`settings.cache_dir()`); None keeps nothing.
         sources: the folder of the CUDA sources; None takes the package's.
         includes: folders searched for headers; None takes `include` of the sources.
+        kept_only: whether to take programs from the cache alone.
 
     Raises:
         MissingError: if there is no compiler.
+        FrozenError: with `kept_only`, if the cache does not have the program.
     """
     version, tool = _toolchain()
     target = _target(template, arch)
@@ -52,6 +55,14 @@ def compile(
     except OSError as error:
         return CompileFailure(template, target, f"{error.filename}: {error.strerror}", "")
     key = _key(source, template, target)
+    if kept_only:
+        program = None if cache is None else kept(cache, key, template, target)
+        if program is None:
+            raise FrozenError(
+                f"{template.label} is not compiled for {target}, and the mode is frozen; "
+                "autotune.warmup compiles it where the mode is not"
+            )
+        return program
 
     def build() -> Program | CompileFailure:
         cubin, log = tool.build(template, target, directory, folders)

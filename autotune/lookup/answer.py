@@ -85,6 +85,14 @@ def tune_command(problem: Problem, option: str = "") -> str:
     return f"`autotune tune {problem}{option}`"
 
 
+def unrecorded(problem: Problem, device: Device) -> str:
+    """Why nothing runs a problem in the frozen mode."""
+    return (
+        f"{problem} is not recorded on {device.name}, and the mode is frozen; "
+        f"{tune_command(problem)} where tuning is allowed, or import its record"
+    )
+
+
 def recorded_answer(
     problem: Problem,
     device: Device,

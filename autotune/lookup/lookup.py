@@ -16,11 +16,18 @@ from autotune.runners.base import Objective
 
 Step = Callable[[Problem, Device, Records, Objective], Answer | None]
 
-STEPS: tuple[Step, ...] = (exact, in_range, nearest, predicted)
+RECORDED: tuple[Step, ...] = (exact, in_range)
+"""The steps that do not guess."""
+
+STEPS: tuple[Step, ...] = (*RECORDED, nearest, predicted)
 
 
 def lookup(
-    problem: Problem, device: Device, store: Store, objective: Objective = "hot"
+    problem: Problem,
+    device: Device,
+    store: Store,
+    objective: Objective = "hot",
+    steps: tuple[Step, ...] = STEPS,
 ) -> Answer | None:
     """The best known configuration for a problem on a device; None if nothing can run it.
 
@@ -29,5 +36,5 @@ def lookup(
     in L2, as far as cold times are recorded.
     """
     records = Records(store)
-    answers = (step(problem, device, records, objective) for step in STEPS)
+    answers = (step(problem, device, records, objective) for step in steps)
     return next((answer for answer in answers if answer is not None), None)

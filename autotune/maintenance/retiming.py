@@ -17,6 +17,7 @@ from itertools import islice
 from time import monotonic
 
 import autotune
+from autotune import settings
 from autotune.candidates import space
 from autotune.candidates.recorded import as_tuned
 from autotune.errors import ConfigError, DeviceError, ProblemError, RunnerError
@@ -75,6 +76,7 @@ def retime(
         DeviceError: if the opened target does not measure, or is another device.
         CacheError: if the store cannot be written.
     """
+    settings.refuse_frozen("cannot measure records again")
     for record in records:
         yield _retimed(record, opened, store, compile, top)
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from autotune.errors import FrozenError
+from autotune.families.config import Config
+from autotune.families.plan import Alignment
+from autotune.problem import Problem
 from autotune.problem.integers import ceil_div
-from autotune.runtime.checked_operands import Addresses, CheckedOperands
+from autotune.runners.base import Objective
+from autotune.runtime.checked_operands import NOTHING, Addresses, CheckedOperands
 from autotune.runtime.executable import BoundGemm, Executable
 from autotune.runtime.state import Runtime
 
@@ -13,6 +18,33 @@ Bind = Callable[[Addresses], BoundGemm]
 
 WORD = 4
 """Bytes of a counter."""
+
+
+def choice(
+    runtime: Runtime,
+    problem: Problem,
+    ordinal: int,
+    alignment: Alignment,
+    sums: bool,
+    objective: Objective,
+) -> tuple[Config, bool]:
+    """The configuration to run, and whether the vendor's library is to run the problem: it was
+    measured to be faster, or the mode is frozen and there is no record or no compiled kernel.
+
+    Nobody tunes for operands without elements, so their problem is looked up without a warning.
+
+    Raises:
+        NotFoundError: if no kernel can run the problem; a `FrozenError` if the mode asks for it.
+    """
+    try:
+        answer = (runtime.answer if sums else runtime.resolve)(problem, ordinal, objective)
+        if runtime.mode.frozen:
+            runtime.executable(answer.config, problem, ordinal, alignment)
+    except FrozenError:
+        if runtime.mode.missing == "raise":
+            raise
+        return NOTHING, True
+    return answer.config, answer.vendor and sums
 
 
 def bind_call(
@@ -23,7 +55,17 @@ def bind_call(
     beta: float,
     dependent: bool,
 ) -> BoundGemm:
-    """The bound gemm of a call, which enqueues the launches of all its offsets."""
+    """The bound gemm of a call, which enqueues the launches of all its offsets.
+
+    Raises:
+        FrozenError: if the mode forbids what the call needs.
+        AutotuneError: if a kernel does not compile.
+    """
+    if checked.config == NOTHING:
+        raise FrozenError(
+            f"{checked.problem} has no record and compiled kernel, the mode is frozen, and cuBLAS "
+            "does not serve this call: tune the problem where that is allowed"
+        )
     shape = checked.config, checked.problem, checked.ordinal, checked.alignment
     executable = runtime.executable(*shape)
     integer = checked.problem.output_element.integer

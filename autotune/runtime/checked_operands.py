@@ -67,7 +67,8 @@ class CheckedOperands(NamedTuple):
         strides: distances from one A, B and C of a batch to the next.
         alignment: the vectors that the operands allow.
         config: the configuration that runs them.
-        vendor: whether the vendor's library was measured to be faster.
+        vendor: whether the vendor's library was measured to be faster, or has to run what no record
+            serves.
         offsets: bytes from A, B and C of the first launch to those of each; there are several
             launches for some batches of several axes, and none for an empty result.
         sums: whether there is anything to sum; where K is 0, the problem's K is 1, for operands of
@@ -92,7 +93,7 @@ def checked_operands(
     bias: Operand | None,
     scales: Scales | None,
     addresses: Addresses,
-    choose: Callable[[Problem, int, bool], tuple[Config, bool]],
+    choose: Callable[[Problem, int, Alignment, bool], tuple[Config, bool]],
 ) -> CheckedOperands:
     """The operands of a call, checked.
 
@@ -103,7 +104,7 @@ def checked_operands(
         scales: the scales of A and B, if there are any.
         addresses: of all of them.
         choose: returns the configuration for a problem on a device, and whether the vendor's
-            library is faster; it is told whether there is anything to sum.
+            library is to run it; it is told the alignment, and whether there is anything to sum.
 
     Raises:
         ArrayError: if no kernel can take them.
@@ -128,7 +129,7 @@ def checked_operands(
     alignment = Alignment.of(leading, addresses[:3], sizes, steps)
     shape = problem, ordinal, memory, leading, strides, alignment
     offsets = tuple(launches.offsets(sizes))
-    return CheckedOperands(*shape, *choose(problem, ordinal, sums), offsets, sums)
+    return CheckedOperands(*shape, *choose(problem, ordinal, alignment, sums), offsets, sums)
 
 
 def operand_memory(

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
+from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import Operand
-from autotune.runtime.binding import bind_call
+from autotune.runtime.binding import bind_call, choice
 from autotune.runtime.checked_operands import (
     OPERANDS,
     Addresses,
@@ -163,13 +164,10 @@ class Matmul:
         return describe(scale_a, "scale_a"), describe(scale_b, "scale_b")
 
     def _choice(
-        self, problem: Problem, ordinal: int, sums: bool, cold: bool
+        self, problem: Problem, ordinal: int, alignment: Alignment, sums: bool, cold: bool
     ) -> tuple[Config, bool]:
-        """The configuration, and whether the vendor's library was measured to be faster. Nobody
-        tunes for operands without elements, so their problem is looked up without a warning."""
-        find = self.runtime.answer if sums else self.runtime.resolve
-        answer = find(problem, ordinal, "cold" if cold else "hot")
-        return answer.config, answer.vendor and sums
+        """The configuration, and whether the vendor's library is to run the problem."""
+        return choice(self.runtime, problem, ordinal, alignment, sums, "cold" if cold else "hot")
 
     def _out(self, a: Any, b: Any, out: Any, beta: float, out_dtype: Any) -> Any:
         """The output of a call: `out`, which has to be of the `out_dtype`, or a new array."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
+from pathlib import Path
 
 from autotune import compiler, settings
 from autotune.cores import available
@@ -11,7 +13,7 @@ from autotune.device import Device
 from autotune.families import registry
 from autotune.families.plan import Alignment
 from autotune.lookup.answer import Answer
-from autotune.lookup.lookup import lookup
+from autotune.lookup.lookup import RECORDED, STEPS, lookup
 from autotune.problem import Problem
 from autotune.records import Store
 from autotune.runners.base import Objective
@@ -21,6 +23,7 @@ from autotune.runtime.matmul import Matmul
 from autotune.runtime.quantized_matmul import QuantizedMatmul
 from autotune.runtime.quantizing import Quantizer
 from autotune.runtime.state import Runtime
+from autotune.settings import Mode
 
 
 def load(
@@ -97,7 +100,7 @@ def probe(ordinal: int = 0) -> Device:
 
 @lru_cache(maxsize=1)
 def current() -> Matmul:
-    """The process's own matmul, with everything that is loaded for it.
+    """The process's own matmul in its present mode, with everything that is loaded for it.
 
     This is the only state that the package keeps between calls: loaded kernels belong to the
     process, as the driver does, and the callers of `autotune.matmul` have no place to keep them.
@@ -105,13 +108,30 @@ def current() -> Matmul:
     Raises:
         MissingError: without a driver or a GPU.
     """
-    store = Store(settings.cache_dir())
+    return _matmul(settings.mode(), settings.cache_dir())
+
+
+@contextmanager
+def switched(mode: Mode) -> Iterator[None]:
+    """Has `current` return the matmul of a mode within a `with` block."""
+    with settings.entered(mode):
+        current.cache_clear()
+        try:
+            yield
+        finally:
+            current.cache_clear()
+
+
+@lru_cache(maxsize=8)
+def _matmul(mode: Mode, cache: Path) -> Matmul:
+    """The matmul of a mode. What runs in one mode is never what another looked up."""
+    store, steps = Store(cache), RECORDED if mode.frozen else STEPS
 
     def find(problem: Problem, device: Device, objective: Objective) -> Answer | None:
-        return lookup(problem, device, store, objective)
+        return lookup(problem, device, store, objective, steps)
 
-    build = partial(compiler.compile, cache=settings.cache_dir())
-    return Matmul(Runtime(Driver.load(), find, registry.plan, build))
+    build = partial(compiler.compile, cache=cache, kept_only=mode.frozen)
+    return Matmul(Runtime(Driver.load(), find, registry.plan, build, mode))
 
 
 def quantizer() -> Quantizer:
@@ -132,7 +152,7 @@ def quantized_matmul() -> QuantizedMatmul:
     return _quantizers(current().runtime)[1]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=8)
 def _quantizers(runtime: Runtime) -> tuple[Quantizer, QuantizedMatmul]:
     return Quantizer(runtime), QuantizedMatmul(runtime)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from autotune.driver.dependent_launch import has_dependent_launch
 from autotune.errors import ArrayError, UsageError
 from autotune.families.config import Config
+from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.integers import round_up
 from autotune.runtime import arrays, problems
@@ -163,7 +164,9 @@ class QuantizedMatmul:
         bias = None if operands[3] is None else self.runtime.describe(operands[3], "bias")
         matrices = posed.a, posed.b, posed.out
 
-        def choose(problem: Problem, ordinal: int, sums: bool) -> tuple[Config, bool]:
+        def choose(
+            problem: Problem, ordinal: int, _alignment: Alignment, sums: bool
+        ) -> tuple[Config, bool]:
             find = self.runtime.answer if sums else self.runtime.resolve
             return find(problem, ordinal, "cold" if options.cold else "hot").config, False
 

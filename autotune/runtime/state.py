@@ -13,21 +13,24 @@ from typing import Any
 
 from autotune.compiler import CompileFailure, Program
 from autotune.device import Device
-from autotune.errors import AutotuneError, NotFoundError
+from autotune.errors import AutotuneError, FrozenError, NotFoundError
 from autotune.families.config import Config
 from autotune.families.plan import Alignment, LaunchPlan, Template
-from autotune.lookup.answer import Answer
+from autotune.lookup.answer import Answer, unrecorded
 from autotune.problem import Problem
 from autotune.runners.base import Objective
 from autotune.runtime.arrays import Operand
 from autotune.runtime.driver import Driver
 from autotune.runtime.executable import Executable, Gpu
 from autotune.runtime.frameworks import Framework, framework_of
+from autotune.settings import Mode
 
 Find = Callable[[Problem, Device, Objective], Answer | None]
 Plan = Callable[[Config, Problem, Alignment], LaunchPlan]
 Compile = Callable[[Template, str], Program | CompileFailure]
 Tuner = Callable[[Problem, Device], object]
+
+AUTO = Mode()
 
 # Answers that come from tuning this very problem or a range around it.
 TUNED = ("exact", "range")
@@ -49,13 +52,16 @@ class Runtime:
         find: looks up the best configuration known for a problem on a device, hot or cold.
         plan: returns the launches of a configuration.
         build: compiles a template for an architecture, or fetches it from the cache.
+        mode: what may happen at a call without a record.
     """
 
     generation = 0
     """How often a problem has been forgotten: what was bound before may run an older kernel."""
 
-    def __init__(self, driver: Driver, find: Find, plan: Plan, build: Compile) -> None:
-        self.driver = driver
+    def __init__(
+        self, driver: Driver, find: Find, plan: Plan, build: Compile, mode: Mode = AUTO
+    ) -> None:
+        self.driver, self.mode = driver, mode
         self._find = find
         self._plan = plan
         self._build = build
@@ -88,13 +94,16 @@ class Runtime:
         """The configuration to run for a problem, looked up once.
 
         Raises:
-            NotFoundError: if no kernel can run it.
+            NotFoundError: if no kernel can run it; a `FrozenError` if the mode is frozen and there
+                is no record.
         """
         with self._lock:
             answer = self._answers.get((problem, ordinal, objective))
             if answer is None:
                 device = self.gpu(ordinal).device
                 answer = self._find(problem, device, objective)
+                if answer is None and self.mode.frozen:
+                    raise FrozenError(unrecorded(problem, device))
                 if answer is None:
                     raise NotFoundError(_unserved(problem, device))
                 self._answers[problem, ordinal, objective] = answer

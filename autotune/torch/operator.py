@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from autotune import runtime
-from autotune.errors import ArrayError
+from autotune.errors import ArrayError, FrozenError
 from autotune.runtime.frameworks.libraries import tf32_allowed
 from autotune.torch.operands import readable, result_shape
 
@@ -106,6 +106,10 @@ def on_gpu(
     matmul = runtime.current()
     try:
         return matmul(a, b, bias=bias, activation=activation, compute=compute, dependent=dependent)
+    except FrozenError:
+        if matmul.runtime.mode.missing == "raise":
+            raise
+        return by_torch(a, b, bias, activation, compute)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         result_shape(a, b, bias, activation, compute)

@@ -17,14 +17,14 @@ FLAGS = ("-std=c11", "-O2", "-shared", "-fPIC")
 COMPILER_SECONDS = 60.0
 
 
-def machine_code(compiler: Path) -> bytes:
+def machine_code(compiler: Path, *, kept_only: bool = False) -> bytes:
     """A shared library of `calls.c`, compiled if the cache has none that can be trusted.
 
-    Warns if the cache has one that cannot.
+    Warns if the cache has one that cannot. With `kept_only` nothing is compiled.
 
     Raises:
         CacheError: if the cache cannot be written, or other users can write in the folder.
-        OSError: if the compiler does not start.
+        OSError: if the compiler does not start; with `kept_only`, if the cache has none.
         subprocess.SubprocessError: if it fails.
     """
     source = resources.files(__package__).joinpath("calls.c").read_bytes()
@@ -36,8 +36,11 @@ def machine_code(compiler: Path) -> bytes:
     try:
         return trust.unsealed(key, trust.read_own(path, limits.PROGRAM))
     except FileNotFoundError:
-        pass
+        if kept_only:
+            raise
     except (OSError, ValueError) as error:
+        if kept_only:
+            raise OSError(str(error)) from error
         fault = error.strerror if isinstance(error, OSError) else error
     settings.ensure(path.parent)
     code = _compile(compiler, source)

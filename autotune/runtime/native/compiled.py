@@ -91,14 +91,15 @@ class NativeLibrary:
         return function
 
 
-@lru_cache(maxsize=1)
-def library() -> NativeLibrary | None:
-    """The compiled `calls.c`; None without a C compiler that works or without the GIL."""
+@lru_cache(maxsize=2)
+def library(kept_only: bool = False) -> NativeLibrary | None:
+    """The compiled `calls.c`; None without a C compiler that works or without the GIL, and with
+    `kept_only` if the cache does not have it."""
     compiler = settings.c_compiler()
     if compiler is None or not _has_gil():
         return None
     try:
-        return _load(machine_code(compiler))
+        return _load(machine_code(compiler, kept_only=kept_only))
     except CacheError as error:
         warnings.warn(f"warm calls run in Python: {error}", stacklevel=2)
     except (OSError, AttributeError, subprocess.SubprocessError):

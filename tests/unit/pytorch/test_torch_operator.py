@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ torch = pytest.importorskip("torch")
 from support.torch_runtime import StandIn, described, standing_in  # noqa: E402
 
 import autotune.torch  # noqa: E402
-from autotune.errors import ArrayError, AutotuneError, ProblemError  # noqa: E402
+from autotune.errors import ArrayError, AutotuneError, FrozenError, ProblemError  # noqa: E402
 from autotune.runtime import problems  # noqa: E402
+from autotune.settings import Mode  # noqa: E402
 
 mm = torch.ops.autotune.mm
 SHAPES = {
@@ -376,3 +378,21 @@ def test_python_function_records_gradients() -> None:
     a, b = drawn(3, 4), drawn(4, 5, grad=True)
     autotune.torch.mm(a, b).sum().backward()
     torch.testing.assert_close(b.grad, a.t() @ torch.ones(3, 5))
+
+
+@pytest.mark.parametrize("missing", ["vendor", "raise"])
+def test_frozen_operator_leaves_unrecorded_products_to_pytorch(
+    gpu: StandIn, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def refuse(_: StandIn, *operands: Any, **options: Any) -> Any:
+        raise FrozenError(f"{len(operands)} operands, {len(options)} options: not recorded")
+
+    mode = SimpleNamespace(mode=Mode("frozen", missing))
+    monkeypatch.setattr(gpu, "runtime", mode, raising=False)
+    monkeypatch.setattr(StandIn, "__call__", refuse)
+    a, b, bias = drawn(3, 4), drawn(4, 5), drawn(5)
+    if missing == "raise":
+        with pytest.raises(FrozenError):
+            mm(a, b, bias, "relu")
+    else:
+        torch.testing.assert_close(mm(a, b, bias, "relu"), torch.relu(a @ b + bias))
