@@ -76,9 +76,7 @@ def test_recorded_product_runs_its_kernel(missing: str) -> None:
 
 
 @pytest.mark.parametrize("state", [{"recorded": False}, {"compiled": False}], ids=str)
-def test_other_products_go_to_the_vendor(
-    monkeypatch: pytest.MonkeyPatch, state: Any
-) -> None:
+def test_other_products_go_to_the_vendor(monkeypatch: pytest.MonkeyPatch, state: Any) -> None:
     case = frozen_case(**state)
     torch, (a, b, out) = tensors(case, monkeypatch)
     with warnings.catch_warnings():
