@@ -38,11 +38,14 @@ def render(
     from rich.text import Text
 
     title = Text(f"{answer.problem} on {answer.device.name}", style="bold")
-    lines: list[RenderableType] = [title, Text(f"winner, {answer.evidence}: {winner.config}")]
+    lines: list[RenderableType] = [
+        title,
+        Text(f"winner, {answer.evidence}: {_text(winner.config)}"),
+    ]
     lines += [Text(f"  {line}") for line in why(answer, winner)]
     if variant is None:
         return Group(*lines, Text(), rules(winner))
-    lines += [Text(), Text(f"asked about: {variant.config}")]
+    lines += [Text(), Text(f"asked about: {_text(variant.config)}")]
     if added:
         lines.append(Text(f"  left open, so taken as: {_pairs(added)}", style="dim"))
     lines += [Text(f"  {line}") for line in compared(answer, winner, variant)]
@@ -142,7 +145,7 @@ def _placed(answer: Answer, fit: Fit) -> list[str]:
     lines = [
         f"a block: {demand.threads} threads, {demand.registers} registers a thread ({fit.source}), "
         f"{demand.shared:,} bytes of shared memory",
-        f"occupancy {resident.occupancy:.1%}: {resident.blocks_per_sm} blocks an SM, bound by "
+        f"occupancy {resident.occupancy:.1%}: {_counted(resident.blocks_per_sm)} an SM, bound by "
         f"{resident.limiter} ({limits})",
     ]
     if fit.waves is not None:
@@ -183,6 +186,15 @@ def _differing(config: Config, winner: Config) -> str:
         if values.get(name) != value
     ]
     return ", ".join(pairs)
+
+
+def _text(config: Config) -> str:
+    """A configuration that wraps at its parameters."""
+    return f"{config.family} {_pairs(config.values)}"
+
+
+def _counted(blocks: int) -> str:
+    return "1 block" if blocks == 1 else f"{blocks} blocks"
 
 
 def _pairs(values: Mapping[str, Value]) -> str:

@@ -193,7 +193,7 @@ _RESULTS = (
     "<caption>Blocks that each limit allows, and the most that a block may take to keep them or to "
     'make room for one more</caption><thead><tr><th scope="col">limit</th>'
     '<th scope="col" class="number">blocks</th>'
-    '<th scope="col">to keep this many</th><th scope="col">for one more</th></tr></thead>'
+    '<th scope="col">to keep them</th><th scope="col">for one more</th></tr></thead>'
     '<tbody id="limits"></tbody></table></div>'
 )
 

@@ -70,7 +70,7 @@ def overview_page(overview: Overview) -> str:
         "problems": {
             "columns": [{"name": name, "kind": kind} for name, _, kind in COLUMNS],
             "rows": overview.table[1],
-            "caption": "Problems",
+            "caption": _caption(overview.rows),
             "file": "problems.csv",
         }
     }
@@ -94,6 +94,12 @@ def overview_figures(overview: Overview) -> dict[str, Figure]:
     for number, curve in enumerate(overview.curves, start=1):
         figures[f"sizes-{number}"] = size_figure(curve)
     return figures
+
+
+def _caption(rows: Sequence[OverviewRow]) -> str:
+    cached = any((row.roofline_share or 0) > 1 for row in rows)
+    remark = "; above 100% of the roofline, hot inputs come from L2" if cached else ""
+    return f"Problems{remark}"
 
 
 def _problems(rows: Sequence[OverviewRow]) -> str:
@@ -121,7 +127,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str, str]]:
 
 def _sections(overview: Overview) -> Iterator[Section]:
     if any(row.over_hot is not None for row in overview.rows):
-        caption = "The vendor's time over ours; at 1 both are as fast. Geometric means are above."
+        caption = "Right of 1 ours is faster than the vendor's library. Geometric means are above."
         description = "The vendor's time over ours for each problem. The table has the numbers."
         content = parts.plot("vendor", description, caption, "free")
         yield Section("vendor", "Against the vendor's library", content)

@@ -43,6 +43,11 @@ def commands(lines: Sequence[str]) -> str:
     return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>"
 
 
+def breakable(text: object) -> str:
+    """Plain text that may break behind its commas, as configurations have no blanks."""
+    return escape(text).replace(",", ",<wbr>")
+
+
 def table(
     headings: Sequence[tuple[str, Kind]], rows: Iterable[Sequence[object]], caption: str
 ) -> str:
@@ -51,7 +56,7 @@ def table(
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td class="{kind}">{escape(value)}</td>'
+            f'<td class="{kind}">{breakable(value) if kind == "prose" else escape(value)}</td>'
             for value, (_, kind) in zip(row, headings, strict=True)
         )
         + "</tr>"

@@ -92,8 +92,12 @@ def _head(analysis: Analysis) -> str:
         f"<p>{badge} {meaning}{aged}.</p>"
         + "".join(parts.paragraph(state, "warn") for state in states)
         + parts.facts(_facts(top))
-        + f"<p>{escape(top.why)}</p><p><code>{escape(top.config)}</code></p>"
-        + (parts.paragraph(f"{analysis.note}.", "warn") if analysis.note else "")
+        + f"<p>{escape(top.why)}</p><p><code>{parts.breakable(top.config)}</code></p>"
+        + (
+            parts.paragraph(f"{analysis.note[0].upper()}{analysis.note[1:]}.", "warn")
+            if analysis.note
+            else ""
+        )
     )
 
 
@@ -104,7 +108,9 @@ def _facts(top: Headline) -> Iterator[tuple[str, str, str]]:
         yield "time, cold", time_us(top.cold_us), "L2 flushed"
     if top.tflops is not None:
         yield "TFLOP/s", f"{top.tflops:,.1f}", f"{percent(top.peak_share)} of the peak"
-        yield "of the roofline", percent(top.roofline_share), "least time over time"
+        cached = top.roofline_share is not None and top.roofline_share > 1
+        remark = "hot inputs come from L2" if cached else "least time over time"
+        yield "of the roofline", percent(top.roofline_share), remark
     if top.over_hot is not None:
         yield f"over {top.vendor}, hot", ratio(top.over_hot), f"it takes {time_us(top.vendor_us)}"
     if top.over_cold is not None:

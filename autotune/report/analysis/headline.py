@@ -133,7 +133,7 @@ def why_it_won(entries: Sequence[Entry], best: Entry) -> str:
         second = min(entry.measurement.time_us for entry in entries if entry != best)
         lead = second / best.measurement.time_us - 1
         return (
-            f"It is {lead:.1%} faster than the next of {len(entries)}, "
+            f"It is {lead:.2%} faster than the next of {len(entries)}, "
             f"more than the {TIE:.1%} of a tie."
         )
     times = [entry.measurement.time_us for entry in (best, *rivals)]

@@ -113,7 +113,7 @@ def stop_sentence(subject: Subject, rest: Outlook | None) -> str:
     verdict = "below" if rest.gain < ENOUGH else "above"
     return (
         f"{sentence} The model expects the {rest.untried:,} configurations that were not tried to "
-        f"beat the best by {rest.gain:.1%} together, {verdict} the {ENOUGH:.1%} at which a search "
+        f"beat the best by {rest.gain:.2%} together, {verdict} the {ENOUGH:.2%} at which a search "
         "stops by itself."
     )
 

@@ -120,8 +120,8 @@ def _kinds(record: TuningRecord) -> str:
 def _alone(record: TuningRecord, why: str) -> Subject:
     trials = tuple(FinishedTrial(_trial(entry), None) for entry in record.entries)
     count = len(record.entries)
-    kept = "configuration" if count == 1 else f"{count} configurations"
-    note = f"{why}; the record's {kept} of {record.provenance.trials} trials are shown"
+    kept, shown = ("configuration", "is") if count == 1 else (f"{count} configurations", "are")
+    note = f"{why}; the record's {kept} of {record.provenance.trials} trials {shown} shown"
     families = tuple(dict.fromkeys(entry.config.family for entry in record.entries))
     return Subject(record, trials, "record", note, families)
 

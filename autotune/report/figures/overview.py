@@ -32,7 +32,7 @@ def ratio_figure(rows: Sequence[OverviewRow]) -> Figure:
         }
         for number, (name, symbol) in enumerate((("hot", "circle"), ("cold", "diamond-open")))
     ]
-    x = axis("the vendor's time over ours (right of 1: ours is faster)", log=True)
+    x = axis("vendor's time over ours", log=True)
     y = {"type": "category", "categoryarray": labels, "dtick": 1, "range": [-1, len(labels)]}
     result = figure(data, x | {"side": "top"}, y)
     result["layout"]["legend"] |= {"y": 1, "yanchor": "top", "yref": "container"}

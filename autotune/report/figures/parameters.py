@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.report.analysis.parameters import HeatMap, ParameterCost
-from autotune.report.figures.base import COLOURS, SCALE, Figure, axis, figure, text, texts
+from autotune.report.figures.base import (
+    COLOURS,
+    SCALE,
+    Figure,
+    axis,
+    colour_bar,
+    figure,
+    text,
+    texts,
+)
 
 LETTER = 0.02
 """Share of the width that a letter of a label takes in a narrow picture."""
@@ -62,7 +71,7 @@ def heat_figure(heat: HeatMap) -> Figure:
         "hoverongaps": False,
         "xgap": 1,
         "ygap": 1,
-        "colorbar": {"title": {"text": "µs"}, "thickness": 12},
+        "colorbar": colour_bar("µs"),
         "hovertemplate": f"{text(heat.x)}=%{{x}}, {text(heat.y)}=%{{y}}: %{{z:.4g}} µs"
         "<extra></extra>",
     }

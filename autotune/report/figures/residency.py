@@ -12,6 +12,7 @@ from autotune.report.figures.base import (
     WINNER,
     Figure,
     axis,
+    colour_bar,
     config_text,
     figure,
     text,
@@ -72,7 +73,7 @@ def map_figure(residency: Residency) -> Figure:
         "colorscale": SCALE,
         "zmin": 0,
         "zmax": 1,
-        "colorbar": {"title": {"text": "occupancy"}, "tickformat": ".0%", "thickness": 12},
+        "colorbar": colour_bar("occupancy", ".0%"),
         "hovertemplate": "%{x} registers, %{y} KiB: %{z:.1%}<extra></extra>",
     }
     data = [

@@ -14,6 +14,7 @@ from autotune.report.figures.base import (
     WINNER,
     Figure,
     axis,
+    colour_bar,
     config_text,
     figure,
     text,
@@ -48,7 +49,11 @@ def roofline_figure(roofline: Roofline) -> Figure:
     ]
     if roofline.winner is not None:
         data.append(_winner(roofline.winner))
-    return figure(data, axis("FLOP per byte that blocks load", log=True), axis("TFLOP/s", log=True))
+    decades = {"dtick": 1, "minor": {"ticks": "outside", "ticklen": 3}}
+    x, y = (
+        axis(title, log=True) | decades for title in ("FLOP per byte that blocks load", "TFLOP/s")
+    )
+    return figure(data, x, y)
 
 
 def _roof(
@@ -100,7 +105,7 @@ def _trials(points: Sequence[RooflinePoint]) -> dict[str, Any]:
             "cmax": max((point.occupancy or 0 for point in points), default=1) or 1,
             "line": {"width": 0.5, "color": COLOURS[5]},
             "showscale": True,
-            "colorbar": {"title": {"text": "occupancy"}, "tickformat": ".0%", "thickness": 12},
+            "colorbar": colour_bar("occupancy", ".0%"),
         },
         "hovertemplate": "%{y:.4g} TFLOP/s at %{x:.4g} FLOP/B, occupancy %{marker.color:.0%}"
         "<br>%{text}<extra></extra>",

@@ -68,7 +68,7 @@ const explorer = (() => {
     const now = room(result, result.blocks), more = room(result, result.blocks + 1);
     const most = (amounts, name) => !(name in KEYS) ? ""
       : amounts[name] === null ? "\u2013"
-      : `at most ${page.count(amounts[name])}${UNITS[KEYS[name]]}`;
+      : `${page.count(amounts[name])}${UNITS[KEYS[name]]}`;
     return Object.entries(result.limits).map(([name, value]) => {
       const binding = result.limiters.includes(name);
       const row = page.made("tr", {className: binding ? "binding" : ""},
@@ -169,7 +169,9 @@ const explorer = (() => {
       : `${result.clusters}${result.card.predicted ? ", predicted" : ""}`);
     show("idle", result.clusters === null ? "\u2013" : result.idle);
     element("limits").replaceChildren(...limitRows(result));
-    show("command", command(chosen));
+    const words = command(chosen).split(/ (?=--)/);  // hyphens are no place to break a line
+    element("command").replaceChildren(...words.flatMap((word, number) =>
+      [...(number ? [" "] : []), page.made("span", {textContent: word})]));
     const now = tile(result.card);
     show("intensity", now.intensity.toPrecision(4));
     element("intensity").dataset.value = now.intensity;

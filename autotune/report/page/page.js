@@ -157,7 +157,9 @@ const page = (() => {
       more.textContent = `Show all ${count(left.length)} rows`;
     };
     const headings = columns.map((column, index) => {
-      const button = made("button", {type: "button", textContent: column.name});
+      // Shown times have units; in a CSV file they are microseconds.
+      const title = column.kind === "time" ? column.name.replace(/_us$/, "") : column.name;
+      const button = made("button", {type: "button", textContent: title});
       const heading = made("th", {scope: "col", className: column.kind === "text" ? "" : "number"},
         button);
       button.addEventListener("click", () => {

@@ -60,10 +60,10 @@ def test_search_that_only_failed_has_no_best_time() -> None:
     ("rest", "end"),
     [
         (None, "The search stopped after 6 trials, the last 5 s after the first began."),
-        (Outlook(90, 0.002), "the 90 configurations that were not tried to beat the best by 0.2%"),
+        (Outlook(90, 0.002), "the 90 configurations that were not tried to beat the best by 0.20%"),
         (
             Outlook(90, 0.02),
-            f"by 2.0% together, above the {ENOUGH:.1%} at which a search stops",
+            f"by 2.00% together, above the {ENOUGH:.2%} at which a search stops",
         ),
     ],
 )
@@ -93,7 +93,7 @@ def test_commands_quote_the_device() -> None:
 def test_winner_by_a_margin_is_said_to_be_faster() -> None:
     entries = by_hand().record.entries
     assert why_it_won(entries, entries[0]) == (
-        "It is 10.0% faster than the next of 2, more than the 0.5% of a tie."
+        "It is 10.00% faster than the next of 2, more than the 0.5% of a tie."
     )
 
 

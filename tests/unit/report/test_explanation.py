@@ -22,6 +22,7 @@ from autotune.report import explained
 from autotune.report.explanation import completed, explain, least_us
 
 PROBLEM = Problem(512, 512, 512)
+TURING = find("t4")
 HALF = Problem(1024, 1024, 1024, "bf16")
 LEGAL = space.feasible(PROBLEM, H100, "simt").configs
 WINNER = cost.rank(space.spread(LEGAL, 500), PROBLEM, H100)[0][1]
@@ -182,6 +183,17 @@ def test_json_is_complete() -> None:
     assert data["winner"]["config"] == data["config"]["config"] == str(WINNER)
     assert data["config"]["fit"]["limiter"] == winner.fit.occupancy.limiter if winner.fit else False
     assert len(data["winner"]["rules"]) == len(winner.verdicts)
+
+
+def test_resident_blocks_are_counted_in_plain_words() -> None:
+    wide = Config.parse("tiled:tile_width=32,specialized=1")
+    placed = {
+        config: " ".join(explained.why(answer, explain(config, PROBLEM, TURING, answer)))
+        for config in (wide, Config.parse("tiled:tile_width=16,specialized=1"))
+        for answer in (predicted_answer(TURING, config),)
+    }
+    assert [" 1 block an SM" in text for text in placed.values()] == [True, False]
+    assert "4 blocks an SM" in [*placed.values()][1]
 
 
 def test_kernel_that_does_not_fit_has_no_prediction() -> None:

@@ -13,6 +13,7 @@ from support.chromium import MISSING, program
 from support.sample_subject import by_hand, user_kernel
 
 from autotune.errors import AutotuneError, MissingError
+from autotune.report import parts
 from autotune.report.analysis.overview import OverviewRow, SizeCurve
 from autotune.report.analysis.parameters import HeatMap
 from autotune.report.analysis.subject import subject_of
@@ -21,9 +22,10 @@ from autotune.report.figures import base
 from autotune.report.figures.overview import ratio_figure, size_figure
 from autotune.report.figures.parameters import cost_figure, heat_figure
 from autotune.report.figures.search import search_figure
+from autotune.report.overview_page import Overview, overview_page
 from autotune.report.page import svg
 from autotune.report.page.svg import write_svgs
-from autotune.report.record_page import record_figures
+from autotune.report.record_page import record_figures, record_page
 
 NASTY = "<b>&amp;<script>"
 NOW = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -40,9 +42,28 @@ def row(title: str, hot: float | None) -> OverviewRow:
     )
 
 
+def overview_text(*rows: OverviewRow) -> str:
+    return overview_page(Overview(rows, (), (), ()))
+
+
 def accepted(figure: base.Figure) -> None:
     """Fails if plotly does not know a property or refuses its value."""
     plotly.graph_objects.Figure(figure)
+
+
+def test_shares_above_the_roofline_are_explained() -> None:
+    usual, cached = row("64x64x64", 1.0), replace(row("32x32x32", 1.0), roofline_share=1.2)
+    assert "hot inputs come from L2" not in overview_text(usual)
+    assert "above 100% of the roofline, hot inputs come from L2" in overview_text(usual, cached)
+    top = analysis().headline
+    for share, remark in ((0.8, "least time over time"), (1.2, "hot inputs come from L2")):
+        shown = replace(analysis(), headline=replace(top, roofline_share=share))
+        assert f"<small>{remark}</small>" in record_page(shown)
+
+
+def test_configurations_may_break_behind_commas() -> None:
+    assert "bm=1,<wbr>bn=2" in parts.table([("example", "prose")], [("bm=1,bn=2",)], "")
+    assert "simt,1" in parts.table([("family", "word")], [("simt,1",)], "")
 
 
 def test_plotly_accepts_the_pictures_of_a_record() -> None:
