@@ -13,7 +13,8 @@ from autotune.families import registry
 from autotune.families.config import Config, Value
 from autotune.families.plan import Launch
 from autotune.families.shared.precisions import CUDA_CORES
-from autotune.problem import Problem
+from autotune.families.shared.quantizing import Quantizing
+from autotune.problem import ELEMENT_TYPES, Problem
 
 DEVICES = {
     "sm_75": "t4",
@@ -55,6 +56,16 @@ MMA_OF_8_BITS = [
     *((text, arch) for arch in DEVICES if arch != "sm_75" for text in INT8),
     *((text, arch) for arch in ("sm_89", "sm_90", "sm_100", "sm_120") for text in FP8),
 ]
+# Types, granularity, sizes and vectors.
+QUANTISING = (
+    ("f16", "i8", "row", 16, 4096, 8),
+    ("bf16", "e4m3", "row", 16, 4096, 8),
+    ("f32", "e5m2", "row", 16, 4096, 4),
+    ("f32", "i8", "block", 16, 4096, 4),
+    ("bf16", "e4m3", "tensor", 16, 4096, 8),
+    ("f16", "e5m2", "row", 4096, 1024, 8),
+    ("bf16", "i8", "row", 16, 333, 1),
+)
 # Variants of the wgmma kernel, each with a problem small enough to compile quickly.
 WGMMA: dict[str, tuple[str, dict[str, Value]]] = {
     "staged": ("136x72x200:bf16:nn:bias", {"store": "staged"}),
@@ -89,6 +100,18 @@ def test_cuda_core_family_compiles(family: str, arch: str) -> None:
     problem, target = Problem(16, 64, 4096), device.find(DEVICES[arch])
     config = space.feasible(problem, target, family).configs[0]
     check(registry.plan(config, problem).launches, target.arch)
+
+
+@pytest.mark.parametrize("arch", DEVICES)
+def test_quantising_compiles_without_local_memory(arch: str) -> None:
+    # Each architecture compiles another kind.
+    kind = QUANTISING[[*DEVICES].index(arch)]
+    source, target, scale, rows, columns, vector = kind
+    types = ELEMENT_TYPES[source], ELEMENT_TYPES[target]
+    for launch in Quantizing(*types, scale, rows, columns, vector=vector).plan().launches:
+        program = compile(launch.template, arch, cache=None)
+        assert isinstance(program, Program), program.reason
+        assert program.local == 0
 
 
 @pytest.mark.parametrize(("compute", "arch"), MMA)

@@ -12,7 +12,8 @@ from autotune.device import find
 from autotune.families import registry
 from autotune.families.config import Value
 from autotune.families.plan import Template
-from autotune.problem import Problem
+from autotune.families.shared.quantizing import Quantizing
+from autotune.problem import ELEMENT_TYPES, Problem
 
 # Small configurations whose plans use every kernel: the family, or more than its name.
 PLANS: dict[str, tuple[str, dict[str, Value]]] = {
@@ -61,6 +62,16 @@ def test_kernels_wait_before_global_memory(family: str) -> None:
         assert text.count(WAIT) >= 1
         assert text.index(WAIT) < access.start(), template.label
         assert text.index(WAIT) < text.index(LAUNCH), template.label
+
+
+@pytest.mark.parametrize("scale", ["tensor", "row", "block"])
+def test_quantising_waits_before_global_memory(scale: str) -> None:
+    quantizing = Quantizing(ELEMENT_TYPES["f32"], ELEMENT_TYPES["i8"], scale, 16, 1024, vector=4)
+    for launch in quantizing.plan().launches:
+        text = ptx(launch.template, "sm_90")
+        access = GLOBAL.search(text)
+        assert access is not None
+        assert text.index(WAIT) < text.index(LAUNCH) < access.start(), launch.template.label
 
 
 @pytest.mark.parametrize("family", ["simt", "gemv", "mma", "mma column"])
