@@ -10,6 +10,7 @@
     autotune.quantize(x, "e4m3", "row")        the same arrays in 8 bits, with scales
     autotune.kernel(4096, 4096, 4096)          one problem's kernel, ready to launch
     autotune.warmup(["64x4096x4096", ...])     loads the kernels of a program
+    autotune.fingerprint()                     a hash of what would run, to compare machines
     with autotune.frozen(): model(x)           runs what is recorded, tunes and compiles nothing
     autotune.export.write(shapes, folder)      writes a C library of recorded kernels
     autotune.torch.patch(model)                runs recorded kernels in a PyTorch model
@@ -25,6 +26,7 @@ TYPE_CHECKING = False  # `typing` takes longer to import than everything else he
 if TYPE_CHECKING:
     from autotune import device, errors, export, occupancy
     from autotune import torch as torch
+    from autotune.api.fingerprints import fingerprint
     from autotune.api.frozen import frozen
     from autotune.api.kernels import best_kernel, kernel_occupancy, tune_kernel
     from autotune.api.listing import records
@@ -58,6 +60,7 @@ __all__ = [
     "device",
     "errors",
     "export",
+    "fingerprint",
     "frozen",
     "kernel",
     "kernel_occupancy",
@@ -86,6 +89,7 @@ _HOMES = {
     "best": "api.lookups",
     "best_kernel": "api.kernels",
     "choose": "api.lookups",
+    "fingerprint": "api.fingerprints",
     "frozen": "api.frozen",
     "kernel": "api.loading",
     "kernel_occupancy": "api.kernels",

@@ -16,6 +16,7 @@ import typer
 
 from autotune.cli import (
     cache,
+    comparing,
     devices,
     explaining,
     export,
@@ -46,6 +47,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     ladder.ladder,
     report.report,
     export.export,
+    comparing.check,
 )
 
 UNWRITTEN = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.comparing import fingerprint
 from autotune.cli.listing import list_
 from autotune.cli.options import Json, VerbGroup
 from autotune.cli.output import SECONDS, show, show_json
@@ -37,13 +38,14 @@ def app() -> typer.Typer:
         ("merge", merge),
         ("verify", verify),
         ("prune", prune),
+        ("fingerprint", fingerprint),
     ):
         verbs.command(name)(verb)
     return verbs
 
 
 def overview(context: typer.Context) -> None:
-    """List the cache; export, import, merge, verify and prune it."""
+    """List the cache; export, import, merge, verify, prune and compare it."""
     if context.invoked_subcommand is None:
         list_(json=False)
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from autotune.compiler.compilation import compile, compiler_version, keys, ptx
+from autotune.compiler.compilation import compile, compiler_version, keys, named_keys, ptx
 from autotune.compiler.program import CompileFailure, Program
 from autotune.compiler.sources import source_hash
 
-__all__ = ["CompileFailure", "Program", "compile", "compiler_version", "keys", "ptx", "source_hash"]
+__all__ = [
+    "CompileFailure",
+    "Program",
+    "compile",
+    "compiler_version",
+    "keys",
+    "named_keys",
+    "ptx",
+    "source_hash",
+]

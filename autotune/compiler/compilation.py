@@ -95,9 +95,14 @@ def keys(templates: Iterable[Template], arch: str) -> set[str]:
         MissingError: if there is no compiler.
         OSError: if a source cannot be read.
     """
-    wanted = set(templates)
+    return set(named_keys(templates, arch).values())
+
+
+def named_keys(templates: Iterable[Template], arch: str) -> dict[Template, str]:
+    """The cache key of each of the package's templates, as `keys`."""
+    wanted = dict.fromkeys(templates)
     hashes = {source: source_hash(source) for source in {item.source for item in wanted}}
-    return {_key(hashes[item.source], item, _target(item, arch)) for item in wanted}
+    return {item: _key(hashes[item.source], item, _target(item, arch)) for item in wanted}
 
 
 def compiler_version() -> str:

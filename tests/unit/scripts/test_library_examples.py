@@ -17,6 +17,7 @@ EXAMPLES = ROOT / "examples"
     ("example", "module", "library"),
     [
         ("torch_inference.py", "torch", "PyTorch"),
+        ("torch_fingerprint.py", "torch", "PyTorch"),
         ("cupy_matmul.py", "cupy", "CuPy"),
         ("pycuda_matmul.py", "pycuda", "PyCUDA"),
     ],

@@ -1,0 +1,115 @@
+"""A hash of what would run: equal on two machines exactly if both would launch the same kernels.
+
+For every problem, hot and cold, it covers the configuration, the programs of its launches (which
+have the sources, the compiler and the architecture in their names), the evidence, and whether the
+vendor's library was measured to be faster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+
+from autotune import compiler
+from autotune.device import Device
+from autotune.errors import MissingError
+from autotune.families import registry
+from autotune.families.plan import Template
+from autotune.lookup.answer import Answer
+from autotune.lookup.lookup import Step, lookup
+from autotune.problem import Problem
+from autotune.records import Records, Store
+from autotune.runners.base import OBJECTIVES
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A hash of what would run on a device.
+
+    Attributes:
+        digest: the SHA-256 of it all, in hexadecimal.
+        shapes: that of each problem; None where nothing would run.
+        ranges: that of each tuned range, by its text.
+    """
+
+    digest: str
+    shapes: Mapping[Problem, str | None]
+    ranges: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.digest
+
+
+def fingerprint(
+    problems: Iterable[Problem], device: Device, store: Store, steps: tuple[Step, ...]
+) -> Fingerprint:
+    """The fingerprint of problems, or without any of all records and ranges of the device.
+
+    Args:
+        problems: the problems.
+        device: what would run them.
+        store: the user's records.
+        steps: of the look-up.
+
+    Raises:
+        OSError: if a CUDA source cannot be read.
+    """
+    listed, records = [*problems], Records(store)
+    ranges: dict[str, str] = {}
+    if not listed:
+        listed = [record.problem for record in records.records(device)]
+        for tuned in records.ranges(device):
+            points = [(part.low, part.high, part.point) for part in tuned.segments]
+            ranges[f"{tuned}, {tuned.objective}"] = _digest([points, tuned.evidence])
+    find = partial(lookup, device=device, store=store, steps=steps)
+    answers = {
+        problem: [find(problem, objective=objective) for objective in OBJECTIVES]
+        for problem in sorted(set(listed))
+    }
+    names = _programs(answer for pair in answers.values() for answer in pair)
+    shapes = {
+        problem: _digest([_content(answer, names) for answer in filter(None, pair)])
+        if any(pair)
+        else None
+        for problem, pair in answers.items()
+    }
+    whole = [[str(problem), digest] for problem, digest in shapes.items()]
+    return Fingerprint(_digest([whole, sorted(ranges.items())]), shapes, ranges)
+
+
+def _content(answer: Answer, names: Mapping[tuple[Template, str], str]) -> list[object]:
+    """What an answer would run, as JSON data."""
+    arch = answer.device.arch
+    programs = [names[template, arch] for template in _templates(answer)]
+    return [answer.objective, str(answer.config), programs, answer.evidence, answer.vendor]
+
+
+def _programs(answers: Iterable[Answer | None]) -> dict[tuple[Template, str], str]:
+    """The name of the program of each template on an architecture."""
+    wanted: dict[str, dict[Template, None]] = {}
+    for answer in filter(None, answers):
+        wanted.setdefault(answer.device.arch, {}).update(dict.fromkeys(_templates(answer)))
+    try:
+        return {
+            (template, arch): name
+            for arch, templates in wanted.items()
+            for template, name in compiler.named_keys(templates, arch).items()
+        }
+    except MissingError:  # no compiler, so that no other machine's programs are equal either
+        return {
+            (template, arch): compiler.source_hash(template.source)
+            for arch, templates in wanted.items()
+            for template in templates
+        }
+
+
+def _templates(answer: Answer) -> Iterator[Template]:
+    plan = registry.plan(answer.config, answer.problem)
+    return (launch.template for launch in plan.launches)
+
+
+def _digest(content: object) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

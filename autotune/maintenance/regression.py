@@ -1,0 +1,112 @@
+"""Measures what would run today, beside the times of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from autotune.device import Device, same_model
+from autotune.errors import AutotuneError, NotFoundError
+from autotune.families import registry
+from autotune.lookup.answer import Answer
+from autotune.problem import Problem
+from autotune.records import Record
+from autotune.runners.base import Failure, Measurement, Objective
+from autotune.targets.targets import Target
+from autotune.tuning.evaluate import Compile, prepare
+
+
+@dataclass(frozen=True)
+class TimeCheck:
+    """The time of a problem today, beside that of a bundle.
+
+    Attributes:
+        problem: the problem.
+        bundle_us: microseconds of the bundle's best kernel.
+        now_us: microseconds of what runs today; None if nothing does.
+        runs: a configuration, or the vendor's library.
+        why: why nothing does; None if something does.
+    """
+
+    problem: Problem
+    bundle_us: float
+    now_us: float | None
+    runs: str
+    why: str | None = None
+
+    @property
+    def ratio(self) -> float:
+        """The bundle's time over today's, 1.05 if it is 5 % faster now; 0 if nothing runs."""
+        return self.bundle_us / self.now_us if self.now_us else 0.0
+
+
+def references(
+    records: Iterable[Record], problems: Iterable[Problem], device: Device, objective: Objective
+) -> dict[Problem, float]:
+    """The bundle's time of each problem, or of all that it has for the device's model.
+
+    Raises:
+        NotFoundError: if it has none of a problem.
+    """
+    times = {
+        record.problem: estimate.time_us
+        for record in records
+        if same_model(record.device, device)
+        and (estimate := record.best_by(objective).measurement.estimate(objective)) is not None
+    }
+    wanted = [*problems] or [*times]
+    missing = [str(problem) for problem in wanted if problem not in times]
+    if missing or not wanted:
+        listed = ", ".join(missing) or "anything"
+        raise NotFoundError(f"the bundle has no {objective} time of {listed} on {device.name}")
+    return {problem: times[problem] for problem in wanted}
+
+
+def check(
+    bundle_us: dict[Problem, float],
+    opened: Callable[[Problem], AbstractContextManager[Target]],
+    chosen: Callable[[Problem], Answer],
+    compile: Compile,
+    objective: Objective,
+) -> Iterator[TimeCheck]:
+    """Measures what would run for each problem.
+
+    Args:
+        bundle_us: the bundle's time of each problem.
+        opened: opens the target that measures a problem.
+        chosen: what would run a problem.
+        compile: compiles a template for an architecture.
+        objective: which time.
+
+    Raises:
+        AutotuneError: if the device cannot measure.
+    """
+    for problem, before_us in bundle_us.items():
+        answer = chosen(problem)
+        runs = "cuBLAS" if answer.vendor else str(answer.config)
+        with opened(problem) as target:
+            outcome = _measured(target, answer, compile, objective)
+        if isinstance(outcome, Failure):
+            why = f"{outcome.stage}: {outcome.reason}"
+            yield TimeCheck(problem, before_us, None, runs, why)
+            continue
+        estimate = outcome.estimate(objective)
+        if estimate is None:
+            raise AutotuneError(f"{problem} has no {objective} time here; check the other one")
+        yield TimeCheck(problem, before_us, estimate.time_us, runs)
+
+
+def _measured(
+    target: Target, answer: Answer, compile: Compile, objective: Objective
+) -> Measurement | Failure:
+    """The time of what would run; a kernel is verified first."""
+    runner = target.runner
+    baseline = runner.baseline()
+    if answer.vendor and baseline is not None:
+        return baseline
+    candidate = prepare(registry.plan(answer.config, answer.problem), runner, compile)
+    if isinstance(candidate, Failure):
+        return candidate
+    outcome = runner.measure(candidate, None, objective)
+    return outcome if isinstance(outcome, Failure) else runner.rematch([candidate])[0]
