@@ -12,7 +12,7 @@ from support.sample_search import result, space
 from autotune.runners.base import Measurement
 from autotune.tuning.evaluate import Trial
 from autotune.tuning.search import Search
-from autotune.tuning.search.foresight import NEAR, RECENT, SHARE, Foresight
+from autotune.tuning.search.foresight import CALM, GAIN, NEAR, RECENT, SHARE, Foresight
 from autotune.tuning.search.patience import ENOUGH
 
 NOTHING = np.empty(0), np.empty(0)
@@ -56,6 +56,25 @@ def test_errors_near_the_best_count() -> None:
 
 def test_surprise_far_from_the_best_does_not_count() -> None:
     assert surprised((2.0, 1.1 * NEAR)) == 0
+
+
+def after(*logs: float) -> float:
+    """The doubt after results whose times have these logarithms, and after an error of 0.1."""
+    foresight = Foresight()
+    for index, log in enumerate((1.0, *logs)):
+        foresight.learn(index, log)
+    return foresight.doubt(1.0, np.array([1.0]), np.array([0.1]))
+
+
+@pytest.mark.parametrize(
+    "log", [1.0, 1.2, 1 - 0.9 * GAIN, math.inf], ids=["equal", "slower", "little", "failed"]
+)
+def test_doubt_shrinks_while_results_bring_no_gain(log: float) -> None:
+    assert after(*[log] * CALM) == pytest.approx(after() / 2)
+
+
+def test_gain_brings_the_doubt_back() -> None:
+    assert after(*[1.0] * CALM, 1 - 1.1 * GAIN) == pytest.approx(after())
 
 
 @pytest.mark.usefixtures("one_thread")
