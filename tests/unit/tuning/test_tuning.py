@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,8 @@ from support.fake_runner import (
 from support.paths import import_path
 from support.sample_records import H100, SQUARE
 from support.sample_records import record as sample_record
-from support.waiting import HANG_S
+from support.slow_tuning import tune_slowly
+from support.waiting import HANG_S, happens
 
 from autotune.compiler import Program
 from autotune.errors import AutotuneError, ConfigError, RunnerError
@@ -625,31 +628,9 @@ def test_cold_times_are_not_predicted(store: Store) -> None:
 
 
 # The program of a process that is killed: it logs each configuration before measuring it.
-PROCESS = """
-import sys, time
-from pathlib import Path
-from support.fake_runner import ORIGIN, FakeRunner, by_width, compiled
-from support.sample_records import SQUARE
-from autotune.records import Store
-from autotune.tuning.gemm import GemmTunable
-from autotune.tuning.loop import Options, tune
-
-def outcome(config):
-    with open(sys.argv[2], "a") as file:
-        file.write(f"{config}\\n")
-    time.sleep(0.02)
-    return by_width(config)
-
-runner, store = FakeRunner(outcome, again=by_width), Store(Path(sys.argv[1]))
-tiles = GemmTunable(SQUARE, "tiled")
-tune(tiles, runner, store, Options(sampler="random"), compile=compiled, origin=ORIGIN)
-"""
-
-
-def start(tmp_path: Path) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", PROCESS, str(tmp_path / "cache"), str(tmp_path / "log")]
-    paths = {"PYTHONPATH": import_path(Path(__file__).parent), "PATH": "/usr/bin:/bin"}
-    return subprocess.Popen(arguments, env=paths, stderr=subprocess.PIPE, text=True)
+# One process imports what the searches need, and forks them.
+FORKS = get_context("forkserver")
+FORKS.set_forkserver_preload(["support.slow_tuning"])
 
 
 def logged(tmp_path: Path) -> list[str]:
@@ -657,29 +638,42 @@ def logged(tmp_path: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def stop(tmp_path: Path, count: int, how: signal.Signals) -> subprocess.Popen[str]:
-    """Runs until `count` measurements are logged, by this or earlier processes, then signals."""
-    process = start(tmp_path)
-    deadline = time.monotonic() + 60
-    while len(logged(tmp_path)) < count and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+def measured(tmp_path: Path, count: int, alive: Callable[[], bool]) -> None:
+    """Waits until `count` measurements are logged, by this or earlier processes."""
+    assert happens(lambda: len(logged(tmp_path)) >= count or not alive())
     time.sleep(random.uniform(0, 0.025))
-    process.send_signal(how)
-    process.communicate(timeout=60)
+
+
+def tuning(tmp_path: Path) -> BaseProcess:
+    process = FORKS.Process(target=tune_slowly, args=(tmp_path / "cache", tmp_path / "log"))
+    process.start()
     return process
 
 
 def test_kill_at_any_moment_costs_only_the_running_trial(tmp_path: Path) -> None:
-    kills = [stop(tmp_path, count, signal.SIGKILL) for count in (3, 17, 30, 44)]
-    assert start(tmp_path).wait(timeout=60) == 0
+    kills = (3, 17, 30, 44)
+    for count in kills:
+        process = tuning(tmp_path)
+        measured(tmp_path, count, process.is_alive)
+        process.kill()
+        process.join(HANG_S)
+    last = tuning(tmp_path)
+    last.join(HANG_S)
+    assert last.exitcode == 0
     counts = Counter(logged(tmp_path))
     assert len(counts) == SPACE
     assert counts.total() <= SPACE + len(kills)
 
 
 def test_ctrl_c_leaves_a_record(tmp_path: Path) -> None:
-    process = stop(tmp_path, 12, signal.SIGINT)
+    paths = {"PYTHONPATH": import_path(), "PATH": "/usr/bin:/bin"}
+    code = "import sys, pathlib, support.slow_tuning as slow\n"
+    code += "slow.tune_slowly(*map(pathlib.Path, sys.argv[1:]))"
+    arguments = [sys.executable, "-c", code, str(tmp_path / "cache"), str(tmp_path / "log")]
+    process = subprocess.Popen(arguments, env=paths, stderr=subprocess.PIPE, text=True)
+    measured(tmp_path, 12, lambda: process.poll() is None)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=HANG_S)
     assert process.returncode == -signal.SIGINT
     saved = Store(tmp_path / "cache").family(H100, SQUARE, "tiled")
     assert saved is not None
