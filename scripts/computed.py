@@ -7,7 +7,7 @@ these effects. Times come from no device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ class Timed(NamedTuple):
     """
 
     names: tuple[str, ...]
-    rows: list[tuple[int, ...]]
+    rows: Sequence[tuple[int, ...]]
     times: Floats
     fails: npt.NDArray[np.bool_]
 
@@ -147,8 +147,8 @@ def space(kind: str, seed: int) -> Space:
     )
 
 
-def _columns(rows: Iterable[tuple[int, ...]]) -> Floats:
-    return np.array([*rows], float).T
+def _columns(rows: Sequence[tuple[int, ...]]) -> Floats:
+    return np.asarray(np.array(rows, float).T)
 
 
 def _whole(size: Floats | int, tile: Floats) -> Floats:
@@ -160,8 +160,8 @@ def _resident(threads: Floats, registers: Floats, shared: Floats) -> Floats:
     """Blocks that an SM holds."""
     by_registers = np.floor(REGISTERS / (registers * np.ceil(threads / 32) * 32))
     by_shared = np.floor(SHARED / np.maximum(shared, 1))
-    return np.minimum(np.minimum(by_registers, np.floor(2048 / threads)), by_shared)
+    return np.asarray(np.minimum(np.minimum(by_registers, np.floor(2048 / threads)), by_shared))
 
 
 def _occupancy(resident: Floats, threads: Floats) -> Floats:
-    return np.maximum(resident * threads / 2048, 0.03)
+    return np.asarray(np.maximum(resident * threads / 2048, 0.03))
