@@ -95,7 +95,9 @@ def occupancy(
         _show_tiled(devices, tile_width or WIDTHS, cluster, json)
         return
     if tile_width:
-        raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
+        raise UsageError(
+            "--tile-width is of the tiled kernel; leave it out for a kernel of your own"
+        )
     base = BlockDemand(1, barriers=barriers, carve_out=carve_out, cluster=cluster)
     if blocks:
         if registers or shared or plot or cluster > 1:
@@ -103,7 +105,7 @@ def occupancy(
         _show_headroom(devices, base, threads, blocks, json)
         return
     if not registers:
-        raise UsageError("one kernel takes --threads and --registers, and no --tile-width")
+        raise UsageError("a kernel needs registers; give --registers 32, or --registers 32 40 48")
     sweep = _sweep(devices, base, threads, registers, shared)
     if plot:
         _plot(plot, devices, sweep)

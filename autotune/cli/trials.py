@@ -87,7 +87,7 @@ def dashboard(
     from autotune.problem import problem_of
     from autotune.report.trials import journals
     from autotune.targets import sources, targets
-    from autotune.tuning.search.journal.dashboard import serve
+    from autotune.tuning.search.journal.dashboard import serve, server
 
     problem, target = problem_of(shape, **options), device or sources.DEFAULT
     resolved = targets.resolve(target)
@@ -98,5 +98,6 @@ def dashboard(
             f"`autotune tune {problem}{sources.option(target)}`"
         )
     title = f"{problem} on {resolved.name}, {journal.evidence}"
+    server()  # an error names what is missing before an address is printed
     print(f"{title}: http://{host}:{port}; Ctrl-C ends it", flush=True)
     serve(journal.path, title, host, port)

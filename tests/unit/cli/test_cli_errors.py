@@ -236,13 +236,20 @@ def test_tile_width_out_of_range_is_refused(width: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    "options", [("--threads", "256"), ("--shared", "1"), ("--threads", "8", "--tile-width", "8")]
+    ("options", "message"),
+    [
+        ("--threads 256", "a kernel needs registers; give --registers 32, or --registers 32 40 48"),
+        ("--shared 1", "a kernel needs registers; give --registers 32, or --registers 32 40 48"),
+        (
+            "--threads 8 --tile-width 8",
+            "--tile-width is of the tiled kernel; leave it out for a kernel of your own",
+        ),
+    ],
 )
 def test_incomplete_kernel_options_are_refused(
-    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    options: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = "one kernel takes --threads and --registers, and no --tile-width"
-    assert refused(capsys, "occupancy", "--device", "h100", *options) == (2, message)
+    assert refused(capsys, "occupancy", "--device", "h100", *options.split()) == (2, message)
 
 
 def test_kernel_without_threads_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,7 +127,9 @@ def test_dashboard_needs_its_extra(
     capsys.readouterr()
     monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
     assert run("dashboard", SHAPE, "--device", DEVICE) == 1
-    assert "pip install 'tile-autotune[dashboard]'" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "pip install 'tile-autotune[dashboard]'" in shown.err
+    assert "http" not in shown.out
 
 
 def test_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:

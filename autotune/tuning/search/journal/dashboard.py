@@ -64,16 +64,21 @@ def serve(path: Path, title: str, host: str, port: int) -> None:
         MissingError: without optuna-dashboard.
         AutotuneError: if the port cannot be used.
     """
-    server = _server()
+    run = server()
     try:
-        server(NamedStorage(path, title), host=host, port=port)
+        run(NamedStorage(path, title), host=host, port=port)
     except OSError as error:
         raise AutotuneError(
             f"{host}:{port} cannot be used: {error.strerror}; give another --port"
         ) from error
 
 
-def _server() -> Any:
+def server() -> Any:
+    """The function of optuna-dashboard that serves a storage.
+
+    Raises:
+        MissingError: without optuna-dashboard.
+    """
     try:
         from optuna_dashboard import run_server
     except ImportError as error:
