@@ -98,7 +98,8 @@ def patch(
     if not min_gain >= 0:
         raise UsageError(f"min_gain is {min_gain}; give 0 or more, such as 0.05 for 5 %")
     if compute is not None:
-        quantization, tuned = Quantization(compute, scale, accumulate), options if tune else None
+        quantization = Quantization(compute, scale, accumulate, dependent)
+        tuned = options if tune else None
         return _quantise(model, quantization, sample, min_gain, tuned, file)
     if tune and numbers is None:
         raise UsageError("tune without rows; give the rows of the layers' inputs, such as rows=512")

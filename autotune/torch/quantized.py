@@ -35,11 +35,13 @@ class Quantization:
         compute: `f8`, `f8e5` (inputs in e5m2, weights in e4m3) or `i8`.
         scale: `tensor`, `row` or `block`.
         accumulate: `exact` or `fast`.
+        dependent: whether kernels start by programmatic dependent launch.
     """
 
     compute: str
     scale: str
     accumulate: str = "exact"
+    dependent: bool = False
 
     def __post_init__(self) -> None:
         self.problem(1, 1, 1)
@@ -100,6 +102,7 @@ class QuantizedLinear(nn.Linear):  # type: ignore[misc]
             input.dtype,
             quantization.accumulate == "fast",
             quantization.compute,
+            quantization.dependent,
         )
         return result.view(*input.shape[:-1], self.out_features)
 

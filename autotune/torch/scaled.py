@@ -17,7 +17,8 @@ from autotune.torch.operands import readable
 
 SCHEMA = (
     "scaled_mm(Tensor a, Tensor b, Tensor? scale_a, Tensor scale_b, Tensor? bias=None, "
-    "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None) -> Tensor"
+    "ScalarType? out_dtype=None, bool use_fast_accum=False, str? compute=None, "
+    "bool dependent=False) -> Tensor"
 )
 
 COMPUTES = {
@@ -37,6 +38,7 @@ def scaled_mm(
     out_dtype: Any = torch.bfloat16,
     use_fast_accum: bool = False,
     compute: str | None = None,
+    dependent: bool = False,
 ) -> Any:
     """`(scale_a a) (scale_b b) + bias` by the tuned kernels, as a new, row-major tensor.
 
@@ -59,14 +61,17 @@ def scaled_mm(
         use_fast_accum: whether sums of fp8 products stay in the tensor cores all along K, with 14
             bits. By default sums of 128 are added in fp32.
         compute: for an `a` that is quantised: `f8`, `i8`, or `f8e5` for the other type of fp8.
+        dependent: whether kernels start by programmatic dependent launch; see `autotune.matmul`.
 
     Raises:
+        UsageError: for `dependent` on a device below compute capability 9.0.
         ArrayError: if the operands do not fit each other, or no kernel takes them.
         ProblemError: for another `out_dtype`.
         NotFoundError: if no kernel can run the problem on the GPU.
     """
     operator = torch.ops.autotune.scaled_mm.default
-    return operator(a, b, scale_a, scale_b, bias, out_dtype, use_fast_accum, compute)
+    rest = bias, out_dtype, use_fast_accum, compute, dependent
+    return operator(a, b, scale_a, scale_b, *rest)
 
 
 def register(library: Any) -> None:
@@ -86,56 +91,56 @@ def on_gpu(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
     compute: str | None = None,
+    dependent: bool = False,
 ) -> Any:
     """The product by the tuned kernel."""
     _check(a, b, bias)
     if 0 in (*a.shape, b.shape[1]):
         return by_torch(a, b, scale_a, scale_b, bias, out_dtype, compute=compute)
+    options = runtime.QuantizedKeywords(
+        compute=compute or COMPUTES.get(b.dtype),
+        accumulate="fast" if use_fast_accum and b.dtype is not torch.int8 else None,
+        dependent=dependent,
+    )
+    dtype = out_dtype or torch.bfloat16
     if scale_a is None:
-        return _quantised(a, b, scale_b, bias, out_dtype, use_fast_accum, compute)
+        return _quantised(a.detach(), b, scale_b, bias, dtype, options)
     scales = own_scales(a, b, scale_a, scale_b)
     try:
-        return _multiplied(a, b, *scales, bias, out_dtype, use_fast_accum)
+        return _multiplied(a, b, *scales, bias, dtype, options)
     except ArrayError:
         # Only now, as nearly all operands need no copy.
         a, b = readable(a, "A"), readable(b, "B")
         scales = scales[0].contiguous(), scales[1].contiguous()
         bias = None if bias is None else bias.contiguous()
-        return _multiplied(a, b, *scales, bias, out_dtype, use_fast_accum)
+        return _multiplied(a, b, *scales, bias, dtype, options)
 
 
 def _multiplied(
-    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, out_dtype: Any, use_fast_accum: bool
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any,
+    dtype: Any,
+    options: runtime.QuantizedKeywords,
 ) -> Any:
     return runtime.current()(
         *(a, b),
         bias=bias,
         scale_a=scale_a,
         scale_b=scale_b,
-        accumulate=_accumulate(b, use_fast_accum),
-        out_dtype=out_dtype or torch.bfloat16,
+        accumulate=options.accumulate,
+        dependent=options.dependent,
+        out_dtype=dtype,
     )
 
 
-def _accumulate(b: Any, use_fast_accum: bool) -> str | None:
-    return "fast" if use_fast_accum and b.dtype is not torch.int8 else None
-
-
 def _quantised(
-    a: Any,
-    b: Any,
-    scale_b: Any,
-    bias: Any,
-    out_dtype: Any,
-    use_fast_accum: bool,
-    compute: str | None,
+    a: Any, b: Any, scale_b: Any, bias: Any, dtype: Any, options: runtime.QuantizedKeywords
 ) -> Any:
     """The product of an A that is quantised on the way in."""
-    a, dtype = a.detach(), out_dtype or torch.bfloat16
-    of_b, compute = own_scale_b(b, scale_b), compute or COMPUTES.get(b.dtype)
-    accumulate = _accumulate(b, use_fast_accum)
-    options = runtime.QuantizedKeywords(compute=compute, accumulate=accumulate)
-    multiply = runtime.quantized_matmul()
+    of_b, multiply = own_scale_b(b, scale_b), runtime.quantized_matmul()
     try:
         return multiply(a, b, None, bias, of_b, options, dtype)
     except ArrayError:
@@ -154,6 +159,7 @@ def by_torch(
     out_dtype: Any = None,
     use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
     compute: str | None = None,
+    dependent: bool = False,  # noqa: ARG001 - the schema has it
 ) -> Any:
     """The product by PyTorch, of dequantised operands in fp32."""
     _check(a, b, bias)
@@ -204,6 +210,7 @@ def _fake(
     out_dtype: Any = None,
     use_fast_accum: bool = False,  # noqa: ARG001 - the schema has it
     compute: str | None = None,  # noqa: ARG001 - the schema has it
+    dependent: bool = False,  # noqa: ARG001 - the schema has it
 ) -> Any:
     """An empty result for fake tensors, which have sizes but no memory."""
     _check(a, b, bias)

@@ -17,6 +17,7 @@ import autotune.torch  # noqa: E402
 from autotune import runtime  # noqa: E402
 from autotune.errors import ArrayError, UsageError  # noqa: E402
 from autotune.torch import quantize as quantize_module  # noqa: E402
+from autotune.torch import quantized as quantized_layers  # noqa: E402
 from autotune.torch import scaled  # noqa: E402
 from autotune.torch.quantize import quantize, quantize_weight  # noqa: E402
 from autotune.torch.quantized import (  # noqa: E402
@@ -169,12 +170,14 @@ def test_gpu_gets_the_input_with_the_scales_of_b(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
     a, weight = torch.randn(300, 5, dtype=torch.bfloat16).t(), torch.randn(200, 300)
     w, of_b = quantize_weight(weight, "block", torch.float8_e4m3fn)
-    result = scaled.on_gpu(a, w.t(), None, of_b.t(), use_fast_accum=True, compute="f8e5")
+    result = scaled.on_gpu(
+        a, w.t(), None, of_b.t(), use_fast_accum=True, compute="f8e5", dependent=True
+    )
     assert (result.shape, result.dtype) == ((5, 200), torch.bfloat16)
     refused, copied = calls
     assert refused[0].data_ptr() == a.data_ptr()
     assert torch.equal(copied[2], of_b)
-    assert (copied[3].compute, copied[3].accumulate) == ("f8e5", "fast")
+    assert copied[3] == runtime.QuantizedKeywords(compute="f8e5", accumulate="fast", dependent=True)
 
 
 def test_input_that_cannot_be_quantised_is_refused() -> None:
@@ -233,3 +236,20 @@ def test_layer_in_training_is_not_quantised() -> None:
     assert torch.equal(layer(x), wanted)
     layer(x).sum().backward()
     assert layer.weight.grad is not None
+
+
+def test_layer_passes_dependent_launch_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def multiply(*operands: Any) -> Any:
+        a, b, _, _, _, options, dtype = operands
+        seen.append(options.dependent)
+        return torch.empty(a.shape[0], b.shape[1], dtype=dtype)
+
+    monkeypatch.setattr(runtime, "quantized_matmul", lambda: multiply)
+    monkeypatch.setattr(quantized_layers, "scaled_mm", scaled.on_gpu)
+    for dependent in (False, True):
+        layer = nn.Linear(256, 64, dtype=torch.bfloat16).eval()
+        quantized(layer, Quantization("f8", "row", dependent=dependent))
+        layer(torch.randn(4, 256, dtype=torch.bfloat16))
+    assert seen == [False, True]
