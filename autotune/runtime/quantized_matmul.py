@@ -4,7 +4,6 @@ stream, then those of the product of 8 bits."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,7 +14,6 @@ from autotune.families.plan import Alignment
 from autotune.problem import Problem, epilogue_of
 from autotune.problem.integers import round_up
 from autotune.runtime import arrays, problems
-from autotune.runtime.arrays import Operand
 from autotune.runtime.binding import bind_call
 from autotune.runtime.checked_operands import (
     Addresses,
@@ -25,15 +23,13 @@ from autotune.runtime.checked_operands import (
     refuse_overlap,
 )
 from autotune.runtime.executable import BoundGemm, Enqueue
-from autotune.runtime.frameworks.base import dense
-from autotune.runtime.quantized_operand import quantised_operand, target_beside
+from autotune.runtime.quantized_operand import Posed, posed, quantised_operand, target_beside
 from autotune.runtime.quantizing import (
     bind_quantizing,
     check_source,
     quantizing_of,
-    result_shapes,
 )
-from autotune.runtime.scales import SCALE_BYTES, Scales, granularity_of
+from autotune.runtime.scales import SCALE_BYTES
 from autotune.runtime.state import Runtime, Tuner
 
 Array = TypeVar("Array")
@@ -58,18 +54,6 @@ class QuantizedKeywords(NamedTuple):
     scale: str | None = None
     dependent: bool = False
     cold: bool = False
-
-
-class _Posed(NamedTuple):
-    """The problem that operands pose: A as it comes and as it is multiplied, B, C, which may not
-    be allocated yet, and the scales of A and B."""
-
-    problem: Problem
-    source: Operand
-    a: Operand
-    b: Operand
-    out: Operand | None
-    scales: Scales
 
 
 class QuantizedMatmul:
@@ -186,7 +170,7 @@ class QuantizedMatmul:
 
     def _enqueue(
         self,
-        posed: _Posed,
+        posed: Posed,
         checked: CheckedOperands,
         source: int,
         addresses: Addresses,
@@ -237,7 +221,7 @@ class QuantizedMatmul:
 
     def _posed(
         self, operands: Sequence[Any], options: QuantizedKeywords, output: str | None = None
-    ) -> _Posed:
+    ) -> Posed:
         """The problem that operands pose.
 
         Raises:
@@ -245,28 +229,17 @@ class QuantizedMatmul:
         """
         describe = self.runtime.describe
         a, b, out, bias, scale_b = operands
-        source, second = describe(a, "A"), describe(b, "B")
-        quantised = quantised_operand(source, target_beside(source, second, options.compute))
-        result = None if out is None else describe(out, "out")
-        problem = problems.problem_of(
-            *(quantised, second, result),
+        return posed(
+            describe(a, "A"),
+            describe(b, "B"),
+            None if out is None else describe(out, "out"),
+            describe(scale_b, "scale_b"),
             compute=options.compute,
             epilogue=epilogue_of(bias is not None, options.activation),
             output=output,
+            scale=options.scale,
             accumulate=options.accumulate or "exact",
         )
-        of_b = describe(scale_b, "scale_b")
-        if source.empty or second.empty:
-            return _Posed(problem, source, quantised, second, result, (of_b, of_b))
-        word = granularity_of(problem, of_b, options.scale)
-        if len(source.shape) == 2 and problem.batch > 1 and word != "tensor":
-            raise ArrayError(
-                f"A is a matrix {source.shape}, B a batch {second.shape}; with scales a {word}, an "
-                "A that is quantised takes the batch of B"
-            )
-        shape = result_shapes(source, word)[1]
-        of_a = Operand("scale_a", shape, dense(shape), "float32", source.ordinal)
-        return _Posed(replace(problem, scale=word), source, quantised, second, result, (of_a, of_b))
 
 
 def _nothing(stream: int) -> None:

@@ -3,15 +3,69 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from autotune.errors import ArrayError
 from autotune.families.plan import VECTOR_BYTES
-from autotune.problem import COMPUTES, ELEMENT_TYPES, PRECISIONS, ElementType
+from autotune.problem import COMPUTES, ELEMENT_TYPES, PRECISIONS, ElementType, Problem
 from autotune.problem.aliases import canonical
 from autotune.problem.integers import round_up
-from autotune.runtime import arrays
+from autotune.runtime import arrays, problems
 from autotune.runtime.arrays import Operand
-from autotune.runtime.quantizing import SOURCES, check_source
+from autotune.runtime.frameworks.base import dense
+from autotune.runtime.quantizing import SOURCES, check_source, result_shapes
+from autotune.runtime.scales import Scales, granularity_of
+
+
+class Posed(NamedTuple):
+    """The problem that operands pose: A as it comes and as it is multiplied, B, C, which may not
+    be allocated yet, and the scales of A and B."""
+
+    problem: Problem
+    source: Operand
+    a: Operand
+    b: Operand
+    out: Operand | None
+    scales: Scales
+
+
+def posed(
+    a: Operand,
+    b: Operand,
+    out: Operand | None,
+    scale_b: Operand,
+    *,
+    compute: str | None,
+    epilogue: str = "none",
+    output: str | None = None,
+    scale: str | None = None,
+    accumulate: str = "exact",
+) -> Posed:
+    """The problem of operands whose A is quantised on the way in.
+
+    Raises:
+        ArrayError: if they do not fit each other, or A cannot be quantised.
+        ProblemError: for an unknown compute, output or scale.
+    """
+    quantised = quantised_operand(a, target_beside(a, b, compute))
+    problem = problems.problem_of(
+        *(quantised, b, out),
+        compute=compute,
+        epilogue=epilogue,
+        output=output,
+        accumulate=accumulate,
+    )
+    if a.empty or b.empty:
+        return Posed(problem, a, quantised, b, out, (scale_b, scale_b))
+    word = granularity_of(problem, scale_b, scale)
+    if len(a.shape) == 2 and problem.batch > 1 and word != "tensor":
+        raise ArrayError(
+            f"A is a matrix {a.shape}, B a batch {b.shape}; with scales a {word}, an A that is "
+            "quantised takes the batch of B"
+        )
+    shape = result_shapes(a, word)[1]
+    scale_a = Operand("scale_a", shape, dense(shape), "float32", a.ordinal)
+    return Posed(replace(problem, scale=word), a, quantised, b, out, (scale_a, scale_b))
 
 
 def target_beside(a: Operand, b: Operand, compute: str | None) -> ElementType:

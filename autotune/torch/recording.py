@@ -16,8 +16,10 @@ from autotune.problem import Problem, epilogue_of
 from autotune.runtime import arrays, problems
 from autotune.runtime.frameworks.base import dense
 from autotune.runtime.frameworks.libraries import tf32_allowed
-from autotune.runtime.frameworks.scaled_mm import own_scales
+from autotune.runtime.frameworks.scaled_mm import own_scale_b, own_scales
+from autotune.runtime.quantized_operand import posed
 from autotune.runtime.scales import Scales
+from autotune.torch.scaled import COMPUTES
 
 aten = torch.ops.aten
 
@@ -135,7 +137,12 @@ def _own_scaled_mm(
     bias: Any = None,
     out_dtype: Any = None,
     use_fast_accum: bool = False,
+    compute: str | None = None,
+    dependent: bool = False,
 ) -> Problem | None:
+    del dependent
+    if scale_a is None:
+        return _quantised(a, b, scale_b, bias, out_dtype, use_fast_accum, compute)
     names = "scale_a", "scale_b"
     first, second = map(_operand, own_scales(a, b, scale_a, scale_b), names)
     return _problem(
@@ -144,6 +151,30 @@ def _own_scaled_mm(
         scales=(first, second),
         accumulate="fast" if use_fast_accum and a.dtype is not torch.int8 else "exact",
     )
+
+
+def _quantised(
+    a: Any,
+    b: Any,
+    scale_b: Any,
+    bias: Any,
+    out_dtype: Any,
+    use_fast_accum: bool,
+    compute: str | None,
+) -> Problem | None:
+    """The problem of a product whose A is quantised on the way in; None if an operand is empty."""
+    if 0 in (*a.shape, *b.shape):
+        return None
+    source = replace(_operand(a, "A"), strides=dense(tuple(a.shape)))
+    operands = source, _readable(_operand(b, "B")), None
+    return posed(
+        *operands,
+        _operand(own_scale_b(b, scale_b), "scale_b"),
+        compute=compute or COMPUTES.get(b.dtype),
+        epilogue=epilogue_of(bias is not None, None),
+        output=problems.output_of(out_dtype or torch.bfloat16),
+        accumulate="fast" if use_fast_accum and b.dtype is not torch.int8 else "exact",
+    ).problem
 
 
 _PRODUCTS: Mapping[Any, Callable[..., Problem | None]] = {

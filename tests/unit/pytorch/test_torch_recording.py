@@ -94,6 +94,14 @@ CALLS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         ),
         {"32x48x64:f8:nt:scale=row:fast": 1},
     ),
+    "scaled_mm of an input to quantise": (
+        lambda: autotune.torch.scaled_mm(
+            *(drawn(32, 64), drawn(48, 64).to(torch.float8_e4m3fn).t(), None, drawn(1, 48)),
+            compute="f8e5",
+            use_fast_accum=True,
+        ),
+        {"32x48x64:f8e5:nt:scale=row:fast": 1},
+    ),
     "an empty product": (lambda: torch.mm(drawn(0, 5), drawn(5, 6)), {}),
     "another type": (lambda: torch.mm(drawn(3, 5).double(), drawn(5, 6).double()), {}),
 }
