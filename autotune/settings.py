@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -106,13 +107,22 @@ def spare_dirs() -> list[Path]:
 def shipped_dir() -> Path:
     """The directory of the shipped records.
 
-    `AUTOTUNE_SHIPPED_DIR` (or its former name, `AUTOTUNE_WISDOM_DIR`) names another one, for a site
-    that ships its own records or none.
+    `AUTOTUNE_SHIPPED_DIR` names another one, for a site that ships its own records or none.
     """
-    chosen = os.environ.get("AUTOTUNE_SHIPPED_DIR") or os.environ.get("AUTOTUNE_WISDOM_DIR")
+    chosen = os.environ.get("AUTOTUNE_SHIPPED_DIR")
     if chosen:
         return Path(chosen).expanduser().absolute()
     return Path(__file__).resolve().parent / "data" / "shipped"
+
+
+def wisdom_dirs() -> list[Path]:
+    """Directories of a site's records, in `AUTOTUNE_WISDOM_DIR` with the separator of PATH.
+
+    Look-ups read them after the user's records and before the shipped ones, the first of them
+    first.
+    """
+    places = os.environ.get("AUTOTUNE_WISDOM_DIR", "").split(os.pathsep)
+    return [Path(place).expanduser().absolute() for place in places if place]
 
 
 def source_dir() -> Path:
@@ -153,8 +163,11 @@ def cupy_tf32() -> bool:
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
-def ensure(directory: Path) -> Path:
-    """Creates a directory of the cache and its parents, with access for this user only (0700).
+def ensure(directory: Path, *, private: bool = False) -> Path:
+    """Creates a directory of the cache and its parents.
+
+    The umask decides who else has access. In a home it is this user only (0700), as it is if
+    `private`; but what is made in a directory that a group may write is the group's too.
 
     Raises:
         CacheError: if it cannot be created, is no directory, or cannot be written to.
@@ -162,12 +175,22 @@ def ensure(directory: Path) -> Path:
     try:
         if not directory.parent.exists():
             ensure(directory.parent)
-        directory.mkdir(mode=0o700, exist_ok=True)
+        alone = private or _is_of_a_home(directory)
+        directory.mkdir(mode=0o700 if alone else 0o777, exist_ok=True)
     except OSError as error:
         raise unwritable(directory, error) from error
     if not os.access(directory, os.W_OK | os.X_OK):
         raise CacheError(_message(directory, "not writable"))
     return directory
+
+
+def _is_of_a_home(directory: Path) -> bool:
+    """Whether a new directory lies in this user's home, outside what is shared with a group."""
+    try:
+        inside = directory.absolute().is_relative_to(Path.home())
+    except RuntimeError:  # no home is known
+        return True
+    return inside and not directory.parent.stat().st_mode & stat.S_IWGRP
 
 
 def unwritable(directory: Path, error: OSError) -> CacheError:

@@ -166,6 +166,9 @@ def prune(
     broken: Annotated[
         bool, typer.Option("--broken", help="Delete broken files set aside.")
     ] = False,
+    mend: Annotated[
+        bool, typer.Option("--mend", help="Mend the broken files that verify names.")
+    ] = False,
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Delete records that were replaced.")
     ] = False,
@@ -182,7 +185,9 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List files, delete none.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete files that are not needed; by default --programs, --broken and --superseded.
+    """Delete files that are not needed; by default --programs, --broken, --superseded, --mend.
+
+    A broken file is mended, or set aside, so that verify names it no more.
 
     Records are deleted with --records only. Programs are compiled again when they are needed.
     """
@@ -192,8 +197,8 @@ def prune(
 
     if records and device is None:
         raise UsageError("--records deletes those of one device; give --device")
-    if not (programs or broken or superseded or journals or records):
-        programs = broken = superseded = True
+    if not (programs or broken or superseded or journals or records or mend):
+        programs = broken = superseded = mend = True
     store = opened_store()
     unneeded = pruning.chosen(
         listed(store.root),
@@ -204,14 +209,31 @@ def prune(
         records=records,
         slug=slug_of(store, device),
     )
-    if older_than is not None:
-        unneeded = pruning.older(unneeded, parse_age(older_than))
+    age = None if older_than is None else parse_age(older_than)
+    if age is not None:
+        unneeded = pruning.older(unneeded, age)
     size = sum(item.size for item in unneeded) if dry_run else pruning.delete(unneeded)
+    mended = _mended(store, slug_of(store, device), age, dry_run) if mend else {}
     if json:
         paths = [str(item.path) for item in unneeded]
-        show_json({"deleted": not dry_run, "files": paths, "bytes": size})
-    else:
-        print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
+        rest = {"mended": mended} if mend else {}
+        show_json({"deleted": not dry_run, "files": paths, "bytes": size} | rest)
+        return
+    for path, done in mended.items():
+        print(f"{path}: {done}")
+    print(f"{len(unneeded)} files, {size:,} bytes {'to delete' if dry_run else 'deleted'}")
+
+
+def _mended(store: Store, slug: str | None, age: float | None, dry_run: bool) -> dict[str, str]:
+    """What was done with each broken file."""
+    from autotune.maintenance import pruning
+    from autotune.maintenance.inventory import inspect
+    from autotune.maintenance.mending import mend
+
+    faults = [item for item in inspect(store.root) if item.fault is not None]
+    chosen = [item for item in faults if slug in (None, item.path.parent.name)]
+    chosen = chosen if age is None else pruning.older(chosen, age)
+    return {str(item.path): "to mend" if dry_run else mend(item) for item in chosen}
 
 
 def parse_age(text: str) -> float:

@@ -135,11 +135,11 @@ def _fault(item: Item) -> str | None:
     if item.kind == "program":
         return programs.fault(item.path)
     if item.kind in ("quarantine", "journal", "rescued"):
-        return _torn(item.path)
+        return torn(item.path)
     return None
 
 
-def _torn(path: Path) -> str | None:
+def torn(path: Path) -> str | None:
     """The first line that is no JSON object.
 
     A last line without a newline is no fault: the next writer cuts it off.

@@ -1,6 +1,7 @@
-"""Records that come with the package.
+"""Records that come with the package, and those of a site before them.
 
     autotune/data/shipped/nvidia-h100-80gb-hbm3.jsonl.gz    a bundle for each model of GPU
+    $AUTOTUNE_WISDOM_DIR                                    folders of bundles, separated as in PATH
 
 A bundle is read once in a process, and only if its header names the device's model.
 """
@@ -37,7 +38,8 @@ def record(device: Device, problem: Problem) -> Record | None:
 
 def records(device: Device) -> tuple[Record, ...]:
     """The shipped records of the device's model, by problem."""
-    shipped = {record.problem: record for record in records_where(partial(same_model, device))}
+    listed = [*records_where(partial(same_model, device))]
+    shipped = {record.problem: record for record in reversed(listed)}  # the first folder's stays
     return tuple(shipped[problem] for problem in sorted(shipped))
 
 
@@ -61,9 +63,9 @@ def paths(directory: Path) -> list[Path]:
 def _read(serves: Callable[[Device], bool], decode: Callable[[BundleReader], T]) -> Iterator[T]:
     """Decodes each bundle that names a device for which `serves` is true.
 
-    A broken bundle is skipped with a warning.
+    A broken bundle, and a folder of a site that is missing, is skipped with a warning.
     """
-    for path in paths(settings.shipped_dir()):
+    for path in chain.from_iterable(map(paths, _folders())):
         try:
             reader = _reader(path)
             if not any(map(serves, reader.devices)):
@@ -75,7 +77,17 @@ def _read(serves: Callable[[Device], bool], decode: Callable[[BundleReader], T])
             yield decoded
 
 
-@lru_cache(maxsize=16)
+def _folders() -> Iterator[Path]:
+    """The folders of a site, then that of the package."""
+    for folder in settings.wisdom_dirs():
+        if folder.is_dir():
+            yield folder
+        else:
+            warnings.warn(f"AUTOTUNE_WISDOM_DIR: {folder} is no folder: passed over", stacklevel=2)
+    yield settings.shipped_dir()
+
+
+@lru_cache(maxsize=64)
 def _reader(path: Path) -> BundleReader:
     """The bundle, of which the header was read."""
     return BundleReader(files.read(path, limits.BUNDLE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,62 @@ def test_nvcc_is_found_in_cuda_home(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert settings.nvcc() == nvcc
 
 
-def test_every_directory_made_is_for_this_user_alone(tmp_path: Path) -> None:
+def modes_of(*made: Path) -> list[int]:
+    return [stat.S_IMODE(path.stat().st_mode) for path in made]
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Sets the umask, which the test restores."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield os.umask
+    os.umask(before)
+
+
+def test_directories_of_a_home_are_for_this_user_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: Callable[[int], int]
+) -> None:
+    umask(0o002)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tmp_path.chmod(0o755)
     settings.ensure(tmp_path / "a" / "b")
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")]
-    assert modes == [0o700, 0o700]
+    assert modes_of(tmp_path / "a", tmp_path / "a" / "b") == [0o700, 0o700]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o002, 0o775), (0o077, 0o700)])
+def test_umask_decides_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    umask: Callable[[int], int],
+    mask: int,
+    mode: int,
+) -> None:
+    umask(mask)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings.ensure(tmp_path / "a" / "b")
+    assert modes_of(tmp_path / "a", tmp_path / "a" / "b") == [mode, mode]
+
+
+def test_directory_that_a_group_shares_stays_the_groups(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: Callable[[int], int]
+) -> None:
+    umask(0o002)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o770)
+    settings.ensure(shared / "records" / "h100")
+    assert modes_of(shared / "records", shared / "records" / "h100") == [0o775, 0o775]
+
+
+def test_private_directory_is_for_this_user_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, umask: Callable[[int], int]
+) -> None:
+    umask(0o002)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings.ensure(tmp_path / "native", private=True)
+    assert modes_of(tmp_path / "native") == [0o700]
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o777, 0o1777])
@@ -110,10 +163,17 @@ def test_read_only_file_system_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
         settings.ensure(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["AUTOTUNE_SHIPPED_DIR", "AUTOTUNE_WISDOM_DIR"])
 def test_shipped_records_are_read_from_the_named_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("AUTOTUNE_SHIPPED_DIR")
-    monkeypatch.setenv(name, str(tmp_path / "site"))
+    monkeypatch.setenv("AUTOTUNE_SHIPPED_DIR", str(tmp_path / "site"))
     assert settings.shipped_dir() == tmp_path / "site"
+
+
+def test_records_of_a_site_have_a_search_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert settings.wisdom_dirs() == []
+    places = tmp_path / "team", tmp_path / "company"
+    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", os.pathsep.join(map(str, ("", *places))))
+    assert settings.wisdom_dirs() == [*places]

@@ -42,7 +42,7 @@ def machine_code(compiler: Path, *, kept_only: bool = False) -> bytes:
         if kept_only:
             raise OSError(str(error)) from error
         fault = error.strerror if isinstance(error, OSError) else error
-    settings.ensure(path.parent)
+    settings.ensure(path.parent, private=True)
     code = _compile(compiler, source)
     if fault is not None:
         warnings.warn(f"{path} is not loaded but compiled again: {fault}", stacklevel=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -255,3 +256,36 @@ def test_packages_own_files_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None
         reader = BundleReader(path.read_bytes())
         assert all(path.stem.startswith(record.device.slug) for record in reader.records())
         assert all(path.stem.startswith(device.slug) for device in reader.devices)
+
+
+# Records of a site
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two folders of a site's records, the first before the second."""
+    folders = tmp_path / "team", tmp_path / "company"
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setenv("AUTOTUNE_WISDOM_DIR", os.pathsep.join(map(str, folders)))
+    return folders
+
+
+def test_records_of_a_site_stand_between_own_and_shipped(
+    library: Records, shipped_folder: Path, site: tuple[Path, Path]
+) -> None:
+    for place, folder in enumerate((shipped_folder, site[1], site[0])):
+        ship(folder, [tuned(16, 9.0 - place)])
+        assert library.load(H100, SQUARE) == tuned(16, 9.0 - place)
+        assert library.records(H100) == [tuned(16, 9.0 - place)]
+    own = library.store.save(tuned(16, 20.0))
+    assert library.load(H100, SQUARE) == own
+
+
+def test_missing_folder_of_a_site_is_named(
+    library: Records, shipped_folder: Path, site: tuple[Path, Path]
+) -> None:
+    ship(shipped_folder, [tuned(16, 9.0)])
+    site[0].rmdir()
+    with pytest.warns(UserWarning, match=f"AUTOTUNE_WISDOM_DIR: {site[0]} is no folder"):
+        assert library.load(H100, SQUARE) == tuned(16, 9.0)

@@ -1,0 +1,67 @@
+"""Mends what `inspect` finds broken, so that nothing of it is found again.
+
+The damaged file is kept beside the mended one as `<file>.broken-<n>`, except for a program, which
+is compiled again when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from autotune import files
+from autotune.files import limits
+from autotune.maintenance.inventory import Item, torn
+
+_STUDY = re.compile(rb'"study_name": ?("[^"\\]+")')
+
+
+def mend(item: Item) -> str:
+    """Mends a broken file and returns what was done, such as `deleted`.
+
+    Raises:
+        CacheError: if the file or the cache cannot be read or written.
+    """
+    if item.kind == "program":
+        files.delete(item.path)
+        return "deleted; it is compiled again when needed"
+    if item.kind == "journal" and _mended_journal(item.path):
+        return "mended; the damaged one is kept beside it"
+    if item.kind in ("quarantine", "rescued") and _without_broken_lines(item):
+        return "broken lines left out; the damaged one is kept beside it"
+    return f"set aside as {files.move_aside(item.path, 'broken').name}"
+
+
+def _mended_journal(path: Path) -> bool:
+    """Makes a journal readable; False if nothing of it can be saved."""
+    from autotune.tuning.search.journal import mending
+
+    try:
+        name = _STUDY.search(files.read(path, limits.JOURNAL))
+        if name is None:
+            return False
+        mending.mend(path, str(path.absolute()), json.loads(name[1]))
+    except (OSError, ValueError):
+        return False
+    return torn(path) is None
+
+
+def _without_broken_lines(item: Item) -> bool:
+    """Leaves out the lines that are no JSON objects; False if the file cannot be read."""
+    with files.locked(item.path.parent):
+        try:
+            lines = files.read(item.path, limits.RESCUED).splitlines(keepends=True)
+        except OSError:
+            return False
+        whole = b"".join(line for line in lines if line.endswith(b"\n") and _is_object(line))
+        files.copy_aside(item.path, "broken")
+        files.write(item.path, whole)
+    return True
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
