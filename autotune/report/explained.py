@@ -12,6 +12,7 @@ from autotune.lookup.answer import Answer
 from autotune.occupancy.roofline import attainable
 from autotune.report import precision, vendor
 from autotune.report.analysis.headline import why_it_won
+from autotune.report.entries import spaced
 from autotune.report.explanation import Explanation, Fit, least_us
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ def render(
     title = Text(f"{answer.problem} on {answer.device.name}", style="bold")
     lines: list[RenderableType] = [
         title,
-        Text(f"winner, {answer.evidence}: {_text(winner.config)}"),
+        Text(f"winner, {answer.evidence}: {spaced(winner.config)}"),
     ]
     lines += [Text(f"  {line}") for line in why(answer, winner)]
     if variant is None:
         return Group(*lines, Text(), rules(winner))
-    lines += [Text(), Text(f"asked about: {_text(variant.config)}")]
+    lines += [Text(), Text(f"asked about: {spaced(variant.config)}")]
     if added:
         lines.append(Text(f"  left open, so taken as: {_pairs(added)}", style="dim"))
     lines += [Text(f"  {line}") for line in compared(answer, winner, variant)]
@@ -103,7 +104,7 @@ def compared(answer: Answer, winner: Explanation, variant: Explanation) -> list[
     if variant.fit.predicted_us is None:
         lines.append("no block fits an SM")
     else:
-        beside = f", the winner {_us(ours)}" if ours else ""
+        beside = f", and {_us(ours)} for the winner" if ours else ""
         lines.append(f"the cost model predicts {_us(variant.fit.predicted_us)}{beside}")
     differing = _differing(variant.config, winner.config)
     lines += [f"differs in {differing}"] if differing else ["it is the winner"]
@@ -186,11 +187,6 @@ def _differing(config: Config, winner: Config) -> str:
         if values.get(name) != value
     ]
     return ", ".join(pairs)
-
-
-def _text(config: Config) -> str:
-    """A configuration that wraps at its parameters."""
-    return f"{config.family} {_pairs(config.values)}"
 
 
 def _counted(blocks: int) -> str:

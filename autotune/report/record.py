@@ -14,9 +14,9 @@ from autotune.report.entries import (
     accuracy_facts,
     difference,
     occupancy_facts,
-    pairs,
     provenance,
     runners_up,
+    spaced,
     titled,
     us,
 )
@@ -134,7 +134,7 @@ def _overall(answer: Answer, overall: Record | None) -> list[tuple[str, str]]:
     if time_us is None:
         return []
     gain = f"{answer.time_us / time_us:.2f} times as fast"
-    config = f"{best.config.family} {pairs(best.config)}"
+    config = spaced(best.config)
     return [("best of all", f"{us(time_us)}, {gain}, {overall.evidence}: {config}")]
 
 
@@ -157,7 +157,7 @@ def _facts(answer: Answer) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if answer.time_us is not None:
         facts += _speed(answer, answer.time_us)
-    facts.append(("config", f"{answer.config.family} {pairs(answer.config)}"))
+    facts.append(("config", spaced(answer.config)))
     entry = answer.entry
     if entry is not None:
         facts += occupancy_facts(entry)
